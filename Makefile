@@ -117,9 +117,10 @@ lock: setup ## write requirements.lock and requirements-dev.lock anew from pypro
 proto: ## generate the gRPC code with a pinned generator in an environment of its own
 	@test -x .proto-venv/bin/python || $(PYTHON) -m venv .proto-venv
 	@.proto-venv/bin/python -m pip install --quiet grpcio-tools==1.76.0 setuptools mypy-protobuf==3.6.0
-	.proto-venv/bin/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. \
+	.proto-venv/bin/python -m grpc_tools.protoc -I . --python_out=. --mypy_out=. \
 	  --plugin=protoc-gen-mypy=.proto-venv/bin/protoc-gen-mypy \
 	  launcher/rpc/v1/pool.proto cron/api/v1/admin.proto
+	.proto-venv/bin/python -m grpc_tools.protoc -I . --grpc_python_out=. launcher/rpc/v1/pool.proto
 
 wheel: setup ## build the wheel
 	$(BIN)/python -m hatchling build -t wheel

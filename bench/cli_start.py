@@ -36,9 +36,9 @@ class Cost(NamedTuple):
 class Jobs:
     """A backend that knows ten jobs and answers nothing else."""
 
-    async def jobs(self, wanted: Any) -> list[Any]:
+    async def answer(self, rpc: Any, request: Any) -> Any:
         """Return the ten."""
-        from cron.api.views import JobView
+        from cron.api.jobs import JobView
 
         return [
             JobView(name=f"default/job-{n}", schedule="*/5 * * * *", command="/usr/bin/backup")
@@ -52,7 +52,7 @@ async def serve() -> None:
     from cron.api.server import add_admin
 
     server = make_server("bench", None)
-    add_admin(server, Jobs())  # type: ignore[arg-type]
+    add_admin(server, Jobs())
     print(listen(server, "127.0.0.1:0", None), flush=True)
     await server.start()
     await asyncio.to_thread(sys.stdin.read)

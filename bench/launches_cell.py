@@ -15,8 +15,9 @@ import msgspec
 
 from bench import launches_sampler as sampler
 from bench.processes import cpu_us
+from cron.api import table
 from cron.api.client import Client
-from cron.api.views import ApplyRequest, SourceFile
+from cron.api.jobs import ApplyRequest, SourceFile
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.files import EXECUTOR, Ports, write_cell
@@ -96,7 +97,7 @@ class Running(msgspec.Struct):
 
     def leader(self) -> str:
         """Return who leads now."""
-        rows = ask(self.client.status)
+        rows = ask(lambda: self.client.ask(table.STATUS)).rows
         return next((row.id for row in rows if row.role == "leader"), "")
 
     def groups(self, leader: str) -> dict[str, list[int]]:
@@ -189,7 +190,7 @@ def await_ready(client: Client, shape: Shape) -> None:
     threads = sum(crew.processes * crew.threads for crew in shape.crews)
 
     def is_ready() -> bool:
-        rows = client.executors().executors
+        rows = client.ask(table.EXECUTORS).executors
         able = [row for row in rows if row.gets_work and _slots(row) >= threads]
         return len(able) == shape.executors
 
@@ -236,7 +237,7 @@ def apply(client: Client, crontab: str) -> dict[str, int]:
         nonlocal attempts
         attempts += 1
         began = time.monotonic()
-        client.put_jobs(request)
+        client.ask(table.PUT_JOBS, request)
         return {
             "apply_ms": round((time.monotonic() - began) * 1000),
             "apply_attempts": attempts,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 
 
 class Tally:

@@ -32,7 +32,7 @@ from bench.probes.window import rows_of
 from bench.processes import cpu_us, resident_bytes
 from bench.reconnect_stand import boot_ms
 from bench.section import write_section
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 
 README: Final = Path(__file__).with_name("README.md")
 BEGIN: Final = "<!-- reconnect: written by `python -m bench.reconnect --readme` -->"

@@ -16,8 +16,10 @@ from bench.launches_tally import percentile
 from bench.probes.load import Work, cell_for, sampled
 from bench.probes.window import rows_of, sleep_until
 from bench.processes import resident_bytes
+from cron.api import table
 from cron.api.client import Client
-from cron.api.views import LaunchView, StatusRow
+from cron.api.launches import AuditRequest, LaunchView
+from cron.api.members import StatusRow
 from cron.dev.files import ports_of
 from cron.errors import CronError
 
@@ -156,7 +158,7 @@ def missing_of(client: Client, names: list[str], from_s: int) -> tuple[int | Non
         if time.monotonic() > ends_s:
             break
         try:
-            found = client.audit(name, from_s * 1000)
+            found = client.ask(table.AUDIT, AuditRequest(job=name, since_ms=from_s * 1000))
         except CronError:
             continue
         broken = [one for one in found.violations if one.kind != "unproven"]

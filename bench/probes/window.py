@@ -14,14 +14,12 @@ from bench.launches_tally import Tally
 from bench.load import Load
 from bench.processes import descendants, journal_bytes
 from cron import limits
-from cron.api import views
+from cron.api import table
 from cron.api.client import Client
-from cron.api.views import HistoryQuery, LaunchView
+from cron.api.launches import HistoryQuery, LaunchView, cursor_at
 
 SETTLE_S: Final = 15.0
-PAGE_MAX: Final = getattr(limits, "HISTORY_PAGE_MAX", limits.HISTORY_ROWS_MAX)
-CURSOR_AT: Final = getattr(views, "cursor_at", None)
-"""Older commits have no pages: there one answer holds up to HISTORY_ROWS_MAX launches."""
+PAGE_MAX: Final = limits.HISTORY_PAGE_MAX
 HALF_S: Final = 0.5
 """The window is measured from half a second before its first launches are due, when those of the
 second before are over."""
@@ -106,11 +104,11 @@ def rows_of(
     )
     found: list[LaunchView] = []
     while True:
-        page = client.history(query)
+        page = client.ask(table.HISTORY, query)
         found += page
-        if len(page) < query.limit or 0 < limit <= len(found) or CURSOR_AT is None:
+        if len(page) < query.limit or 0 < limit <= len(found):
             return [row for row in found if row.kind != "amendment"]
-        query = msgspec.structs.replace(query, after=CURSOR_AT(page[-1]))
+        query = msgspec.structs.replace(query, after=cursor_at(page[-1]))
 
 
 def sleep_until(moment_s: float) -> None:

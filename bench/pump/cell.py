@@ -24,7 +24,7 @@ from bench.processes import journal_bytes, usage
 from bench.pump.fairness import Fairness, Served, summarize
 from bench.pump.table import Run
 from bench.pump.workload import Backlog
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 
 EXECUTORS: Final = 5
 SLOTS: Final = 79

@@ -1,7 +1,7 @@
 """Who calls, and what they may: every call to a replica that has certificates passes here first.
 
 TLS proves that a caller's certificate is one of the cell's authority; what it says is read here.
-`may` is the one place that decides by role.
+`may` decides by role, as `cron.api.table` says.
 """
 
 from __future__ import annotations
@@ -14,25 +14,17 @@ import grpc
 import structlog
 
 from cron.api.connections import ConnectionWatch
-from cron.api.refusing import refuse
+from cron.api.server import refuse
+from cron.api.table import TABLE
+from cron.api.translate import SERVICE
 from cron.errors import CronError, NotAllowed, NotAuthenticated
 from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, only_identity
 
 log = structlog.get_logger()
 
 TLS_VERSION: Final = b"TLSv1.3"
-ADMIN: Final = "/raftcron.v1.Admin/"
+ADMIN: Final = f"/{SERVICE.full_name}/"
 POOL: Final = "/raftcron.pool.v1.Pool/"
-ROLES: Final[dict[str, tuple[str, ...]]] = {
-    PERSON: (ADMIN,),
-    EXECUTOR: (POOL,),
-}
-"""The services that each kind of certificate but a replica's is for."""
-
-REPLICAS_ONLY: Final = frozenset({f"{ADMIN}FetchSegment"})
-"""What a person has no use for."""
-PEERS: Final = REPLICAS_ONLY | {f"{ADMIN}PeerStatus", f"{ADMIN}Status"}
-"""What replicas ask each other (`cron.api.peers`): a replica's certificate is for nothing else."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Properties = Mapping[str, Iterable[bytes]]
@@ -40,11 +32,10 @@ Properties = Mapping[str, Iterable[bytes]]
 
 def may(kind: str, method: str) -> bool:
     """Whether a certificate of this kind may call `/package.Service/Method`."""
-    if kind == REPLICA:
-        return method in PEERS
-    if method in REPLICAS_ONLY:
-        return False
-    return method.startswith(ROLES.get(kind, ()))
+    if method.startswith(POOL):
+        return kind == EXECUTOR
+    rpc = TABLE.get(method.removeprefix(ADMIN)) if method.startswith(ADMIN) else None
+    return rpc is not None and kind in rpc.roles
 
 
 def caller_of(properties: Properties, cell: str) -> Identity:

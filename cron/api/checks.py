@@ -1,12 +1,21 @@
-"""Bounds and forms of what a client sends, checked by the server and, for a quick answer, by the
-command line. Each function returns the value in its canonical form or raises InvalidInput."""
+"""Bounds and forms of what a client sends.
+
+A check is a function that returns a value in its canonical form, or raises InvalidInput. The fields
+of a request name their checks in their types (`Annotated`), and `checked` applies them.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Annotated, Any, Final, TypeVar, get_args
+
+import msgspec
 
 from cron import limits
+from cron.api.pattern import EVERYTHING, parse_pattern
+from cron.api.rpc import Request
 from cron.errors import InvalidInput, LimitExceeded
 from launcher.launch import LaunchState
 from launcher.names import (
@@ -41,9 +50,17 @@ def job_name(text: str) -> str:
         raise InvalidInput(str(error)) from error
 
 
-def job_name_or_all(text: str) -> str:
-    """Return `tenant/job`, or "" for ""."""
-    return job_name(text) if text else ""
+def pattern_or_all(text: str) -> str:
+    """Return a pattern with its tenant; "" for all jobs."""
+    pattern = parse_pattern(text)
+    return "" if pattern == EVERYTHING else pattern
+
+
+def named_pattern(text: str) -> str:
+    """Return a pattern that is not empty: a change of all jobs has to be asked for."""
+    if not text:
+        raise InvalidInput("pattern is empty", "'*/*' is every job of every tenant")
+    return parse_pattern(text)
 
 
 def launch_name(text: str) -> str:
@@ -99,6 +116,28 @@ def between(number: int, low: int, high: int, what: str) -> int:
     return number
 
 
+def bound(low: int, high: int, what: str) -> Callable[[int], int]:
+    """Return the check of a number from low to high."""
+    return partial(between, low=low, high=high, what=what)
+
+
+def instant(what: str) -> Callable[[int], int]:
+    """Return the check of milliseconds since the epoch."""
+    return partial(instant_ms, what=what)
+
+
+def second(what: str) -> Callable[[int], int]:
+    """Return the check of seconds since the epoch."""
+    return partial(instant_s, what=what)
+
+
+def priority(number: int) -> int:
+    """Return a priority, or -1 for any."""
+    if not -1 <= number <= 9:
+        raise InvalidInput(f"priority {number} is not in 0 to 9")
+    return number
+
+
 def person(text: str) -> str:
     """Return who asks, as the client says: one line of printable text, or ""."""
     return _line(text, "name of who asks", PERSON_CHARS_MAX)
@@ -143,6 +182,61 @@ def states(labels: list[str]) -> list[str]:
                 f"state {label[:40]!r} is not one of {', '.join(known)}",
             )
     return [label for label in known if label in labels]
+
+
+FullJob = Annotated[str, job_name]
+LaunchText = Annotated[str, launch_name]
+Pattern = Annotated[str, parse_pattern]
+NamedPattern = Annotated[str, named_pattern]
+Person = Annotated[str, person]
+Note = Annotated[str, note]
+Tenant = Annotated[str, partial(word, what="tenant")]
+Pool = Annotated[str, partial(word, what="pool")]
+Collection = Annotated[str, partial(word, what="collection")]
+
+Q = TypeVar("Q", bound=Request)
+
+
+def checked(request: Q) -> Q:
+    """Return a request in its canonical form. A field that has its default value is not checked.
+
+    Raises:
+        InvalidInput, LimitExceeded: a field, or all of them together, cannot be.
+    """
+    changed = {}
+    for name, default, check in _checks(type(request)):
+        value = getattr(request, name)
+        if value is not None and value != default:
+            changed[name] = check(value)
+    canonical = msgspec.structs.replace(request, **changed)
+    canonical.check()
+    return canonical
+
+
+@cache
+def _checks(request: type[Request]) -> tuple[tuple[str, Any, Callable[[Any], Any]], ...]:
+    """The fields that are checked: name, default, and check."""
+    return tuple(
+        (field.name, field.default, check)
+        for field in msgspec.structs.fields(request)
+        for check in _checks_of(field.type)
+    )
+
+
+def _checks_of(annotation: Any) -> Iterator[Callable[[Any], Any]]:
+    yield from getattr(annotation, "__metadata__", ())
+    if _is_request(annotation):
+        yield checked
+    elif any(map(_is_request, get_args(annotation))):  # a list of them, or one that may be missing
+        yield (
+            lambda value: (
+                [checked(one) for one in value] if isinstance(value, list) else (checked(value))
+            )
+        )
+
+
+def _is_request(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Request)
 
 
 def _short(text: str, what: str, chars_max: int) -> str:

@@ -6,23 +6,19 @@ replica is first reached and only then asked: until then, nothing was sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-from google.protobuf.message_factory import GetMessageClass
+from typing import TYPE_CHECKING, Any
 
 from cron import limits
 from cron.api.codes import Code
 from cron.api.http2 import Answer, Broken, Connection, TooBig, Unsent
 from cron.api.reading import STALE, Behind, from_metadata
 from cron.api.status import METADATA_BYTES_MAX, from_refusal, peers_of
-from cron.api.v1 import admin_pb2
+from cron.api.translate import SERVICE, answer_class
 from cron.errors import CronError, LimitExceeded
 from launcher.reach import Unreached, greet
 
 if TYPE_CHECKING:
     from launcher.tls import Credentials
-
-_SERVICE: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 
 
 class NotReached(Exception):
@@ -71,7 +67,7 @@ class Link:
             NotReached: nothing was sent. NoAnswer: it was. Refused: it was, and answered.
         """
         connection = self._ready(connect_ms)
-        path = f"/{_SERVICE.full_name}/{method}"
+        path = f"/{SERVICE.full_name}/{method}"
         metadata = ((STALE, "1"),) if is_stale else ()
         try:
             answer = connection.call(path, request.SerializeToString(), metadata, timeout_ms)
@@ -90,8 +86,7 @@ class Link:
             self.close()
             raise NoAnswer(str(error)) from error
         self.behind = from_metadata(dict(answer.metadata))
-        kind = GetMessageClass(_SERVICE.methods_by_name[method].output_type)
-        return [kind.FromString(one) for one in answer.messages]
+        return [answer_class(method).FromString(one) for one in answer.messages]
 
     def close(self) -> None:
         """Close the connection; idempotent."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import grpc
 
 from cron.api.channels import open_aio_channel
-from cron.api.translate import to_view
-from cron.api.v1 import admin_pb2, admin_pb2_grpc
-from cron.api.views import StatusRow
+from cron.api.members import StatusRow
+from cron.api.rpc import Request, Rpc
+from cron.api.snapshots import SegmentRequest
+from cron.api.table import FETCH_SEGMENT, PEER_STATUS, STATUS
+from cron.api.translate import SERVICE, answer_class, from_answers, request_class, to_message
 from launcher.renewal import Current
 from launcher.tls import Credentials
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A")
 
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -31,7 +36,34 @@ class Peers:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._old: list[grpc.aio.Channel] = []
 
-    def _stub(self, address: str) -> admin_pb2_grpc.AdminStub:
+    async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+        """Return the row of the replica at `address`. Raises grpc.aio.AioRpcError."""
+        return await self._ask(address, PEER_STATUS, PEER_STATUS.request(), timeout_ms)
+
+    async def status(self, address: str, timeout_ms: int) -> list[StatusRow]:
+        """Return what the replica at `address` says of all. Raises grpc.aio.AioRpcError."""
+        return (await self._ask(address, STATUS, STATUS.request(), timeout_ms)).rows
+
+    async def segment(
+        self, address: str, name: str, offset: int, limit: int, timeout_ms: int
+    ) -> tuple[bytes, int]:
+        """Return a piece of a segment of the replica at `address`, and its size. Raises
+        grpc.aio.AioRpcError."""
+        request = SegmentRequest(name=name, offset=offset, limit=limit)
+        piece = await self._ask(address, FETCH_SEGMENT, request, timeout_ms)
+        return piece.content, piece.size
+
+    async def _ask(self, address: str, rpc: Rpc[Q, A], request: Q, timeout_ms: int) -> A:
+        call = self._channel(address).unary_unary(
+            f"/{SERVICE.full_name}/{rpc.name}",
+            request_serializer=request_class(rpc.name).SerializeToString,
+            response_deserializer=answer_class(rpc.name).FromString,
+        )
+        message = await call(to_message(request), timeout=timeout_ms / 1000)
+        answer: A = from_answers(rpc, [message])
+        return answer
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
         shown = self._credentials() if self._credentials is not None else None
         if shown is not self._shown:
             # Renewed. Not closed at once: somebody may be waiting for an answer.
@@ -41,30 +73,7 @@ class Peers:
         if channel is None:
             channel = open_aio_channel(address, shown, _OPTIONS)
             self._channels[address] = channel
-        return admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
-
-    async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
-        """Return the row of the replica at `address`. Raises grpc.aio.AioRpcError."""
-        answer = await self._stub(address).PeerStatus(
-            admin_pb2.PeerStatusRequest(), timeout=timeout_ms / 1000
-        )
-        return to_view(answer, StatusRow)
-
-    async def status(self, address: str, timeout_ms: int) -> list[StatusRow]:
-        """Return what the replica at `address` says of all. Raises grpc.aio.AioRpcError."""
-        answer = await self._stub(address).Status(
-            admin_pb2.StatusRequest(), timeout=timeout_ms / 1000
-        )
-        return [to_view(row, StatusRow) for row in answer.rows]
-
-    async def segment(
-        self, address: str, name: str, offset: int, limit: int, timeout_ms: int
-    ) -> tuple[bytes, int]:
-        """Return a piece of a segment of the replica at `address`, and its size. Raises
-        grpc.aio.AioRpcError."""
-        request = admin_pb2.SegmentRequest(name=name, offset=offset, limit=limit)
-        answer = await self._stub(address).FetchSegment(request, timeout=timeout_ms / 1000)
-        return answer.content, answer.size
+        return channel
 
     async def close(self) -> None:
         """Close all connections."""

@@ -18,11 +18,6 @@ import msgspec
 STALE: Final = "raftcron-stale"
 """Metadata of a call whose answer may be stale; its value is "1"."""
 _PREFIX: Final = "raftcron-behind-"
-MAY_BE_STALE: Final = frozenset(
-    {"Jobs", "Next", "History", "Show", "Why", "Audit", "Limits", "Gates", "Dead"}
-)
-"""Reads of what every replica has. Others ask for what only the leader knows: queues, connections,
-output."""
 HINT: Final = "`--stale` answers from what a replica has, and says how old that is"
 
 

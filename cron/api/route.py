@@ -19,7 +19,8 @@ import msgspec
 
 from cron.api.address import SERVERS_MAX, parse_server
 from cron.api.link import Link, NoAnswer, NotReached, Refused
-from cron.api.reading import HINT, MAY_BE_STALE, Behind
+from cron.api.reading import HINT, Behind
+from cron.api.rpc import Rpc, Where
 from cron.clock import SystemClock
 from cron.errors import (
     CronError,
@@ -55,19 +56,12 @@ _LOOK_FIRST: Final = (
 )
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A call and what may be done with it."""
-
-    method: str
-    message: Any
-    is_change: bool = False
-    is_repeatable: bool = False  # a change that is recognised when it comes twice
-
-
 class _Course(msgspec.Struct):
     """What is known of one request while it is on its way. Times are of the monotonic clock."""
 
-    request: Request
+    rpc: Rpc[Any, Any]
+    message: Any
+    is_change: bool
     start_ms: int
     deadline_ms: int
     may_have_happened: bool = False
@@ -94,15 +88,17 @@ class Route:
         self._links: dict[str, Link] = {}
         self._clock = SystemClock()
 
-    def ask(self, request: Request, timeout_ms: int) -> list[Any]:
-        """Return the messages that answer a request.
+    def ask(
+        self, rpc: Rpc[Any, Any], message: Any, timeout_ms: int, *, is_change: bool = False
+    ) -> list[Any]:
+        """Return the messages that answer a call.
 
         Raises:
             CronError: what the replica refused with; Unavailable or NoQuorum where nothing happened
                 within `timeout_ms`; OutcomeUnknown where something may have.
         """
         start_ms = self._clock.mono_ms()
-        course = _Course(request, start_ms, start_ms + timeout_ms)
+        course = _Course(rpc, message, is_change, start_ms, start_ms + timeout_ms)
         pause_ms = _PAUSE_MS_MIN
         while True:
             answer = self._go_round(course)
@@ -147,18 +143,17 @@ class Route:
 
     def _ask_one(self, server: str, course: _Course, left_ms: int) -> list[Any] | None:
         """The server's answer; None where it was no use. Raises NotLeader and final errors."""
-        request = course.request
         link = self._links.setdefault(server, Link(server, self._credentials))
         # A replica that hangs must not use up the time of a read that another could answer.
-        patience_ms = left_ms if request.is_change else min(left_ms, max(2_000, left_ms // 3))
+        patience_ms = left_ms if course.is_change else min(left_ms, max(2_000, left_ms // 3))
         connect_ms = max(1, min(_CONNECT_MS, left_ms // 3))
         try:
             answer = link.call(
-                request.method,
-                request.message,
+                course.rpc.name,
+                course.message,
                 connect_ms=connect_ms,
                 timeout_ms=patience_ms,
-                is_stale=self._on_behind is not None and not request.is_change,
+                is_stale=self._on_behind is not None and not course.is_change,
             )
             if self._on_behind is not None and link.behind is not None:
                 self._on_behind(link.behind)
@@ -200,10 +195,10 @@ class Route:
         self, course: _Course, reason: str, error: OutcomeUnknown | None = None
     ) -> None:
         """The request may have been done. Reads and repeatable changes are simply asked again."""
-        if not course.request.is_change:
+        if not course.is_change:
             return
         course.may_have_happened = True
-        if not course.request.is_repeatable:
+        if not course.rpc.is_repeatable:
             raise error or OutcomeUnknown(f"{reason}: the change may still happen", _LOOK_FIRST)
 
     def _checked_leader(self, server: str, leader: str) -> str:
@@ -240,7 +235,7 @@ class Route:
         if course.may_have_happened:
             text = f"no answer {within}: the change may still happen"
             return OutcomeUnknown(text, _LOOK_FIRST)
-        end = ": the change did not happen" if course.request.is_change else ""
+        end = ": the change did not happen" if course.is_change else ""
         if not course.was_answered and course.distrust:
             hint = next(iter(course.distrust.values()))
             return NotAuthenticated(f"{_places(course.reasons)}{end}", hint)
@@ -251,7 +246,7 @@ class Route:
             )
         if isinstance(course.last, NotLeader) or course.last is None:
             hint = "`raftcron status` shows which replicas are missing"
-            if course.request.method in MAY_BE_STALE:
+            if course.rpc.where is Where.ANY:
                 hint = f"{hint}; {HINT}"
             return NoQuorum(f"no leader {within}{end}", hint)
         return Unavailable(f"{course.last}{end}", course.last.hint)

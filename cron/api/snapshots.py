@@ -1,78 +1,117 @@
-"""The part of the API's server that is about snapshots and segments."""
+"""Snapshots and segments: what is kept of them, listed, read back and fetched."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Annotated, Final
 
-import grpc
+import msgspec
 
-from cron.api import checks
-from cron.api.backend import Backend
-from cron.api.translate import to_message
-from cron.api.v1 import admin_pb2
-from cron.errors import CronError, InvalidInput
-
-T = TypeVar("T")
-Context = grpc.aio.ServicerContext[Any, Any]
+from cron.api.checks import Person, bound
+from cron.api.rpc import Request
+from cron.errors import InvalidInput
 
 PIECE_BYTES_MAX: Final = 1 << 20
 _NAME = re.compile(r"[0-9a-z.-]{1,80}")
 
 
-class SnapshotsServicer:
-    """Answers for one replica; what it needs of the whole servicer is declared."""
-
-    _backend: Backend
-
-    async def _change(self, context: Context, change: Awaitable[T]) -> T:
-        raise NotImplementedError
-
-    async def _answer(self, context: Context, answer: Awaitable[T]) -> T:
-        raise NotImplementedError
-
-    async def _refuse(self, context: Context, error: CronError) -> NoReturn:
-        raise NotImplementedError
-
-    async def SaveSnapshot(self, request: Any, context: Context) -> Any:  # noqa: N802
-        """Take a snapshot now."""
-
-        async def save() -> Any:
-            return await self._backend.save_snapshot(checks.person(request.by))
-
-        return to_message(await self._change(context, save()))
-
-    async def Snapshots(self, request: Any, context: Context) -> Any:  # noqa: N802
-        """List the snapshots."""
-        report = self._backend.snapshots(is_remote=request.is_remote)
-        return to_message(await self._answer(context, report))
-
-    async def VerifySnapshots(  # noqa: N802
-        self, request: Any, context: Context
-    ) -> AsyncIterator[Any]:
-        """Read and check snapshots, and tell of each as it is done."""
-        try:
-            name = _checked_name(request.name) if request.name else ""
-            views = self._backend.verify_snapshots(name, is_remote=request.is_remote)
-            async for view in views:
-                yield to_message(view)
-        except CronError as error:
-            await self._refuse(context, error)
-
-    async def FetchSegment(self, request: Any, context: Context) -> Any:  # noqa: N802
-        """Give another replica a piece of a segment."""
-
-        async def piece() -> tuple[bytes, int]:
-            offset = checks.between(request.offset, 0, 1 << 62, "offset")
-            limit = checks.between(request.limit, 1, PIECE_BYTES_MAX, "limit")
-            return await self._backend.segment(_checked_name(request.name), offset, limit)
-
-        content, size = await self._answer(context, piece())
-        return admin_pb2.SegmentPiece(content=content, size=size)
-
-
-def _checked_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """Return the name of a snapshot or segment."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"{name[:80]!r} is not the name of a file that is kept")
     return name
+
+
+FileName = Annotated[str, file_name]
+
+
+class SaveRequest(Request, frozen=True, kw_only=True):
+    """Take a snapshot."""
+
+    by: Person = ""
+
+
+class SnapshotsRequest(Request, frozen=True, kw_only=True):
+    """List snapshots, or read them back: `name` alone, "" for all. With `is_remote` those in object
+    storage alone, else those on the leader's disk, too."""
+
+    name: FileName = ""
+    is_remote: bool = False
+
+
+class SegmentRequest(Request, frozen=True, kw_only=True):
+    """A piece of a segment of history on a replica's disk; `limit` is in bytes."""
+
+    name: FileName
+    offset: Annotated[int, bound(0, 1 << 62, "offset")] = 0
+    limit: Annotated[int, bound(1, PIECE_BYTES_MAX, "limit")] = PIECE_BYTES_MAX
+
+
+class SegmentPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a segment; `size` is that of the whole file."""
+
+    content: bytes = b""
+    size: int = 0
+
+
+class KeepingView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica keeps of snapshots and history, and how far object storage is behind.
+
+    `snapshot_*` is the newest on its own disk, `stored_*` the newest in `store` ("" for none), by
+    when each was taken. `segments` of history are in the catalog; `segments_missing` are to be on
+    this disk and are not, `segments_waiting` are not in the store yet; `open_rows` are in none.
+    `outputs_waiting` of finished launches are not there yet, None where none are to be.
+    `failing` says since when, and why, the leader cannot upload. `filling` and `resolving` tell
+    how far the history's index, and a restored cell, have come; "" when there is nothing to tell.
+    """
+
+    snapshot_index: int = 0
+    snapshot_at_ms: int = 0
+    segments: int = 0
+    segments_missing: int = 0
+    open_rows: int = 0
+    store: str = ""
+    stored_index: int = 0
+    stored_at_ms: int = 0
+    segments_waiting: int = 0
+    failing_since_ms: int = 0
+    failing: str = ""
+    filling: str = ""
+    resolving: str = ""
+    outputs_waiting: int | None = None
+
+
+class SnapshotView(msgspec.Struct, frozen=True, kw_only=True):
+    """One snapshot. `place` is `local` (the leader's disk) or `remote`. `size` is that of the
+    file, `content_size` of what is in it. `state` is `present`, `verified` or `damaged`, `problem`
+    says how; `digest` is that of the State in it."""
+
+    name: str
+    place: str
+    lineage: int = 0
+    term: int = 0
+    index: int = 0
+    taken_ms: int = 0
+    size: int = 0
+    content_size: int = 0
+    segments: int = 0
+    state: str = "present"
+    problem: str = ""
+    digest: str = ""
+
+
+class SnapshotsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshots that there are, newest first; `problems` says of what cannot be read."""
+
+    snapshots: list[SnapshotView] = []
+    problems: list[str] = []
+    store: str = ""
+
+
+class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a snapshot is taken. It is safe once one of at least this index is in `store`."""
+
+    lineage: int = 0
+    term: int = 0
+    index: int = 0
+    store: str = ""

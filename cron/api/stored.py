@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.api.snapshot_views import SnapshotView
+from cron.api.snapshots import SnapshotView
 from snapshots import layout
 from snapshots.errors import SnapshotError
 from snapshots.manifest import Manifest

@@ -1,22 +1,26 @@
 """Views to messages and back.
 
-Theory of operation. Each struct of `cron.api.views` has a message of the same name with the same
-fields, so one loop over the fields translates all of them; a test compares the two definitions
-field by field. `None` is a field that is not set.
+Theory of operation. Each struct of the API has a message of the same name with the same fields, so
+one loop over the fields translates all of them; a test compares the two definitions field by field.
+`None` is a field that is not set.
 """
 
 from __future__ import annotations
 
 import types
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
+from cron.api.rpc import Rpc
 from cron.api.v1 import admin_pb2
 
 V = TypeVar("V", bound=msgspec.Struct)
+
+SERVICE: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 
 
 class FieldPlan(NamedTuple):
@@ -35,6 +39,8 @@ def plan(view: type[msgspec.Struct]) -> tuple[FieldPlan, ...]:
 
 
 def _plan_field(name: str, annotation: Any) -> FieldPlan:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     is_optional = isinstance(annotation, types.UnionType)
     is_list = get_origin(annotation) is list
     inner = annotation
@@ -65,6 +71,25 @@ def to_message(view: msgspec.Struct) -> Any:
             value = [to_message(one) for one in value] if field.is_list else to_message(value)
         values[field.name] = value
     return message_class(type(view))(**values)
+
+
+def request_class(call: str) -> type[Message]:
+    """Return the message that asks a call of the service."""
+    return GetMessageClass(SERVICE.methods_by_name[call].input_type)
+
+
+def answer_class(call: str) -> type[Message]:
+    """Return the message that answers a call of the service: one page of a stream."""
+    return GetMessageClass(SERVICE.methods_by_name[call].output_type)
+
+
+def from_answers(rpc: Rpc[Any, Any], messages: list[Any]) -> Any:
+    """Return the answer to a call: a view, or the rows of all pages of a stream."""
+    if not rpc.is_stream:
+        (message,) = messages
+        return to_view(message, rpc.view)
+    (field,) = answer_class(rpc.name).DESCRIPTOR.fields
+    return [to_view(row, rpc.view) for page in messages for row in getattr(page, field.name)]
 
 
 def to_view(message: Any, view: type[V]) -> V:

@@ -10,9 +10,10 @@ import grpc
 import structlog
 
 from cron.api.listening import listen, make_server
-from cron.api.translate import to_message
-from cron.api.v1 import admin_pb2, admin_pb2_grpc
-from cron.api.views import StatusRow
+from cron.api.members import StatusReport, StatusRow
+from cron.api.rpc import Rpc
+from cron.api.server import add_admin
+from cron.api.table import PEER_STATUS, STATUS
 from cron.errors import ConfigError
 from launcher.renewal import Current
 
@@ -21,19 +22,15 @@ _log = structlog.get_logger()
 _GRACE_S = 0.2
 
 
-class _Waiting(admin_pb2_grpc.AdminServicer):
-    """Answers status and nothing else: clients go on to another replica."""
+class _Waiting:
+    """Answers status with this replica's row: it knows of no other."""
 
     def __init__(self, row: Callable[[], StatusRow]) -> None:
         self._row = row
 
-    async def PeerStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Tell the state of this replica."""
-        return to_message(self._row())
-
-    async def Status(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Tell the state of this replica, which knows of no other."""
-        return admin_pb2.StatusPage(rows=[to_message(self._row())])
+    async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
+        """Return this replica's row."""
+        return self._row() if rpc is PEER_STATUS else StatusReport(rows=[self._row()])
 
 
 @contextlib.asynccontextmanager
@@ -42,8 +39,7 @@ async def answering(
 ) -> AsyncIterator[None]:
     """Answer status at `address` inside; where it cannot be listened on, nobody is answered."""
     server: grpc.aio.Server = make_server(cell, credentials)
-    servicer = _Waiting(row)
-    admin_pb2_grpc.add_AdminServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    add_admin(server, _Waiting(row), calls=(STATUS, PEER_STATUS))
     try:
         listen(server, address, credentials)
         await server.start()

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from cron import limits
-from cron.api.views import BackfillReport, BackfillRequest, LaunchView
+from cron.api import table
+from cron.api.launches import (
+    BackfillReport,
+    BackfillRequest,
+    KillRequest,
+    LaunchView,
+    ShowRequest,
+    TriggerRequest,
+)
 from cron.cli import exits, render
 from cron.cli.logs import split_attempt
 from cron.cli.options import (
@@ -39,7 +47,9 @@ def trigger_command(settings: Settings, job: str, wait: bool) -> None:
     launch goes on. Without --wait, 1 says that the launch was over at once and did not succeed.
     """
     with settings.client() as client:
-        view = client.trigger(job, new_request_id(), person())
+        view = client.ask(
+            table.TRIGGER, TriggerRequest(job=job, request_id=new_request_id(), by=person())
+        )
         if not settings.is_json:
             render.line(f"triggered {short_job_name(view.launch)}")
         view = Watch(settings, client).until(view, is_end=wait)
@@ -73,8 +83,9 @@ def backfill_command(
     to_ms = settings.now_ms() if to is None else to
     from_s, to_s = -(-from_ // 1000), -(-to_ms // 1000)  # both rounded up: [from, to) of seconds
     with settings.client() as client:
-        plan = client.backfill(
-            BackfillRequest(job=job, from_s=from_s, to_s=to_s, is_dry_run=True, by=person())
+        plan = client.ask(
+            table.BACKFILL,
+            BackfillRequest(job=job, from_s=from_s, to_s=to_s, is_dry_run=True, by=person()),
         )
         needs_yes = len(plan.launches) > limits.BACKFILL_WITHOUT_YES_MAX and not yes
         if dry_run or needs_yes or not plan.launches:
@@ -88,7 +99,9 @@ def backfill_command(
             return
         if not settings.is_json:
             render.line(f"launching {len(plan.launches)}:")
-        report = client.backfill(BackfillRequest(job=job, from_s=from_s, to_s=to_s, by=person()))
+        report = client.ask(
+            table.BACKFILL, BackfillRequest(job=job, from_s=from_s, to_s=to_s, by=person())
+        )
         if not (wait and settings.is_json):
             _show_backfill(settings, report, "due again")
         if wait:
@@ -149,9 +162,9 @@ def kill_command(settings: Settings, launch: str, wait: bool) -> None:
 def _killed(client: Client, name: str, *, is_over_fine: bool) -> LaunchView:
     """Kill a launch. With `is_over_fine` also one that is over already: then all is as wanted."""
     try:
-        return client.kill(name, person())
+        return client.ask(table.KILL, KillRequest(launch=name, by=person()))
     except NotNow:
-        view = client.show(name)[-1] if is_over_fine else None
+        view = client.ask(table.SHOW, ShowRequest(launch=name))[-1] if is_over_fine else None
         if view is None or view.is_open:
             raise
         return view

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cron.api.views import AuditReport, StatusRow
+from cron.api import table
+from cron.api.launches import AuditReport, AuditRequest
+from cron.api.members import StatusRow
 from cron.cli import exits, render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
 from cron.cli.rows import STATUS_COLUMNS, STATUS_NARROW, job_keys, status_cells, status_row
@@ -22,7 +24,7 @@ def status_command(settings: Settings) -> None:
     STANDING "votes #1": it votes, on the first disk of its id; `replica replace` makes it #2.
     """
     with settings.client() as client:
-        views = client.status()
+        views = client.ask(table.STATUS).rows
     if settings.is_json:
         render.json_lines(map(status_row, views))
     else:
@@ -58,7 +60,7 @@ def audit_command(settings: Settings, job: str, since: int | None) -> None:
     for all jobs: it says how many are left. JOB or --since make less of it.
     """
     with settings.client() as client:
-        report = client.audit(job, since or 0)
+        report = client.ask(table.AUDIT, AuditRequest(job=job, since_ms=since or 0))
     if settings.is_json:
         render.json_lines([audit_row(report)])
     else:

@@ -7,7 +7,8 @@ import sys
 import click
 import msgspec
 
-from cron.api.views import ClockReport, ClockRequest
+from cron.api import table
+from cron.api.members import ClockReport, ClockRequest
 from cron.cli import exits, render
 from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person
@@ -33,7 +34,7 @@ def reset_command(settings: Settings, yes: bool) -> None:
     """
     request = ClockRequest(is_dry_run=True, by=person())
     with settings.client() as cell:
-        plan = cell.reset_clock(request)
+        plan = cell.ask(table.RESET_CLOCK, request)
         if not yes:
             _show_plan(plan)
             if not sys.stdin.isatty():
@@ -42,7 +43,8 @@ def reset_command(settings: Settings, yes: bool) -> None:
                 render.line("nothing was changed", err=True)
                 raise click.exceptions.Exit(exits.CONFLICT)
         try:
-            report = cell.reset_clock(msgspec.structs.replace(request, is_dry_run=False))
+            request = msgspec.structs.replace(request, is_dry_run=False)
+            report = cell.ask(table.RESET_CLOCK, request)
         except OutcomeUnknown as error:
             hint = "run `raftcron clock reset` again: it finishes what is left"
             raise OutcomeUnknown(str(error), hint) from error

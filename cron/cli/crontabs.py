@@ -9,13 +9,8 @@ import click
 import msgspec
 
 from cron import limits
-from cron.api.views import (
-    ApplyReport,
-    ApplyRequest,
-    JobChange,
-    RemoveReport,
-    RemoveRequest,
-)
+from cron.api import table
+from cron.api.jobs import ApplyReport, ApplyRequest, JobChange, RemoveReport, RemoveRequest
 from cron.cli import exits, render
 from cron.cli.options import Settings, cell_options, output_option, pass_settings, person
 from cron.cli.rows import job_keys
@@ -69,7 +64,7 @@ def apply_command(
     with settings.client() as client:
         if prune and not yes and not dry_run and _is_agreed(settings, client, request):
             request = msgspec.structs.replace(request, is_confirmed=True)
-        report = client.put_jobs(request)
+        report = client.ask(table.PUT_JOBS, request)
     for problem in report.problems:
         render.problem(problem, to_stderr=True)
     if settings.is_json:
@@ -84,7 +79,7 @@ def _is_agreed(settings: Settings, client: Client, request: ApplyRequest) -> boo
     Raises:
         InvalidInput: nobody can be asked. click.exceptions.Exit: the answer was no.
     """
-    plan = client.put_jobs(msgspec.structs.replace(request, is_dry_run=True))
+    plan = client.ask(table.PUT_JOBS, msgspec.structs.replace(request, is_dry_run=True))
     removed = [change for change in plan.changes if change.action == "removed"]
     is_all = bool(removed) and len(removed) == len(plan.changes)
     if not is_all and len(removed) <= limits.PRUNE_WITHOUT_YES_MAX:
@@ -172,7 +167,7 @@ def remove_command(settings: Settings, jobs: tuple[str, ...]) -> None:
     the next `apply`, unless it is taken out there, too.
     """
     with settings.client() as client:
-        report = client.remove_jobs(RemoveRequest(jobs=list(jobs), by=person()))
+        report = client.ask(table.REMOVE_JOBS, RemoveRequest(jobs=list(jobs), by=person()))
     if settings.is_json:
         render.json_lines(
             {**job_keys(one.job), "action": "removed", "source": one.source, "full_name": one.job}

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from cron import limits
-from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadView
+from cron.api import table
+from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadView
+from cron.api.rpc import Rpc
 from cron.cli import render
 from cron.cli.groups import Group
 from cron.cli.launches import show_tail, tail_of
@@ -84,7 +86,7 @@ def dead_command() -> None:
 def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -> None:
     """List dead letters, the oldest first, or with --newest the newest."""
     with settings.client() as client:
-        report = client.dead(query_of(said, limit=limit, is_newest=newest))
+        report = client.ask(table.DEAD, query_of(said, limit=limit, is_newest=newest))
     if settings.is_json:
         render.json_lines(map(dead_row, report.letters))
     else:
@@ -105,7 +107,7 @@ def show_command(settings: Settings, launch: str) -> None:
     """Show why LAUNCH was given up, and the end of its last output."""
     name, _ = split_attempt(launch)
     with settings.client() as client:
-        (view,) = client.dead(DeadQuery(launch=name, limit=1)).letters
+        (view,) = client.ask(table.DEAD, DeadQuery(launch=name, limit=1)).letters
         tail, problem = tail_of(client, view.launch, view.attempt)
     if settings.is_json:
         text = tail.content.decode(errors="replace") if tail is not None else None
@@ -131,7 +133,7 @@ def redrive_command(settings: Settings, /, launch: str, wait: bool, **said: Any)
     launched. With --wait, --timeout bounds the wait as well, where it is given: it ends with 6
     then, and the launches go on.
     """
-    _Change(settings, "redrive", "due again", "launched").run(launch, said, is_awaited=wait)
+    _Change(settings, table.REDRIVE, "due again", "launched").run(launch, said, is_awaited=wait)
 
 
 @dead_command.command("drop")
@@ -147,15 +149,17 @@ def drop_command(settings: Settings, /, launch: str, **said: Any) -> None:
 
     At most 10,000 at once; says how many are left. Exits with 3 where nothing is dropped.
     """
-    _Change(settings, "drop_dead", "dropped", "dropped").run(launch, said)
+    _Change(settings, table.DROP_DEAD, "dropped", "dropped").run(launch, said)
 
 
 class _Change:
     """Asks first what a change would do, and does it if that is meant."""
 
-    def __init__(self, settings: Settings, method: str, done: str, verb: str) -> None:
+    def __init__(
+        self, settings: Settings, rpc: Rpc[DeadChange, DeadOutcome], done: str, verb: str
+    ) -> None:
         self._settings = settings
-        self._method = method
+        self._rpc = rpc
         self._done = done
         self._verb = verb
 
@@ -167,8 +171,7 @@ class _Change:
         if is_named is said["everything"]:
             raise click.UsageError("name a launch or a filter; or --all, and nothing else")
         with self._settings.client() as client:
-            ask = getattr(client, self._method)
-            plan = ask(DeadChange(query=query, is_dry_run=True, by=person()))
+            plan = client.ask(self._rpc, DeadChange(query=query, is_dry_run=True, by=person()))
             if plan.collection != query.collection:
                 raise InvalidInput(
                     "the cell's replicas are older than this command line, and do not know "
@@ -186,7 +189,7 @@ class _Change:
                 )
             if not said["dry_run"] and plan.launches:
                 change = DeadChange(query=query, by=person(), is_everything=not is_named)
-                plan = ask(change)
+                plan = client.ask(self._rpc, change)
                 self._show(plan, self._done, is_told_later=is_awaited)
             if not plan.launches:
                 raise self._nothing(plan)

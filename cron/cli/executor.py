@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cron.api.pool_views import DrainRequest, ExecutorView
+from cron.api import table
+from cron.api.executors import DrainRequest, ExecutorView
 from cron.cli import render
 from cron.cli.become import become
 from cron.cli.options import Settings, cell_options, pass_settings, person
@@ -109,7 +110,7 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
 def undrain_command(settings: Settings, executor: str) -> None:
     """Give executor ID work again, where it has not left yet."""
     with settings.client() as client:
-        view = client.drain(DrainRequest(executor=executor, is_over=True, by=person()))
+        view = client.ask(table.DRAIN, DrainRequest(executor=executor, is_over=True, by=person()))
     if not settings.is_json:
         render.line(f"{executor} gets work again")
     _as_json(settings, view, has_left=False)
@@ -119,7 +120,7 @@ def _drained(client: Client, executor: str) -> ExecutorView:
     """Drain it. Not to find it must not pass for done: its id may be misspelt, and then whoever
     switches its host off ends what runs there."""
     try:
-        return client.drain(DrainRequest(executor=executor, by=person()))
+        return client.ask(table.DRAIN, DrainRequest(executor=executor, by=person()))
     except NotFound as error:
         text = f"executor {executor} is not there: it has left already, or its id is misspelt"
         raise NotFound(text, error.hint) from error
@@ -171,7 +172,7 @@ class _Wait:
 
     def _look(self) -> list[ExecutorView] | None:
         try:
-            rows = self._client.executors().executors
+            rows = self._client.ask(table.EXECUTORS).executors
         except (Unavailable, OutcomeUnknown):
             return None  # all are away for a moment
         return [row for row in rows if row.id == self._view.id]

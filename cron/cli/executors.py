@@ -7,7 +7,8 @@ from typing import Any, Final
 import click
 from msgspec.structs import asdict
 
-from cron.api.pool_views import ExecutorQuery, ExecutorReport, ExecutorView, TwinView
+from cron.api import table
+from cron.api.executors import ExecutorQuery, ExecutorReport, ExecutorView, TwinView
 from cron.cli import render
 from cron.cli.needs import show_about, show_cpu
 from cron.cli.one_executor import (
@@ -45,10 +46,10 @@ def executors_command(settings: Settings, executor: str, limit: int) -> None:
     """
     with settings.client() as client:
         if executor:
-            one = client.executor(ExecutorQuery(executor=executor, limit=limit))
+            one = client.ask(table.EXECUTOR, ExecutorQuery(executor=executor, limit=limit))
             _show_one(settings, one)
             return
-        report = client.executors()
+        report = client.ask(table.EXECUTORS)
     twins = {twin.executor: twin for twin in report.twins}
     if settings.is_json:
         render.json_lines(executor_row(view, twins.get(view.id)) for view in report.executors)

@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 import click
 import msgspec
 
-from cron.api.views import HistoryCursor, HistoryQuery, LaunchView, cursor_at
+from cron.api import table
+from cron.api.launches import HistoryCursor, HistoryQuery, LaunchView, cursor_at
 from cron.cli import render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
 from cron.cli.rows import launch_details
@@ -120,8 +121,9 @@ def pages(client: Client, query: HistoryQuery, now_ms: int) -> Iterator[list[Lau
     while True:
         since_ms = max(query.since_ms, edge_ms - length_ms)
         try:
-            views = client.history(
-                msgspec.structs.replace(query, since_ms=since_ms, until_ms=until_ms, after=after)
+            views = client.ask(
+                table.HISTORY,
+                msgspec.structs.replace(query, since_ms=since_ms, until_ms=until_ms, after=after),
             )
         except LimitExceeded:
             if not query.archive or length_ms <= PERIOD_MS_MIN:

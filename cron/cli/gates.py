@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import click
 
-from cron.api.pool_views import GateOpening, GateRequest, GateView
+from cron.api import table
+from cron.api.gates import GateOpening, GateRequest, GateView
 from cron.cli import render
 from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
@@ -57,7 +58,7 @@ def close_command(settings: Settings, /, **said: Any) -> None:
     """Close a gate: what fits all that is named does not begin. What runs goes on."""
     request = _request(settings.now_ms(), said)
     with settings.client() as client:
-        view = client.close_gate(request)
+        view = client.ask(table.CLOSE_GATE, request)
     if settings.is_json:
         render.json_lines([gate_row(view) | {"notes": view.notes}])
         return
@@ -93,7 +94,7 @@ def _request(now_ms: int, said: dict[str, Any]) -> GateRequest:
 def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
     """Open gates by their numbers."""
     with settings.client() as client:
-        report = client.open_gates(GateOpening(numbers=list(numbers), by=person()))
+        report = client.ask(table.OPEN_GATES, GateOpening(numbers=list(numbers), by=person()))
     if settings.is_json:
         render.json_lines(map(gate_row, report.gates))
     else:
@@ -112,7 +113,7 @@ def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
 def list_command(settings: Settings) -> None:
     """List the gates that are closed."""
     with settings.client() as client:
-        views = client.gates().gates
+        views = client.ask(table.GATES).gates
     if settings.is_json:
         render.json_lines(map(gate_row, views))
     else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cron.api.views import JobsRequest, PauseReport, PauseRequest, PauseView
+from cron.api import table
+from cron.api.jobs import JobsRequest, PauseReport, PauseRequest, PauseView, ResumeRequest
 from cron.cli import render
 from cron.cli.needs import job_pairs
 from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
@@ -38,7 +39,7 @@ def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str
         collection=said["collection"],
     )
     with settings.client() as client:
-        views = client.jobs(wanted)
+        views = client.ask(table.JOBS, wanted)
     if settings.is_json:
         render.json_lines(map(job_row, views))
     elif is_long and views:
@@ -63,7 +64,7 @@ def pause_command(
     end_ms = until_ms(settings.now_ms(), until, for_)
     request = PauseRequest(pattern=pattern, reason=reason, until_ms=end_ms, by=person())
     with settings.client() as client:
-        report = client.pause(request)
+        report = client.ask(table.PAUSE, request)
     until_text = f" until {show_ms(end_ms)}" if end_ms else ""
     _show(settings, report, "paused", f"paused{until_text}", "was paused already")
 
@@ -76,7 +77,7 @@ def pause_command(
 def resume_command(settings: Settings, pattern: str) -> None:
     """Launch the jobs that PATTERN matches again."""
     with settings.client() as client:
-        report = client.resume(pattern, person())
+        report = client.ask(table.RESUME, ResumeRequest(pattern=pattern, by=person()))
     _show(settings, report, "resumed", "resumed", "was not paused")
 
 

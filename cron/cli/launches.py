@@ -8,12 +8,15 @@ import click
 import msgspec
 
 from cron import limits
-from cron.api.views import (
+from cron.api import table
+from cron.api.launches import (
     HistoryQuery,
     LaunchView,
     OutputQuery,
     OutputView,
     PartView,
+    ShowRequest,
+    WhyRequest,
     cursor_at,
 )
 from cron.cli import render
@@ -134,7 +137,7 @@ def listed(client: Client, query: HistoryQuery) -> list[LaunchView]:
     while len(views) < query.limit:
         size = min(query.limit - len(views), limits.HISTORY_PAGE_MAX)
         after = cursor_at(views[-1]) if views else None
-        page = client.history(msgspec.structs.replace(query, limit=size, after=after))
+        page = client.ask(table.HISTORY, msgspec.structs.replace(query, limit=size, after=after))
         if views and page and cursor_at(page[0]) == cursor_at(views[0]):
             raise LimitExceeded(
                 f"this server lists {limits.HISTORY_PAGE_MAX:,} launches at the most",
@@ -156,7 +159,7 @@ def show_command(settings: Settings, launch: str) -> None:
     the output's tail."""
     with settings.client() as client:
         name, attempt = split_attempt(newest_of(client, launch))
-        views = client.show(name)
+        views = client.ask(table.SHOW, ShowRequest(launch=name))
         views = [one for one in views if attempt in (0, one.attempt)]
         if not views:
             raise UnknownLaunch(f"{name} has no attempt {attempt}")
@@ -182,8 +185,10 @@ def _asked(
         if time is not None:
             return job, *time, ""
         now_ms = settings.now_ms()
-        instant_s = client.why(job, now_ms // 1000, True).at_s
-        newest = client.history(HistoryQuery(job=job, limit=1))
+        instant_s = client.ask(
+            table.WHY, WhyRequest(job=job, at_s=now_ms // 1000, is_nearest=True)
+        ).at_s
+        newest = client.ask(table.HISTORY, HistoryQuery(job=job, limit=1))
         if newest and newest[0].count == 1 and newest[0].scheduled_s >= instant_s:
             tell_newest(newest[0].launch)
             manual = newest[0].launch if "+t" in newest[0].launch else ""
@@ -227,7 +232,7 @@ def tail_of(client: Client, launch: str, attempt: int) -> tuple[OutputView | Non
         return None, "not read with --stale: the leader has to ask the executor for it"
     query = OutputQuery(launch=launch, attempt=attempt, limit=TAIL_BYTES, tail=True)
     try:
-        return client.output(query), ""
+        return client.ask(table.OUTPUT, query), ""
     except CronError as error:
         return None, str(error)
 
@@ -328,9 +333,11 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
     with settings.client() as client:
         job, at_ms, is_nearest, manual = _asked(settings, client, job, time)
         if manual:
-            _tell_manual(settings, manual, client.show(manual))
+            _tell_manual(settings, manual, client.ask(table.SHOW, ShowRequest(launch=manual)))
             return
-        report = client.why(job, at_ms // 1000, is_nearest)
+        report = client.ask(
+            table.WHY, WhyRequest(job=job, at_s=at_ms // 1000, is_nearest=is_nearest)
+        )
     if settings.is_json:
         story = [{"at": format_ms(line.at_ms), "text": line.text} for line in report.story]
         row = {

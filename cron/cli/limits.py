@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import click
 
-from cron.api.pool_views import LimitChange, LimitRemoval, LimitView
+from cron.api import table
+from cron.api.limits import LimitChange, LimitRemoval, LimitView
 from cron.cli import render
 from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
@@ -89,7 +90,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
         tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person(), **said
     )
     with settings.client() as client:
-        view = client.set_limit(change)
+        view = client.ask(table.SET_LIMIT, change)
     if settings.is_json:
         render.json_lines([limit_row(view) | {"notes": view.notes}])
     else:
@@ -108,7 +109,7 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
         tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person()
     )
     with settings.client() as client:
-        view = client.remove_limit(removal)
+        view = client.ask(table.REMOVE_LIMIT, removal)
     if settings.is_json:
         render.json_lines([limit_row(view) | {"notes": view.notes}])
     else:
@@ -124,7 +125,7 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
 def list_command(settings: Settings) -> None:
     """List all limits that were set."""
     with settings.client() as client:
-        views = client.limits().limits
+        views = client.ask(table.LIMITS).limits
     if settings.is_json:
         render.json_lines(map(limit_row, views))
     else:

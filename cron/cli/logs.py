@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from cron.api.views import HistoryQuery, OutputQuery, OutputView
+from cron.api import table
+from cron.api.launches import HistoryQuery, OutputQuery, OutputView, ShowRequest
 from cron.cli import render
 from cron.cli.options import Settings, cell_options, pass_settings
 from cron.errors import InvalidInput, NotNow, UnknownLaunch
@@ -68,7 +69,7 @@ def newest_of(client: Client, text: str, *, has_begun: bool = False) -> str:
     """
     if "@" in text:
         return text
-    views = client.history(HistoryQuery(job=text, limit=_LOOKED_AT if has_begun else 1))
+    views = client.ask(table.HISTORY, HistoryQuery(job=text, limit=_LOOKED_AT if has_begun else 1))
     found = next((one for one in views if one.attempt or not has_begun), None)
     if found is None:
         verb = "began lately" if has_begun and views else "is known"
@@ -157,8 +158,8 @@ def _print_all(
 def _read(client: Client, query: OutputQuery, *, follow: bool) -> OutputView | None:
     """The next part; None while the launch is followed and has not begun."""
     try:
-        return client.output(query)
+        return client.ask(table.OUTPUT, query)
     except NotNow:
-        if not follow or not client.show(query.launch)[-1].is_open:
+        if not follow or not client.ask(table.SHOW, ShowRequest(launch=query.launch))[-1].is_open:
             raise
         return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.api.pool_views import JobNeeds
-from cron.api.views import JobView
+from cron.api.jobs import JobNeeds, JobView
 from cron.calendar.duration import format_duration
 from cron.cli.render import Row
 from cron.cli.times import show_ms

@@ -9,6 +9,8 @@ from typing import Final
 import click
 import msgspec
 
+from cron.api import table
+from cron.api.jobs import NextRequest
 from cron.calendar import schedule as calendar
 from cron.calendar import zones
 from cron.calendar.expression import parse
@@ -139,7 +141,7 @@ def _of_job(
         raise InvalidInput(f"{printable(name)}: no such file", hint)
     try:
         with settings.client() as client:
-            answer = client.next_times(name, after_s, count)
+            answer = client.ask(table.NEXT, NextRequest(job=name, after_s=after_s, count=count))
     except Unavailable as error:
         error.hint = f"there is no file {printable(name)}, so a job was asked for; {error.hint}"
         raise

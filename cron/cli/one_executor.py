@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.api.pool_views import ExecutorDetail, ExecutorView, RunView, TwinView
+from cron.api.executors import ExecutorDetail, ExecutorView, RunView, TwinView
 from cron.cli import render
 from cron.cli.needs import show_about, show_cpu
 from cron.cli.times import format_ms, show_length, show_ms

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cron.api.pool_views import QueueQuery, QueueView, WaitQuery, WaitView
+from cron.api import table
+from cron.api.queues import QueueQuery, QueueView, WaitQuery, WaitView
 from cron.cli import render
 from cron.cli.logs import split_attempt
 from cron.cli.options import Settings, cell_options, pass_settings
@@ -71,7 +72,7 @@ def queue_command(settings: Settings, /, target: str, limit: int, **said: str) -
 
 
 def _show_queues(settings: Settings, client: Client, query: QueueQuery) -> None:
-    report = client.queues(query)
+    report = client.ask(table.QUEUES, query)
     if settings.is_json:
         render.json_lines(map(queue_row, report.queues))
         return
@@ -80,7 +81,7 @@ def _show_queues(settings: Settings, client: Client, query: QueueQuery) -> None:
 
 
 def _show_waits(settings: Settings, client: Client, query: WaitQuery) -> None:
-    report = client.waits(query)
+    report = client.ask(table.WAITS, query)
     if settings.is_json:
         render.json_lines(map(wait_row, report.waits))
     else:

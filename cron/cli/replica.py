@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from cron import endings
-from cron.api.views import ReplaceReport, ReplaceRequest, StatusRow
+from cron.api import table
+from cron.api.members import ReplaceReport, ReplaceRequest, StatusRow
 from cron.cli import exits, render
 from cron.cli.become import become
 from cron.cli.groups import Group
@@ -108,14 +109,15 @@ def _replace(cell: Client, request: ReplaceRequest) -> ReplaceReport:
     """Ask for it; of one that seems to be well, ask the person first."""
     try:
         try:
-            return cell.replace(request)
+            return cell.ask(table.REPLACE, request)
         except StillAlive as error:
             if not sys.stdin.isatty():
                 raise
             if not click.confirm(f"{error}. Go on?", err=True):
                 render.line("nothing was changed", err=True)
                 raise click.exceptions.Exit(exits.CONFLICT) from error
-        return cell.replace(msgspec.structs.replace(request, is_confirmed=True))
+        request = msgspec.structs.replace(request, is_confirmed=True)
+        return cell.ask(table.REPLACE, request)
     except OutcomeUnknown as error:
         hint = f"`raftcron status` shows whether {request.replica} is open; then it was done"
         raise OutcomeUnknown(str(error), hint) from error
@@ -175,7 +177,7 @@ class _Wait:
 
     def _look(self) -> StatusRow | None:
         try:
-            rows = self._cell.status()
+            rows = self._cell.ask(table.STATUS).rows
         except (Unavailable, OutcomeUnknown):
             return None  # all are away for a moment
         return next((row for row in rows if row.id == self._report.replica), None)

@@ -9,9 +9,11 @@ from typing import Final
 
 import msgspec
 
-from cron.api.pool_views import GateView
-from cron.api.snapshot_views import KeepingView
-from cron.api.views import JobView, LaunchView, OverloadView, PartView, StatusRow
+from cron.api.gates import GateView
+from cron.api.jobs import JobView
+from cron.api.launches import LaunchView, PartView
+from cron.api.members import OverloadView, StatusRow
+from cron.api.snapshots import KeepingView
 from cron.cli.needs import needs_row
 from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Scope(NamedTuple):
-    """What limits are for; as in `cron.api.pool_views`."""
+    """What limits are for; as in `cron.api.limits`."""
 
     tenant: str
     pool: str

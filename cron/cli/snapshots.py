@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotView
+from cron.api import table
+from cron.api.snapshots import KeepingView, SaveReport, SaveRequest, SnapshotsRequest, SnapshotView
 from cron.cli import exits, render
 from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person
@@ -55,7 +56,7 @@ def save_command(settings: Settings, wait: str) -> None:
     """
     wait_ms = parse_length(wait)
     with settings.client() as client:
-        report = client.save_snapshot(person())
+        report = client.ask(table.SAVE_SNAPSHOT, SaveRequest(by=person()))
         saved = _await(client, report, settings.now_ms() + wait_ms, settings)
     if settings.is_json:
         render.json_lines([snapshot_row(saved) | {"store": report.store or None}])
@@ -75,7 +76,7 @@ def _await(client: Client, report: SaveReport, until_ms: int, settings: Settings
     while True:
         line = ""
         try:
-            found = client.snapshots(is_remote=False).snapshots
+            found = client.ask(table.SNAPSHOTS).snapshots
         except Unavailable as error:
             found, line = [], str(error)
         for view in found:
@@ -96,7 +97,7 @@ def _where(report: SaveReport) -> str:
 def _waiting(client: Client, report: SaveReport) -> str:
     """What it waits for, as the leader says."""
     try:
-        rows = client.status()
+        rows = client.ask(table.STATUS).rows
     except CronError:
         return "waits for a leader"
     kept = next((row.keeping for row in rows if row.role == "leader" and row.keeping), None)
@@ -128,7 +129,7 @@ def list_command(settings: Settings, url: str | None, cell: str) -> None:
         views, problems = _stored(url, cell)
     else:
         with settings.client() as client:
-            report = client.snapshots()
+            report = client.ask(table.SNAPSHOTS)
         views, problems = report.snapshots, report.problems
     if url is not None and not (views or problems):
         raise _none_of(url, cell)
@@ -154,7 +155,9 @@ def verify_command(settings: Settings, name: str, remote: bool, url: str | None,
     else:
         settings.timeout_ms = settings.timeout_ms or READ_MS
         with settings.client() as client:
-            views = client.verify_snapshots(name, is_remote=remote)
+            views = client.ask(
+                table.VERIFY_SNAPSHOTS, SnapshotsRequest(name=name, is_remote=remote)
+            )
         if not views:
             place = "in object storage" if remote else "at all"
             hint = "`raftcron snapshot save` takes one; `raftcron status` shows what fails"

@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from cron import limits
-from cron.api.views import SourceFile
+from cron.api.jobs import SourceFile
 from cron.errors import InvalidInput, LimitExceeded
 
 STDIN: Final = "-"

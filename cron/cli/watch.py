@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from cron.api.views import LaunchView
+from cron.api import table
+from cron.api.launches import LaunchView, ShowRequest
 from cron.cli import exits, render
 from cron.cli.options import Settings
 from cron.cli.rows import launch_row
@@ -81,7 +82,7 @@ class Watch:
             waiting = [name for name in names if name not in seen or seen[name].is_open]
             for name in itertools.islice(waiting, _LOOKS_MAX):
                 try:
-                    seen[name] = self._client.show(name)[-1]
+                    seen[name] = self._client.ask(table.SHOW, ShowRequest(launch=name))[-1]
                 except (Unavailable, OutcomeUnknown) as error:
                     self._say(name, str(error))
                     break
@@ -103,7 +104,7 @@ class Watch:
     def _look(self, view: LaunchView, *, is_end: bool) -> LaunchView:
         """Return the launch as it is now, or as it was where nobody can tell."""
         try:
-            view = self._client.show(view.launch)[-1]
+            view = self._client.ask(table.SHOW, ShowRequest(launch=view.launch))[-1]
         except (Unavailable, OutcomeUnknown) as error:
             # What was asked for is committed: to end as if nothing had changed would be a lie.
             if is_end:

@@ -12,16 +12,11 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from cron.api.views import (
-    ApplyReport,
-    ApplyRequest,
-    HistoryQuery,
-    LaunchView,
-    SourceFile,
-    StatusRow,
-)
+from cron.api import table
+from cron.api.jobs import ApplyReport, ApplyRequest, SourceFile
+from cron.api.rpc import Asks
 from cron.cli.render import visible
 from cron.clock import Clock
 from cron.dev.launches import LiveList
@@ -34,20 +29,7 @@ PATIENCE_MS: Final = 10_000
 """After this long without a leader a person is told that something is wrong."""
 
 
-class CellClient(Protocol):
-    """What dev asks of the cell; `cron.api.client.Client` is one."""
-
-    def put_jobs(self, request: ApplyRequest) -> ApplyReport:
-        """Apply files."""
-
-    def history(self, query: HistoryQuery) -> list[LaunchView]:
-        """Return launches, newest first."""
-
-    def status(self) -> list[StatusRow]:
-        """Return all replicas and executors."""
-
-
-Connect = Callable[[list[str]], AbstractContextManager[CellClient]]
+Connect = Callable[[list[str]], AbstractContextManager[Asks]]
 
 
 class Feed:
@@ -69,7 +51,7 @@ class Feed:
         servers: list[str],
         clock: Clock,
         say: Callable[[str], None],
-        look: Callable[[CellClient, int], None],
+        look: Callable[[Asks, int], None],
         ended: Callable[[], None],
         works: Callable[[], None] = lambda: None,
     ) -> None:
@@ -93,10 +75,10 @@ class Feed:
 
     def _run(
         self,
-        client: CellClient,
+        client: Asks,
         clock: Clock,
         say: Callable[[str], None],
-        look: Callable[[CellClient, int], None],
+        look: Callable[[Asks, int], None],
         works: Callable[[], None],
     ) -> None:
         started_ms = clock.wall_ms()
@@ -112,16 +94,14 @@ class Feed:
                 continue  # no leader for a moment: what happened meanwhile is shown afterwards
             works()
 
-    def _apply(
-        self, client: CellClient, clock: Clock, say: Callable[[str], None]
-    ) -> ApplyReport | None:
+    def _apply(self, client: Asks, clock: Clock, say: Callable[[str], None]) -> ApplyReport | None:
         request = ApplyRequest(
             files=self._files, system=self._system, prune=True, is_confirmed=True, by=_user()
         )
         since_ms = clock.mono_ms()
         while not self._stopping.wait(RETRY_S):
             try:
-                return client.put_jobs(request)
+                return client.ask(table.PUT_JOBS, request)
             except (Unavailable, OutcomeUnknown, NotNow) as error:  # twice is as good as once
                 if clock.mono_ms() - since_ms > PATIENCE_MS:
                     say(f"no leader yet: {visible(str(error))}; the processes' logs say why")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 import click
 
-from cron.api.views import HistoryQuery, LaunchView
+from cron.api.launches import HistoryQuery, LaunchView
+from cron.api.rpc import Asks
+from cron.api.table import HISTORY
 from cron.cli.render import visible
 from launcher.names import short_job_name
 
@@ -34,13 +36,6 @@ _COLOURS: Final = {
 }
 
 
-class Reader(Protocol):
-    """Who answers questions about launches."""
-
-    def history(self, query: HistoryQuery) -> list[LaunchView]:
-        """Return launches, newest first."""
-
-
 class LiveList:
     """Shows every launch that ends after `since_ms` once, in the order of their scheduled times.
 
@@ -49,8 +44,8 @@ class LiveList:
     newest 100.
     """
 
-    def __init__(self, reader: Reader, show: Callable[[str], None], since_ms: int) -> None:
-        self._reader = reader
+    def __init__(self, cell: Asks, show: Callable[[str], None], since_ms: int) -> None:
+        self._cell = cell
         self._show = show
         self._since_ms = since_ms
         self._looked_ms = since_ms
@@ -64,7 +59,7 @@ class LiveList:
         if self._is_summing and passed_ms < SUMMARY_MS:
             return 0
         limit = SUMMED if self._is_summing else LIMIT
-        rows = self._reader.history(HistoryQuery(limit=limit))
+        rows = self._cell.ask(HISTORY, HistoryQuery(limit=limit))
         fresh = [row for row in rows if self._is_news(row, now_ms)]
         self._looked_ms = now_ms
         self._lines = min(LINES_AT_ONCE, self._lines + LINES_PER_SECOND * passed_ms // 1000)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from cron.api.views import StatusRow
+from cron.api.members import StatusRow
+from cron.api.rpc import Asks
+from cron.api.table import STATUS
 
 LOOK_MS: Final = 1_000
-
-
-class StatusReader(Protocol):
-    """The door to the replicas; `cron.api.client.Client` is one."""
-
-    def status(self) -> list[StatusRow]:
-        """Return all replicas and executors."""
 
 
 class Leaders:
@@ -29,12 +24,12 @@ class Leaders:
         self._looked_ms = 0
         self._last: StatusRow | None = None
 
-    def look(self, reader: StatusReader, now_ms: int) -> None:
+    def look(self, cell: Asks, now_ms: int) -> None:
         """Ask who leads, at most once a second, and say it if that is news."""
         if now_ms - self._looked_ms < LOOK_MS:
             return
         self._looked_ms = now_ms
-        leader = next((row for row in reader.status() if row.role == "leader"), None)
+        leader = next((row for row in cell.ask(STATUS).rows if row.role == "leader"), None)
         if leader is None or (self._last is not None and leader.term <= self._last.term):
             return
         before, self._last = self._last, leader

@@ -21,10 +21,11 @@ from typing import Final
 
 import click
 
+from cron.api.rpc import Asks
 from cron.cli import exits, render
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
-from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab, refuse_errors
+from cron.dev.feed import Connect, Feed, format_error, read_crontab, refuse_errors
 from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
 from cron.dev.leaders import Leaders
 from cron.dev.options import EXECUTORS_MAX, DevOptions
@@ -205,7 +206,7 @@ class _Dev:
 
 
 @contextlib.contextmanager
-def _client(servers: list[str]) -> Iterator[CellClient]:
+def _client(servers: list[str]) -> Iterator[Asks]:
     from cron.api.client import Client  # grpc costs 60 ms that a wrong option need not wait for
 
     with Client(servers, timeout_ms=CLIENT_MS) as client:

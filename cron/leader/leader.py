@@ -20,8 +20,8 @@ import structlog
 from consensus.errors import ConsensusError, EntryTooBig, NotLeader, QueueFull
 from consensus.leadership import Freshness, Leadership
 from consensus.log import Applied, ReplicatedLog
+from cron.api.members import OverloadView
 from cron.api.reading import HINT as STALE_HINT
-from cron.api.views import OverloadView
 from cron.clock import Clock
 from cron.errors import LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from cron.api.views import OverloadView
+from cron.api.members import OverloadView
 from cron.scheduler.backlog import Line
 from cron.state import commands as c
 from cron.state.outcome import Result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from cron.api.launches import BackfillReport, BackfillRequest
 from cron.api.pattern import unknown_job
-from cron.api.views import BackfillReport, BackfillRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
 from cron.errors import Conflict, TooManyTimes

@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from cron.api.views import (
+from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
     JobChange,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeAlias
 
-from cron.api.pool_requests import DEAD_MAX
-from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
+from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.errors import LimitExceeded, NotFound
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader

@@ -6,7 +6,7 @@ from heapq import nsmallest
 
 import msgspec
 
-from cron.api.pool_views import ExecutorDetail, ExecutorView, RunView
+from cron.api.executors import ExecutorDetail, ExecutorView, RunView
 from cron.job import COMMAND
 from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason

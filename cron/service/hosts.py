@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.api.pool_views import (
+from cron.api.executors import (
     DrainRequest,
     ExecutorDetail,
     ExecutorQuery,
     ExecutorReport,
     ExecutorsReport,
+    ExecutorsRequest,
     ExecutorView,
     GroupView,
     TwinView,
@@ -47,7 +48,7 @@ class Hosts:
         self._clock = clock
         self._gone = DrainedExecutors(applier)
 
-    async def listed(self) -> ExecutorsReport:
+    async def listed(self, _request: ExecutorsRequest) -> ExecutorsReport:
         """Return all executors, by id; one that came back with another ledger is there twice."""
         sessions = {(one.executor, one.ledger): one for one in self._leader.pool.sessions()}
         views = [
@@ -93,7 +94,8 @@ class Hosts:
         """
         command = Drain(request.executor, request.by or "somebody", request.is_over)
         _, results = await self._leader.submit(appending(command))
-        views = [one for one in (await self.listed()).executors if one.id == request.executor]
+        report = await self.listed(ExecutorsRequest())
+        views = [one for one in report.executors if one.id == request.executor]
         if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
             gone = self._gone.of(request.executor)
             if gone is not None and not request.is_over:

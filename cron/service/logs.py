@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cron.api.views import LaunchView, OutputQuery, OutputView
+from cron.api.launches import LaunchView, OutputQuery, OutputView
 from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow
 from cron.service.stored_outputs import StoredOutputs
 from launcher.launch import LaunchState

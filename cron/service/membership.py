@@ -9,7 +9,7 @@ import msgspec
 
 from consensus.cell import Joining, MemberView, PeerView
 from consensus.log import ReplicatedLog
-from cron.api.views import JoinProgress, StatusRow
+from cron.api.members import JoinProgress, StatusRow
 
 OPEN: Final = "open"
 JOINING: Final = "joining"

@@ -14,17 +14,9 @@ from heapq import nlargest
 import msgspec
 
 from cron import limits
+from cron.api.jobs import JobsRequest, JobView
+from cron.api.launches import AuditReport, HistoryQuery, LaunchView, StoryLine, Violation, WhyReport
 from cron.api.pattern import is_wild, no_such_job, unknown_job
-from cron.api.views import (
-    AuditReport,
-    HistoryQuery,
-    JobsRequest,
-    JobView,
-    LaunchView,
-    StoryLine,
-    Violation,
-    WhyReport,
-)
 from cron.clock import Clock
 from cron.errors import InvalidInput, LimitExceeded, UnknownLaunch
 from cron.history.around import tell_dead, tell_manual, tell_newer

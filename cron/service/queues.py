@@ -6,14 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from cron.api.pattern import is_wild, unknown_job
-from cron.api.pool_views import (
-    QueueQuery,
-    QueuesReport,
-    QueueView,
-    WaitQuery,
-    WaitsReport,
-    WaitView,
-)
+from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
 from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier

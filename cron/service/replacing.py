@@ -15,7 +15,7 @@ from consensus.cell import MemberView
 from consensus.errors import ChangeRefused, ConsensusError
 from consensus.errors import NotLeader as LogNotLeader
 from consensus.errors import OutcomeUnknown as LogOutcomeUnknown
-from cron.api.views import ReplaceReport, ReplaceRequest
+from cron.api.members import ReplaceReport, ReplaceRequest
 from cron.config import PeerAddresses
 from cron.errors import (
     ConfigError,

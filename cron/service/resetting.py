@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from consensus.log import ReplicatedLog
-from cron.api.views import ClockReport, ClockRequest
+from cron.api.members import ClockReport, ClockRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
 from cron.clock import Clock

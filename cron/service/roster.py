@@ -12,8 +12,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from cron.api.snapshot_views import KeepingView
-from cron.api.views import StatusRow
+from cron.api.members import StatusRow
+from cron.api.snapshots import KeepingView
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotsReport, SnapshotView
+from cron.api.snapshots import KeepingView, SaveReport, SnapshotsReport, SnapshotView
 from cron.api.stored import check_segments, is_pruned, of_manifest, of_unreadable
 from cron.errors import (
     Conflict,

@@ -1,66 +1,41 @@
-"""The daemon behind the API: every question and every change that a user may ask for."""
+"""The daemon behind the API: which function answers each row of `cron.api.table`, and when."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 
-from cron.api.pattern import no_such_job, select, unknown_job
-from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
-from cron.api.views import (
-    ApplyReport,
-    ApplyRequest,
-    AuditReport,
-    BackfillReport,
-    BackfillRequest,
-    ClockReport,
-    ClockRequest,
-    HistoryQuery,
-    JobsRequest,
-    JobView,
-    LaunchView,
-    NextTimes,
-    OutputQuery,
-    OutputView,
-    PauseReport,
-    PauseRequest,
-    PauseView,
-    RemoveReport,
-    RemoveRequest,
-    ReplaceReport,
-    ReplaceRequest,
-    StatusRow,
-    WhyReport,
-)
-from cron.calendar.schedule import next_times
+from cron.api import table as t
+from cron.api.members import ClockReport, ClockRequest, StatusReport
+from cron.api.reading import Behind, current
+from cron.api.rpc import Request, Rpc, Where
+from cron.api.snapshots import SegmentPiece, SegmentRequest, SnapshotsRequest
 from cron.clock import Clock
-from cron.errors import CronError, NotNow, OutcomeUnknown, UnknownLaunch
+from cron.errors import NotLeader
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.scheduler.why import AskQueued, asked
-from cron.service.aside import Aside
 from cron.service.backfill import Backfills
 from cron.service.catalog import Catalog
+from cron.service.dead import DeadLetters
+from cron.service.gates import Gates
+from cron.service.hosts import Hosts
+from cron.service.launches import Launches
+from cron.service.limits import ScopeLimits
 from cron.service.logs import Logs
-from cron.service.pool_service import PoolService
+from cron.service.pauses import Pauses
 from cron.service.questions import Questions
+from cron.service.queues import QueueAnswers
 from cron.service.replacing import Replacing
 from cron.service.resetting import Resetting
 from cron.service.roster import Roster
 from cron.service.saving import Saving
-from cron.state import commands as c
-from cron.state.outcome import Verdict
-from cron.state.state import Paused, State
-from launcher.launch import Reason
-from launcher.names import LaunchName, parse_launch_name
 
-PAUSED_AT_ONCE: Final = 5_000
-"""Jobs that one entry pauses or resumes: at most 1 MB of names, some milliseconds for a replica."""
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A")
 
 
 def _no_queues() -> None:
@@ -77,8 +52,8 @@ class Operations(msgspec.Struct, frozen=True):
     queued: AskQueued = _no_queues
 
 
-class CellService(PoolService):
-    """The Backend of one replica (see `cron.api.backend`)."""
+class CellService:
+    """The Backend of one replica (see `cron.api.rpc`)."""
 
     def __init__(
         self,
@@ -91,242 +66,128 @@ class CellService(PoolService):
         zone: str,
         operations: Operations,
     ) -> None:
-        super().__init__(leader, applier, clock, operations.queued)
-        self._row_store = row_store
+        self._leader = leader
+        self._applier = applier
         self._roster = roster
-        self._queued = operations.queued
-        self._replacing = operations.replacing
-        self._resetting = operations.resetting
-        self._saving = operations.saving
-        self._catalog = Catalog(leader, zone)
+        self._operations = operations
         self._questions = Questions(applier, row_store, clock, operations.saving.archive)
-        self._logs = Logs(leader.pool, self._questions, operations.saving.outputs)
-        self._backfills = Backfills(leader, applier, row_store)
-        self._aside = Aside(clock)
+        self._answers: dict[str, Callable[[Any], Awaitable[Any]]] = {}
+        self._answer_about_jobs(clock, zone)
+        self._answer_about_launches(row_store)
+        self._answer_about_pool(clock)
+        self._answer_about_cell()
 
-    @property
-    def _state(self) -> State:
-        return self._applier.state
-
-    def _lead(self) -> None:
-        super()._lead()
-        self._questions.connected = self._leader.executors.connected()
-        self._questions.queued = asked(self._queued())
-        self._questions.awaits_row = self._leader.awaits_row
-
-    async def _read(self, *, may_be_stale: bool = False) -> None:
-        await super()._read(may_be_stale=may_be_stale)
-        self._questions.connected = self._leader.executors.connected()
-        self._questions.queued = asked(self._queued())
-        self._questions.awaits_row = self._leader.awaits_row
-        if self._leader.epoch is None:
-            # Only a leader has connections: whether an executor has one is not what is asked here.
-            self._questions.connected = frozenset(self._state.executors)
-
-    # ---- changes
-
-    async def put_jobs(self, request: ApplyRequest) -> ApplyReport:
-        """Apply files."""
-        self._lead()
-        return await self._catalog.put(request, self._state, self._clock.wall_ms() // 1000)
-
-    async def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
-        """Remove jobs by name."""
-        self._lead()
-        return await self._catalog.remove(request, self._state)
-
-    async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
-        """Launch a job by hand."""
-        self._lead()
-
-        def build(state: State, _now_ms: int) -> list[c.Command]:
-            # A request that was accepted before is answered again, whatever waits by now.
-            record = state.jobs.get(job) if request_id not in state.requests else None
-            if record is not None and record.job is not None:
-                self._leader.indexes.queues.admission.admit(job, record.job)
-            return [c.Trigger(job, request_id, by)]
-
-        _, results = await self._leader.submit(build)
-        result = results[0]
-        if result.verdict is Verdict.UNKNOWN_JOB:
-            raise unknown_job(job)
-        name = str(LaunchName(job, result.scheduled_s, result.number))
-        return (await self._questions.show(name))[-1]
-
-    async def pause(self, request: PauseRequest) -> PauseReport:
-        """Pause the jobs that a pattern matches now, a portion in an entry.
+    async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:
+        """Return the answer to a checked request, if this replica may give it now.
 
         Raises:
-            OutcomeUnknown: some of them were paused.
+            NotLeader, Unavailable: it may not. What else a call raises, its function says.
         """
-        names = await self._select(request.pattern)
-        return await self._pause(names, c.Pause((), request.reason, request.until_ms, request.by))
+        await self._admit(rpc)
+        answer: A = await self._answers[rpc.name](request)
+        return answer
 
-    async def resume(self, pattern: str, by: str) -> PauseReport:
-        """Resume the jobs that a pattern matches now, a portion in an entry.
+    async def _admit(self, rpc: Rpc[Any, Any]) -> None:
+        """Return when a call may be answered from what is applied here: a change once this replica
+        leads, a read once a majority has confirmed that it does, and at once what may be stale."""
+        wanted = current()
+        if rpc.where is Where.REPLICA:
+            return
+        if rpc.where is Where.ANY and wanted.is_stale:
+            fresh = self._leader.freshness
+            wanted.behind = Behind(
+                self._leader.replica_id, fresh.applied, fresh.known, fresh.age_ms
+            )
+        else:
+            if rpc.where is not Where.CHANGE:
+                await self._leader.confirm()
+            if self._leader.epoch is None:
+                raise NotLeader(self._leader.leader_address())
+        # Only a leader has connections: elsewhere all executors count as connected.
+        leads = self._leader.epoch is not None
+        connected = self._leader.executors.connected() if leads else self._applier.state.executors
+        self._questions.connected = frozenset(connected)
+        self._questions.queued = asked(self._operations.queued())
+        self._questions.awaits_row = self._leader.awaits_row
 
-        Raises:
-            OutcomeUnknown: some of them were resumed.
-        """
-        names = await self._select(pattern)
-        now_ms = self._clock.wall_ms()
-        going = {name for name in names if self._pause_of(name, now_ms) is None}
-        report = await self._pause(names, c.Resume((), by))
-        # A pause whose time is over is removed with the others, but nothing goes on by that.
-        changed = [name for name in report.changed if name not in going]
-        unchanged = sorted({*report.unchanged, *report.changed} - {*changed})
-        return PauseReport(changed=changed, unchanged=unchanged)
+    def _add(self, rpc: Rpc[Q, A], answer: Callable[[Q], Awaitable[A]]) -> None:
+        self._answers[rpc.name] = answer
 
-    def _pause_of(self, name: str, now_ms: int) -> Paused | None:
-        """Return the pause that holds for a job now."""
-        record = self._state.jobs.get(name)
-        paused = record.paused if record is not None else None
-        return paused if paused is not None and paused.holds(now_ms) else None
-
-    async def _pause(self, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
-        changed: list[str] = []
-        unchanged: list[str] = []
-        for first in range(0, len(names), PAUSED_AT_ONCE):
-            portion = names[first : first + PAUSED_AT_ONCE]
-            try:
-                build = appending(msgspec.structs.replace(command, jobs=tuple(portion)))
-                _, results = await self._leader.submit(build)
-            except CronError as error:
-                if not first:
-                    raise
-                raise OutcomeUnknown(
-                    f"it is done for {first} of {len(names)} jobs, and then: {error}",
-                    "repeat it: what is done stays as it is",
-                ) from error
-            for name, verdict in zip(portion, results[0].items, strict=True):
-                (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
-        now_ms = self._clock.wall_ms()
-        pauses = [
-            PauseView(job=name, until_ms=pause.until_ms, by=pause.by, reason=pause.reason)
-            for name in unchanged
-            if (pause := self._pause_of(name, now_ms)) is not None
-        ]
-        return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
-
-    async def _select(self, pattern: str) -> list[str]:
-        self._lead()
-        live = [record.name for record in self._state.jobs.values() if record.job is not None]
-        names = await asyncio.to_thread(select, pattern, live)
-        if names:
-            return names
-        raise no_such_job(pattern)
-
-    async def backfill(self, request: BackfillRequest) -> BackfillReport:
-        """Make past instants due again."""
-        self._lead()
-        return await self._backfills.run(request)
-
-    async def kill(self, launch: str, by: str) -> LaunchView:
-        """Cancel a launch; its kill is sent once that is committed (rule R8)."""
-        self._lead()
-        name = parse_launch_name(launch)
-        key = self._state.key_of(name)
-        if key is None:
-            raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
-        command = c.Cancel((c.CancelItem(key, Reason.KILLED, by),))
-        _, results = await self._leader.submit(appending(command))
-        views = await self._questions.show(launch)
-        if results[0].items[0] == Verdict.NOT_OPEN:
-            raise NotNow(f"launch {name} is over: {views[-1].state}", "nothing is left to kill")
-        return views[-1]
-
-    async def replace(self, request: ReplaceRequest) -> ReplaceReport:
-        """Open an id of the cell for a new disk."""
-        self._lead()
-        return await self._replacing.replace(request)
-
-    async def reset_clock(self, request: ClockRequest) -> ClockReport:
-        """Set the cell's time back to this leader's clock."""
-        self._lead()
-        await self._roster.poll()  # a clock that was set right a moment ago counts
-        return await self._resetting.reset(request)
-
-    async def save_snapshot(self, by: str) -> SaveReport:
-        """Have a snapshot taken."""
-        self._lead()
-        return await self._saving.save()
-
-    # ---- reads
-
-    async def snapshots(self, *, is_remote: bool) -> SnapshotsReport:
-        """List snapshots."""
-        await self._read()
-        return await self._saving.list(is_remote=is_remote)
-
-    async def verify_snapshots(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
-        """Read snapshots back."""
-        await self._read()
-        async for view in self._saving.verify(name, is_remote=is_remote):
-            yield view
-
-    async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
-        """Return a piece of a segment on this disk."""
-        return await self._saving.segment(name, offset, limit)
-
-    async def jobs(self, wanted: JobsRequest) -> list[JobView]:
-        """List jobs."""
-        await self._read(may_be_stale=True)
-        return await self._questions.jobs(wanted)
-
-    async def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
-        """List a job's next times."""
-        await self._read(may_be_stale=True)
-        record = self._state.jobs.get(job)
-        if record is None or record.job is None:
-            raise unknown_job(job)
-        schedule = record.job.schedule
-        now_ms = self._clock.wall_ms()
-        begin_s = now_ms // 1000 if after_s is None else after_s
-        paused = self._pause_of(job, now_ms)
-        times_s = await self._aside.run(
-            lambda patience: next_times(schedule, begin_s, count, patience.spend),
-            "ask for fewer times, or for those after a later one",
+    def _answer_about_jobs(self, clock: Clock, zone: str) -> None:
+        applier, catalog = self._applier, Catalog(self._leader, zone)
+        pauses = Pauses(self._leader, applier, clock)
+        self._add(
+            t.PUT_JOBS, lambda asks: catalog.put(asks, applier.state, clock.wall_ms() // 1000)
         )
-        return NextTimes(
-            job=job,
-            schedule=schedule.text,
-            resolved=schedule.resolved,
-            zone=schedule.zone,
-            times_s=times_s,
-            paused=paused is not None,
-            pause_reason=paused.reason if paused is not None else "",
-            paused_until_ms=paused.until_ms if paused is not None else 0,
+        self._add(t.REMOVE_JOBS, lambda asks: catalog.remove(asks, applier.state))
+        self._add(t.PAUSE, pauses.pause)
+        self._add(t.RESUME, pauses.resume)
+        self._add(t.JOBS, self._questions.jobs)
+        self._add(t.NEXT, pauses.next_times)
+
+    def _answer_about_launches(self, row_store: RowStore) -> None:
+        questions = self._questions
+        launches = Launches(self._leader, self._applier, questions)
+        self._add(t.TRIGGER, launches.trigger)
+        self._add(t.KILL, launches.kill)
+        self._add(t.BACKFILL, Backfills(self._leader, self._applier, row_store).run)
+        self._add(t.HISTORY, questions.history)
+        self._add(t.SHOW, lambda asks: questions.show(asks.launch))
+        logs = Logs(self._leader.pool, questions, self._operations.saving.outputs)
+        self._add(t.OUTPUT, logs.read)
+        self._add(
+            t.WHY, lambda asks: questions.why(asks.job, asks.at_s, is_nearest=asks.is_nearest)
         )
+        self._add(t.AUDIT, lambda asks: questions.audit(asks.job, asks.since_ms))
 
-    async def history(self, query: HistoryQuery) -> list[LaunchView]:
-        """List launches, newest first."""
-        await self._read(may_be_stale=True)
-        return await self._questions.history(query)
+    def _answer_about_pool(self, clock: Clock) -> None:
+        leader, applier = self._leader, self._applier
+        limits = ScopeLimits(leader, applier)
+        self._add(t.SET_LIMIT, limits.set)
+        self._add(t.REMOVE_LIMIT, limits.remove)
+        self._add(t.LIMITS, limits.listed)
+        gates = Gates(leader, applier, clock)
+        self._add(t.CLOSE_GATE, gates.close)
+        self._add(t.OPEN_GATES, gates.open)
+        self._add(t.GATES, gates.listed)
+        letters = DeadLetters(leader, applier)
+        self._add(t.DEAD, letters.listed)
+        self._add(t.REDRIVE, letters.redrive)
+        self._add(t.DROP_DEAD, letters.drop)
+        hosts = Hosts(leader, applier, clock)
+        self._add(t.EXECUTORS, hosts.listed)
+        self._add(t.EXECUTOR, hosts.one)
+        self._add(t.DRAIN, hosts.drain)
+        lines = QueueAnswers(applier, clock, self._operations.queued, leader.behind)
+        self._add(t.QUEUES, lines.depths)
+        self._add(t.WAITS, lambda asks: lines.waits(asks, leader.executors.connected()))
 
-    async def show(self, launch: str) -> list[LaunchView]:
-        """Return all attempts of a launch."""
-        await self._read(may_be_stale=True)
-        return await self._questions.show(launch)
+    def _answer_about_cell(self) -> None:
+        saving, roster = self._operations.saving, self._roster
+        resetting = self._operations.resetting
 
-    async def output(self, query: OutputQuery) -> OutputView:
-        """Return a part of what a launch wrote."""
-        await self._read()
-        return await self._logs.read(query)
+        async def reset_clock(request: ClockRequest) -> ClockReport:
+            await roster.poll()  # a clock that was set right a moment ago counts
+            return await resetting.reset(request)
 
-    async def why(self, job: str, at_s: int, is_nearest: bool) -> WhyReport:
-        """Explain an instant."""
-        await self._read(may_be_stale=True)
-        return await self._questions.why(job, at_s, is_nearest=is_nearest)
+        async def segment(asks: SegmentRequest) -> SegmentPiece:
+            content, size = await saving.segment(asks.name, asks.offset, asks.limit)
+            return SegmentPiece(content=content, size=size)
 
-    async def audit(self, job: str, since_ms: int) -> AuditReport:
-        """Prove a period."""
-        await self._read(may_be_stale=True)
-        return await self._questions.audit(job, since_ms)
+        async def status(_request: Request) -> StatusReport:
+            return StatusReport(rows=await roster.status())
 
-    async def status(self) -> list[StatusRow]:
-        """Return all replicas and executors."""
-        return await self._roster.status()
+        async def own(_request: Request) -> Any:
+            return roster.own()
 
-    async def peer_status(self) -> StatusRow:
-        """Return this replica alone."""
-        return self._roster.own()
+        async def verify(asks: SnapshotsRequest) -> Any:
+            return saving.verify(asks.name, is_remote=asks.is_remote)
+
+        self._add(t.SAVE_SNAPSHOT, lambda _request: saving.save())
+        self._add(t.SNAPSHOTS, lambda asks: saving.list(is_remote=asks.is_remote))
+        self._add(t.VERIFY_SNAPSHOTS, verify)
+        self._add(t.FETCH_SEGMENT, segment)
+        self._add(t.REPLACE, self._operations.replacing.replace)
+        self._add(t.RESET_CLOCK, reset_clock)
+        self._add(t.STATUS, status)
+        self._add(t.PEER_STATUS, own)

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from cron.api.views import LaunchView, OutputQuery
+from cron.api.launches import LaunchView, OutputQuery
 from cron.errors import Conflict, Unavailable
 from cron.lane import Lane
 from snapshots.errors import SnapshotError, StoreAway, StoreError

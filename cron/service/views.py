@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.api.pool_views import GateView, JobNeeds
-from cron.api.views import JobView, LaunchView, PartView
+from cron.api.gates import GateView
+from cron.api.jobs import JobNeeds, JobView
+from cron.api.launches import LaunchView, PartView
 from cron.calendar.schedule import next_times, unreadable
 from cron.history.audited import OpenRow
 from cron.history.story import memory_of

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cron.api.views import LaunchView, StatusRow
+from cron.api.launches import LaunchView
+from cron.api.members import StatusRow
 from cron.errors import OutcomeUnknown, Unavailable
 from cron.scheduler.policy import FAILOVER_MS
 from tests.cluster.harness import Cell, wait_until

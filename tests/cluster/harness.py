@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from cron.api import table
 from cron.api.client import Client
-from cron.api.views import HistoryQuery, LaunchView, StatusRow
+from cron.api.launches import HistoryQuery, LaunchView
+from cron.api.members import StatusRow
 from cron.clock import SystemClock
 from cron.dev.child import Child
 from cron.dev.environment import child_environment, variable_of
@@ -225,7 +227,7 @@ class Cell:
     def status(self) -> list[StatusRow]:
         """All replicas and executors, from whoever answers; nothing while nobody does."""
         try:
-            return self.client.status()
+            return self.client.ask(table.STATUS).rows
         except (Unavailable, OutcomeUnknown):
             return []
 
@@ -255,7 +257,7 @@ class Cell:
     def history(self, job: str = "", **fields: Any) -> list[LaunchView]:
         """Rows of the ledger, newest first, open launches and amendments included."""
         query = {"limit": 10_000, "is_all": True, **fields}
-        return self.client.history(HistoryQuery(job=job, **query))
+        return self.client.ask(table.HISTORY, HistoryQuery(job=job, **query))
 
     def wait_launches(self, number: int, job: str = "", state: str = "succeeded") -> None:
         """Return once the ledger has so many launches in a state."""
@@ -270,7 +272,7 @@ class Cell:
 
     def judge(self, file: Path, **expected: Any) -> list[str]:
         """What witness and audit have against the ledger; see `witness.judge`."""
-        report = self.client.audit("", 0)
+        report = self.client.ask(table.AUDIT)
         found = [f"{one.job} {one.scheduled_s} {one.message}" for one in report.violations]
         rows = [ledger_row(view) for view in self.history()]
         return judge(file, rows, violations=found, **expected)

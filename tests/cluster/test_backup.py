@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.snapshot_views import KeepingView
+from cron.api import table
+from cron.api.snapshots import KeepingView
 from cron.endings import SUPERSEDED
 from snapshots.directory import DirectoryStore
 from snapshots.manifest import Lineage, Manifest
@@ -79,7 +80,7 @@ class Backed:
 
     def check_same(self) -> None:
         """What is stored is what the replicas have, byte by byte."""
-        assert [one.message for one in self.cell.client.audit("", 0).violations] == []
+        assert [one.message for one in self.cell.client.ask(table.AUDIT).violations] == []
         manifests = self.verified()
         assert manifests[0].segments
         compared = 0

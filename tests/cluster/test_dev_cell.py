@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
 from cron.api.client import Client
-from cron.api.views import HistoryQuery, LaunchView, StatusRow
+from cron.api.launches import HistoryQuery, LaunchView
+from cron.api.members import StatusRow
 from cron.dev.files import Ports
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.dev_process import DevProcess, first_port
@@ -34,7 +36,7 @@ class Dev(DevProcess):
 
     def status(self) -> dict[str, StatusRow]:
         try:
-            return {row.id: row for row in self.client.status()}
+            return {row.id: row for row in self.client.ask(table.STATUS).rows}
         except (Unavailable, OutcomeUnknown):
             return {}
 
@@ -47,7 +49,7 @@ class Dev(DevProcess):
 
     def history(self) -> list[LaunchView]:
         try:
-            return self.client.history(HistoryQuery(limit=1_000))
+            return self.client.ask(table.HISTORY, HistoryQuery(limit=1_000))
         except (Unavailable, OutcomeUnknown):
             return []
 
@@ -209,12 +211,12 @@ def test_data_keeps_jobs_and_history_over_a_run_even_on_other_ports(
     second = start(*data)
     second.read_until("moved from port")
     second.leader()
-    assert [job.name for job in second.client.jobs()] == ["default/tick"]
+    assert [job.name for job in second.client.ask(table.JOBS)] == ["default/tick"]
     ran = re.findall(r"(tick@\S+)  succeeded", first.output)
     known = {row.launch for row in second.history() if row.state == "succeeded"}
     assert {f"default/{name}" for name in ran} <= known
     # What was missed meanwhile is in the ledger too, and nothing ran twice.
-    assert second.client.audit("", 0).violations == []
+    assert second.client.ask(table.AUDIT).violations == []
 
 
 def test_what_the_crontab_no_longer_has_is_removed_at_start(
@@ -228,7 +230,7 @@ def test_what_the_crontab_no_longer_has_is_removed_at_start(
     Path(crontab).write_text("#: name=other\n@every 1s true\n")
     second = start(crontab, *data, port=first.port)
     second.read_until("applied crontab: .*1 removed")
-    assert [job.name for job in second.client.jobs()] == ["default/other"]
+    assert [job.name for job in second.client.ask(table.JOBS)] == ["default/other"]
 
 
 def test_a_crontab_with_errors_ends_with_2_and_all_of_them(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
+from cron.api.snapshots import SaveRequest, SnapshotsRequest
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.harness import wait_until
 from tests.cluster.test_dev_cell import Dev
@@ -19,11 +21,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 def save(dev: Dev) -> None:
     """Return once a snapshot, taken now, is in the store."""
-    report = dev.client.save_snapshot("ada")
+    report = dev.client.ask(table.SAVE_SNAPSHOT, SaveRequest(by="ada"))
 
     def is_stored() -> bool:
         try:
-            views = dev.client.snapshots(is_remote=True).snapshots
+            views = dev.client.ask(table.SNAPSHOTS, SnapshotsRequest(is_remote=True)).snapshots
         except (Unavailable, OutcomeUnknown):
             return False
         return any(view.index >= report.index for view in views)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
 from tests.cluster.failover import PATIENT
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.worker_rig import WITHIN_S, Shop, command_job, handler_job, wait_exit_code
@@ -36,7 +37,7 @@ def executors_of(shop: Shop, names: list[str]) -> set[str]:
 
 def is_drained(shop: Shop, host: str) -> bool:
     """Whether somebody has said that it gets no more work."""
-    rows = shop.ask(shop.cell.client.executors).executors
+    rows = shop.ask(lambda: shop.cell.client.ask(table.EXECUTORS)).executors
     return any(row.id == host and row.drained_by for row in rows)
 
 

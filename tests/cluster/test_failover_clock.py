@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
 from launcher.names import parse_time
 from tests.cluster.failover import CALM, JOBS, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
@@ -153,7 +154,7 @@ def test_a_cell_that_was_an_hour_ahead_launches_again_after_a_reset_and_repeats_
     scene.wait_runs(6, after=uptime_s())
     # Rows that the wrong clock wrote for instants that never began are void; the audit knows that.
     assert not [one for one in scene.end() if "row" not in one]
-    assert cell.client.audit("", 0).violations == []
+    assert cell.client.ask(table.AUDIT).violations == []
     runs = [run.launch for run in scene.runs()]
     assert len(runs) == len(set(runs)), "no launch is repeated"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 from tests.cluster.failover import (
     FIRST_LAUNCH_S_MAX,
     PATIENT,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
 from cron.api.client import Client
-from cron.api.views import ApplyRequest, SourceFile
+from cron.api.jobs import ApplyRequest, SourceFile
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.failover import CALM, JOBS, PATIENT, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
@@ -81,7 +82,7 @@ def test_without_a_majority_commands_say_so_in_time_and_nothing_is_half_done(
         Client(servers, timeout_ms=int(TIMEOUT_S * 1000)) as client,
         pytest.raises((OutcomeUnknown, Unavailable)) as caught,
     ):
-        client.put_jobs(ApplyRequest(files=[SourceFile("near", NEAR)]))
+        client.ask(table.PUT_JOBS, ApplyRequest(files=[SourceFile("near", NEAR)]))
     is_unknown = caught.errisinstance(OutcomeUnknown)
     print(f"a change under way when the majority went: {caught.value}")
     assert ("may still happen" if is_unknown else "did not happen") in str(caught.value)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cron.api.launches import ShowRequest
+from cron.api.table import SHOW
 from launcher.names import parse_launch_name
 from tests.cluster.failover import CALM, FIRST_LAUNCH_S_MAX, JOBS, Kind, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
@@ -46,7 +48,7 @@ def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Told:
     scene.wait_runs(3)
     running = scene.wait_running("long")["long"]
     wait_until(
-        lambda: cell.client.show(running.launch)[-1].state == "launched",
+        lambda: cell.client.ask(SHOW, ShowRequest(launch=running.launch))[-1].state == "launched",
         FIRST_LAUNCH_S_MAX,
         "log point 2",
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.views import LaunchView
+from cron.api import table
+from cron.api.launches import LaunchView
 from snapshots.directory import DirectoryStore
 from snapshots.layout import output_object, outputs_prefix
 from snapshots.store import ObjectStore
@@ -118,5 +119,5 @@ def test_a_leader_killed_between_the_store_and_the_log_loses_no_output(told: Tol
     cell.wait_launches(30)
     ended = told.ended()
     wait_until(lambda: not told.lacking(ended), what="all outputs in the store")
-    assert [one.message for one in cell.client.audit("", 0).violations] == []
+    assert [one.message for one in cell.client.ask(table.AUDIT).violations] == []
     assert not any("Traceback" in cell.log(name) for name in cell.replicas)

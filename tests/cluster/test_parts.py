@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.views import LaunchView
+from cron.api import table
+from cron.api.launches import LaunchView, ShowRequest, TriggerRequest
 from tests.cluster.failover import ELECTION, asked
 from tests.cluster.harness import Cell, wait_until
 
@@ -39,7 +40,7 @@ def said(folder: Path) -> list[str]:
 
 def shown(cell: Cell, name: str) -> LaunchView:
     """The launch as it is, from whoever leads once somebody does."""
-    view = asked(lambda: cell.client.show(name))[-1]
+    view = asked(lambda: cell.client.ask(table.SHOW, ShowRequest(launch=name)))[-1]
     assert isinstance(view, LaunchView)
     return view
 
@@ -59,7 +60,10 @@ def begun_while_stopped(cell: Cell, folder: Path, stopped: list[str]) -> str:
     machine these may be known to be silent before it begins: then it is tried again."""
     for number in range(20):
         cell.stop(*stopped)
-        name = cell.client.trigger("default/rebuild", f"try-{number}", "test").launch
+        name = cell.client.ask(
+            table.TRIGGER,
+            TriggerRequest(job="default/rebuild", request_id=f"try-{number}", by="test"),
+        ).launch
         end = time.monotonic() + 3
         while (waits := shown(cell, name).state == "due") and time.monotonic() < end:
             time.sleep(0.05)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
 from cron.api.client import Client
 from cron.errors import Unavailable
 from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
@@ -32,13 +33,13 @@ def test_a_cut_off_leader_answers_no_read_but_a_stale_one(tmp_path: Path) -> Non
         follower = next(one.address for one in cell.status() if one.id == followers[0])
         ages = []
         with Client([follower], 10_000, on_behind=ages.append) as client:
-            assert [job.name for job in client.jobs()] == ["default/tick"]
+            assert [job.name for job in client.ask(table.JOBS)] == ["default/tick"]
             assert ages[0].replica == followers[0]
             assert ages[0].age_ms is not None
 
         cell.stop(*followers)
         with Client([row.address], 1_500) as client, pytest.raises(Unavailable):
-            client.jobs()
+            client.ask(table.JOBS)
         done = cell.cli("jobs", "--timeout", "3s", expect=UNAVAILABLE)
         assert "--stale" in done.stderr
         for command in (["jobs"], ["history"], ["next", "tick"], ["why", "tick", "1m"]):

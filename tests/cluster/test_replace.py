@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from cron.api import table
 from cron.api.client import Client
-from cron.api.views import StatusRow
+from cron.api.launches import TriggerRequest
+from cron.api.members import StatusRow
 from cron.dev.files import Ports, write_cell
 from cron.endings import REPLACED
 from cron.errors import CronError, OutcomeUnknown, Unavailable
@@ -43,7 +45,12 @@ class Load:
         while not self._stop.wait(0.02):
             number += 1
             try:
-                self.done.append(self._client.trigger("tick-0", f"load-{number}", "load").launch)
+                self.done.append(
+                    self._client.ask(
+                        table.TRIGGER,
+                        TriggerRequest(job="tick-0", request_id=f"load-{number}", by="load"),
+                    ).launch
+                )
             except (Unavailable, OutcomeUnknown):
                 continue
             except CronError:
@@ -172,7 +179,7 @@ def test_a_dead_replica_is_replaced_under_load_with_two_commands(world: World) -
     wait_until(lambda: row(dev, name).digest, what="an answer of the new one")
     launches = {launch.launch for launch in dev.history()}
     assert set(load.done[-100:]) <= launches
-    assert dev.client.audit("", 0).violations == []
+    assert dev.client.ask(table.AUDIT).violations == []
 
 
 @pytest.mark.timeout(180)
@@ -276,7 +283,7 @@ def test_a_new_disk_on_other_ports_is_found_there(world: World) -> None:
     # It counts there; and if it leads, the others send clients to it.
     os.kill(dev.pids()[leader], signal.SIGKILL)
     dev.leader(but=leader)
-    assert len(dev.client.jobs()) == 10
+    assert len(dev.client.ask(table.JOBS)) == 10
 
 
 @pytest.mark.timeout(180)
@@ -289,7 +296,7 @@ def test_a_folder_that_lost_its_state_is_not_bootstrapped_silently(world: World)
     dev = world.dev()
     dev.read_until(r"r2 \(pid \d+\) ended with exit code 4: .* never started again")
     dev.leader()
-    assert len(dev.client.jobs()) == 10
+    assert len(dev.client.ask(table.JOBS)) == 10
     dev.read_until("replica replace r2")
     assert world.cli("replica", "replace", "r2").returncode == 0
     shutil.rmtree(world.data / "r2")

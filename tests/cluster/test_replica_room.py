@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.views import StatusRow
+from cron.api.members import StatusRow
 from cron.endings import DISK_FULL
 from tests.cluster.engine_disks import Mounts, why_no_mounts
 from tests.cluster.harness import Cell, wait_until

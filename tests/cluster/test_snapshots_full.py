@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.snapshot_views import KeepingView
+from cron.api.snapshots import KeepingView
 from snapshots.disk import list_snapshots, verify_snapshot
 from snapshots.segments import list_segments, verify_segment
 from tests.cluster.engine_disks import Mounts, why_no_mounts

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
 from cron.dev.files import Member
 from snapshots.disk import verify_snapshot
 from snapshots.segments import verify_segment
@@ -98,7 +99,7 @@ def shared(cell: Cell, kind: str) -> set[str]:
 
 def check_same(cell: Cell) -> None:
     """End the cell and compare all that its replicas keep, byte by byte."""
-    report = cell.client.audit("", 0)
+    report = cell.client.ask(table.AUDIT)
     assert [one.message for one in report.violations] == []
     wait_until(lambda: min(len(shared(cell, kind)) for kind in ("seg", "snap")) >= 3, 60, "files")
     cell.terminate(*cell.replicas)

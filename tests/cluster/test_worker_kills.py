@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 from tests.cluster.failover import IMPATIENT, PATIENT
 from tests.cluster.harness import Cell, wait_gone, wait_until
 from tests.cluster.worker_rig import HOST, WITHIN_S, Shop, command_job, handler_job, send

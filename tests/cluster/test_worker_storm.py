@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cron.api import table
 from tests.cluster.failover import IMPATIENT, Property
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.worker_rig import WITHIN_S, Load, Shop, Worker, command_job, handler_job, send
@@ -36,7 +37,11 @@ def jobs(folder: Path) -> str:
 
 def freeze_until_lost(shop: Shop, host: str) -> None:
     """Stop an executor for longer than its lease, and wake it."""
-    row = next(row for row in shop.ask(shop.cell.client.executors).executors if row.id == host)
+    row = next(
+        row
+        for row in shop.ask(lambda: shop.cell.client.ask(table.EXECUTORS)).executors
+        if row.id == host
+    )
     shop.cell.stop(host)
     wait_until(lambda: not connected(shop, row.id, row.connected_since_ms), WITHIN_S, "its end")
     shop.cell.wake(host)
@@ -53,7 +58,7 @@ def kill_busy(shop: Shop, worker: Worker) -> None:
 
 def connected(shop: Shop, host: str, since_ms: int) -> bool:
     """Whether an executor's connection of that time is there."""
-    rows = shop.ask(shop.cell.client.executors).executors
+    rows = shop.ask(lambda: shop.cell.client.ask(table.EXECUTORS)).executors
     return any((row.id, row.connected_since_ms) == (host, since_ms) for row in rows)
 
 

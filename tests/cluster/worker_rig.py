@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from cron.api.views import LaunchView
+from cron.api import table
+from cron.api.launches import LaunchView, ShowRequest, TriggerRequest
 from cron.errors import OutcomeUnknown, Unavailable
 from launcher.names import DEFAULT_TENANT
 from tests.cluster.harness import Cell, is_gone, wait_until
@@ -203,7 +204,7 @@ class Shop:
         def served() -> bool:
             over = [one.name for one in self.workers if one.process.poll() is not None]
             assert not over, f"the worker of {over} has ended"
-            rows = self.ask(self.cell.client.executors).executors
+            rows = self.ask(lambda: self.cell.client.ask(table.EXECUTORS)).executors
             return set(executors) <= {row.id for row in rows if row.groups and row.gets_work}
 
         wait_until(served, WITHIN_S, f"workers of {executors}")
@@ -225,7 +226,9 @@ class Shop:
         return names
 
     def _triggering(self, job: str, request: str) -> Callable[[], LaunchView]:
-        return lambda: self.cell.client.trigger(job, request, "shop")
+        return lambda: self.cell.client.ask(
+            table.TRIGGER, TriggerRequest(job=job, request_id=request, by="shop")
+        )
 
     def make(self, name: str, text: str = "") -> Path:
         """Write a file that handlers look for."""
@@ -253,7 +256,9 @@ class Shop:
 
     def attempts(self, launch: str) -> list[LaunchView]:
         """The rows of one launch, by attempt."""
-        rows: list[LaunchView] = self.ask(lambda: self.cell.client.show(launch))
+        rows: list[LaunchView] = self.ask(
+            lambda: self.cell.client.ask(table.SHOW, ShowRequest(launch=launch))
+        )
         return rows
 
     def runs(self, jobs: Iterable[str] = ()) -> list[Run]:
@@ -323,7 +328,10 @@ class Load:
         for number, job in enumerate(itertools.cycle(self._jobs)):
             while not self._stop.wait(PERIOD_S):
                 try:
-                    launch = self._client.trigger(job, f"load-{number}", "load").launch
+                    launch = self._client.ask(
+                        table.TRIGGER,
+                        TriggerRequest(job=job, request_id=f"load-{number}", by="load"),
+                    ).launch
                 except (Unavailable, OutcomeUnknown):
                     continue  # asked again: the same launch for the same request
                 self.names.append(launch)

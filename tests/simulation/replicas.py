@@ -9,7 +9,7 @@ from typing import Any
 
 from consensus.leadership import Leadership, Position
 from consensus.memory import MemoryCell, MemoryLog, _Proposal
-from cron.api.views import StatusRow
+from cron.api.members import StatusRow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader

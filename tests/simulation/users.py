@@ -8,7 +8,8 @@ import random
 from collections.abc import Callable
 
 from consensus.errors import ConsensusError
-from cron.api.views import ApplyRequest, BackfillRequest, SourceFile
+from cron.api.jobs import ApplyRequest, SourceFile
+from cron.api.launches import BackfillRequest
 from cron.errors import CronError
 from cron.leader.requests import appending
 from cron.state import commands as c

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import socketserver
 import threading
@@ -16,32 +17,12 @@ from typing import Any
 import grpc
 from click.testing import CliRunner, Result
 
-from cron.api import pool_views as pv
+from cron.api.launches import LaunchView
+from cron.api.members import StatusReport
+from cron.api.rpc import Asks, Backend, Request, Rpc
 from cron.api.server import SERVER_OPTIONS, add_admin
-from cron.api.views import (
-    ApplyReport,
-    ApplyRequest,
-    AuditReport,
-    BackfillReport,
-    BackfillRequest,
-    ClockReport,
-    ClockRequest,
-    HistoryQuery,
-    JobsRequest,
-    JobView,
-    LaunchView,
-    NextTimes,
-    OutputQuery,
-    OutputView,
-    PauseReport,
-    PauseRequest,
-    RemoveReport,
-    RemoveRequest,
-    ReplaceReport,
-    ReplaceRequest,
-    StatusRow,
-    WhyReport,
-)
+from cron.api.table import STATUS, TABLE
+from cron.api.translate import SERVICE, answer_class, request_class
 from cron.errors import NotLeader
 from tests.fakes.ports import free_address
 
@@ -74,124 +55,74 @@ def launch(**fields: Any) -> LaunchView:
     return LaunchView(**(given | fields))
 
 
-class FakeBackend:
-    """Answers with `answers[method]`: a value, an error to raise, or a function of the arguments.
+def method_of(rpc: Rpc[Any, Any]) -> str:
+    """The name by which a test speaks of a call: `put_jobs` for PutJobs."""
+    return re.sub("(?<=[a-z])([A-Z])", r"_\1", rpc.name).lower()
 
-    `calls` has every call that reached it, as (method, arguments).
+
+CALLS: dict[str, Rpc[Any, Any]] = {method_of(rpc): rpc for rpc in TABLE.values()}
+"""All calls by the names that tests give them."""
+
+
+def asks(method: str, *given: Any) -> Any:
+    """The request of a call: the one that is given, or one of the fields that are, in order."""
+    if given and isinstance(given[0], Request):
+        return given[0]
+    kind = CALLS[method].request
+    return kind(**dict(zip(kind.__struct_fields__, given, strict=False)))
+
+
+def call(cell: Asks, method: str, *given: Any) -> Any:
+    """What a cell answers to the request of a call."""
+    return cell.ask(CALLS[method], asks(method, *given))
+
+
+class Stub:
+    """The service as any gRPC client sees it: `await Stub(channel).Kill(message)`."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        kind = self._channel.unary_stream if TABLE[name].is_stream else self._channel.unary_unary
+        return kind(
+            f"/{SERVICE.full_name}/{name}",
+            request_serializer=request_class(name).SerializeToString,
+            response_deserializer=answer_class(name).FromString,
+        )
+
+
+class Calls:
+    """The calls of a service as methods: `await Calls(service).kill(LAUNCH, "ada")`."""
+
+    def __init__(self, service: Backend) -> None:
+        self.service = service
+
+    def __getattr__(self, method: str) -> Any:
+        return lambda *given: self.service.answer(CALLS[method], asks(method, *given))
+
+
+class FakeBackend:
+    """Answers with `answers[method]`: a value, an error to raise, or a function of the request.
+
+    `calls` has every call that reached it, as (method, (request,)).
     """
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = answers
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.calls: list[tuple[str, tuple[Any]]] = []
 
-    async def _answer(self, method: str, *given: Any) -> Any:
-        self.calls.append((method, given))
+    async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
+        method = method_of(rpc)
+        self.calls.append((method, (request,)))
         answer = self.answers[method]
         if callable(answer) and not isinstance(answer, type):
-            answer = answer(*given)
+            answer = answer(request)
         if asyncio.iscoroutine(answer):
             answer = await answer
         if isinstance(answer, BaseException):
             raise answer
-        return answer
-
-    async def put_jobs(self, request: ApplyRequest) -> ApplyReport:
-        return await self._answer("put_jobs", request)
-
-    async def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
-        return await self._answer("remove_jobs", request)
-
-    async def jobs(self, wanted: JobsRequest) -> list[JobView]:
-        return await self._answer("jobs", wanted)
-
-    async def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
-        return await self._answer("next_times", job, after_s, count)
-
-    async def history(self, query: HistoryQuery) -> list[LaunchView]:
-        return await self._answer("history", query)
-
-    async def show(self, launch: str) -> list[LaunchView]:
-        return await self._answer("show", launch)
-
-    async def output(self, query: OutputQuery) -> OutputView:
-        return await self._answer("output", query)
-
-    async def why(self, job: str, at_s: int, is_nearest: bool) -> WhyReport:
-        return await self._answer("why", job, at_s, is_nearest)
-
-    async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
-        return await self._answer("trigger", job, request_id, by)
-
-    async def pause(self, request: PauseRequest) -> PauseReport:
-        return await self._answer("pause", request)
-
-    async def resume(self, pattern: str, by: str) -> PauseReport:
-        return await self._answer("resume", pattern, by)
-
-    async def backfill(self, request: BackfillRequest) -> BackfillReport:
-        return await self._answer("backfill", request)
-
-    async def kill(self, launch: str, by: str) -> LaunchView:
-        return await self._answer("kill", launch, by)
-
-    async def reset_clock(self, request: ClockRequest) -> ClockReport:
-        return await self._answer("reset_clock", request)
-
-    async def replace(self, request: ReplaceRequest) -> ReplaceReport:
-        return await self._answer("replace", request)
-
-    async def status(self) -> list[StatusRow]:
-        return await self._answer("status")
-
-    async def peer_status(self) -> StatusRow:
-        return await self._answer("peer_status")
-
-    async def audit(self, job: str, since_ms: int) -> AuditReport:
-        return await self._answer("audit", job, since_ms)
-
-    # ---- the pool
-
-    async def set_limit(self, change: pv.LimitChange) -> pv.LimitView:
-        return await self._answer("set_limit", change)
-
-    async def remove_limit(self, removal: pv.LimitRemoval) -> pv.LimitView:
-        return await self._answer("remove_limit", removal)
-
-    async def limits(self) -> pv.LimitsReport:
-        return await self._answer("limits")
-
-    async def close_gate(self, request: pv.GateRequest) -> pv.GateView:
-        return await self._answer("close_gate", request)
-
-    async def open_gates(self, opening: pv.GateOpening) -> pv.GatesReport:
-        return await self._answer("open_gates", opening)
-
-    async def gates(self) -> pv.GatesReport:
-        return await self._answer("gates")
-
-    async def dead(self, query: pv.DeadQuery) -> pv.DeadReport:
-        return await self._answer("dead", query)
-
-    async def redrive(self, change: pv.DeadChange) -> pv.DeadOutcome:
-        return await self._answer("redrive", change)
-
-    async def drop_dead(self, change: pv.DeadChange) -> pv.DeadOutcome:
-        return await self._answer("drop_dead", change)
-
-    async def executors(self) -> pv.ExecutorsReport:
-        return await self._answer("executors")
-
-    async def executor(self, query: pv.ExecutorQuery) -> pv.ExecutorReport:
-        return await self._answer("executor", query)
-
-    async def drain(self, request: pv.DrainRequest) -> pv.ExecutorView:
-        return await self._answer("drain", request)
-
-    async def queues(self, query: pv.QueueQuery) -> pv.QueuesReport:
-        return await self._answer("queues", query)
-
-    async def waits(self, query: pv.WaitQuery) -> pv.WaitsReport:
-        return await self._answer("waits", query)
+        return StatusReport(rows=answer) if rpc is STATUS and isinstance(answer, list) else answer
 
 
 class Follower(FakeBackend):
@@ -201,8 +132,8 @@ class Follower(FakeBackend):
         super().__init__()
         self.leader = leader
 
-    async def _answer(self, method: str, *given: Any) -> Any:
-        self.calls.append((method, given))
+    async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
+        self.calls.append((method_of(rpc), (request,)))
         raise NotLeader(self.leader)
 
 

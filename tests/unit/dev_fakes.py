@@ -18,15 +18,13 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from cron.api.views import (
-    ApplyReport,
-    ApplyRequest,
-    HistoryQuery,
-    JobChange,
-    LaunchView,
-    StatusRow,
-)
+from cron.api.jobs import ApplyReport, ApplyRequest, JobChange
+from cron.api.launches import HistoryQuery, LaunchView
+from cron.api.members import StatusReport, StatusRow
+from cron.api.rpc import Rpc
+from cron.api.table import HISTORY, STATUS
 from cron.errors import CronError, CrontabError, NoQuorum, Problem
 
 START_MS = 1_800_000_000_000
@@ -42,7 +40,12 @@ class FakeCell:
         self.queries: list[HistoryQuery] = []
         self.replicas: list[StatusRow] = []
 
-    def put_jobs(self, request: ApplyRequest) -> ApplyReport:
+    def ask(self, rpc: Rpc[Any, Any], request: Any = None) -> Any:
+        if rpc is STATUS:
+            return StatusReport(rows=self.replicas)
+        return self._history(request) if rpc is HISTORY else self._put_jobs(request)
+
+    def _put_jobs(self, request: ApplyRequest) -> ApplyReport:
         if self.failures:
             raise self.failures.pop(0)
         if b"broken" in request.files[0].content:
@@ -51,14 +54,11 @@ class FakeCell:
         changes = [JobChange(action="added", job="default/a")]
         return ApplyReport(zone="UTC", changes=changes, applied=True)
 
-    def history(self, query: HistoryQuery) -> list[LaunchView]:
+    def _history(self, query: HistoryQuery) -> list[LaunchView]:
         if self.failures:
             raise self.failures.pop(0)
         self.queries.append(query)
         return self.rows[: query.limit]
-
-    def status(self) -> list[StatusRow]:
-        return self.replicas
 
     @contextlib.contextmanager
     def connect(self, servers: list[str]) -> Iterator[FakeCell]:

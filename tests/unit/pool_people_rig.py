@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from cron.errors import NotLeader
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.views import Depth, Wait
-from cron.service.pool_service import PoolService
+from cron.service.service import CellService, Operations
 from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
@@ -16,6 +17,7 @@ from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Offer
 from launcher.pool.session import SessionView
 from launcher.pool.twins import Twins
+from tests.unit.api_rig import Calls
 from tests.unit.state_rig import T0, StateRig
 
 
@@ -72,7 +74,20 @@ class World:
         self.listeners: list[Callable[[int, Outcome], None]] = []
         world: Any = self
         clock: Any = FakeClock(rig)
-        self.service = PoolService(world, world, clock, lambda: self.queues)
+        nothing: Any = None
+        operators: Any = SimpleNamespace(replace=None)
+        saving: Any = SimpleNamespace(archive=None, outputs=None)
+        self.service = Calls(
+            CellService(
+                leader=world,
+                applier=world,
+                row_store=nothing,
+                roster=nothing,
+                clock=clock,
+                zone="UTC",
+                operations=Operations(operators, nothing, saving, queued=lambda: self.queues),
+            )
+        )
 
     @property
     def state(self) -> State:
@@ -89,6 +104,9 @@ class World:
     def behind(self) -> dict[tuple[str, int, str], int]:
         return self.jobs_behind
 
+    def awaits_row(self, _number: int) -> str:
+        return ""
+
     def sessions(self) -> Sequence[SessionView]:
         return self.seated
 
@@ -97,7 +115,8 @@ class World:
 
     def connected(self) -> frozenset[int]:
         known = self.state.by_ledger
-        return frozenset(known[(one.executor, one.ledger)].number for one in self.seated)
+        places = [(one.executor, one.ledger) for one in self.seated]
+        return frozenset(known[place].number for place in places if place in known)
 
     def leader_address(self) -> str:
         return "127.0.0.1:7402"

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from cron.api import table
 from cron.api.callers import caller_of, may, name_of
 from cron.api.client import Client
+from cron.api.jobs import PauseReport, PauseRequest
+from cron.api.launches import BackfillRequest
+from cron.api.members import StatusReport
 from cron.api.v1 import admin_pb2
-from cron.api.views import BackfillRequest, PauseReport, PauseRequest
 from cron.errors import InvalidInput, NotAllowed, NotAuthenticated, NotLeader
 from launcher.identity import REPLICA_HOST, Identity
 from launcher.tls import Credentials
-from tests.unit.api_rig import FakeBackend, in_thread, launch
+from tests.unit.api_rig import FakeBackend, call, in_thread, launch
 from tests.unit.certs_rig import CELL, EXECUTOR, PERSON, REPLICA, Certs
 from tests.unit.tls_rig import ask, secured
 
@@ -93,7 +96,7 @@ async def test_people_are_answered(certs: Certs) -> None:
     backend = FakeBackend(jobs=[], status=[], history=[launch()])
     async with secured(certs, backend) as server:
         assert await ask(server, certs.credentials(*PERSON)) == []
-        assert await ask(server, certs.credentials(*PERSON), "status") == []
+        assert await ask(server, certs.credentials(*PERSON), "status") == StatusReport()
 
 
 def admin_methods() -> list[str]:
@@ -114,14 +117,14 @@ async def test_a_replicas_certificate_does_not_administer(certs: Certs) -> None:
 
         def pause() -> None:
             with Client([server], 5_000, ours) as client:
-                client.pause(PauseRequest(pattern="*/*"))
+                client.ask(table.PAUSE, PauseRequest(pattern="*/*"))
 
         with pytest.raises(NotAllowed, match="replica r1 of cell berlin may not use Pause") as one:
             await in_thread(pause)
         assert "certs issue" in one.value.hint
         with pytest.raises(NotAllowed, match="may not use Jobs"):
             await ask(server, ours)
-        assert await ask(server, ours, "status") == []
+        assert await ask(server, ours, "status") == StatusReport()
     assert [method for method, _ in backend.calls] == ["status"]
 
 
@@ -176,7 +179,7 @@ async def test_a_cell_that_trusts_us_nowhere_is_not_asked_for_long(certs: Certs)
 
         def asked() -> None:
             with Client([one, two], 60_000) as client:
-                client.trigger("a", "1", "x")
+                call(client, "trigger", "a", "1", "x")
 
         async with asyncio.timeout(30):
             with pytest.raises(NotAuthenticated, match="the change did not happen"):
@@ -193,7 +196,7 @@ async def test_one_replica_with_a_bad_certificate_does_not_stop_the_others(certs
 
         def asked() -> object:
             with Client([bad, good], 5_000, credentials) as client:
-                return client.jobs()
+                return client.ask(table.JOBS)
 
         assert await in_thread(asked) == []
 
@@ -221,12 +224,12 @@ async def test_the_name_of_the_certificate_is_what_is_recorded(certs: Certs) -> 
     credentials = certs.credentials(*PERSON)
 
     def change(client: Client) -> None:
-        client.trigger("a", "1", "mallory")
-        client.pause(PauseRequest(pattern="a", reason="", until_ms=0, by="mallory"))
-        client.resume("a", "")
-        client.kill("a@2026-11-20T15:00:00Z", "mallory")
+        call(client, "trigger", "a", "1", "mallory")
+        client.ask(table.PAUSE, PauseRequest(pattern="a", reason="", until_ms=0, by="mallory"))
+        call(client, "resume", "a", "")
+        call(client, "kill", "a@2026-11-20T15:00:00Z", "mallory")
         with pytest.raises(InvalidInput):
-            client.backfill(BackfillRequest(job="a", from_s=0, to_s=1, by="mallory"))
+            client.ask(table.BACKFILL, BackfillRequest(job="a", from_s=0, to_s=1, by="mallory"))
 
     async with secured(certs, backend) as server:
 
@@ -235,10 +238,8 @@ async def test_the_name_of_the_certificate_is_what_is_recorded(certs: Certs) -> 
                 change(client)
 
         await in_thread(asked)
-    recorded = [
-        [given for given in call if given == "ada"] or [call[0].by] for _, call in backend.calls
-    ]
-    assert recorded == [["ada"]] * 5
+    recorded = [request.by for _, (request,) in backend.calls]
+    assert recorded == ["ada"] * 5
 
 
 def test_every_request_that_names_who_asks_is_signed() -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from cron import limits
 from cron.api import checks
+from cron.api.checks import checked
+from cron.api.launches import AuditRequest
 from cron.errors import InvalidInput, LimitExceeded
 from launcher.launch import LaunchState
 from launcher.names import NAME_PART_CHARS_MAX, SCHEDULED_S_MAX
@@ -34,8 +36,8 @@ def test_what_is_no_job_name_is_refused(text):
 
 
 def test_no_job_is_all_jobs_where_that_is_meant():
-    assert checks.job_name_or_all("") == ""
-    assert checks.job_name_or_all("a") == "default/a"
+    assert checked(AuditRequest(job="")).job == ""
+    assert checked(AuditRequest(job="a")).job == "default/a"
 
 
 def test_the_longest_launch_name_is_taken():

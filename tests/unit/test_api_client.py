@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from cron.api import route
+from cron.api import route, table
 from cron.api.client import Client
-from cron.api.route import Request, Route
+from cron.api.jobs import ApplyReport, ApplyRequest, SourceFile
+from cron.api.launches import HistoryQuery
+from cron.api.members import StatusRow
+from cron.api.route import Route
 from cron.api.translate import to_message
-from cron.api.views import ApplyReport, ApplyRequest, HistoryQuery, SourceFile, StatusRow
 from cron.errors import (
     InvalidInput,
     NoQuorum,
@@ -21,9 +23,11 @@ from cron.errors import (
     Unavailable,
     UnknownJob,
 )
+from tests.unit import api_rig
 from tests.unit.api_rig import (
     FakeBackend,
     Follower,
+    asks,
     closed_address,
     in_thread,
     launch,
@@ -48,7 +52,7 @@ async def three(*backends: FakeBackend):
 
 async def call(servers: list[str], method: str, *given: Any, timeout_ms: int = 20_000) -> Any:
     with Client(servers, timeout_ms) as client:
-        return await in_thread(getattr(client, method), *given)
+        return await in_thread(api_rig.call, client, method, *given)
 
 
 # ---- finding the leader
@@ -85,8 +89,8 @@ async def test_the_one_that_led_last_is_asked_first():
     leader, follower = FakeBackend(jobs=[]), Follower("it")
     async with three(follower, leader) as servers:
         with Client(servers, 5_000) as client:
-            await in_thread(client.jobs)
-            await in_thread(client.jobs)
+            await in_thread(client.ask, table.JOBS)
+            await in_thread(client.ask, table.JOBS)
     assert len(follower.calls) == 1
 
 
@@ -95,10 +99,10 @@ async def test_a_leader_that_steps_down_midway_is_followed_to_its_successor():
     async with three(first, second) as servers:
         second.answers["jobs"] = NotLeader(servers[0])
         with Client(servers, 5_000) as client:
-            await in_thread(client.jobs)
+            await in_thread(client.ask, table.JOBS)
             first.answers["jobs"] = NotLeader(servers[1])
             second.answers["jobs"] = []
-            assert await in_thread(client.jobs) == []
+            assert await in_thread(client.ask, table.JOBS) == []
     assert [len(first.calls), len(second.calls)] == [2, 1]
 
 
@@ -211,7 +215,11 @@ async def test_a_trigger_is_sent_again_with_the_same_request_id():
     second = FakeBackend(trigger=launch())
     async with three(first, second) as servers:
         assert await call(servers, "trigger", "backup", "id-1", "ada") == launch()
-    assert first.calls == second.calls == [("trigger", ("default/backup", "id-1", "ada"))]
+    assert (
+        first.calls
+        == second.calls
+        == [("trigger", (asks("trigger", "default/backup", "id-1", "ada"),))]
+    )
 
 
 async def test_a_trigger_that_is_never_answered_may_still_happen():
@@ -283,7 +291,7 @@ async def test_any_replica_answers_for_status():
     follower = FakeBackend(status=rows)
     async with serving(follower) as server:
         with Client([closed_address(), server]) as client:
-            assert await in_thread(client.status) == rows
+            assert (await in_thread(client.ask, table.STATUS)).rows == rows
 
 
 def test_a_client_does_not_start_with_an_address_beyond_loopback():
@@ -310,11 +318,11 @@ def test_an_apply_that_may_be_of_very_many_jobs_is_waited_for(
 ) -> None:
     waited: list[int] = []
 
-    def ask(self: Route, asked: Request, within_ms: int) -> list[Any]:
+    def ask(self: Route, rpc: Any, message: Any, within_ms: int, **_: bool) -> list[Any]:
         waited.append(within_ms)
         return [to_message(ApplyReport(zone="UTC", source="a", revision=1))]
 
     monkeypatch.setattr(Route, "ask", ask)
     with Client(["127.0.0.1:1"], timeout_ms) as client:
-        client.put_jobs(request_)
+        client.ask(table.PUT_JOBS, request_)
     assert waited == [patience_ms]

@@ -17,6 +17,7 @@ from cron.api.client import Client
 from cron.api.connections import FILES_BESIDE, ConnectionWatch, allow_connections
 from cron.api.listening import listen, make_server
 from cron.api.server import add_admin
+from cron.api.table import JOBS
 from launcher.tls import Credentials
 from tests.unit.api_rig import FakeBackend, in_thread
 from tests.unit.certs_rig import CELL, PERSON, REPLICA, Certs
@@ -141,7 +142,7 @@ async def test_a_connection_that_says_nothing_is_closed_and_makes_room(
         await in_thread(lambda: [one.stranger() for _ in range(2 * MOST)])
         await until_alive(one, 0)
         with Client([f"127.0.0.1:{one.port}"], 20_000, one.credentials) as client:
-            assert await in_thread(client.jobs) == []
+            assert await in_thread(client.ask, JOBS) == []
 
 
 async def test_a_connection_without_a_call_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +155,7 @@ async def test_a_connection_without_a_call_is_closed(monkeypatch: pytest.MonkeyP
 async def test_strangers_go_and_a_caller_who_is_known_stays(certs: Certs | None) -> None:
     async with served(certs) as one:
         with Client([f"127.0.0.1:{one.port}"], 20_000, one.credentials) as client:
-            assert await in_thread(client.jobs) == []
+            assert await in_thread(client.ask, JOBS) == []
             ours = set(_addresses(one.port))
             await in_thread(lambda: [one.stranger() for _ in range(MOST - 2)])
             ended = 0
@@ -164,7 +165,7 @@ async def test_strangers_go_and_a_caller_who_is_known_stays(certs: Certs | None)
             assert ours & set(_addresses(one.port)), "who makes calls keeps its connection"
             await in_thread(lambda: [is_over(sock) for sock in one.strangers])
             await until_alive(one, MOST - 2 - ended)
-            assert await in_thread(client.jobs) == []
+            assert await in_thread(client.ask, JOBS) == []
 
 
 async def test_who_has_most_connections_loses_them_first() -> None:

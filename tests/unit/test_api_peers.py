@@ -5,8 +5,8 @@ import contextlib
 import grpc
 import pytest
 
+from cron.api.members import StatusRow
 from cron.api.peers import Peers
-from cron.api.views import StatusRow
 from tests.unit.api_rig import FakeBackend, closed_address, serving
 from tests.unit.certs_rig import PERSON, Certs
 from tests.unit.tls_rig import secured

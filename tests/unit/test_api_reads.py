@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from cron.api import table
 from cron.api.client import Client
 from cron.api.reading import Behind, current
 from cron.errors import NoQuorum, NotLeader
-from tests.unit.api_rig import FakeBackend, in_thread, launch, run_cli, serving
+from tests.unit.api_rig import FakeBackend, call, in_thread, launch, run_cli, serving
 
 BEHIND = Behind("r2", 41, 44, 360)
 
@@ -28,13 +29,13 @@ def on_a_follower(answer: Any, behind: Behind = BEHIND) -> Any:
 
 async def test_a_stale_read_is_answered_by_any_replica_and_says_how_old_it_is() -> None:
     backend = FakeBackend(jobs=on_a_follower([]), history=on_a_follower([launch()]))
-    backend.answers["next_times"] = backend.answers["limits"] = NotLeader(None)
+    backend.answers["next"] = backend.answers["limits"] = NotLeader(None)
     async with serving(backend) as server:
         told: list[Behind] = []
 
         def ask() -> None:
             with Client([server], 20_000, on_behind=told.append) as client:
-                assert client.jobs() == []
+                assert client.ask(table.JOBS) == []
 
         await in_thread(ask)
         assert told == [BEHIND]
@@ -45,7 +46,7 @@ async def test_a_read_without_stale_is_for_the_leader_and_the_error_names_the_wa
 
         def ask() -> None:
             with Client([server], 300) as client, pytest.raises(NoQuorum) as caught:
-                client.jobs()
+                client.ask(table.JOBS)
             assert "--stale" in caught.value.hint
 
         await in_thread(ask)
@@ -63,7 +64,7 @@ async def test_a_change_is_never_stale() -> None:
         def ask() -> None:
             ask_all = Client([server], 300, on_behind=lambda _: None)
             with ask_all as client, pytest.raises(NoQuorum):
-                client.resume("*/*", "ada")
+                call(client, "resume", "*/*", "ada")
 
         await in_thread(ask)
     assert seen

@@ -8,7 +8,8 @@ import pytest
 
 from cron.api import route
 from cron.api.link import NoAnswer, Refused
-from cron.api.route import Request, Route
+from cron.api.route import Route
+from cron.api.table import JOBS, KILL
 from cron.errors import NoQuorum, NotLeader, Unavailable
 
 
@@ -43,7 +44,7 @@ class Cell:
 def test_nobody_is_asked_again_in_less_time_than_a_slow_replica_needs(monkeypatch, is_change):
     cell = Cell(monkeypatch, slow_from_ms=2_600)
     with pytest.raises(NoQuorum, match="no leader within 3 s"):
-        cell.route.ask(Request(method="Kill", message=None, is_change=is_change), 3_000)
+        cell.route.ask(KILL, None, 3_000, is_change=is_change)
     assert len(cell.asked_ms) > 3
     assert max(cell.asked_ms) <= 3_000 - 500
 
@@ -51,10 +52,10 @@ def test_nobody_is_asked_again_in_less_time_than_a_slow_replica_needs(monkeypatc
 def test_a_last_try_that_time_cut_short_does_not_hide_that_there_is_no_leader(monkeypatch):
     cell = Cell(monkeypatch, slow_from_ms=1_500)
     with pytest.raises(NoQuorum, match="no leader within 3 s"):
-        cell.route.ask(Request(method="ListJobs", message=None), 3_000)
+        cell.route.ask(JOBS, None, 3_000)
 
 
 def test_a_replica_that_had_its_time_and_did_not_answer_is_named(monkeypatch):
     cell = Cell(monkeypatch, slow_from_ms=0)
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1: no answer within 2000 ms"):
-        cell.route.ask(Request(method="ListJobs", message=None), 10_000)
+        cell.route.ask(JOBS, None, 10_000)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -9,34 +10,40 @@ import pytest
 from cron import limits
 from cron.api import checks
 from cron.api.client import Client
-from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
-from cron.api.v1 import admin_pb2, admin_pb2_grpc
-from cron.api.views import (
+from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
+    JobsRequest,
+    JobView,
+    NextTimes,
+    PauseReport,
+    PauseRequest,
+    SourceFile,
+)
+from cron.api.launches import (
     AuditReport,
     BackfillReport,
     BackfillRequest,
-    ClockReport,
-    ClockRequest,
     HistoryQuery,
-    JobsRequest,
-    JobView,
-    JoinProgress,
-    NextTimes,
     OutputQuery,
     OutputView,
-    PauseReport,
-    PauseRequest,
-    ReplaceReport,
-    ReplaceRequest,
-    SourceFile,
-    StatusRow,
     StoryLine,
     WhyReport,
 )
-from cron.errors import InvalidInput, LimitExceeded, NotLeader, UnknownJob
-from tests.unit.api_rig import FakeBackend, in_thread, launch, serving
+from cron.api.members import (
+    ClockReport,
+    ClockRequest,
+    JoinProgress,
+    ReplaceReport,
+    ReplaceRequest,
+    StatusReport,
+    StatusRow,
+)
+from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
+from cron.api.snapshots import SnapshotsRequest, SnapshotView
+from cron.api.v1 import admin_pb2
+from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader, UnknownJob
+from tests.unit.api_rig import FakeBackend, Stub, asks, call, in_thread, launch, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 FILE = SourceFile("jobs.crontab", b"* * * * * true\n")
@@ -45,7 +52,7 @@ FILE = SourceFile("jobs.crontab", b"* * * * * true\n")
 async def ask(backend: FakeBackend, method: str, *given: Any) -> Any:
     async with serving(backend) as server:
         with Client([server]) as client:
-            return await in_thread(getattr(client, method), *given)
+            return await in_thread(call, client, method, *given)
 
 
 # ---- what reaches the backend, and what comes back
@@ -64,8 +71,8 @@ CALLS = [
         (JobsRequest(pattern="default/b*", collection="x"),),
         [JobView(name="default/b", schedule="* * * * *")],
     ),
-    ("next_times", ("b", None, 3), ("default/b", None, 3), NextTimes(job="b", schedule="@daily")),
-    ("next_times", ("b", 0, 3), ("default/b", 0, 3), NextTimes(job="b", schedule="@daily")),
+    ("next", ("b", None, 3), ("default/b", None, 3), NextTimes(job="b", schedule="@daily")),
+    ("next", ("b", 0, 3), ("default/b", 0, 3), NextTimes(job="b", schedule="@daily")),
     (
         "history",
         (HistoryQuery(job="b", states=["failed", "lost", "failed"], limit=7),),
@@ -116,7 +123,9 @@ CALLS = [
         "status",
         (),
         (),
-        [StatusRow(kind="replica", id="r1", matched=0, joining=JoinProgress("dump", 4, 5))],
+        StatusReport(
+            rows=[StatusRow(kind="replica", id="r1", matched=0, joining=JoinProgress("dump", 4, 5))]
+        ),
     ),
     ("audit", ("", 9), ("", 9), AuditReport(instants=3)),
 ]
@@ -130,12 +139,41 @@ async def test_a_call_arrives_in_its_canonical_form_and_its_answer_as_it_was(
 ):
     backend = FakeBackend(**{method: answer})
     assert await ask(backend, method, *given) == answer
-    assert backend.calls == [(method, given if expected is None else expected)]
+    assert backend.calls == [(method, (asks(method, *(expected or given)),))]
 
 
 async def test_a_long_answer_comes_in_pages_and_whole():
     views = [launch(attempt=n + 1) for n in range(2 * PAGE_ROWS + 1)]
     assert await ask(FakeBackend(history=views), "history", HistoryQuery()) == views
+
+
+async def test_rows_that_take_their_time_come_one_by_one_and_an_error_ends_them():
+    first, go_on = SnapshotView(name="a", place="local"), asyncio.Event()
+
+    async def rows(_: SnapshotsRequest) -> Any:
+        async def verified() -> AsyncIterator[SnapshotView]:
+            yield first
+            await go_on.wait()
+            raise NotFound("there is no other")
+
+        return verified()
+
+    backend = FakeBackend(verify_snapshots=rows)
+    async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
+        stream = Stub(channel).VerifySnapshots(admin_pb2.SnapshotsRequest())
+        page = await stream.read()
+        assert [one.name for one in page.snapshots] == ["a"]
+        go_on.set()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_the_part_of_a_launch_that_is_asked_for_reaches_the_backend():
+    backend = FakeBackend(output=OutputView())
+    await ask(backend, "output", OutputQuery(launch=LAUNCH, part=3))
+    await ask(backend, "output", OutputQuery(launch=LAUNCH, part=0))  # as one that says none
+    assert [asked.part for _, (asked,) in backend.calls] == [3, 1]
 
 
 async def test_a_replica_tells_its_own_state_to_its_peers():
@@ -144,7 +182,7 @@ async def test_a_replica_tells_its_own_state_to_its_peers():
         serving(FakeBackend(peer_status=row)) as server,
         grpc.aio.insecure_channel(server) as channel,
     ):
-        stub = admin_pb2_grpc.AdminStub(channel)
+        stub = Stub(channel)
         assert (await stub.PeerStatus(admin_pb2.PeerStatusRequest())).id == "r2"
 
 
@@ -157,10 +195,10 @@ BAD = [
     ("jobs", (JobsRequest(collection="a b"),)),
     ("history", (HistoryQuery(job="a b"),)),
     ("history", (HistoryQuery(collection="a b"),)),
-    ("next_times", ("../x", None, 1)),
-    ("next_times", ("b", -1, 1)),
-    ("next_times", ("b", None, 0)),
-    ("next_times", ("b", None, checks.NEXT_MAX + 1)),
+    ("next", ("../x", None, 1)),
+    ("next", ("b", -1, 1)),
+    ("next", ("b", None, 0)),
+    ("next", ("b", None, checks.NEXT_MAX + 1)),
     ("history", (HistoryQuery(states=["sleeping"]),)),
     ("history", (HistoryQuery(limit=0),)),
     ("history", (HistoryQuery(limit=limits.HISTORY_ROWS_MAX + 1),)),
@@ -247,7 +285,7 @@ async def test_bytes_that_are_no_message_do_not_reach_the_backend():
 async def test_a_bug_ends_the_request_without_its_insides_and_not_the_server():
     backend = FakeBackend(jobs=KeyError("secret"), history=[])
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
-        stub = admin_pb2_grpc.AdminStub(channel)
+        stub = Stub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Jobs(admin_pb2.JobsRequest()).read()
         assert caught.value.code() is grpc.StatusCode.INTERNAL
@@ -259,7 +297,7 @@ async def test_a_refusal_names_the_leader_and_the_peers():
     backend = FakeBackend(jobs=NotLeader("127.0.0.1:7401"))
     peers = ("127.0.0.1:7400", "127.0.0.1:7401")
     async with serving(backend, *peers) as server, grpc.aio.insecure_channel(server) as channel:
-        stub = admin_pb2_grpc.AdminStub(channel)
+        stub = Stub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Jobs(admin_pb2.JobsRequest()).read()
     metadata = dict(caught.value.trailing_metadata())
@@ -280,7 +318,7 @@ async def test_a_change_goes_on_to_its_end_when_its_client_goes_away():
     request = admin_pb2.ApplyRequest(files=[{"name": "a", "content": b""}])
     async with serving(FakeBackend(put_jobs=apply)) as server:
         async with grpc.aio.insecure_channel(server) as channel:
-            call = admin_pb2_grpc.AdminStub(channel).PutJobs(request)
+            call = Stub(channel).PutJobs(request)
             await asyncio.wait_for(begun.wait(), 30)
             call.cancel()
         go_on.set()
@@ -297,7 +335,7 @@ async def test_a_change_that_fails_after_its_client_went_away_is_logged_and_no_m
 
     backend = FakeBackend(kill=kill, jobs=[])
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
-        stub = admin_pb2_grpc.AdminStub(channel)
+        stub = Stub(channel)
         call = stub.Kill(admin_pb2.KillRequest(launch=LAUNCH))
         await asyncio.wait_for(begun.wait(), 30)
         call.cancel()

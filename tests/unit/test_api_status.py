@@ -8,7 +8,7 @@ from cron.api.client import Client
 from cron.api.codes import Code
 from cron.api.status import CODE, TABLE, code_of, from_refusal, peers_of, to_refusal
 from cron.errors import CronError, CrontabError, NotLeader, Problem, ScheduleError
-from tests.unit.api_rig import FakeBackend, in_thread, serving
+from tests.unit.api_rig import FakeBackend, call, in_thread, serving
 
 SPECIAL = {
     CrontabError: lambda: CrontabError(
@@ -56,7 +56,7 @@ async def test_a_client_raises_what_the_server_raised(kind):
     backend = FakeBackend(kill=before)
     async with serving(backend) as server:
         with Client([server]) as client, pytest.raises(kind) as caught:
-            await in_thread(client.kill, "a@2026-11-20T15:00:00Z", "ada")
+            await in_thread(call, client, "kill", "a@2026-11-20T15:00:00Z", "ada")
     assert same(caught.value, before)
     assert len(backend.calls) == 1
 
@@ -68,7 +68,7 @@ async def test_a_hundred_problems_with_long_texts_come_through():
     ]
     async with serving(FakeBackend(kill=CrontabError(problems))) as server:
         with Client([server]) as client, pytest.raises(CrontabError) as caught:
-            await in_thread(client.kill, "a@2026-11-20T15:00:00Z", "ada")
+            await in_thread(call, client, "kill", "a@2026-11-20T15:00:00Z", "ada")
     assert caught.value.problems == problems
 
 

@@ -1,24 +1,32 @@
 from __future__ import annotations
 
 import types
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import pytest
 
-from cron.api import pool_views, views
+from cron.api import dead, executors, gates, jobs, launches, limits, members, queues, snapshots
+from cron.api.rpc import Request
 from cron.api.translate import message_class, to_message, to_view
 from cron.errors import Problem
 
+NOUNS = (dead, executors, gates, jobs, launches, limits, members, queues, snapshots)
 VIEWS = [
     one
-    for one in {**vars(pool_views), **vars(views), "Problem": Problem}.values()
-    if isinstance(one, type) and issubclass(one, msgspec.Struct) and one is not msgspec.Struct
-]
+    for noun in NOUNS
+    for one in vars(noun).values()
+    if isinstance(one, type)
+    and issubclass(one, msgspec.Struct)
+    and one not in (msgspec.Struct, Request)
+    and one.__module__ == noun.__name__
+] + [Problem]
 
 
 def sample(annotation: Any, seed: int) -> Any:
     """A value of a type that differs from its default."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     if isinstance(annotation, types.UnionType):
         return sample(get_args(annotation)[0], seed)
     if get_origin(annotation) is list:
@@ -66,14 +74,14 @@ def test_a_view_with_no_more_than_it_must_have_comes_back_as_it_was(view):
 def test_none_and_zero_are_told_apart():
     launch = {"launch": "default/a@2026-11-20T15:00:00Z", "job": "a", "tenant": "default"}
     for code in (None, 0, -1):
-        before = views.LaunchView(**launch, scheduled_s=1, exit_code=code)
-        assert to_view(to_message(before), views.LaunchView).exit_code == code
+        before = launches.LaunchView(**launch, scheduled_s=1, exit_code=code)
+        assert to_view(to_message(before), launches.LaunchView).exit_code == code
 
 
 def test_an_integer_that_does_not_fit_is_refused_and_not_cut():
     with pytest.raises(ValueError, match=r"out of range|Value"):
-        to_message(views.StoryLine(1 << 63, "late"))
+        to_message(launches.StoryLine(1 << 63, "late"))
 
 
 def test_messages_are_in_the_package_of_the_cell():
-    assert message_class(views.LaunchView).DESCRIPTOR.full_name == "raftcron.v1.LaunchView"
+    assert message_class(launches.LaunchView).DESCRIPTOR.full_name == "raftcron.v1.LaunchView"

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 
 from bench import flood
 from bench.pump.cell import Moment
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 from cron.crontab.reader import read_crontab
 from cron.keeping_config import SnapshotsConfig
 from launcher.config import ExecutorConfig

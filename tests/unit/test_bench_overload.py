@@ -15,7 +15,8 @@ from bench.probes.load import Work
 from bench.probes.overload import NORMAL_S, Watch, missing_of, of_calm, recovered_s
 from bench.search import Tried
 from bench.trees import ProbeFailed, Tree
-from cron.api.views import AuditReport, LaunchView, StatusRow, Violation
+from cron.api.launches import AuditReport, AuditRequest, LaunchView, Violation
+from cron.api.members import StatusRow
 from cron.errors import Unavailable
 from tests.unit.dev_fakes import launch
 
@@ -166,12 +167,12 @@ class Auditor:
         self.reports = reports
         self.asked: list[str] = []
 
-    def audit(self, job: str, since_ms: int) -> AuditReport:
-        self.asked.append(job)
-        assert since_ms == 100_000
-        if job not in self.reports:
+    def ask(self, _rpc: Any, asked: AuditRequest) -> AuditReport:
+        self.asked.append(asked.job)
+        assert asked.since_ms == 100_000
+        if asked.job not in self.reports:
             raise Unavailable("nobody")
-        return self.reports[job]
+        return self.reports[asked.job]
 
 
 def test_instants_without_a_row_and_broken_promises_are_missing_and_what_is_unproven_is_not() -> (

@@ -10,7 +10,7 @@ import pytest
 from bench.pump import cell
 from bench.pump.fairness import Served, Wait
 from bench.pump.workload import WORKERS
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 
 
 def test_a_period_has_its_instant_and_no_other_for_an_hour() -> None:

@@ -13,7 +13,7 @@ import pytest
 from bench import reconnect, reconnect_stand
 from bench.reconnect_line import LineEnded
 from bench.reconnect_stand import Stand, answer, boot_ms, wall_ms
-from cron.api.views import LaunchView
+from cron.api.launches import LaunchView
 from launcher.pool.events import Facts, Fate, Joined, Told
 from launcher.pool.orders import StartBatch
 from launcher.work import Epoch

@@ -6,17 +6,10 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from cron.api.views import (
-    BackfillReport,
-    BackfillRequest,
-    JobsRequest,
-    JobView,
-    LaunchView,
-    PauseReport,
-    PauseRequest,
-)
+from cron.api.jobs import JobsRequest, JobView, PauseReport, PauseRequest
+from cron.api.launches import BackfillReport, BackfillRequest, LaunchView, ShowRequest
 from cron.errors import NotNow, OutcomeUnknown, UnknownJob
-from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
+from tests.unit.api_rig import NOON_S, FakeBackend, asks, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 SHORT = LAUNCH.removeprefix("default/")
@@ -40,15 +33,15 @@ async def test_trigger_names_the_launch_and_who_asked():
     result = await cli(backend, "trigger", "backup")
     assert result.exit_code == 0
     assert result.stdout == f"triggered {SHORT}+t1\n"
-    ((_, (job, request_id, by)),) = backend.calls
-    assert (job, len(request_id), by) == ("default/backup", 32, "ada")
+    ((_, (asked,)),) = backend.calls
+    assert (asked.job, len(asked.request_id), asked.by) == ("default/backup", 32, "ada")
 
 
 async def test_each_trigger_is_another_request():
     backend = FakeBackend(trigger=launch())
     await cli(backend, "trigger", "backup")
     await cli(backend, "trigger", "backup")
-    first, second = (given[1] for _, given in backend.calls)
+    first, second = (asked.request_id for _, (asked,) in backend.calls)
     assert first != second
 
 
@@ -59,7 +52,7 @@ async def test_each_trigger_is_another_request():
 async def test_trigger_with_wait_ends_with_the_launch(state, code):
     open_views = iter(["due", "begun", "launched"])
 
-    def show(_: str) -> list:
+    def show(_: ShowRequest) -> list:
         for one in open_views:
             return [launch(state=one, is_open=True)]
         return [launch(state=state, exit_code=3 if state == "failed" else None)]
@@ -173,10 +166,11 @@ async def test_a_dry_run_of_backfill_launches_nothing(count):
     assert [given.is_dry_run for _, (given,) in backend.calls] == [True]
 
 
-def in_turn(**by_launch: list[str]) -> Callable[[str], list[LaunchView]]:
+def in_turn(**by_launch: list[str]) -> Callable[[ShowRequest], list[LaunchView]]:
     """What `show` answers: each launch in the states that it has from look to look."""
 
-    def show(name: str) -> list[LaunchView]:
+    def show(asked: ShowRequest) -> list[LaunchView]:
+        name = asked.launch
         states = by_launch[f"at_{name[-6:-4]}"]
         state = states.pop(0) if len(states) > 1 else states[0]
         return [launch(launch=name, state=state, is_open=state in ("due", "launched"))]
@@ -242,7 +236,7 @@ async def test_kill_says_what_became_of_the_launch():
     backend = FakeBackend(kill=launch(state="cancelled", reason="killed", exit_code=143))
     result = await cli(backend, "kill", "backup@2026-11-20T15:00:00Z")
     assert result.stdout == f"{SHORT} cancelled (killed), exit code 143\n"
-    assert backend.calls == [("kill", (LAUNCH, "ada"))]
+    assert backend.calls == [("kill", (asks("kill", LAUNCH, "ada"),))]
 
 
 async def test_a_kill_that_is_committed_is_not_over_before_the_processes_are():
@@ -350,4 +344,4 @@ async def test_resume_as_json_tells_what_changed():
         {"job": "a", "tenant": "default", "action": "resumed", "changed": True},
         {"job": "b", "tenant": "acme", "action": "resumed", "changed": False},
     ]
-    assert backend.calls == [("resume", ("*/*", "ada"))]
+    assert backend.calls == [("resume", (asks("resume", "*/*", "ada"),))]

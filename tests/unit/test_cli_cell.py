@@ -6,8 +6,9 @@ import time
 import pytest
 
 from cron.api import route
-from cron.api.views import AuditReport, JoinProgress, StatusRow, Violation
-from tests.unit.api_rig import NOON_S, FakeBackend, Follower, closed_address, run_cli, serving
+from cron.api.launches import AuditReport, Violation
+from cron.api.members import JoinProgress, StatusRow
+from tests.unit.api_rig import NOON_S, FakeBackend, Follower, asks, closed_address, run_cli, serving
 
 ROWS = [
     StatusRow(
@@ -131,7 +132,10 @@ async def test_an_audit_without_a_violation_exits_with_zero():
         3,
         0,
     )
-    assert backend.calls == [("audit", ("", NOON_S * 1000)), ("audit", ("default/backup", 0))]
+    assert backend.calls == [
+        ("audit", (asks("audit", "", NOON_S * 1000),)),
+        ("audit", (asks("audit", "default/backup", 0),)),
+    ]
 
 
 async def test_what_a_restore_lost_is_named_and_not_called_skipped():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.views import PauseReport
+from cron.api.jobs import PauseReport
 from cron.errors import InvalidInput
 from launcher.tls import files_of, load_credentials
 from tests.unit.api_rig import FakeBackend, launch, run_cli, serving
@@ -135,10 +135,10 @@ async def test_the_folder_of_a_certificate_opens_the_cell(
         monkeypatch.setenv("RAFTCRON_TLS", folder)
         done = await run_cli("pause", "a", server=server)
         assert done.exit_code == 0, done.output
-    (_, triggered), (_, pause) = backend.calls
+    (_, (triggered,)), (_, (pause,)) = backend.calls
     # The name is the certificate's, not that of the account.
-    assert triggered[2] == "ada"
-    assert pause[0].by == "ada"
+    assert triggered.by == "ada"
+    assert pause.by == "ada"
 
 
 async def test_without_the_folder_the_way_out_is_told(certs: Certs) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cron.api.client import Client
-from cron.api.views import ClockReport, ClockRequest
+from cron.api.members import ClockReport, ClockRequest
 from cron.cli import exits
 from cron.cli.app import cli
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import Result
 
 from cron import limits
-from cron.api.views import ApplyReport, ApplyRequest, JobChange, SourceFile
+from cron.api.jobs import ApplyReport, ApplyRequest, JobChange, SourceFile
 from cron.errors import CrontabError, Problem
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cron.api.pool_requests import DEAD_MAX as SERVER_MAX
-from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
-from cron.api.views import OutputQuery, OutputView
+from cron.api.dead import DEAD_MAX as SERVER_MAX
+from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
+from cron.api.launches import OutputQuery, OutputView
 from cron.cli.dead import DEAD_COLUMNS, DEAD_MAX, dead_cells
 from cron.errors import ExecutorAway, NotFound
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving

@@ -14,8 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cron.api import pool_views as pv
-from cron.api import views as v
+from cron.api.dead import DeadOutcome, DeadReport
+from cron.api.executors import ExecutorReport, ExecutorsReport
+from cron.api.gates import GatesReport, GateView
+from cron.api.jobs import ApplyReport, JobView, NextTimes
+from cron.api.launches import AuditReport, LaunchView, OutputQuery, OutputView, WhyReport
+from cron.api.limits import LimitsReport, LimitView
+from cron.api.members import StatusRow
+from cron.api.queues import QueuesReport, WaitsReport
 from cron.cli import render
 from cron.dev.launches import format_launch
 from cron.errors import InvalidInput, NotNow
@@ -58,38 +64,38 @@ def poisoned(kind: Any, name: str = "") -> Any:
     raise AssertionError(f"{name}: {kind}")
 
 
-def ended(**fields: Any) -> v.LaunchView:
-    return msgspec.structs.replace(poisoned(v.LaunchView), job="backup", **fields)
+def ended(**fields: Any) -> LaunchView:
+    return msgspec.structs.replace(poisoned(LaunchView), job="backup", **fields)
 
 
-def executor_report() -> pv.ExecutorReport:
-    return poisoned(pv.ExecutorReport)
+def executor_report() -> ExecutorReport:
+    return poisoned(ExecutorReport)
 
 
 LAUNCHES = [ended(count=1)]
-OUTPUT = msgspec.structs.replace(poisoned(v.OutputView), offset=0, ended=True)
+OUTPUT = msgspec.structs.replace(poisoned(OutputView), offset=0, ended=True)
 ANSWERS: dict[str, Any] = {
     "history": LAUNCHES,
     "show": LAUNCHES,
     "output": OUTPUT,
-    "why": poisoned(v.WhyReport),
-    "jobs": [poisoned(v.JobView)],
-    "status": [poisoned(v.StatusRow)],
-    "audit": poisoned(v.AuditReport),
+    "why": poisoned(WhyReport),
+    "jobs": [poisoned(JobView)],
+    "status": [poisoned(StatusRow)],
+    "audit": poisoned(AuditReport),
     "trigger": ended(state="failed"),
     "kill": ended(state="failed"),
-    "dead": poisoned(pv.DeadReport),
-    "redrive": pv.DeadOutcome(launches=[LAUNCH], kept=[f"{LAUNCH}: {HOSTILE}"]),
-    "executors": poisoned(pv.ExecutorsReport),
+    "dead": poisoned(DeadReport),
+    "redrive": DeadOutcome(launches=[LAUNCH], kept=[f"{LAUNCH}: {HOSTILE}"]),
+    "executors": poisoned(ExecutorsReport),
     "executor": executor_report(),
-    "gates": poisoned(pv.GatesReport),
-    "close_gate": poisoned(pv.GateView),
-    "limits": poisoned(pv.LimitsReport),
-    "set_limit": poisoned(pv.LimitView),
-    "queues": poisoned(pv.QueuesReport),
-    "waits": poisoned(pv.WaitsReport),
-    "next_times": msgspec.structs.replace(poisoned(v.NextTimes), paused=True),
-    "put_jobs": poisoned(v.ApplyReport),
+    "gates": poisoned(GatesReport),
+    "close_gate": poisoned(GateView),
+    "limits": poisoned(LimitsReport),
+    "set_limit": poisoned(LimitView),
+    "queues": poisoned(QueuesReport),
+    "waits": poisoned(WaitsReport),
+    "next": msgspec.structs.replace(poisoned(NextTimes), paused=True),
+    "put_jobs": poisoned(ApplyReport),
 }
 COMMANDS = [
     ("history",),
@@ -159,9 +165,9 @@ async def test_the_escapes_of_json_give_back_the_same_text():
 async def test_logs_keeps_newlines_and_tabs_and_joins_a_character_cut_in_two():
     pieces = {0: "a\tb\n\u00e9".encode()[:-1], 5: "\u00e9\x1b[2J".encode()[1:]}
 
-    def output(query: v.OutputQuery) -> v.OutputView:
+    def output(query: OutputQuery) -> OutputView:
         content = pieces[query.offset]
-        return v.OutputView(content=content, offset=query.offset, size=10, ended=query.offset == 5)
+        return OutputView(content=content, offset=query.offset, size=10, ended=query.offset == 5)
 
     async with serving(FakeBackend(output=output)) as server:
         result = await run_cli("logs", LAUNCH, server=server)

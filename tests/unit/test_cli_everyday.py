@@ -9,18 +9,12 @@ import pytest
 from click.testing import Result
 
 from cron import limits
-from cron.api.pool_views import GateView
-from cron.api.views import (
-    HistoryQuery,
-    JobView,
-    OutputView,
-    PauseReport,
-    PauseView,
-    StatusRow,
-    WhyReport,
-)
+from cron.api.gates import GateView
+from cron.api.jobs import JobView, PauseReport, PauseView
+from cron.api.launches import HistoryQuery, OutputView, WhyReport
+from cron.api.members import StatusRow
 from cron.cli import render
-from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
+from tests.unit.api_rig import NOON_S, FakeBackend, asks, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 SHORT = "backup@2026-11-20T15:00:00Z"
@@ -48,7 +42,7 @@ async def test_show_of_a_job_takes_its_newest_launch_and_says_so():
     assert result.stdout.startswith(f"{SHORT}#1\n")
     assert backend.calls[:2] == [
         ("history", (HistoryQuery(job="default/backup", limit=1),)),
-        ("show", (LAUNCH,)),
+        ("show", (asks("show", LAUNCH),)),
     ]
 
 
@@ -84,7 +78,7 @@ async def test_why_of_a_job_is_about_its_newest_launch_or_instant(newest_s, aske
     result = await cli(backend, "why", "backup")
     assert (result.exit_code, result.stdout) == (0, "it ran\n")
     assert "the newest" in result.stderr
-    assert backend.calls[-1] == ("why", ("default/backup", *asked))
+    assert backend.calls[-1] == ("why", (asks("why", "default/backup", *asked),))
 
 
 @pytest.mark.parametrize("command", ["show", "logs"])
@@ -107,7 +101,7 @@ async def test_a_time_that_was_copied_from_a_table_is_taken_also_without_quotes(
     backend = FakeBackend(why=report)
     result = await cli(backend, "why", "backup", *time)
     assert result.exit_code == 0, result.stderr
-    assert backend.calls == [("why", ("default/backup", NOON_S, False))]
+    assert backend.calls == [("why", (asks("why", "default/backup", NOON_S, False),))]
     is_said = "UTC" not in time
     assert ("is 2026-11-20 15:00:00 UTC" in result.stderr) is is_said
 
@@ -216,7 +210,8 @@ async def test_the_highest_limit_names_another_way_to_see_more(monkeypatch):
     ],
 )
 async def test_every_list_takes_a_collection(command, method, field):
-    from cron.api.pool_views import DeadReport, WaitsReport
+    from cron.api.dead import DeadReport
+    from cron.api.queues import WaitsReport
 
     backend = FakeBackend(history=[], jobs=[], dead=DeadReport(), waits=WaitsReport())
     result = await cli(backend, *command.split(), "--collection", "nightly")

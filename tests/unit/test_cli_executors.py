@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cron.api.pool_views import (
-    DrainRequest,
-    ExecutorsReport,
-    ExecutorView,
-    GroupView,
-    QueueQuery,
-    QueuesReport,
-    QueueView,
-    WaitQuery,
-    WaitsReport,
-    WaitView,
-)
+from cron.api.executors import DrainRequest, ExecutorsReport, ExecutorView, GroupView
+from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
 from cron.cli import executor
 from cron.cli.executors import EXECUTOR_COLUMNS, executor_cells
 from cron.cli.queues import QUEUE_COLUMNS, WAIT_COLUMNS, queue_cells, wait_cells
@@ -129,7 +119,7 @@ def drained(open_: int = 0, **fields: Any) -> ExecutorView:
 def looks(*views: list[ExecutorView]) -> Any:
     """Answers of a leader, one after the other; the last for ever."""
     left = list(views)
-    return lambda: ExecutorsReport(executors=left.pop(0) if len(left) > 1 else left[0])
+    return lambda _: ExecutorsReport(executors=left.pop(0) if len(left) > 1 else left[0])
 
 
 async def test_drain_says_how_much_is_left_to_finish():

@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import Result
 
-from cron.api.views import HistoryQuery, LaunchView, cursor_at
+from cron.api.launches import HistoryQuery, LaunchView, cursor_at
 from cron.cli import export
 from cron.cli.export import BOOLEANS, COLUMNS, INTEGERS, pages, row_of
 from cron.cli.rows import launch_details
@@ -45,6 +45,9 @@ class Ledger:
     def __init__(self, *views: LaunchView) -> None:
         self.views = sorted(views, key=lambda one: (one.scheduled_s, one.attempt), reverse=True)
         self.asked: list[HistoryQuery] = []
+
+    def ask(self, _rpc: Any, query: HistoryQuery) -> list[LaunchView]:
+        return self.history(query)
 
     def history(self, query: HistoryQuery) -> list[LaunchView]:
         self.asked.append(query)

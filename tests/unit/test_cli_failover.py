@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from cron.api import route
-from cron.api.views import ApplyReport, OutputView, PauseReport
+from cron.api.jobs import ApplyReport, PauseReport
+from cron.api.launches import OutputView, TriggerRequest
 from cron.errors import NoQuorum, NotLeader, OutcomeUnknown
-from tests.unit.api_rig import FakeBackend, Follower, closed_address, launch, run_cli, serving
+from tests.unit.api_rig import FakeBackend, Follower, asks, closed_address, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 SHORT = LAUNCH.removeprefix("default/")
@@ -19,12 +20,12 @@ async def test_a_trigger_during_an_election_happens_once_and_is_waited_for():
     """The first leader steps down after it has committed; the second one knows the request."""
     known: dict[str, str] = {}
 
-    def commit_and_step_down(job: str, request_id: str, by: str) -> object:
-        known[request_id] = f"{LAUNCH}+t1"
+    def commit_and_step_down(asked: TriggerRequest) -> object:
+        known[asked.request_id] = f"{LAUNCH}+t1"
         return OutcomeUnknown("leadership changed meanwhile")
 
-    def look_up(job: str, request_id: str, by: str) -> object:
-        return launch(launch=known[request_id], state="launched", is_open=True)
+    def look_up(asked: TriggerRequest) -> object:
+        return launch(launch=known[asked.request_id], state="launched", is_open=True)
 
     first = FakeBackend(trigger=commit_and_step_down)
     second = FakeBackend(trigger=look_up, show=[launch(launch=f"{LAUNCH}+t1")])
@@ -42,7 +43,7 @@ async def test_a_trigger_that_waits_follows_the_launch_to_the_next_leader():
         first.answers["show"] = NotLeader(other)
         result = await run_cli("trigger", "--wait", "backup", server=one)
     assert result.exit_code == 0, result.stderr
-    assert second.calls == [("show", (LAUNCH,))]
+    assert second.calls == [("show", (asks("show", LAUNCH),))]
 
 
 async def test_logs_go_on_at_the_same_byte_with_the_next_leader():

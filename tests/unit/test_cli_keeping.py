@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cron.api.snapshot_views import KeepingView
+from cron.api.snapshots import KeepingView
 from cron.cli.snapshots import keeping_pairs
 from tests.unit.api_rig import NOON_S
 

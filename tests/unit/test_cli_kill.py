@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cron.api.views import LaunchView, PartView
+from cron.api.launches import LaunchView, PartView, ShowRequest
 from cron.cli import watch
 from cron.cli.options import Settings
 from cron.errors import NoQuorum, NotNow, OutcomeUnknown, UnknownLaunch
@@ -34,7 +34,7 @@ def looks(*views: LaunchView | Exception) -> Callable[[str], Any]:
     """Answers of a leader, one after the other; the last for ever."""
     left = list(views)
 
-    def show(_: str) -> Any:
+    def show(_: ShowRequest) -> Any:
         one = left.pop(0) if len(left) > 1 else left[0]
         return one if isinstance(one, Exception) else [one]
 
@@ -128,8 +128,8 @@ class Away:
     def __init__(self, *answers: LaunchView | Exception) -> None:
         self._show = looks(*answers)
 
-    def show(self, launch_name: str) -> list[LaunchView]:
-        answer = self._show(launch_name)
+    def ask(self, _rpc: Any, request: ShowRequest) -> list[LaunchView]:
+        answer = self._show(request)
         if isinstance(answer, Exception):
             raise answer
         return list(answer)

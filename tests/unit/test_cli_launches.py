@@ -6,10 +6,17 @@ import re
 import pytest
 from click.testing import Result
 
-from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView, StoryLine, WhyReport
+from cron.api.launches import (
+    HistoryQuery,
+    LaunchView,
+    OutputQuery,
+    OutputView,
+    StoryLine,
+    WhyReport,
+)
 from cron.cli.rows import LAUNCH_COLUMNS
 from cron.errors import ExecutorAway, NotNow, UnknownLaunch
-from tests.unit.api_rig import FakeBackend, launch, run_cli, serving
+from tests.unit.api_rig import FakeBackend, asks, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 PROMISED = """
@@ -154,7 +161,7 @@ async def test_show_has_both_log_points_the_epoch_and_the_tail_of_the_output():
     ):
         assert part in result.stdout
     query = OutputQuery(launch=LAUNCH, attempt=1, limit=2_048, tail=True)
-    assert backend.calls == [("show", (LAUNCH,)), ("output", (query,))]
+    assert backend.calls == [("show", (asks("show", LAUNCH),)), ("output", (query,))]
 
 
 async def test_show_as_json_begins_with_the_keys_of_a_launch():
@@ -285,7 +292,7 @@ async def test_why_tells_the_verdict_first_and_then_the_story():
     assert lines[0] == "skipped: it was paused"
     assert lines[1] == "  2026-11-20 15:00:00.000 UTC  paused by ada"
     assert lines[2].strip() == "catch-up is none"
-    assert backend.calls == [("why", ("default/backup", 1_795_186_800, False))]
+    assert backend.calls == [("why", (asks("why", "default/backup", 1_795_186_800, False),))]
     (row,) = rows(await cli(backend, "why", "backup", "5m", "-o", "json"))
     assert row["verdict"] == "skipped: it was paused"
     assert row["story"][0] == {"at": "2026-11-20T15:00:00.000Z", "text": "paused by ada"}
@@ -296,8 +303,8 @@ async def test_why_of_an_age_asks_about_then_and_says_when_that_was():
     backend = FakeBackend(why=report)
     result = await cli(backend, "why", "backup", "5m")
     assert result.stdout.splitlines() == ["at 2026-11-20 15:00:00 UTC:", "it ran"]
-    ((_, (_, _, is_nearest)),) = backend.calls
-    assert is_nearest is True
+    ((_, (asked,)),) = backend.calls
+    assert asked.is_nearest is True
 
 
 @pytest.mark.parametrize("named", ["@2026-11-20T15:00:00Z", "@2026-11-20T15:00:00Z#2"])
@@ -306,7 +313,7 @@ async def test_why_takes_the_name_of_a_launch_as_history_prints_it(named):
     backend = FakeBackend(why=report)
     result = await cli(backend, "why", f"backup{named}")
     assert result.stdout.splitlines() == ["it ran"]
-    assert backend.calls == [("why", ("default/backup", 1_795_186_800, False))]
+    assert backend.calls == [("why", (asks("why", "default/backup", 1_795_186_800, False),))]
 
 
 @pytest.mark.parametrize(

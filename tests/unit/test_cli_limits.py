@@ -11,16 +11,8 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cron.api.pool_views import (
-    GateOpening,
-    GateRequest,
-    GatesReport,
-    GateView,
-    LimitChange,
-    LimitRemoval,
-    LimitsReport,
-    LimitView,
-)
+from cron.api.gates import GateOpening, GateRequest, GatesReport, GateView
+from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitView
 from cron.cli.limits import LIMIT_COLUMNS, Rate, limit_cells, show_rate
 from cron.errors import InvalidInput, NotFound
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving

@@ -7,17 +7,10 @@ from typing import Any
 
 import pytest
 
-from cron.api.pool_views import (
-    DeadReport,
-    DeadView,
-    ExecutorsReport,
-    ExecutorView,
-    GatesReport,
-    GateView,
-    GroupView,
-    QueuesReport,
-    QueueView,
-)
+from cron.api.dead import DeadReport, DeadView
+from cron.api.executors import ExecutorsReport, ExecutorView, GroupView
+from cron.api.gates import GatesReport, GateView
+from cron.api.queues import QueuesReport, QueueView
 from cron.cli import render
 from cron.cli.needs import show_about
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving

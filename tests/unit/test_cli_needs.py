@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cron.api.pool_views import JobNeeds
-from cron.api.views import JobView
+from cron.api.jobs import JobNeeds, JobView
 from cron.cli import rows
 from cron.cli.needs import job_pairs, show_cpu, show_size
 from cron.crontab.options import READERS

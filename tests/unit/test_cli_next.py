@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cron.api.views import NextTimes
+from cron.api.jobs import NextTimes
 from cron.errors import UnknownJob
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
 
@@ -116,7 +116,7 @@ async def test_anything_else_is_a_job_of_the_cell():
     answer = NextTimes(
         job="acme/b", schedule="? 3 * * *", resolved="7 3 * * *", zone="UTC", times_s=[NOON_S]
     )
-    backend = FakeBackend(next_times=answer)
+    backend = FakeBackend(next=answer)
     async with serving(backend) as server:
         result = await run_cli("next", "acme/b", "-n", "3", "-o", "json", server=server)
         assert result.exit_code == 0, result.stderr
@@ -125,7 +125,7 @@ async def test_anything_else_is_a_job_of_the_cell():
         shown = await run_cli("next", "acme/b", "--tz", "Asia/Kolkata", server=server)
     assert (row["scheduled_at"], row["job"]) == ("2026-11-20T15:00:00.000Z", "b")
     assert "2026-11-20 20:30:00+05:30" in shown.stdout
-    assert [given for _, given in backend.calls] == [
+    assert [(asked.job, asked.after_s, asked.count) for _, (asked,) in backend.calls] == [
         ("acme/b", None, 3),
         ("acme/b", NOON_S, 5),
         ("acme/b", None, 5),
@@ -133,7 +133,7 @@ async def test_anything_else_is_a_job_of_the_cell():
 
 
 async def test_an_unknown_job_exits_with_three():
-    async with serving(FakeBackend(next_times=UnknownJob("no job default/x"))) as server:
+    async with serving(FakeBackend(next=UnknownJob("no job default/x"))) as server:
         assert (await run_cli("next", "x", server=server)).exit_code == 3
 
 
@@ -142,7 +142,7 @@ async def test_the_times_of_a_paused_job_are_marked_and_the_pause_is_told():
         job="default/backup", schedule="0 * * * *", times_s=[NOON_S, NOON_S + 3_600],
         paused=True, pause_reason="upgrade", paused_until_ms=(NOON_S + 60) * 1000,
     )  # fmt: skip
-    async with serving(FakeBackend(next_times=answer)) as server:
+    async with serving(FakeBackend(next=answer)) as server:
         result = await run_cli("next", "backup", server=server)
         rows = await run_cli("next", "backup", "-o", "json", server=server)
     told = "backup is paused until 2026-11-20 15:01:00 UTC (upgrade): "

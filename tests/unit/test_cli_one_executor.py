@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import Result
 
-from cron.api.pool_views import (
+from cron.api.executors import (
     ExecutorDetail,
     ExecutorQuery,
     ExecutorReport,

@@ -9,8 +9,8 @@ import pytest
 
 from cron import limits
 from cron.api import client as client_module
-from cron.api.pool_views import WaitsReport
-from cron.api.views import PauseReport
+from cron.api.jobs import PauseReport
+from cron.api.queues import WaitsReport
 from cron.cli.options import Settings, new_request_id, person
 from cron.cli.sources import STDIN, printable, read_source
 from cron.errors import InvalidInput, LimitExceeded

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from cron.api.snapshot_views import KeepingView
+from cron.api.launches import OutputView
+from cron.api.members import StatusRow
+from cron.api.snapshots import KeepingView
 from cron.api.translate import to_message, to_view
-from cron.api.views import OutputView, StatusRow
 from cron.cli import rows
 from cron.cli.export import COLUMNS, INTEGERS
 from cron.cli.snapshots import keeping_pairs

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cron import endings
-from cron.api.views import JoinProgress, ReplaceReport, ReplaceRequest, StatusRow
+from cron.api.members import JoinProgress, ReplaceReport, ReplaceRequest, StatusRow
 from cron.cli import replica
 from cron.errors import NotNow, OutcomeUnknown, StillAlive, Unavailable, UnknownReplica
 from tests.unit.api_rig import FakeBackend, run_cli, serving
@@ -193,7 +193,7 @@ class Stages:
     def __init__(self, *looks: list[StatusRow] | Exception) -> None:
         self._looks = list(looks)
 
-    def __call__(self) -> list[StatusRow] | Exception:
+    def __call__(self, _: object) -> list[StatusRow] | Exception:
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cron.api.views import JobView, StatusRow
+from cron.api.jobs import JobView
+from cron.api.members import StatusRow
 from cron.cli import rows
 from tests.unit.api_rig import NOON_S, launch
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotsReport, SnapshotView
-from cron.api.views import StatusRow
+from cron.api.members import StatusReport, StatusRow
+from cron.api.snapshots import (
+    KeepingView,
+    SaveReport,
+    SnapshotsReport,
+    SnapshotsRequest,
+    SnapshotView,
+)
+from cron.api.table import STATUS
 from cron.cli import snapshots as cli_snapshots
 from cron.cli.options import Settings
 from cron.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
-from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
+from tests.unit.api_rig import NOON_S, FakeBackend, asks, run_cli, serving
 
 URL = "s3://bucket/prefix"
 LOCAL = SnapshotView(
@@ -32,20 +38,6 @@ KEYS = [
 
 def at(view: SnapshotView, index: int, **fields: Any) -> SnapshotView:
     return msgspec.structs.replace(view, index=index, **fields)
-
-
-class Keeper(FakeBackend):
-    """A leader that keeps snapshots."""
-
-    async def save_snapshot(self, by: str) -> SaveReport:
-        return await self._answer("save_snapshot", by)
-
-    async def snapshots(self, *, is_remote: bool) -> SnapshotsReport:
-        return await self._answer("snapshots", is_remote)
-
-    async def verify_snapshots(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
-        for view in await self._answer("verify_snapshots", name, is_remote):
-            yield view
 
 
 class Turns:
@@ -75,7 +67,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_save_returns_once_the_snapshot_is_stored():
-    backend = Keeper(
+    backend = FakeBackend(
         save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
         snapshots=Turns(report(at(REMOTE, 60)), report(LOCAL, at(REMOTE, 60)), report(REMOTE)),
         status=Turns(leader(segments_waiting=2), leader()),
@@ -88,12 +80,12 @@ async def test_a_save_returns_once_the_snapshot_is_stored():
         "waits for 2 segments and the snapshot to be uploaded",
         "waits for the snapshot to be uploaded",
     ]
-    assert backend.calls[0] == ("save_snapshot", ("ada",))
+    assert backend.calls[0] == ("save_snapshot", (asks("save_snapshot", "ada"),))
 
 
 async def test_a_newer_one_is_as_good_and_one_of_a_later_life_too():
     for newer in (at(REMOTE, 99), at(REMOTE, 5, lineage=2)):
-        backend = Keeper(
+        backend = FakeBackend(
             save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
             snapshots=report(newer),
         )
@@ -104,7 +96,7 @@ async def test_a_newer_one_is_as_good_and_one_of_a_later_life_too():
 
 
 async def test_without_a_store_it_is_enough_that_the_leader_has_it_and_that_is_said():
-    backend = Keeper(
+    backend = FakeBackend(
         save_snapshot=SaveReport(lineage=1, term=3, index=88),
         snapshots=Turns(report(store=""), report(LOCAL, store="")),
         status=leader(),
@@ -119,7 +111,7 @@ async def test_without_a_store_it_is_enough_that_the_leader_has_it_and_that_is_s
 
 
 async def test_who_waits_long_enough_is_told_that_it_goes_on():
-    backend = Keeper(
+    backend = FakeBackend(
         save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
         snapshots=report(LOCAL, at(REMOTE, 87)),
         status=leader(failing="s3://bucket: access denied"),
@@ -141,14 +133,13 @@ class Away:
     def __init__(self) -> None:
         self.turns = Turns(*[Unavailable(f"{URL}: timed out")] * 4, report(REMOTE))
 
-    def snapshots(self, *, is_remote: bool) -> SnapshotsReport:
+    def ask(self, rpc: Any) -> SnapshotsReport | StatusReport:
+        if rpc is STATUS:
+            return StatusReport(rows=leader())
         answer = self.turns()
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-    def status(self) -> list[StatusRow]:
-        return leader()
 
 
 def test_a_store_that_is_away_is_said_once_and_not_at_every_look(
@@ -164,7 +155,7 @@ def test_a_store_that_is_away_is_said_once_and_not_at_every_look(
 
 @pytest.mark.parametrize("status", [[], [StatusRow(kind="replica", id="r1", role="follower")]])
 async def test_while_nobody_leads_it_waits(status: list[StatusRow]):
-    backend = Keeper(
+    backend = FakeBackend(
         save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
         snapshots=Turns(report(), report(REMOTE)),
         status=status,
@@ -181,7 +172,7 @@ async def test_a_length_that_cannot_be_read_is_a_matter_of_usage():
 
 
 async def test_what_became_of_the_request_may_be_unknown():
-    backend = Keeper(save_snapshot=OutcomeUnknown("the change may happen", "look"))
+    backend = FakeBackend(save_snapshot=OutcomeUnknown("the change may happen", "look"))
     async with serving(backend) as server:
         result = await run_cli("snapshot", "save", "--timeout", "0.2s", server=server)
     assert result.exit_code == 6
@@ -191,7 +182,7 @@ async def test_what_became_of_the_request_may_be_unknown():
 
 
 async def test_a_list_as_a_table_and_as_json():
-    backend = Keeper(snapshots=report(LOCAL, REMOTE, problems=("x.json: it is cut",)))
+    backend = FakeBackend(snapshots=report(LOCAL, REMOTE, problems=("x.json: it is cut",)))
     async with serving(backend) as server:
         table = await run_cli("snapshot", "list", server=server)
         rows = await run_cli("snapshot", "list", "-o", "json", server=server)
@@ -205,17 +196,17 @@ async def test_a_list_as_a_table_and_as_json():
     assert list(one) == KEYS
     assert one["taken_at"] == "2026-11-20T15:00:00.000Z"
     assert (one["problem"], one["digest"], two["segments"]) == (None, "ab" * 16, 4)
-    assert backend.calls == [("snapshots", (False,))] * 2
+    assert backend.calls == [("snapshots", (SnapshotsRequest(),))] * 2
 
 
 async def test_where_there_are_none_it_says_so():
-    async with serving(Keeper(snapshots=report())) as server:
+    async with serving(FakeBackend(snapshots=report())) as server:
         assert (await run_cli("snapshot", "list", server=server)).stdout == "no snapshots\n"
 
 
 @pytest.mark.parametrize(("error", "code"), [(Unavailable("away"), 5), (Conflict("no"), 4)])
 async def test_errors_of_the_store_have_their_exit_codes(error: Exception, code: int):
-    async with serving(Keeper(snapshots=error)) as server:
+    async with serving(FakeBackend(snapshots=error)) as server:
         result = await run_cli("snapshot", "list", "--timeout", "0.2s", server=server)
     assert result.exit_code == code
 
@@ -223,7 +214,7 @@ async def test_errors_of_the_store_have_their_exit_codes(error: Exception, code:
 async def test_verify_exits_with_one_where_anything_is_damaged():
     good = msgspec.structs.replace(LOCAL, state="verified")
     bad = msgspec.structs.replace(REMOTE, state="damaged", problem="checksum")
-    backend = Keeper(verify_snapshots=[good, bad])
+    backend = FakeBackend(verify_snapshots=[good, bad])
     async with serving(backend) as server:
         result = await run_cli("snapshot", "verify", server=server)
         rows = await run_cli("snapshot", "verify", "--remote", "-o", "json", server=server)
@@ -234,18 +225,19 @@ async def test_verify_exits_with_one_where_anything_is_damaged():
     assert [json.loads(line)["state"] for line in rows.stdout.splitlines()] == [
         "verified", "damaged",
     ]  # fmt: skip
-    assert [call[1] for call in backend.calls] == [("", False), ("", True), (LOCAL.name, False)]
+    asked = [(one.name, one.is_remote) for _, (one,) in backend.calls]
+    assert asked == [("", False), ("", True), (LOCAL.name, False)]
 
 
 async def test_verify_of_a_name_that_is_not_there():
-    async with serving(Keeper(verify_snapshots=NotFound("there is no snapshot x"))) as server:
+    async with serving(FakeBackend(verify_snapshots=NotFound("there is no snapshot x"))) as server:
         result = await run_cli("snapshot", "verify", "x", server=server)
     assert result.exit_code == 3
 
 
 @pytest.mark.parametrize(("flags", "place"), [([], "at all"), (["--remote"], "in object storage")])
 async def test_a_cell_without_anything_to_verify_is_not_verified(flags: list[str], place: str):
-    async with serving(Keeper(verify_snapshots=[])) as server:
+    async with serving(FakeBackend(verify_snapshots=[])) as server:
         result = await run_cli("snapshot", "verify", *flags, server=server)
     assert result.exit_code == 3
     assert result.stderr.startswith(f"raftcron: the cell has no snapshot {place}\n  hint: ")

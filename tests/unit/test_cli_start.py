@@ -200,7 +200,7 @@ async def test_an_interrupted_command_ends_as_shells_expect(monkeypatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client.Client, "status", interrupt)
+    monkeypatch.setattr(client.Client, "ask", interrupt)
     result = await run_cli("status")
     assert result.exit_code == 130
     assert result.exception is None or isinstance(result.exception, SystemExit)

@@ -7,7 +7,8 @@ import threading
 import click
 import pytest
 
-from cron.api.views import ApplyReport, JobChange, SourceFile, StatusRow
+from cron.api.jobs import ApplyReport, JobChange, SourceFile
+from cron.api.members import StatusRow
 from cron.clock import SystemClock
 from cron.dev.feed import Feed, format_error, format_report
 from cron.dev.launches import LiveList, format_launch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cron.api.views import OverloadView
+from cron.api.members import OverloadView
 from cron.job import Schedule
 from cron.leader.overload import CALM_S, Overload
 from cron.scheduler.backlog import BEHIND_S, Backlog, Line, LineKey

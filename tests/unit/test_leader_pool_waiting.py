@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.pool_views import QueueQuery, QueueView, WaitQuery
+from cron.api.queues import QueueQuery, QueueView, WaitQuery
 from cron.errors import NotLeader, NotNow, Unavailable, UnknownJob, UnknownLaunch
 from cron.job import Overlap, Retry
 from cron.scheduler.views import Depth, Wait, WaitFor

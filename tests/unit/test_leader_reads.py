@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from consensus.memory import MemoryCell
-from cron.api.backend import Backend
 from cron.errors import LimitExceeded, NotLeader, Unavailable
 from cron.leader.applier import StateApplier
 from tests.unit.state_rig import job
@@ -19,7 +18,7 @@ from tests.unit.test_service_pauses import service
 
 BACKUP = "default/backup"
 READS: dict[str, tuple[Any, ...]] = {
-    "next_times": (BACKUP, None, 3),
+    "next": (BACKUP, None, 3),
     "limits": (),
     "gates": (),
     "executors": (),
@@ -58,7 +57,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_leader_that_is_cut_off_does_not_answer_a_read(read: str) -> None:
     async with cut_off() as replica:
         assert replica.leader.epoch is not None, "it believes that it leads"
-        asked: Backend = service(replica)
+        asked = service(replica)
         with pytest.raises(Unavailable) as caught:
             await getattr(asked, read)(*READS[read])
         assert "--stale" in caught.value.hint
@@ -69,7 +68,7 @@ async def test_more_reads_than_may_wait_are_refused_at_once_and_told_what_to_do(
 ) -> None:
     monkeypatch.setattr("consensus.memory.IN_FLIGHT_MAX", 3)
     async with cut_off() as replica:
-        asked: Backend = service(replica)
+        asked = service(replica)
         told = await asyncio.gather(*(asked.limits() for _ in range(5)), return_exceptions=True)
         assert [type(one) for one in told] == [Unavailable] * 3 + [LimitExceeded] * 2
         refused = told[-1]
@@ -82,16 +81,16 @@ async def test_what_is_stale_is_answered_at_once_and_says_how_old_it_is() -> Non
     from cron.api.reading import STALE, reading
 
     async with cut_off() as replica:
-        asked: Backend = service(replica)
+        asked = service(replica)
         with reading(((STALE, "1"),)) as read:
-            told = await asked.next_times(BACKUP, None, 3)
+            told = await asked.next(BACKUP, None, 3)
         assert len(told.times_s) == 3
         assert read.behind is not None
         assert (read.behind.replica, read.behind.age_ms) == ("r1", None)
         assert read.behind.index == replica.log.applied.index
         await replica.leader.stop()
         with reading(((STALE, "1"),)) as read:
-            assert len((await asked.next_times(BACKUP, None, 3)).times_s) == 3
+            assert len((await asked.next(BACKUP, None, 3)).times_s) == 3
         with pytest.raises(NotLeader), reading(((STALE, "1"),)):
             await asked.executors()  # only a leader has connections
 
@@ -102,7 +101,7 @@ async def test_a_read_waits_for_what_was_committed_before_it(
     """What a client was told is done, its next read shows, whatever replica it asks."""
     async with cut_off() as replica:
         replica.cell.heal()
-        asked: Backend = service(replica)
+        asked = service(replica)
         steps: list[str] = []
         barrier = replica.log.barrier
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from cron.api.views import ApplyReport, ApplyRequest, SourceFile
+from cron.api.jobs import ApplyReport, ApplyRequest, SourceFile
 from cron.job import Overlap
 from cron.scheduler import indexes
 from cron.scheduler import plan as planning

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from consensus.cell import Joining, MemberView
 from consensus.errors import DiskFull, LogDamaged, NoData, Replaced, UnknownFormat
 from cron import endings
-from cron.api.views import JoinProgress
+from cron.api.members import JoinProgress
 from cron.joining import watch_joining
 from cron.progress import describe_progress
 from cron.room import LEAST_BYTES, check_log, with_room

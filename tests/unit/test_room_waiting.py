@@ -11,8 +11,8 @@ import pytest
 
 from consensus.errors import DiskFull
 from cron import endings
+from cron.api.members import StatusRow
 from cron.api.peers import Peers
-from cron.api.views import StatusRow
 from cron.api.waiting import answering
 from cron.room import with_room
 from cron.service.roster import with_leader

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cron.api.pool_views import DeadChange, DeadQuery, LimitChange
-from cron.api.views import BackfillRequest
+from cron.api.dead import DeadChange, DeadQuery
+from cron.api.launches import BackfillRequest
+from cron.api.limits import LimitChange
 from cron.errors import LimitExceeded
 from cron.job import Catchup
 from cron.leader.requests import appending
@@ -117,7 +118,7 @@ async def test_a_backfill_beyond_the_waiting_limit_is_refused_whole() -> None:
         asked = await limited(replica, 3, catchup=Catchup.NONE)
         replica.clock.ms = (T0 + 310) * 1000
         await replica.until(lambda: replica.state.jobs[BACKUP].horizon_s >= T0 + 300)
-        asked._backfills._row_store = Missed()  # type: ignore[assignment]
+        asked = service(replica, row_store=Missed())
         with pytest.raises(LimitExceeded, match="this would add 5"):
             await asked.backfill(BackfillRequest(job=BACKUP, from_s=T0 + 1, to_s=T0 + 301))
         assert not replica.state.due

@@ -10,7 +10,7 @@ import pytest
 from cron.clock import Clock
 from cron.errors import LimitExceeded
 from cron.job import Schedule
-from cron.service import service as service_module
+from cron.service import pauses
 from cron.service.aside import ASIDE_MS_MAX, Aside, Patience
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import reigning
@@ -39,17 +39,17 @@ async def test_the_loop_goes_on_while_many_times_are_computed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    compute = service_module.next_times
+    compute = pauses.next_times
 
     def slowly(*arguments, **named):  # type: ignore[no-untyped-def]
         begun.set()
         assert go_on.wait(30), "the loop went on meanwhile"
         return compute(*arguments, **named)
 
-    monkeypatch.setattr(service_module, "next_times", slowly)
+    monkeypatch.setattr(pauses, "next_times", slowly)
     async with reigning() as replica:
         await replica.put(job("backup", schedule=LEAP))
-        asked = asyncio.create_task(service(replica).next_times("default/backup", None, 10_000))
+        asked = asyncio.create_task(service(replica).next("default/backup", None, 10_000))
         await asyncio.to_thread(begun.wait, 30)
         go_on.set()  # only a loop that is free comes here
         found = await asked
@@ -75,10 +75,10 @@ async def test_times_of_a_job_that_take_too_long_are_refused_and_not_cut_short()
     async with reigning() as replica:
         await replica.put(job("backup", schedule=MINUTELY))
         asked = service(replica)
-        assert len((await asked.next_times("default/backup", None, 300)).times_s) == 300
-        asked._aside = Aside(Fleeting(ASIDE_MS_MAX))
+        assert len((await asked.next("default/backup", None, 300)).times_s) == 300
+        asked = service(replica, clock=Fleeting(ASIDE_MS_MAX))
         with pytest.raises(LimitExceeded) as caught:
-            await asked.next_times("default/backup", None, 300)
+            await asked.next("default/backup", None, 300)
         assert "fewer times" in caught.value.hint
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.views import BackfillReport, BackfillRequest
+from cron.api.launches import BackfillReport, BackfillRequest
 from cron.errors import Conflict
 from cron.job import Schedule
 from cron.scheduler.indexes import LeaderIndexes

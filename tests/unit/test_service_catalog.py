@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from cron.api.views import ApplyRequest, SourceFile
+from cron.api.jobs import ApplyRequest, SourceFile
 from cron.errors import CrontabError, NotLeader, OutcomeUnknown, Problem
 from cron.leader.leader import Leader
 from cron.leader.requests import Build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cron.api.pool_views import DrainRequest, ExecutorView
+from cron.api.executors import DrainRequest, ExecutorView
 from cron.errors import NotFound
 from cron.service import hosts
 from cron.service.hosts import DrainedExecutors

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.pool_views import DrainRequest, ExecutorQuery, GroupView, RunView, TwinView
+from cron.api.executors import DrainRequest, ExecutorQuery, GroupView, RunView, TwinView
 from cron.errors import NotFound, NotLeader
 from cron.state import commands as c
 from launcher.work import WorkSpec

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cron.api.views import HistoryQuery, LaunchView, cursor_at
+from cron.api.launches import HistoryQuery, LaunchView, cursor_at
 from cron.cli import launches
 from cron.errors import LimitExceeded
 from cron.history.store import RowStore
@@ -167,7 +167,7 @@ class Server:
         self.knows_pages = knows_pages
         self.sizes: list[int] = []
 
-    def history(self, query: HistoryQuery) -> list[LaunchView]:
+    def ask(self, _rpc: Any, query: HistoryQuery) -> list[LaunchView]:
         self.sizes.append(query.limit)
         first = 0
         if query.after is not None and self.knows_pages:

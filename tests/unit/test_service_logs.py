@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cron.api.views import LaunchView, OutputQuery
+from cron.api.launches import LaunchView, OutputQuery
 from cron.errors import Conflict, ExecutorAway, NotNow, Unavailable
 from cron.service import stored_outputs
 from cron.service.logs import Logs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from consensus.cell import Joining, MemberView, PeerView
-from cron.api.views import JoinProgress, StatusRow
+from cron.api.members import JoinProgress, StatusRow
 from cron.service.membership import (
     as_leader_says,
     client_address,

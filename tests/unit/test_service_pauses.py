@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from cron.api.views import PauseRequest, PauseView
+from cron.api.jobs import PauseRequest, PauseView
 from cron.service.roster import Roster
 from cron.service.saving import Saving
 from cron.service.service import CellService, Operations
 from cron.service.views import of_job
+from tests.unit.api_rig import Calls
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import Replica, reigning
 
@@ -17,20 +19,22 @@ BACKUP = "default/backup"
 HOUR_MS = 3_600_000
 
 
-def service(replica: Replica) -> CellService:
+def service(replica: Replica, row_store: Any = None, clock: Any = None) -> Calls:
     nobody: Any = None
     roster: Roster = nobody
-    return CellService(
+    operators: Any = SimpleNamespace(replace=None)
+    made = CellService(
         leader=replica.leader,
         applier=replica.applier,
-        row_store=nobody,
+        row_store=row_store,
         roster=roster,
-        clock=replica.clock,
+        clock=clock or replica.clock,
         zone="UTC",
         operations=Operations(
-            nobody, nobody, Saving(replica.leader, replica.applier, nobody, None, Path())
+            operators, nobody, Saving(replica.leader, replica.applier, nobody, None, Path())
         ),
     )
+    return Calls(made)
 
 
 async def test_resume_tells_apart_what_was_paused_what_no_longer_and_what_never() -> None:
@@ -59,7 +63,7 @@ async def test_a_paused_job_is_due_next_when_its_pause_is_over() -> None:
         await asked.pause(PauseRequest(pattern=BACKUP, until_ms=until_ms, reason="upgrade"))
         assert of_job(record, record.job, None, now_ms).next_s[0] == going[1]
         assert of_job(record, record.job, None, until_ms).next_s[0] > going[1]
-        told = await asked.next_times(BACKUP, None, 2)
+        told = await asked.next(BACKUP, None, 2)
         assert (told.paused, told.pause_reason, told.paused_until_ms) == (True, "upgrade", until_ms)
         assert told.times_s == going[:2]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.pool_views import DeadChange, DeadQuery, DeadView
+from cron.api.dead import DeadChange, DeadQuery, DeadView
 from cron.errors import NotFound
 from cron.job import Retry
 from cron.limits import ATTEMPTS_MAX

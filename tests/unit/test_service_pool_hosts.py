@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cron.api.pool_views import DrainRequest, ExecutorView, GroupView
+from cron.api.executors import DrainRequest, ExecutorView, GroupView
 from cron.errors import NotFound, NotLeader
 from cron.state import commands as c
 from tests.unit.pool_people_rig import World

@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cron.api.pool_views import (
-    GateOpening,
-    GateRequest,
-    GateView,
-    LimitChange,
-    LimitRemoval,
-    LimitsReport,
-    LimitView,
-)
+from cron.api.gates import GateOpening, GateRequest, GateView
+from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitView
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader
 from cron.limits import GATES_MAX, LIMITS_MAX
-from cron.service.limiting import check_limits, merged
+from cron.service.limits import check_limits, merged
 from cron.state.pool import Gate, GateAction, Limits
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import T0, StateRig, with_job

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from consensus import memory
-from cron.api.views import ApplyRequest, PauseRequest, SourceFile
+from cron.api.jobs import ApplyRequest, PauseRequest, SourceFile
 from cron.errors import OutcomeUnknown, RevisionConflict
 from cron.leader.requests import appending
-from cron.service import catalog
-from cron.service import service as service_module
+from cron.service import catalog, pauses
 from cron.service.catalog import split_jobs
 from cron.state import commands as c
 from tests.unit.state_rig import job
@@ -100,7 +99,7 @@ async def test_a_pause_that_fails_half_way_says_how_far_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reigning() as replica:
-        monkeypatch.setattr(service_module, "PAUSED_AT_ONCE", 2)
+        monkeypatch.setattr(pauses, "PAUSED_AT_ONCE", 2)
         await declare(replica, list("abcde"))
         asked, submit = service(replica), replica.leader.submit
         portions = 0

@@ -11,7 +11,8 @@ import pytest
 
 from consensus.log import Position
 from cron import limits
-from cron.api.views import HistoryQuery, JobsRequest
+from cron.api.jobs import JobsRequest
+from cron.api.launches import HistoryQuery
 from cron.errors import UnknownJob
 from cron.history.store import RowStore
 from cron.job import Overlap, Schedule

@@ -10,7 +10,7 @@ from consensus.cell import MemberView, PeerView
 from consensus.errors import ChangeRefused, Stopped
 from consensus.errors import NotLeader as LogNotLeader
 from consensus.errors import OutcomeUnknown as LogOutcomeUnknown
-from cron.api.views import ReplaceReport, ReplaceRequest
+from cron.api.members import ReplaceReport, ReplaceRequest
 from cron.config import PeerAddresses, parse_address
 from cron.errors import (
     ConfigError,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.views import ClockRequest
+from cron.api.members import ClockRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.errors import NotNow
 from cron.history.store import RowStore

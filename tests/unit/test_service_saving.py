@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.snapshot_views import SnapshotView
+from cron.api.snapshots import SnapshotView
 from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailable
 from cron.leader.requests import appending
 from cron.service import saving

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cron.api.pool_views import GateRequest, LimitChange
+from cron.api.gates import GateRequest
+from cron.api.limits import LimitChange
 from cron.service import unknown_names
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec

@@ -320,7 +320,7 @@ class Projected:
 
 
 async def test_history_with_and_without_the_archive(away: Away) -> None:
-    from cron.api.views import HistoryQuery
+    from cron.api.launches import HistoryQuery
 
     old, new = away.seal(rows=3), away.seal(rows=3)
     away.retire(old)

@@ -12,7 +12,7 @@ from cron.api.server import add_admin
 from launcher.pool.service import add_pool_service
 from launcher.renewal import Current
 from launcher.tls import Credentials
-from tests.unit.api_rig import FakeBackend, in_thread
+from tests.unit.api_rig import FakeBackend, call, in_thread
 from tests.unit.certs_rig import CELL, REPLICA, Certs
 from tests.unit.pool_rig import EPOCH, Rig
 
@@ -47,6 +47,6 @@ async def ask(server: str, credentials: Credentials | None, method: str = "jobs"
 
     def asked() -> object:
         with Client([server], 5_000, credentials) as client:
-            return getattr(client, method)()
+            return call(client, method)
 
     return await in_thread(asked)

@@ -1,4 +1,4 @@
-"""Limits as people set them: what a change makes of those that there are, and what cannot be."""
+"""Limits: how they are set, removed and listed, and which of them cannot be."""
 
 from __future__ import annotations
 
@@ -7,12 +7,83 @@ from typing import Final
 
 import msgspec
 
-from cron.api.pool_views import LimitChange, LimitView
-from cron.errors import InvalidInput
+from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitsRequest, LimitView
+from cron.errors import InvalidInput, LimitExceeded, NotFound
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader
+from cron.limits import LIMITS_MAX
+from cron.scheduler.job_filter import JobFilter
 from cron.scopes import EACH_TENANT, PRIORITIES, Scope, scope_text
-from cron.state.pool import ForgetDebts, Limits
+from cron.service.unknown_names import unknown_names
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.pool import ForgetDebts, LimitItem, Limits, SetLimits
+from cron.state.state import State
 
 _NONE: Final = Limits()
+
+
+class ScopeLimits:
+    """The limits of a cell, on the leader."""
+
+    def __init__(self, leader: Leader, applier: StateApplier) -> None:
+        self._leader = leader
+        self._applier = applier
+
+    async def set(self, change: LimitChange) -> LimitView:
+        """Set limits of a scope; what is not named stays. The notes say which other limits apply
+        or are overridden, and which names nobody has.
+
+        Raises:
+            InvalidInput: the limits cannot be meant together. LimitExceeded: too many scopes.
+        """
+        scope: Scope = (change.tenant, change.pool, change.priority)
+        made: list[Limits] = []
+        told: list[str] = []
+
+        def build(state: State, _now_ms: int) -> list[c.Command]:
+            before = held_by(state.limits, scope)
+            own = state.limits.get(scope)
+            limits, note = without_idle_burst(own, merged(before, change), change)
+            check_limits(scope, limits)
+            made.append(limits)
+            told[:] = [note] if note else []
+            told.extend(notes_of_set(state.limits, scope, limits))
+            item = LimitItem(scope, kept(state.limits, scope, limits))
+            return [SetLimits((item,), change.by), *forgetting(before, limits)]
+
+        _, results = await self._leader.submit(build)
+        if results[0].items[0] == Verdict.TOO_MANY:
+            hint = "remove some, or set limits for each tenant alike"
+            raise LimitExceeded(f"{LIMITS_MAX} scopes have limits already", hint)
+        named = JobFilter(tenant=change.tenant, pool=change.pool)
+        notes = await unknown_names(self._applier.state, self._leader.pool, named, change.priority)
+        return msgspec.structs.replace(limit_view(scope, made[-1]), notes=[*told, *notes])
+
+    async def remove(self, removal: LimitRemoval) -> LimitView:
+        """Remove the limits of a scope. The notes say which apply now instead.
+
+        Raises:
+            NotFound: the scope has none.
+        """
+        scope: Scope = (removal.tenant, removal.pool, removal.priority)
+        had: list[Limits] = []
+
+        def build(state: State, _now_ms: int) -> list[c.Command]:
+            if scope not in state.limits:
+                hint = "`raftcron limit list` shows what there is"
+                raise NotFound(f"{scope_text(scope)} has no limits", hint)
+            had.append(state.limits[scope])
+            return [SetLimits((LimitItem(scope),), removal.by), *forgetting(had[-1], None)]
+
+        await self._leader.submit(build)
+        notes = notes_of_removal(self._applier.state.limits, scope)
+        return msgspec.structs.replace(limit_view(scope, had[-1]), notes=notes)
+
+    async def listed(self, _request: LimitsRequest) -> LimitsReport:
+        """Return all limits: those of all tenants together, of each tenant, then of single ones."""
+        limits = self._applier.state.limits
+        return LimitsReport(limits=[limit_view(scope, limits[scope]) for scope in sorted(limits)])
 
 
 def held_by(limits: Mapping[Scope, Limits], scope: Scope) -> Limits | None:

@@ -1,0 +1,120 @@
+"""Dead letters: what is shown of them, and how they are launched again or forgotten."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from cron.api.checks import (
+    Collection,
+    LaunchText,
+    Pattern,
+    Person,
+    Pool,
+    Tenant,
+    bound,
+    instant,
+)
+from cron.api.rpc import Request
+from cron.errors import InvalidInput
+from launcher.launch import LaunchState, Reason
+
+DEAD_MAX: Final = 10_000
+"""Dead letters that one request shows, launches again or forgets."""
+
+
+def reason(text: str) -> str:
+    """Return the label of a reason, or of a state for what ended without one, or ""."""
+    ends = (LaunchState.FAILED, LaunchState.LOST, LaunchState.SKIPPED, LaunchState.CANCELLED)
+    known = [one.label for one in Reason if one is not Reason.NONE] + [one.label for one in ends]
+    if text and text not in known:
+        raise InvalidInput(f"there is no reason {text[:40]!r}", f"known are {' '.join(known)}")
+    return text
+
+
+class DeadQuery(Request, frozen=True, kw_only=True):
+    """Which dead letters are meant: those that fit all that is named, the oldest first; with
+    `is_newest` the newest first, where they are only looked at.
+
+    `launch` is one alone, `jobs` a pattern of job names. `since_ms` is inclusive, `until_ms`
+    exclusive, both of when they died, 0 for no bound.
+    """
+
+    launch: LaunchText = ""
+    jobs: Pattern = ""
+    tenant: Tenant = ""
+    pool: Pool = ""
+    reason: Annotated[str, reason] = ""
+    since_ms: Annotated[int, instant("since")] = 0
+    until_ms: Annotated[int, instant("before")] = 0
+    limit: Annotated[int, bound(1, DEAD_MAX, "limit")] = 50
+    is_newest: bool = False
+    collection: Collection = ""
+
+
+class DeadView(msgspec.Struct, frozen=True, kw_only=True):
+    """A launch that is not tried again unless somebody says so, and its last attempt.
+
+    `job` is the full name. `tries` counts attempts that failed. `is_gone`: the job was removed.
+    """
+
+    launch: str
+    job: str = ""
+    pool: str = ""
+    attempt: int = 0
+    tries: int = 0
+    state: str = ""
+    reason: str = ""
+    died_at_ms: int = 0
+    exit_code: int | None = None
+    detail: str = ""
+    executor: str = ""
+    output_bytes: int = 0
+    is_gone: bool = False
+
+
+class DeadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters, in the order that was asked for; `total` is how many fit."""
+
+    letters: list[DeadView] = []
+    total: int = 0
+
+
+class DeadChange(Request, frozen=True, kw_only=True):
+    """Dead letters to launch again or to forget.
+
+    `is_everything`: the query names nothing, and that is meant. Without it such a change is
+    refused, unless it is a dry run.
+    """
+
+    query: DeadQuery
+    is_dry_run: bool = False
+    by: Person = ""
+    is_everything: bool = False
+
+    def check(self) -> None:
+        """Refuse a query that names nothing, unless everything is meant in so many words, or
+        nothing is to be changed: a program whose filter came out empty must not forget all that
+        anybody has given up."""
+        one = self.query
+        texts = (one.launch, one.jobs, one.tenant, one.pool, one.reason, one.collection)
+        is_named = any(texts) or bool(one.since_ms or one.until_ms)
+        if is_named is self.is_everything and (is_named or not self.is_dry_run):
+            what = "name something and everything" if is_named else "name nothing"
+            hint = "name a launch or a filter; or --all (is_everything), and nothing else"
+            raise InvalidInput(f"dead letters to change {what}", hint)
+
+
+class DeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The launches that were, or would be, launched again or forgotten; names, oldest first.
+
+    `kept` are those of which that is not possible, and why; `left` is how many more fit.
+    `collection` repeats the query's: a replica that does not know the filter leaves it empty.
+    """
+
+    launches: list[str] = []
+    kept: list[str] = []
+    left: int = 0
+    is_dry_run: bool = False
+    collection: str = ""

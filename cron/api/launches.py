@@ -1,0 +1,303 @@
+"""Launches and attempts: what is shown of them, asked about them, and done to them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from cron import limits
+from cron.api import checks
+from cron.api.checks import (
+    Collection,
+    FullJob,
+    LaunchText,
+    Person,
+    Pool,
+    Tenant,
+    bound,
+    instant,
+    pattern_or_all,
+    second,
+)
+from cron.api.rpc import Request
+from cron.errors import InvalidInput
+
+
+def part_number(number: int) -> int:
+    """Return the number of a part, from 1; a request that says none means the first."""
+    return checks.between(number or 1, 1, limits.PARTS_MAX, "part")
+
+
+class PartView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the parts of an attempt, each on an executor of its own; as in LaunchView."""
+
+    part: int
+    executor: str
+    state: str
+    reason: str = ""
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    exit_code: int | None = None
+    output_bytes: int = 0
+    detail: str = ""
+    cpu_ms: int | None = None
+    memory_peak_bytes: int | None = None
+
+
+class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a launch, or a launch that has not begun yet (attempt 0).
+
+    `job` is the name without its tenant. `state` and `reason` are the labels of
+    `launcher.launch`. `begun_at_ms` and `launched_at_ms` are the times in the two log points,
+    `begun_index` and `launched_index` their log indexes; `started_at_ms` and `finished_at_ms` are
+    the executor's. `lateness_ms` is started - scheduled. `epoch` is `lineage.term.replica`, `term`
+    and `replica` are parts of it. `waiting` says why an open launch has not begun. `count` is above
+    1 for a run of skipped instants in one row, from `scheduled_s` to `last_s`. `kind` is `launch`,
+    `range` or `amendment` (late news about a lost attempt, rule R9). `output_bytes` is what its
+    executor kept of its output when it ended, 0 where none is known.
+
+    `ended_index` and `number` are the key of a row of history. `amends` is the key of the row that
+    an amendment is about, `INDEX.NUMBER`, or its index alone where that row has no number.
+    `is_amended`: a lost attempt with the late news of it, as begun by the one row and ended by the
+    other. `cpu_ms` and `memory_peak_bytes` are what a control group measured.
+    """
+
+    launch: str
+    job: str
+    tenant: str
+    scheduled_s: int
+    attempt: int = 0
+    state: str = ""
+    reason: str = ""
+    begun_at_ms: int = 0
+    launched_at_ms: int = 0
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    exit_code: int | None = None
+    executor: str = ""
+    term: int = 0
+    lateness_ms: int | None = None
+    epoch: str = ""
+    replica: str = ""
+    begun_index: int = 0
+    launched_index: int = 0
+    ended_index: int = 0
+    ended_at_ms: int = 0
+    local_time: str = ""
+    revision: int = 0
+    by: str = ""
+    detail: str = ""
+    in_doubt: bool = False
+    waiting: str = ""
+    deadline_at_ms: int = 0
+    is_open: bool = False
+    kind: str = "launch"
+    last_s: int = 0
+    count: int = 1
+    output_bytes: int = 0
+    parts: list[PartView] = []
+    number: int | None = None
+    amends: str = ""
+    is_amended: bool = False
+    cpu_ms: int | None = None
+    memory_peak_bytes: int | None = None
+
+
+class HistoryCursor(Request, frozen=True, kw_only=True):
+    """A launch that was shown, after which the next page of a list goes on; as in LaunchView."""
+
+    scheduled_s: int
+    attempt: int = 0
+    ended_index: int = 0
+    launch: LaunchText = ""
+    number: int = -1
+    is_failure: bool = False
+
+
+def cursor_at(view: LaunchView) -> HistoryCursor:
+    """Return the place of a launch in a list."""
+    return HistoryCursor(
+        scheduled_s=view.scheduled_s,
+        attempt=view.attempt,
+        ended_index=view.ended_index,
+        launch=view.launch,
+        number=-1 if view.number is None else view.number,
+        is_failure=view.state in ("failed", "lost"),
+    )
+
+
+class HistoryQuery(Request, frozen=True, kw_only=True):
+    """Which launches to show, newest first, open ones included.
+
+    `job` is a name or a pattern, "" for all. With `is_all` lost attempts and late news of them are
+    rows of their own, else one launch. `after` is the last launch of the page before.
+    """
+
+    job: Annotated[str, pattern_or_all] = ""
+    states: Annotated[list[str], checks.states] = msgspec.field(default_factory=list)
+    since_ms: Annotated[int, instant("since")] = 0
+    until_ms: Annotated[int, instant("until")] = 0
+    limit: Annotated[int, bound(1, limits.HISTORY_PAGE_MAX, "limit")] = 50
+    archive: bool = False
+    tenant: Tenant = ""
+    pool: Pool = ""
+    collection: Collection = ""
+    is_all: bool = False
+    after: HistoryCursor | None = None
+
+
+class OutputQuery(Request, frozen=True, kw_only=True):
+    """Which part of a launch's output to show.
+
+    `attempt` 0 is the newest, `part` one of several it ran in. `tail` asks for the last `limit`
+    bytes instead of those at `offset`.
+    """
+
+    launch: LaunchText
+    attempt: Annotated[int, bound(0, 1 << 31, "attempt")] = 0
+    offset: Annotated[int, bound(0, 1 << 62, "offset")] = 0
+    limit: Annotated[int, bound(1, checks.OUTPUT_BYTES_MAX, "limit")] = 65_536
+    tail: bool = False
+    part: Annotated[int, part_number] = 1
+
+
+class OutputView(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a launch's output.
+
+    `offset` is that of the content's first byte, `size` the bytes kept so far, `dropped` those over
+    the bound. `ended`: the launch is over and this reaches the end. `store` is the object storage
+    that it comes from, "" for the executor; then `note` says why the executor did not give it.
+    """
+
+    content: bytes = b""
+    offset: int = 0
+    size: int = 0
+    ended: bool = False
+    dropped: int = 0
+    executor: str = ""
+    store: str = ""
+    note: str = ""
+
+
+class StoryLine(msgspec.Struct, frozen=True):
+    """One thing that happened, oldest first; `at_ms` 0 where there is no time to it."""
+
+    at_ms: int
+    text: str
+
+
+class WhyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one instant of a job: the verdict in one line, and how it came to it."""
+
+    job: str
+    at_s: int
+    verdict: str
+    story: list[StoryLine] = []
+    launches: list[LaunchView] = []
+
+
+class BackfillRequest(Request, frozen=True, kw_only=True):
+    """Make the skipped, lost or failed instants in [from_s, to_s) due again (rule R1)."""
+
+    job: FullJob
+    from_s: Annotated[int, second("from")]
+    to_s: Annotated[int, second("to")]
+    is_dry_run: bool = False
+    by: Person = ""
+
+    def check(self) -> None:
+        """Refuse a range that is empty."""
+        if self.to_s <= self.from_s:
+            raise InvalidInput("range is empty: its end is not after its begin")
+
+
+class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The launches that a backfill reopened, or would reopen; names, oldest first."""
+
+    launches: list[str] = []
+    is_dry_run: bool = False
+
+
+class TriggerRequest(Request, frozen=True, kw_only=True):
+    """Launch a job now. The client draws `request_id` and repeats it when it asks again: the answer
+    is then the same launch."""
+
+    job: FullJob
+    request_id: Annotated[str, checks.request_id]
+    by: Person = ""
+
+
+class KillRequest(Request, frozen=True, kw_only=True):
+    """Cancel a launch. The kill is sent once the cancellation is committed (rule R8)."""
+
+    launch: LaunchText
+    by: Person = ""
+
+
+class ShowRequest(Request, frozen=True, kw_only=True):
+    """Show all attempts of a launch, newest last."""
+
+    launch: LaunchText
+
+
+class WhyRequest(Request, frozen=True, kw_only=True):
+    """Explain what became of an instant of a job; with `is_nearest` of the newest instant that is
+    not after `at_s`, if there is one."""
+
+    job: FullJob
+    at_s: Annotated[int, second("time")]
+    is_nearest: bool = False
+
+
+class AuditRequest(Request, frozen=True, kw_only=True):
+    """Prove the history of a job, "" for all jobs, since a time, 0 for the beginning."""
+
+    job: FullJob = ""
+    since_ms: Annotated[int, instant("since")] = 0
+
+    def timeout_ms(self) -> int:
+        """Return how long to wait. A read is asked elsewhere after a third of its time, and that is
+        longer than an audit takes."""
+        return 4 * limits.AUDIT_MS_MAX
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A broken promise that an audit found. `kind` is a stable word, `message` is for people."""
+
+    job: str
+    scheduled_s: int
+    kind: str
+    message: str
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit counted and what it found.
+
+    Without violations, each of `instants`, those of the schedules in the period, is one of: `ran`
+    (an attempt was begun, whatever became of it), `skipped` (or cancelled before it began, with a
+    row of its own), `skipped_in_runs` (one row for many; there are `runs` of them), `lost` (by a
+    restore: nobody knows whether it ran; in `lost_stretches` rows), `open` (not over; passes).
+    Besides these: `extra_attempts` (backfills and retries: attempts of launches that
+    were over before, or were never due), `manual` launches, and `amendments` (late news, rule R9).
+    `launches` is `ran` and `manual`. Schedules of a part of the period, which ends at
+    `forgotten_until_ms`, may be forgotten, and are not proven; 0 if all are known.
+    """
+
+    jobs: int = 0
+    instants: int = 0
+    launches: int = 0
+    open: int = 0
+    since_ms: int = 0
+    until_ms: int = 0
+    violations: list[Violation] = []
+    ran: int = 0
+    skipped: int = 0
+    skipped_in_runs: int = 0
+    runs: int = 0
+    extra_attempts: int = 0
+    manual: int = 0
+    amendments: int = 0
+    lost: int = 0
+    lost_stretches: int = 0
+    forgotten_until_ms: int = 0

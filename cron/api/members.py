@@ -1,0 +1,144 @@
+"""The cell and its members: status, the replacement of replicas, the cell's clock."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+
+from cron.api import checks
+from cron.api.checks import Person
+from cron.api.rpc import Request
+from cron.api.snapshots import KeepingView
+
+STATUS_TIMEOUT_MS: Final = 3_000
+
+
+class ClockRequest(Request, frozen=True, kw_only=True):
+    """Set the cell's time back to the leader's clock, or only say what that would do."""
+
+    is_dry_run: bool = False
+    by: Person = ""
+
+
+class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reset of the cell's time does, or did.
+
+    `cell_ms` is the cell's time before, `clock_ms` the leader's clock. `jobs` have horizons that go
+    back. `spent` counts the instants after `clock_ms` whose launches have begun and are not
+    repeated.
+    """
+
+    cell_ms: int
+    clock_ms: int
+    jobs: int = 0
+    spent: int = 0
+    is_done: bool = False
+
+
+class ReplaceRequest(Request, frozen=True, kw_only=True):
+    """Make room for a new disk under the id `replica`; the old one is shut out for good.
+
+    `raft` and `client` are where the new one listens, "" for where the old one did. `is_confirmed`:
+    also if the old one is connected to the leader.
+    """
+
+    replica: Annotated[str, checks.replica_name]
+    raft: Annotated[str, partial(checks.place, what="raft address")] = ""
+    client: Annotated[str, partial(checks.place, what="client address")] = ""
+    is_confirmed: bool = False
+    by: Person = ""
+
+
+class ReplaceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The id's incarnation that waits for its disk, and the addresses where the others expect it.
+
+    `was_open`: it waited for one already, and nothing was changed.
+    """
+
+    replica: str
+    incarnation: int = 0
+    standing: str = ""
+    raft: str = ""
+    client: str = ""
+    was_open: bool = False
+
+
+class JoinProgress(msgspec.Struct, frozen=True):
+    """How far a replica that does not vote yet has come, as `consensus.cell.Joining` says."""
+
+    stage: str
+    done: int = 0
+    goal: int = 0
+    text: str = ""
+
+
+class OverloadView(msgspec.Struct, frozen=True, kw_only=True):
+    """More falls due than can begin: since when, where most of it waits, and how many instants were
+    skipped for it."""
+
+    since_s: int
+    queue: str
+    skipped: int = 0
+
+
+class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica or an executor, as the one that was asked sees it.
+
+    `kind` is replica or executor. `role` of a replica is leader, follower, learner (it does not
+    vote yet) or unreachable; of an executor connected, in-doubt or lost. `applied` is a log index,
+    `digest` the hex digest of the state there; equal positions must have equal digests. `since_ms`
+    is when it took that role. `clock_offset_ms` is its wall clock minus that of the replica that
+    was asked, `wall_ms` what a replica's clock said.
+
+    `incarnation` counts the disks that stood for a replica's id, `standing` is votes, joining or
+    open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
+    the log index up to which the leader knows it to have the leader's log, None where it does not.
+    `keeping` is of snapshots and history, of replicas alone. `format` is the newest format of the
+    log that a replica can apply. `overload` is of the leader alone, None where there is none.
+    """
+
+    kind: str
+    id: str
+    address: str = ""
+    pid: int = 0
+    role: str = ""
+    term: int = 0
+    applied: int = 0
+    digest: str = ""
+    version: str = ""
+    leader: str = ""
+    clock_offset_ms: int | None = None
+    tzdata: str = ""
+    since_ms: int = 0
+    slots: int = 0
+    running: int = 0
+    ledger: str = ""
+    note: str = ""
+    wall_ms: int = 0
+    incarnation: int = 0
+    standing: str = ""
+    matched: int | None = None
+    joining: JoinProgress | None = None
+    keeping: KeepingView | None = None
+    format: int = 0
+    overload: OverloadView | None = None
+
+
+class StatusRequest(Request, frozen=True, kw_only=True):
+    """Ask for the state of the whole cell. Any replica answers, within about a second."""
+
+    def timeout_ms(self) -> int:
+        """Return how long to wait: a replica that is dead for longer is not back soon."""
+        return STATUS_TIMEOUT_MS
+
+
+class PeerStatusRequest(Request, frozen=True, kw_only=True):
+    """Ask a replica for its own state, at once."""
+
+
+class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All replicas, by id, then all executors."""
+
+    rows: list[StatusRow] = []

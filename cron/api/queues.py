@@ -1,0 +1,84 @@
+"""Queues: what waits and runs, and where one launch stands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from cron.api.checks import Collection, LaunchText, Pattern, Pool, Tenant, bound
+from cron.api.rpc import Request
+from cron.errors import InvalidInput
+
+WAITS_MAX: Final = 1_000
+
+
+class QueueQuery(Request, frozen=True, kw_only=True):
+    """Which queues are meant."""
+
+    tenant: Tenant = ""
+    pool: Pool = ""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits and runs of one tenant in one queue, and the limit that is reached there. Jobs
+    behind have an instant that fell due and has no row yet, since more falls due than can begin."""
+
+    pool: str
+    priority: int = 0
+    tenant: str = ""
+    waiting: int = 0
+    running: int = 0
+    oldest_ms: int = 0
+    blocked_by: str = ""
+    jobs_behind: int = 0
+
+
+class QueuesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Queues by pool, priority and tenant, as of `now_ms`."""
+
+    queues: list[QueueView] = []
+    now_ms: int = 0
+
+
+class WaitQuery(Request, frozen=True, kw_only=True):
+    """Whose waiting is asked about: a launch, or all open launches of a job (or of those that a
+    pattern matches) or a collection."""
+
+    launch: LaunchText = ""
+    job: Pattern = ""
+    limit: Annotated[int, bound(1, WAITS_MAX, "limit")] = 50
+    collection: Collection = ""
+
+    def check(self) -> None:
+        """Refuse a query that names nothing, or more than one thing."""
+        if sum(map(bool, (self.launch, self.job, self.collection))) != 1:
+            raise InvalidInput("it takes a launch, a job or a collection, and one of them only")
+
+
+class WaitView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one open launch stands.
+
+    `ahead` is how many of its tenant's queue wait before it, None where it does not wait.
+    `waiting` says for what; `until_ms` is when that is over, if a clock decides it.
+    """
+
+    launch: str
+    state: str = ""
+    pool: str = ""
+    priority: int = 0
+    tenant: str = ""
+    ahead: int | None = None
+    due_ms: int = 0
+    deadline_ms: int = 0
+    waiting: str = ""
+    until_ms: int = 0
+    executor: str = ""
+
+
+class WaitsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where open launches stand, oldest first; `total` is how many there are."""
+
+    waits: list[WaitView] = []
+    total: int = 0
+    now_ms: int = 0

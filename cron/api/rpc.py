@@ -1,0 +1,111 @@
+"""A remote call: its name, request and answer, who may call it, and which replica answers.
+
+`cron.api.table` has one row for each. The client, the server and the checks of who may call what
+follow the table, so a new call is a row there, a message of the same name in `v1/admin.proto`, and
+a function in `cron.service` that answers it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from launcher.identity import PERSON
+
+TIMEOUT_MS: Final = 10_000
+"""How long a client waits for an answer, unless its request or its user says otherwise."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a client asks. Fields are checked one by one as their types say (`cron.api.checks`)."""
+
+    def check(self) -> None:
+        """Refuse fields that do not fit each other. Each of them is checked already.
+
+        Raises:
+            InvalidInput, LimitExceeded: they do not.
+        """
+
+    def timeout_ms(self) -> int:
+        """Return how long a client waits for the answer, unless its user says otherwise."""
+        return TIMEOUT_MS
+
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A")
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Where(Enum):
+    """Which replica answers a call."""
+
+    CHANGE = auto()
+    """The leader. The call may change the cell, and goes on to its end when its client gives up."""
+    LEADER = auto()
+    """The leader, once a majority has confirmed it: only it knows connections, queues, output."""
+    ANY = auto()
+    """As LEADER; a call that may be stale is answered by any replica at once."""
+    REPLICA = auto()
+    """The replica that is asked, whether it leads or not."""
+
+
+class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
+    """One row of the table.
+
+    `view` is the type of the answer, or of one row of a stream, whose answer is a list of rows.
+    `roles` are the kinds of certificates that may call. A client may repeat a change that
+    `is_repeatable` although it does not know whether the first one happened.
+    """
+
+    name: str
+    request: type[Q]
+    view: type[Any]
+    where: Where
+    roles: tuple[str, ...] = (PERSON,)
+    is_stream: bool = False
+    is_repeatable: bool = False
+
+    def is_change(self, request: Q) -> bool:
+        """Whether this request changes the cell; a dry run does not."""
+        return self.where is Where.CHANGE and not getattr(request, "is_dry_run", False)
+
+
+def unary(
+    name: str,
+    request: type[Q],
+    answer: type[R],
+    where: Where,
+    *,
+    roles: tuple[str, ...] = (PERSON,),
+    is_repeatable: bool = False,
+) -> Rpc[Q, R]:
+    """Return the row of a call with one answer."""
+    return Rpc(name, request, answer, where, roles, is_repeatable=is_repeatable)
+
+
+def stream(name: str, request: type[Q], row: type[R], where: Where) -> Rpc[Q, list[R]]:
+    """Return the row of a call that is answered with rows, in pages."""
+    return Rpc(name, request, row, where, is_stream=True)
+
+
+class Asks(Protocol):
+    """A client of a cell; `cron.api.client.Client` is one."""
+
+    def ask(self, rpc: Rpc[Q, A], request: Q | None = None) -> A:
+        """Return the answer to a request; None stands for one that says nothing."""
+
+
+class Backend(Protocol):
+    """The daemon behind the server."""
+
+    async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:
+        """Return the answer to a checked request; of a stream a list of rows, or an asynchronous
+        iterator where each takes its time.
+
+        Raises:
+            NotLeader: this replica does not lead, and only the leader answers this call.
+            OutcomeUnknown: nobody knows whether the change happens. After any other error it
+                certainly did not.
+        """
