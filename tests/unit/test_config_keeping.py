@@ -74,14 +74,13 @@ def test_output_is_kept_as_long_as_is_said_or_as_the_history(
 ) -> None:
     text = f"{HEAD}{PEERS}{STORE}{storage}[history]\n{history}"
     settings = output_settings_of(parse_replica_config(text, "r1.toml"))
-    assert settings.is_on
     assert settings.keep_ms == keep_days * 86_400_000
 
 
 def test_output_stays_with_the_executors_where_that_is_said() -> None:
     text = f"{HEAD}{PEERS}{STORE}output = false\n"
     config = parse_replica_config(text, "r1.toml")
-    assert not output_settings_of(config).is_on
+    assert not config.object_storage.output
     assert output_settings_of(config).folder == Path(config.data) / "outputs"
     assert config.object_storage.url == "file:///backups"
 

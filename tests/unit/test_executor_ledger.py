@@ -156,12 +156,8 @@ def test_interrupting_says_why(ledger: Ledger) -> None:
     accept(ledger, A)
     with ledger.transaction():
         interrupted(ledger, A, 5_000, "the executor died")
-    report = found(ledger)[A].report()
-    assert (report.fate, report.finished_ms, report.detail) == (
-        INTERRUPTED,
-        5_000,
-        "the executor died",
-    )
+    row = found(ledger)[A]
+    assert (row.fate, row.finished_ms, row.detail) == (INTERRUPTED, 5_000, "the executor died")
 
 
 def test_an_open_row_cannot_be_acknowledged(ledger: Ledger) -> None:
