@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from cron.api.client import Client
 from cron.api.members import ClockReport, ClockRequest
+from cron.api.table import RESET_CLOCK
 from cron.cli import exits
 from cron.cli.app import cli
 
@@ -21,7 +22,8 @@ NOW_MS = 1_800_000_000_000
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[ClockRequest]:
     requests: list[ClockRequest] = []
 
-    def reset_clock(_client: Client, request: ClockRequest) -> ClockReport:
+    def ask(_client: Client, rpc: object, request: ClockRequest) -> ClockReport:
+        assert rpc is RESET_CLOCK
         requests.append(request)
         return ClockReport(
             cell_ms=NOW_MS + DAY_MS,
@@ -31,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ClockRequest]:
             is_done=not request.is_dry_run,
         )
 
-    monkeypatch.setattr(Client, "reset_clock", reset_clock)
+    monkeypatch.setattr(Client, "ask", ask)
     return requests
 
 
