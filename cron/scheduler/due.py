@@ -298,6 +298,11 @@ class DueHeap:
         line = self.line_of(number)
         return Reason.NONE if line is None else line.why_behind(now_s, self._is_served)
 
+    def is_patient(self, number: int) -> bool:
+        """Whether a job stands in a patient line when it falls due."""
+        found = self._of_job.get(number)
+        return found is not None and found[1].is_patient
+
     def line_of(self, number: int) -> Line | None:
         """Return the line in which a job waits for its turn, or has just been taken from; None
         where nothing waits in it."""

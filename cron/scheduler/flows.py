@@ -42,7 +42,8 @@ Rank = tuple[int, int, int, int]
 
 class FlowKey(msgspec.Struct, frozen=True, cache_hash=True):
     """What launches of one flow have in common. `need` decides which executors they may go to.
-    `is_limited`: their jobs limit how many of their launches run at once."""
+    `is_limited`: their jobs limit how many of their launches run at once. `is_patient`: they have
+    their rows from a patient line (`LineKey`), and are counted by themselves."""
 
     tenant: str
     pool: str
@@ -50,6 +51,7 @@ class FlowKey(msgspec.Struct, frozen=True, cache_hash=True):
     need: Hashable
     is_late: bool = False
     is_limited: bool = False
+    is_patient: bool = False
 
 
 class Class:

@@ -41,12 +41,15 @@ class LeaderIndexes:
     def __init__(self, state: State) -> None:
         self._state = state
         self.due_heap = DueHeap(state, self._is_served)
-        self.queues = Queues(state)
+        self.queues = Queues(state, self._is_patient)
         self.forgetting = Forgetting(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
 
     def _is_served(self, line: LineKey) -> bool:
         return self.queues.is_served(line)
+
+    def _is_patient(self, number: int) -> bool:
+        return self.due_heap.is_patient(number)
 
     def let_go(self) -> bool:
         """Take what waits of removed jobs out of its queues, as much as one turn bears; return
@@ -101,7 +104,7 @@ class LeaderIndexes:
             elif isinstance(command, c.Resolve | c.ResetClock | c.ResetHorizons):
                 # Horizons have moved, and what was in doubt is decided.
                 self.due_heap = DueHeap(self._state, self._is_served)
-                self.queues = Queues(self._state)
+                self.queues = Queues(self._state, self._is_patient)
 
     def _begun(self, command: c.Begin, result: Result) -> None:
         for spec in command.batches:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from itertools import islice, repeat, takewhile, zip_longest
 from typing import Final, NamedTuple, cast
 
@@ -63,11 +63,17 @@ class Placed(NamedTuple):
     is_usual: bool
 
 
+def _never(_: int) -> bool:
+    return False
+
+
 class Queues:
     """All launches that wait or run, by what they wait for."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, is_patient: Callable[[int], bool] = _never) -> None:
+        """`is_patient(number)`: whether a job's launches have their rows from a patient line."""
         self.state = state
+        self._is_patient = is_patient
         self.placement = Placement(state.executors)
         self.places = self.placement.places
         self.fair = FairQueue(self._job_limit)
@@ -436,10 +442,10 @@ class Queues:
         wanted = wanted_of(job)
         need = wanted.need if isinstance(wanted, Wanted) else wanted
         priority = min(max(job.work.priority, 0), 9)
-        live, late = (
-            FlowKey(tenant, need.pool, priority, wanted, is_late, job.is_limited)
-            for is_late in (False, True)
-        )
+        flow = (tenant, need.pool, priority, wanted)
+        is_patient = self._is_patient(record.number)
+        live = FlowKey(*flow, False, job.is_limited, is_patient)
+        late = FlowKey(*flow, True, job.is_limited)
         if len(self._flow_keys) > FLOW_KEYS_MAX:
             self._flow_keys.clear()
         # One object for equal keys: they are compared for each launch.

@@ -160,7 +160,8 @@ def ready(queue: FairQueue, line: LineKey) -> int:
     room, a limit of their pool or tenant, or a rate: not those that are held, nor behind their
     job's limit."""
     place = (line.tenant, line.pool, line.priority, line.need)
-    flows = (queue.flows.get(FlowKey(*place, False, limited)) for limited in (False, True))
+    keys = (FlowKey(*place, False, limited, line.is_patient) for limited in (False, True))
+    flows = (queue.flows.get(key) for key in keys)
     return sum(flow.size for flow in flows if flow is not None)
 
 

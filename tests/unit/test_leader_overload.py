@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from cron.api.members import OverloadView
@@ -95,6 +96,21 @@ def test_what_fits_no_executor_is_told_apart_from_what_finds_no_slot() -> None:
     assert {row.reason for row in mars} == {Reason.NO_EXECUTOR}
     assert any("fits planet=mars" in row.detail for row in mars)
     assert {row.reason for row in rows if row not in mars} == {Reason.OVERLOAD}
+
+
+def test_rows_of_patient_jobs_leave_room_for_rows_of_others() -> None:
+    """A burst of jobs of every minute kept a job of every second from any row while it lasted."""
+    patient = [job(f"m{n}") for n in range(200)]
+    rig = QueuesRig(job("often", schedule=SECOND), *patient)
+    rig.queues.places.drop(1)  # nothing begins
+    for second in range(60, 63):
+        now_s = T0 + second
+        due = rig.to(second).indexes.take_due(now_s, 1_000)
+        commands = plan(View(rig.state, due, rig.queues, steady_ms=T0 * 1000), rig.now_ms)
+        rig.append(*commands)
+        rows = Counter(rig.state.by_number[key[0]].name for key in rig.state.due)
+        assert len(rows) == 201
+    assert rows["default/often"] > 2
 
 
 async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> None:
