@@ -17,8 +17,8 @@ from bench import launches
 from bench.launches_cell import Crew, Kind, Running, Shape, apply, running_cell, until
 from bench.launches_tally import percentile
 from bench.load import Load
+from bench.probes.calls import status
 from bench.probes.window import measure_window, rows_of, sleep_until
-from cron.api import table
 
 WARM_UP_S: Final = 5
 SOON_S: Final = 2
@@ -131,7 +131,7 @@ def _history_bytes(running: Running) -> int | None:
 
 def _unsealed(running: Running) -> int:
     """Return how many rows of history are in no segment yet, at the replica that has most."""
-    rows = running.client.ask(table.STATUS).rows
+    rows = status(running.client)
     return max(row.keeping.open_rows for row in rows if row.keeping is not None)
 
 

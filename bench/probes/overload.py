@@ -13,13 +13,11 @@ from typing import Any, Final
 
 from bench.launches_cell import Running, apply
 from bench.launches_tally import percentile
+from bench.probes.calls import audit, status
 from bench.probes.load import Work, cell_for, sampled
 from bench.probes.window import rows_of, sleep_until
 from bench.processes import resident_bytes
-from cron.api import table
 from cron.api.client import Client
-from cron.api.launches import AuditRequest, LaunchView
-from cron.api.members import StatusRow
 from cron.dev.files import ports_of
 from cron.errors import CronError
 
@@ -39,7 +37,7 @@ class Watch:
     What it is told comes from a client of its own, since a client serves one thread.
     """
 
-    def __init__(self, pids: list[int], status: Callable[[], list[StatusRow]]) -> None:
+    def __init__(self, pids: list[int], status: Callable[[], list[Any]]) -> None:
         self._pids = pids
         self._status = status
         self._leader = ("", 0)
@@ -97,7 +95,7 @@ def overload(work: Work, borne: int, offered: int, seconds: int, recovery_s: int
         apply(running.client, work.crontab(calm))
         time.sleep(CALM_S)
         pids = [*running.replicas.values()]
-        with Client(ports.servers) as own, Watch(pids, own.status) as watch:
+        with Client(ports.servers) as own, Watch(pids, lambda: status(own)) as watch:
             apply(running.client, work.crontab(offered))
             from_s = int(time.time()) + 1
             to_s = from_s + seconds
@@ -158,7 +156,7 @@ def missing_of(client: Client, names: list[str], from_s: int) -> tuple[int | Non
         if time.monotonic() > ends_s:
             break
         try:
-            found = client.ask(table.AUDIT, AuditRequest(job=name, since_ms=from_s * 1000))
+            found = audit(client, name, from_s * 1000)
         except CronError:
             continue
         broken = [one for one in found.violations if one.kind != "unproven"]
@@ -169,12 +167,12 @@ def missing_of(client: Client, names: list[str], from_s: int) -> tuple[int | Non
     return (missing if audited else None), audited
 
 
-def of_calm(rows: list[LaunchView], calm: int) -> list[LaunchView]:
+def of_calm(rows: list[Any], calm: int) -> list[Any]:
     """Return the launches of the jobs that stay: those with the lowest numbers."""
     return [row for row in rows if int(row.job[1:]) < calm]
 
 
-def recovered_s(seconds: list[tuple[int, list[LaunchView]]], to_s: int) -> int | None:
+def recovered_s(seconds: list[tuple[int, list[Any]]], to_s: int) -> int | None:
     """Return after how many seconds the lateness of 95 % became normal and stayed so; None if it
     did not. A launch that was not done is late."""
     normal = 0

@@ -12,14 +12,11 @@ import msgspec
 from bench.launches_cell import Running, apply
 from bench.launches_tally import Tally
 from bench.load import Load
+from bench.probes.calls import CURSOR_AT, PAGE_MAX, HistoryQuery, history
 from bench.processes import descendants, journal_bytes
-from cron import limits
-from cron.api import table
 from cron.api.client import Client
-from cron.api.launches import HistoryQuery, LaunchView, cursor_at
 
 SETTLE_S: Final = 15.0
-PAGE_MAX: Final = limits.HISTORY_PAGE_MAX
 HALF_S: Final = 0.5
 """The window is measured from half a second before its first launches are due, when those of the
 second before are over."""
@@ -95,20 +92,20 @@ def _count(client: Client, window: Window, warm_up_s: int) -> Tally:
 
 def rows_of(
     client: Client, period: Window, states: tuple[str, ...] = (), limit: int = 0
-) -> list[LaunchView]:
+) -> list[Any]:
     """Return the launches due in the period, of these states if any are named; with a limit, at
     least so many if there are as many."""
     since_ms, until_ms = (second * 1000 for second in period)
     query = HistoryQuery(
         states=[*states], since_ms=since_ms, until_ms=until_ms, limit=limit or PAGE_MAX
     )
-    found: list[LaunchView] = []
+    found: list[Any] = []
     while True:
-        page = client.ask(table.HISTORY, query)
+        page = history(client, query)
         found += page
-        if len(page) < query.limit or 0 < limit <= len(found):
+        if len(page) < query.limit or 0 < limit <= len(found) or CURSOR_AT is None:
             return [row for row in found if row.kind != "amendment"]
-        query = msgspec.structs.replace(query, after=cursor_at(page[-1]))
+        query = msgspec.structs.replace(query, after=CURSOR_AT(page[-1]))
 
 
 def sleep_until(moment_s: float) -> None:
