@@ -44,7 +44,10 @@ TICK_MS = 200
 
 
 class NoOutputs:
-    """Nothing that runs here writes anything."""
+    """Nothing that runs here writes anything, so nothing waits to be stored."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, None] = {}
 
     def finished(self, name: str, kept: int) -> None:
         """Take note of an end."""
