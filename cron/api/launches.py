@@ -105,12 +105,15 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryCursor(Request, frozen=True, kw_only=True):
-    """A launch that was shown, after which the next page of a list goes on; as in LaunchView."""
+    """A launch that was shown, after which the next page of a list goes on; as in LaunchView.
+
+    `launch` has no default: what has its default is not checked, and "" is no name.
+    """
 
     scheduled_s: int
     attempt: int = 0
     ended_index: int = 0
-    launch: LaunchText = ""
+    launch: LaunchText
     number: int = -1
     is_failure: bool = False
 
