@@ -334,6 +334,9 @@ class Foreman:
             hit("after-start")
         loop = asyncio.get_running_loop()
         news, changes, lost = turn.news, list[Change](), list[Row]()
+        for attempt in news.ended:
+            if attempt.output_bytes:
+                self._outputs.ending(attempt.name)
         if turn.spawner_died:
             changes, lost = await self._interrupted(ledger_thread, news)
             changes += changes_of_rows(lost)

@@ -72,18 +72,25 @@ class Outputs:
         """Return the path, without suffix, of the output of attempt `name`."""
         return self._prefix + output.stem_of(name)
 
-    def finished(self, name: str, kept: int) -> None:
-        """Count the output of an attempt that is over; let the oldest go where it is too much."""
-        if not kept:
+    def ending(self, name: str) -> None:
+        """Note the output of an attempt that is over, before its end is recorded: an end that is
+        recorded brings no note back. If this process dies between, no leader ever knows of such an
+        end, and the output is given up."""
+        if not self.stores:
             return
         stem = output.stem_of(name)
-        if self.stores:
+        self._waiting_stems[stem] = name
+        try:
+            Path(f"{self._prefix}{stem}{NOTE}").write_bytes(name.encode())
+        except OSError as error:  # it is stored, unless this process dies before
+            log.warning("output.not_noted", launch=name, error=error.strerror)
+
+    def finished(self, name: str, kept: int) -> None:
+        """Count the output of an attempt whose end is recorded, and let it be stored if it is
+        noted; let the oldest go where it is too much."""
+        stem = output.stem_of(name)
+        if stem in self._waiting_stems:
             self.waiting[name] = None
-            self._waiting_stems[stem] = name
-            try:
-                Path(f"{self._prefix}{stem}{NOTE}").write_bytes(name.encode())
-            except OSError as error:  # it is stored, unless this process dies before
-                log.warning("output.not_noted", launch=name, error=error.strerror)
         self._add(stem, kept)
 
     def settled(self, name: str) -> None:

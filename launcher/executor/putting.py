@@ -9,6 +9,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -43,10 +44,10 @@ async def put(url: str, headers: Mapping[str, str], path: Path, size: int) -> No
     lines = {"Host": place.netloc, "Content-Length": str(size), "Connection": "close", **headers}
     text = "".join(f"{key}: {value}\r\n" for key, value in lines.items())
     query = f"?{place.query}" if place.query else ""
-    head = f"PUT {place.path or '/'}{query} HTTP/1.1\r\n{text}\r\n".encode("latin-1")
     try:
+        head = f"PUT {place.path or '/'}{query} HTTP/1.1\r\n{text}\r\n".encode("latin-1")
         async with asyncio.timeout(CONNECT_S):
-            tls = ssl.create_default_context() if place.scheme == "https" else None
+            tls = await asyncio.to_thread(_trust) if place.scheme == "https" else None
             reader, writer = await asyncio.open_connection(place.hostname, port, ssl=tls)
         try:
             async with asyncio.timeout(ANSWER_S + size / BYTES_PER_S_MIN):
@@ -62,8 +63,18 @@ async def put(url: str, headers: Mapping[str, str], path: Path, size: int) -> No
         raise PutFailed(f"{place.hostname} does not answer in time") from error
     except FileNotFoundError:
         raise
+    except ssl.SSLCertVerificationError as error:
+        _trust.cache_clear()  # an operator may add the authority: the next one reads them again
+        raise PutFailed(f"{place.hostname}: {_brief(error)}") from error
     except (OSError, EOFError, ValueError) as error:
         raise PutFailed(f"{place.hostname}: {_brief(error)}") from error
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Return the host's authorities. To read them takes tens of milliseconds: call it in a thread.
+    The first few PUTs may each read them, if they begin at once."""
+    return ssl.create_default_context()
 
 
 async def _check_answer(reader: asyncio.StreamReader, host: str) -> None:

@@ -11,6 +11,7 @@ what waits meanwhile is bounded by this host's bounds for outputs, and the oldes
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -122,8 +123,10 @@ class Uploads:
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            log.error("output.failed", launch=name, exc_info=error)
-            self._fail(f"{error!r}")
+            # Neither its text nor that of its cause: a URL that is signed could be in them.
+            kind, stack = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+            log.error("output.failed", launch=name, error=kind, stack=stack)
+            self._fail(kind)
         self.look()
 
     async def _store(self, link: StoreLink, name: str) -> None:

@@ -27,6 +27,7 @@ from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.offers import Offer
 from launcher.executor.outputs import Outputs
+from launcher.executor.packing import Packed
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
 from launcher.executor.workers import Workers
 from launcher.executor.works import Works
@@ -60,6 +61,13 @@ class Ear:
 
     def leave(self, reason: str) -> None:
         self.left = reason
+
+
+class Silence:
+    """A leader that is offered outputs."""
+
+    def keep(self, name: str, packed: Packed) -> None:
+        pass
 
 
 class Shop:
@@ -170,6 +178,33 @@ async def test_a_report_that_found_no_outlet_is_in_the_next_greeting(shop: Shop)
     await shop.turn()
     assert shop.ear.hello == [(A, ENDED)]
     assert shop.ear.told == []
+
+
+async def test_an_executor_that_dies_once_an_end_is_recorded_still_knows_of_its_output(
+    shop: Shop,
+) -> None:
+    class Died(Exception):
+        pass
+
+    class Thread(ThreadPoolExecutor):
+        """The ledger's thread; the process dies as soon as A has ended there."""
+
+        def submit(self, write: Any, /, *given: Any, **more: Any) -> Any:
+            def written() -> Any:
+                done = write(*given, **more)
+                if shop.on_disk(A) == ENDED:
+                    raise Died
+                return done
+
+            return ledger_thread.submit(written)
+
+    shop.foreman.uploads.attach(Silence(), stores=True)
+    shop.order(names=(A,), command="echo printed")
+    ledger_thread, shop.thread = shop.thread, Thread()
+    with pytest.raises(Died):
+        await shop.turns_until(lambda: False)
+    shop.thread = ledger_thread
+    assert list(Outputs(shop.directory / "output", 100, 1 << 20).waiting) == [A]
 
 
 async def test_after_it_was_detached_an_outlet_hears_nothing(shop: Shop) -> None:

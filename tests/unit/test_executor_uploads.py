@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from launcher.executor.outputs import Outputs
 from launcher.executor.packing import Packed
 from launcher.executor.uploads import AT_ONCE, GIVE_UP_MS, REST_MAX_MS, Uploads
 from launcher.rpc.v1 import pool_pb2
+from tests.unit.certs_rig import REPLICA, Certs
 
 PUT, STORED = pool_pb2.PLACING_PUT, pool_pb2.PLACING_STORED
 LATER, UNKNOWN = pool_pb2.PLACING_LATER, pool_pb2.PLACING_UNKNOWN
@@ -36,6 +39,7 @@ class Store:
         self.objects: dict[str, bytes] = {}
         self.heads: list[str] = []
         self.port = 0
+        self.scheme = "http"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -55,7 +59,7 @@ class Store:
         writer.close()
 
     def url(self, key: str) -> str:
-        return f"http://127.0.0.1:{self.port}/bucket/{key}?{SECRET}"
+        return f"{self.scheme}://127.0.0.1:{self.port}/bucket/{key}?{SECRET}"
 
 
 class Leader:
@@ -66,6 +70,7 @@ class Leader:
         self.offered: list[str] = []
         self.placing: Any = PUT
         self.is_silent = False
+        self.checksum = "abc="
 
     def keep(self, name: str, packed: Packed) -> None:
         self.offered.append(name)
@@ -74,7 +79,7 @@ class Leader:
         place = pool_pb2.OutputPlace(name=name, placing=self.placing, reason="why not")
         if self.placing == PUT:
             place.url = self.rig.store.url(str(len(self.offered)))
-            place.headers["x-amz-checksum-sha256"] = "abc="
+            place.headers["x-amz-checksum-sha256"] = self.checksum
         asyncio.get_running_loop().call_soon(self.rig.uploads.placed, place)
 
 
@@ -101,6 +106,7 @@ class Rig:
         output = Output(self.outputs.stem(name(number)), 1 << 20)
         output.write(content)
         output.close()
+        self.outputs.ending(name(number))
         self.outputs.finished(name(number), output.kept)
         return name(number)
 
@@ -116,9 +122,12 @@ class Rig:
 
 
 @asynccontextmanager
-async def running(folder: Path, **bounds: int) -> AsyncIterator[Rig]:
+async def running(
+    folder: Path, tls: ssl.SSLContext | None = None, **bounds: int
+) -> AsyncIterator[Rig]:
     store = Store()
-    server = await asyncio.start_server(store.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(store.serve, "127.0.0.1", 0, ssl=tls)
+    store.scheme = "https" if tls is not None else "http"
     store.port = server.sockets[0].getsockname()[1]
     try:
         yield Rig(folder, store, **bounds)
@@ -300,6 +309,71 @@ async def test_a_place_that_is_no_url_is_refused(tmp_path: Path, url: str) -> No
         rig.store.url = lambda _key: url  # type: ignore[method-assign]
         await rig.settle()
         assert rig.uploads.problem == "the leader named a place that is no HTTP URL"
+
+
+async def test_a_header_that_cannot_be_sent_is_told_of_without_the_url(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig:
+        rig.attach()
+        rig.printed(1)
+        rig.leader.checksum = "\u20ac"
+        with structlog.testing.capture_logs() as logs:
+            await rig.settle()
+        assert rig.uploads.problem == "127.0.0.1: UnicodeEncodeError"
+        assert [line["event"] for line in logs] == ["outputs.not_stored"]
+
+
+async def test_an_error_that_nobody_expects_is_told_of_without_the_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(url: str, *_: object) -> None:
+        raise RuntimeError(url)
+
+    monkeypatch.setattr(uploads, "put", broken)
+    async with running(tmp_path) as rig:
+        rig.attach()
+        rig.printed(1)
+        with structlog.testing.capture_logs() as logs:
+            await rig.settle()
+        assert rig.uploads.problem == "RuntimeError"
+        assert [line["event"] for line in logs] == ["output.failed", "outputs.not_stored"]
+        assert "in broken" in logs[0]["stack"]
+        assert SECRET not in repr(logs)
+        assert rig.uploads.waiting == 1
+
+
+async def test_authorities_are_read_once_in_a_thread_and_again_after_one_was_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+    read = ssl.create_default_context
+
+    def recorded() -> ssl.SSLContext:
+        readers.append(threading.current_thread())
+        context = read()
+        if len(readers) > 1:  # now the host trusts it
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+
+    monkeypatch.setattr(putting.ssl, "create_default_context", recorded)
+    putting._trust.cache_clear()
+    files = Certs(tmp_path / "certs").files(*REPLICA)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(files.cert, files.key)
+    try:
+        async with running(tmp_path, tls) as rig:
+            rig.attach()
+            rig.printed(1)
+            await rig.settle()
+            assert rig.uploads.problem == "127.0.0.1: TLS: CERTIFICATE_VERIFY_FAILED"
+            rig.now_ms += REST_MAX_MS
+            await rig.settle()
+            rig.printed(2)
+            await rig.settle()
+        assert (rig.uploads.waiting, rig.uploads.problem) == (0, "")
+        assert len(readers) == 2
+        assert threading.main_thread() not in readers
+    finally:
+        putting._trust.cache_clear()
 
 
 async def test_while_the_leader_cannot_store_nothing_is_given_up(tmp_path: Path) -> None:
