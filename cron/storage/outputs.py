@@ -2,9 +2,9 @@
 
 Theory of operation. Executors offer outputs, packed (`launcher.executor.uploads`). The leader looks
 whether that executor had the attempt, and how much it said that it wrote. Where the store can sign
-URLs, it answers with one: for that object, its length and its checksum, valid for a minute; nothing
-of the output passes through the leader. Another store (`file://`) has only the leader, which then
-pulls the packed object, a few at a time, and stores it. The leader remembers nothing: an executor
+URLs, it answers with one: for that object, its length and its checksum; nothing of the output
+passes through the leader. Another store (`file://`) has only the leader, which then pulls the
+packed object, a few at a time, and stores it. The leader remembers nothing: an executor
 keeps what is not stored, and offers it again, to this leader or the next.
 
 URLs are secrets: they go to their executor, and nowhere else.
@@ -39,8 +39,9 @@ from snapshots.outputs import FRAMING_BYTES_MAX, PackedOutput
 
 _log = structlog.get_logger()
 
-VALID_S: Final = 60
-"""How long a URL can be used to begin an upload."""
+VALID_S: Final = 900
+"""How long a URL can be used to begin an upload, counted from the leader's clock: a leader may be
+late by as much as S3 lets a clock be wrong at all. A URL can put nothing but that one object."""
 PULLS_MAX: Final = 4
 ANSWERS_MAX: Final = 256
 """Offers that are looked at together; executors ask again about others."""
@@ -106,13 +107,16 @@ class Outputs:
         self._settings = settings
         self._may_store = may_store
         self._lanes = [Lane(f"output-{n}") for n in range(PULLS_MAX)]
-        self._free = list(self._lanes)
+        files = [settings.folder / f"{n}.pulled" for n in range(PULLS_MAX)]
+        self._free = list(zip(self._lanes, files, strict=True))
         self._signs = Lane("outputs")
         self._answers: dict[tuple[str, Kept], asyncio.Task[None]] = {}
         self._trouble = Trouble()
         self._failed = ""
         self._pruned_day = -1
         settings.folder.mkdir(parents=True, exist_ok=True)
+        for path in settings.folder.glob("*.pulled"):  # a replica was killed while it pulled
+            path.unlink()
 
     async def run(self) -> None:
         """Delete what is over its time, for ever; nothing but a bug ends it."""
@@ -136,17 +140,15 @@ class Outputs:
     @property
     def waiting(self) -> int:
         """How many outputs are to be stored yet, as the connected executors say."""
-        return sum(one.outputs_waiting for one in self._leader.pool.sessions())
+        return self._leader.pool.outputs_waiting().total
 
     @property
     def trouble(self) -> Trouble:
         """Since when and why outputs do not get into the store."""
-        troubles = (
-            f"executor {one.executor} cannot store outputs: {one.outputs_problem}"
-            for one in self._leader.pool.sessions()
-            if one.outputs_problem and one.outputs_waiting
-        )
-        text = self._failed or next(troubles, "")
+        text = self._failed
+        if not text:
+            _, executor, problem = self._leader.pool.outputs_waiting()
+            text = f"executor {executor} cannot store outputs: {problem}" if problem else ""
         if not text:
             self._trouble = Trouble()
         elif text != self._trouble.text:
@@ -161,7 +163,7 @@ class Outputs:
         if key in self._answers:
             return
         if len(self._answers) >= ANSWERS_MAX:
-            self._tell(executor, ledger, kept, pool_pb2.PLACING_UNKNOWN, "the leader is busy")
+            self._tell(executor, ledger, kept, pool_pb2.PLACING_LATER, "the leader is busy")
             return
         task = asyncio.create_task(self._answer(executor, ledger, kept), name="output")
         self._answers[key] = task
@@ -212,16 +214,14 @@ class Outputs:
             place.headers.update(signed.headers)
             return place
         if not self._free:
-            raise _Answer(pool_pb2.PLACING_UNKNOWN, "the leader is busy")
-        lane = self._free.pop()
+            raise _Answer(pool_pb2.PLACING_LATER, "the leader is busy")
+        lane, path = self._free.pop()
         try:
-            path = await self._pull(lane, executor, ledger, kept)
-            try:
-                await lane.work(partial(vault.put_output, *where, path))
-            finally:
-                lane.leave(partial(path.unlink, missing_ok=True))
+            await self._pull(lane, path, executor, ledger, kept)
+            await lane.work(partial(vault.put_output, *where, path))
         finally:
-            self._free.append(lane)
+            lane.leave(partial(path.unlink, missing_ok=True))
+            self._free.append((lane, path))
         hit("output-stored")
         return pool_pb2.OutputPlace(name=str(kept.name), placing=pool_pb2.PLACING_STORED)
 
@@ -245,13 +245,12 @@ class Outputs:
             raise _Answer(pool_pb2.PLACING_NEVER, f"its {kept.size} bytes are more than it wrote")
         return ended
 
-    async def _pull(self, lane: Lane, executor: str, ledger: str, kept: Kept) -> Path:
-        """Bring a packed output into a file.
+    async def _pull(self, lane: Lane, path: Path, executor: str, ledger: str, kept: Kept) -> None:
+        """Bring a packed output into the file `path`, in the thread of `lane`.
 
         Raises:
             _Answer: the executor does not give it.
         """
-        path = self._settings.folder / f"{kept.sha256.hex()}.pulled"
         digest, done = hashlib.sha256(), 0
         try:
             while done < kept.size:
@@ -268,7 +267,6 @@ class Outputs:
             raise _Answer(pool_pb2.PLACING_UNKNOWN, str(error)) from error
         if digest.digest() != kept.sha256:
             raise _Answer(pool_pb2.PLACING_UNKNOWN, "it is not what was offered")
-        return path
 
     # ---- retention
 
@@ -283,7 +281,7 @@ class Outputs:
             count = await self._signs.work(prune)
         except Shutdown:
             return
-        except StoreError as error:
+        except (CronError, StoreError, SnapshotError, OSError) as error:
             self._fail(f"outputs are not deleted: {error}")
             return
         self._failed = ""

@@ -183,25 +183,27 @@ class Uploader:
         Raises:
             Superseded: the cell was restored elsewhere.
         """
+        refused: Exception | None = None
         try:
             await self._watch()
             if self._is_ours and not self._applier.state.is_resolving:
                 refused = await self._store_segments()
                 await self._find_copies()
                 await self._store_snapshot()
-                await self._prune()
-                if refused is not None:
-                    raise refused
+                refused = await self._prune() or refused
         except (StoreError, SnapshotError, OSError) as error:
+            self.has_place &= not isinstance(error, StoreError)
             self._fail(error)
         except Deposed:
             pass
         else:
-            self._rest_ms, self._failed = REST_MIN_MS, Trouble()
+            if refused is not None:
+                self._fail(refused)
+            else:
+                self._rest_ms, self._failed = REST_MIN_MS, Trouble()
 
     def _fail(self, error: Exception) -> None:
         is_away = isinstance(error, StoreAway)
-        self.has_place &= not isinstance(error, StoreError)
         hint = getattr(error, "hint", "")
         text = str(error) if is_away or not hint else f"{error}: {hint}"
         if text != self._failed.text:
@@ -405,17 +407,24 @@ class Uploader:
             self._outlines[file.path] = outline
         return outline
 
-    async def _prune(self) -> None:
+    async def _prune(self) -> StoreError | None:
+        """Delete what nobody needs, now and then; return why the store lets nothing be deleted: it
+        may take all else."""
         now_ms = self._clock.mono_ms()
         if now_ms < self._prune_at_ms or not self._history.backup.index:
-            return
+            return None
         # Who restores this cell may need what ours does not; the turn may have begun long ago.
         self._watch_at_ms = 0
         await self._watch()
         catalog, lineage = self._records(), self._applier.state.epoch.lineage
         policy, wall_ms = self._storing.policy, self._leader.now_ms()
         work = partial(uploads.prune, self._vault, policy, wall_ms, catalog, lineage)
-        pruned = await self._work("deletes what nobody needs", work)
+        try:
+            pruned = await self._work("deletes what nobody needs", work)
+        except StoreError as error:
+            if isinstance(error, StoreAway):
+                raise
+            return error
         self._prune_at_ms = now_ms + PRUNE_MS
         for damage in pruned.skipped:
             _log.error("manifest.damaged", error=str(damage))
@@ -423,3 +432,4 @@ class Uploader:
             _log.info(
                 "backup.pruned", snapshots=len(pruned.snapshots), segments=len(pruned.segments)
             )
+        return None

@@ -45,7 +45,14 @@ from launcher.pool.messages import Greeting
 from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.pool.outbox import Outbox, encode_epoch
 from launcher.pool.probes import Probes
-from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
+from launcher.pool.session import (
+    End,
+    Heartbeat,
+    OutputSlice,
+    OutputsWaiting,
+    Session,
+    SessionView,
+)
 from launcher.pool.twins import Twins
 from launcher.pool.watchers import Watchers
 from launcher.rpc.v1 import pool_pb2
@@ -178,6 +185,19 @@ class Pool:
         """Return the connected executors, by id."""
         now = self._mono_ms()
         return [self._view(self._sessions[name], now) for name in sorted(self._sessions)]
+
+    def outputs_waiting(self) -> OutputsWaiting:
+        """Return what the connected executors say of the outputs that they are to store."""
+        count, first = 0, None
+        for session in self._sessions.values():
+            if not session.outputs_waiting:
+                continue
+            count += session.outputs_waiting
+            if session.outputs_problem and (first is None or session.key < first.key):
+                first = session
+        if first is None:
+            return OutputsWaiting(count)
+        return OutputsWaiting(count, first.key[0], first.outputs_problem)
 
     @property
     def count(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 import msgspec
@@ -58,6 +58,15 @@ class OutputSlice(msgspec.Struct, frozen=True):
     dropped: int
 
 
+class OutputsWaiting(NamedTuple):
+    """How many outputs of all executors are to be stored in object storage. `executor` is the first
+    by id that cannot store its outputs, and `problem` says why; "" for none."""
+
+    total: int = 0
+    executor: str = ""
+    problem: str = ""
+
+
 class SessionView(msgspec.Struct, frozen=True):
     """A connected executor, as the leader places work and `status` shows it.
 
@@ -66,8 +75,6 @@ class SessionView(msgspec.Struct, frozen=True):
     `gets_work` is False too while its clock is off by more than the limit (rule R10), and while it
     misses heartbeats, `silent_ms` since the last, or leaves a probe unanswered: `is_silent`. And
     while its ledger takes no more rows: `is_full`.
-    `outputs_waiting` are to be stored in object storage; `outputs_problem` says why the last one is
-    not.
     `offers` is what its workers serve. `cpu_milli` and `memory_bytes` are what launches may use
     there together; 0: not limited.
     """
@@ -91,8 +98,6 @@ class SessionView(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     incarnation: str = ""
     is_silent: bool = False
-    outputs_waiting: int = 0
-    outputs_problem: str = ""
     is_full: bool = False
 
 
@@ -224,8 +229,6 @@ class Session:
             incarnation=greeting.incarnation,
             is_silent=self.is_silent,
             is_full=self.is_full,
-            outputs_waiting=self.outputs_waiting,
-            outputs_problem=self.outputs_problem,
         )
 
     def welcome(self, message: pool_pb2.Welcome) -> None:

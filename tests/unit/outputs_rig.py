@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from launcher.names import AttemptName
 from launcher.pool.errors import NotConnected, OutputUnavailable
-from launcher.pool.session import OutputSlice, SessionView
+from launcher.pool.session import OutputSlice, OutputsWaiting, SessionView
 from launcher.rpc.v1 import pool_pb2
 
 
@@ -43,14 +41,12 @@ class FakeExecutors:
         self.problems: dict[str, str] = {}
 
     def sessions(self) -> list[SessionView]:
-        return [
-            msgspec.structs.replace(
-                session(name),
-                outputs_waiting=self.waiting.get(name, 0),
-                outputs_problem=self.problems.get(name, ""),
-            )
-            for name in sorted(self.connected)
-        ]
+        return [session(name) for name in sorted(self.connected)]
+
+    def outputs_waiting(self) -> OutputsWaiting:
+        count = sum(self.waiting.get(name, 0) for name in self.connected)
+        first = min((name for name in self.problems if self.waiting.get(name)), default="")
+        return OutputsWaiting(count, first, self.problems.get(first, ""))
 
     def place_output(self, executor: str, ledger: str, place: pool_pb2.OutputPlace) -> None:
         assert ledger == f"ledger-{executor}"

@@ -10,8 +10,8 @@ import pytest
 
 from launcher.pool import limits
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
-from launcher.pool.events import Joined
-from launcher.pool.session import OutputSlice
+from launcher.pool.events import Beat, Joined
+from launcher.pool.session import OutputSlice, OutputsWaiting
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, FakeExecutor, Rig, attempt, rigged
 
@@ -162,6 +162,21 @@ async def test_an_answer_that_cannot_be_meant_ends_the_stream(
         assert details.startswith(f"{field}: ")
         with pytest.raises(NotConnected):
             await asked
+
+
+async def test_what_waits_is_summed_and_the_first_problem_is_told() -> None:
+    async with (
+        rigged() as rig,
+        rig.joined(executor="b") as b,
+        rig.joined(executor="a") as a,
+        rig.joined(executor="0") as idle,
+    ):
+        assert rig.pool.outputs_waiting() == OutputsWaiting()
+        await b.beat(1, outputs_waiting=3, outputs_problem="403")
+        await a.beat(1, outputs_waiting=4, outputs_problem="503")
+        await idle.beat(1, outputs_problem="was away")
+        await rig.heard(Beat, 3)
+        assert rig.pool.outputs_waiting() == OutputsWaiting(7, "a", "503")
 
 
 async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:

@@ -31,6 +31,7 @@ from launcher.names import LaunchName, parse_attempt_name
 from launcher.pool.events import Kept
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+from snapshots.errors import SnapshotError
 from snapshots.layout import output_object
 from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader
@@ -128,6 +129,12 @@ class Rig:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
 
+    async def files(self) -> list[str]:
+        """Return the names of what was pulled and is still there, once nothing is under way."""
+        for lane in self.outputs._lanes:
+            await lane.work(lambda: None)
+        return [path.name for path in self.folder.iterdir()]
+
 
 @asynccontextmanager
 async def leading(
@@ -158,6 +165,15 @@ async def test_the_executor_gets_a_url_for_this_object_alone(tmp_path: Path) -> 
         assert rig.pool.asked == [], "nothing of it passes through the leader"
         assert store.objects == {}
         assert SECRET not in str(logs)
+
+
+async def test_a_url_is_valid_for_as_long_as_s3_bears_that_a_clock_is_wrong(tmp_path: Path) -> None:
+    store = SigningStore()
+    async with leading(tmp_path, store) as rig:
+        rig.end()
+        await rig.offer(rig.packed())
+        [(_, _, _, valid_s)] = store.signed
+        assert valid_s >= 15 * 60, "a leader whose clock is late signs URLs that are old"
 
 
 async def test_late_news_of_a_lost_attempt_is_enough_from_its_executor(tmp_path: Path) -> None:
@@ -236,7 +252,7 @@ async def test_more_offers_than_the_leader_looks_at_are_put_off(tmp_path: Path) 
         rig.ends.gate = asyncio.Event()
         for number in range(ANSWERS_MAX + 2):
             rig.outputs.offered("e1", "ledger-e1", Kept(NAME, 1 + number, bytes(32)))
-        assert [place.placing for _, place in rig.pool.places] == [pool_pb2.PLACING_UNKNOWN] * 2
+        assert [place.placing for _, place in rig.pool.places] == [pool_pb2.PLACING_LATER] * 2
         assert len(rig.outputs._answers) == ANSWERS_MAX
 
 
@@ -252,8 +268,25 @@ async def test_the_leader_stores_what_it_pulls(tmp_path: Path) -> None:
         assert rig.store.objects[OBJECT] == rig.pool.packed[str(NAME)]
         offsets = [offset for _, _, offset in rig.pool.asked]
         assert offsets == list(range(0, kept.size, SLICE_BYTES))
-        await rig.outputs._lanes[-1].work(lambda: None)
-        assert list(rig.folder.iterdir()) == []
+        assert await rig.files() == []
+
+
+async def test_a_pull_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        content = hashlib.shake_256().digest(2 * SLICE_BYTES)
+        rig.end(output_bytes=len(content))
+        kept = rig.packed(content)
+        rig.pool.after_slice = lambda _count: rig.pool.connected.clear()
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        assert len(rig.pool.asked) == 2, "one slice came"
+        assert await rig.files() == []
+
+
+async def test_what_a_crash_left_of_pulls_is_removed_at_the_start(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        (rig.folder / "1.pulled").write_bytes(b"half")
+    async with leading(tmp_path) as rig:
+        assert await rig.files() == []
 
 
 async def test_another_object_than_was_offered_is_not_stored(tmp_path: Path) -> None:
@@ -264,7 +297,7 @@ async def test_another_object_than_was_offered_is_not_stored(tmp_path: Path) -> 
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
         rig.pool.packed[str(NAME)] = bytes(kept.size + 1)
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
-        assert rig.store.objects == {}
+        assert (rig.store.objects, await rig.files()) == ({}, [])
 
 
 async def test_an_executor_that_dies_meanwhile_costs_nothing(tmp_path: Path) -> None:
@@ -308,7 +341,7 @@ async def test_a_few_are_pulled_at_once(tmp_path: Path) -> None:
             while not rig.pool.places:  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.001)
         ((_, place),) = rig.pool.places
-        assert (place.placing, place.reason) == (pool_pb2.PLACING_UNKNOWN, "the leader is busy")
+        assert (place.placing, place.reason) == (pool_pb2.PLACING_LATER, "the leader is busy")
         rig.pool.released.set()
         await rig.settle()
         assert OBJECT in rig.store.objects
@@ -361,6 +394,22 @@ async def test_outputs_of_days_that_are_over_their_time_are_deleted(
         await rig.outputs.prune()
         assert "outputs are not deleted" in rig.outputs.trouble.text
         rig.store.refused = ""
+        await rig.outputs.prune()
+        assert rig.store.objects == {}
+
+
+@pytest.mark.parametrize("error", [OSError("no room"), SnapshotError("a.out", "damaged")])
+async def test_no_error_of_a_store_ends_retention(tmp_path: Path, error: Exception) -> None:
+    async with leading(tmp_path, keep_ms=DAY_MS) as rig:
+        put_output(rig.vault, 0, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
+
+        def fail(_operation: str, _name: str) -> None:
+            raise error
+
+        rig.store.hook = fail
+        await rig.outputs.prune()
+        assert str(error) in rig.outputs.trouble.text
+        rig.store.hook = lambda _operation, _name: None
         await rig.outputs.prune()
         assert rig.store.objects == {}
 

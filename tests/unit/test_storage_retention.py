@@ -108,6 +108,8 @@ async def test_the_store_is_pruned_now_and_then_and_again_after_a_failure(tmp_pa
         rig.store.hook = refuse
         await rig.look()
         assert "no right to delete" in rig.leader.backup.trouble.text
+        assert rig.leader.uploader is not None
+        assert rig.leader.uploader.has_place, "what is stored there does not wait for deletes"
         rig.store.hook = lambda operation, name: None
         rig.store.refused = ""
         rig.later(1)
