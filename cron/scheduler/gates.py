@@ -53,6 +53,11 @@ class Gates:
                 found.append(number)
         return found
 
+    def forget(self, number: int) -> None:
+        """Let go of what is remembered of a job."""
+        self._known.pop(number, None)
+        self._times.pop(number, None)
+
     def of(self, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
         """Return the gate that holds its launches now, see `severest`."""
         if not self._state.gates:

@@ -134,6 +134,8 @@ class LeaderIndexes:
         if removed:
             waiting = chain.from_iterable(map(self.queues.waiting_of, removed))
             self._leaving = chain(self._leaving, waiting)
+            for number in removed:
+                self.queues.job_removed(number)
         if command.parts > 1:
             self.due_heap = DueHeap(self._state, self._is_served)
             live = [name for name, one in self._state.jobs.items() if one.job is not None]

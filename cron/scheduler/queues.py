@@ -149,6 +149,11 @@ class Queues:
                 self.fair.remove(key)
                 self._new[key] = None
 
+    def job_removed(self, number: int) -> None:
+        """Let go of what is known of a job beside its launches."""
+        self._needs.pop(number, None)
+        self.gates.forget(number)
+
     def gates_changed(self) -> None:
         """Have everything judged anew that a gate holds, or has held."""
         for number in self.gates.changed(self._by_job):

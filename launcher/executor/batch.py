@@ -187,6 +187,12 @@ class Batch:
             for place, at_ms in zip(places, times, strict=True):
                 known[place] = known[place] or at_ms
         self._note(places, told, at)
+        if (
+            fate != ACCEPTED
+            and self.pids is not None
+            and next(self.places(only_open=True), None) is None
+        ):
+            self.pids = self.ticks = None  # of what runs alone
 
     def _note(self, places: Sequence[int], told: Change, at: Sequence[int] | None) -> None:
         """Record how rows ended, or the processes of those that began."""

@@ -30,7 +30,7 @@ from zlib import crc32
 
 from launcher.errors import LedgerDamaged, LedgerOld, LedgerStuck
 
-VERSION: Final = 2
+VERSION: Final = 3
 REWRITE_BYTES_MIN: Final = 1 << 20
 """A journal is written anew when it is longer than this, and twice what it then was."""
 _HEAD: Final = struct.Struct("<8sIQ16s")

@@ -104,6 +104,8 @@ def random_chunk(rng: random.Random, index: int, number: int) -> Chunk:
         some(0, 0, 7),
         number,
         rng.choice((None, None, Note(NoteCode.REMOVED))),
+        cpu_ms=some(0, 0, 30, 2**63 - 1),
+        memory_peak_bytes=some(0, 0, 1 << 20),
     )
 
 

@@ -96,6 +96,7 @@ def test_a_seed_repeats_its_run_exactly() -> None:
     first, again, other = simulate(3), simulate(3), simulate(4)
     assert first.trace == again.trace
     assert first.digest == again.digest != other.digest
+    assert first.judge.started > 0, "else equal traces say nothing"
 
 
 def digest_under(hash_seed: str) -> str:

@@ -261,8 +261,11 @@ def test_a_row_that_runs_for_long_keeps_no_other_row_of_its_batch(ledger: Ledger
     for one in (ledger, reopened(ledger)):
         assert set(found(one)) == {A}
         assert (one.count, found(one)[A].pid) == (1, 4711)
+    [[batch]] = ledger._batches.values()
+    assert batch.pids is not None
     with ledger.transaction():
         ended(ledger, A)
+        assert batch.pids is None  # what has ended needs no process
         ack(ledger, A)
         assert ledger.raise_floor(12) == 1
     assert not found(reopened(ledger))

@@ -99,6 +99,17 @@ def test_what_waits_of_removed_jobs_is_out_of_the_queues_before_it_is_ended(
     assert rig.indexes.let_go()
 
 
+def test_nothing_is_remembered_of_removed_jobs() -> None:
+    """A job of a fresh name for each build would fill the leader's memory."""
+    rig = loaded(2, 2)
+    rig.turn()
+    rig.append(*change(rig, A))
+    while rig.state.due.of_jobs([1]):
+        assert rig.indexes.let_go()
+        rig.turn()
+    assert set(rig.queues._needs) == {2}
+
+
 @pytest.mark.parametrize("is_removed_again", [False, True])
 def test_what_waits_or_runs_of_a_job_that_came_back_stays_in_its_queue(
     is_removed_again: bool, monkeypatch: pytest.MonkeyPatch
