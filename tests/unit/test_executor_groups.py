@@ -149,7 +149,7 @@ def await_marks(pid: int) -> None:
 
 
 def test_a_spawner_that_was_stopped_is_killed_before_it_wakes() -> None:
-    group = Group("kill -STOP $$ & echo $!; sleep 60", "", **{SPAWNER_MARK: LEDGER})
+    group = Group("sleep 60 & echo $!; kill -STOP $$; wait", "", **{SPAWNER_MARK: LEDGER})
     try:
         assert kill_groups([], "of another executor") == []
         assert lives(group.shell.pid)

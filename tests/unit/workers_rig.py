@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from launcher.executor.clock import wall_ms
-from launcher.executor.row import ACCEPTED, Change, Row
+from launcher.executor.row import Change, Row
 from launcher.work import WorkSpec
 from launcher.worker import wire
 from tests.unit.rows_rig import Start, orders, rows_of
@@ -254,13 +254,12 @@ async def floor(directory: Path, **settings: Any) -> AsyncIterator[Floor]:
 
 
 async def running(shop: Floor, *names: str, **hello: Any) -> Puppet:
-    """A worker that has begun with these."""
+    """A worker that has begun with these; they may be over before the leader hears of that."""
     puppet = await shop.puppet(**{"threads": 2, "buffer": 2} | hello)
     shop.give(*names)
     await puppet.tasks(len(names))
     puppet.start(*names)
-    for name in names:
-        await shop.told(name, ACCEPTED)
+    await until(lambda: all(map(shop.book.fate, names)))
     return puppet
 
 
