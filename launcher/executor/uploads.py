@@ -108,7 +108,10 @@ class Uploads:
         now_ms = self._mono_ms()
         if self._link is None or now_ms < self._try_at_ms:
             return
-        for name in list(self._outputs.waiting):
+        waiting = self._outputs.waiting
+        if len(self._put_off) > len(waiting):  # some were dropped for want of room
+            self._put_off = {name: one for name, one in self._put_off.items() if name in waiting}
+        for name in list(waiting):
             if len(self._tasks) >= AT_ONCE:
                 return
             put_off = self._put_off.get(name)

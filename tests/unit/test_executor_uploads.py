@@ -459,3 +459,14 @@ async def test_a_packed_output_is_given_in_slices(tmp_path: Path) -> None:
         await rig.settle()
         gone = rig.outputs.answer(request, running=False)
         assert "No such file" in gone.error
+
+
+async def test_nothing_is_remembered_of_outputs_that_were_dropped(tmp_path: Path) -> None:
+    async with running(tmp_path, kept_max=2) as rig:
+        rig.attach()
+        rig.leader.placing = UNKNOWN
+        for number in range(9):
+            rig.printed(number)
+            await rig.settle()
+        assert rig.uploads.waiting == 2
+        assert len(rig.uploads._put_off) <= 3  # the next look drops the one too many
