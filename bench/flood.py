@@ -34,6 +34,7 @@ from bench.pump.cell import Moment, moments
 from bench.section import write_section
 from cron.api.launches import LaunchView
 from cron.api.limits import LimitChange
+from cron.api.table import SET_LIMIT
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "bench" / "README.md"
@@ -138,7 +139,7 @@ def measure(variant: Variant, flood: int, seconds: int) -> dict[str, Any]:
         due = moments(int(time.time()) + LEAD_S + SETTLED_S + seconds)[0]
         if variant.concurrent:
             limit = LimitChange(tenant="*", pool="flooded", concurrent=variant.concurrent)
-            ask(lambda: running.client.ask(table.SET_LIMIT, limit))
+            ask(lambda: running.client.ask(SET_LIMIT, limit))
         apply(running.client, crontab(flood, due))
         if time.time() > due.at_s - seconds:
             raise TimeoutError(f"{flood} jobs were not applied in time")
