@@ -25,7 +25,7 @@ from snapshots.store import ObjectStore
 OUTPUT_MAGIC: Final = b"\x89RCOUTP\n"
 OUTPUT_BYTES_MAX: Final = 1 << 30
 """What an executor keeps of one attempt at most."""
-FRAMING_BYTES_MAX: Final = 16 << 10
+_FRAMING_BYTES_MAX: Final = 16 << 10
 """Of header, lengths and sums, with room."""
 
 
@@ -47,6 +47,11 @@ class PackedOutput(msgspec.Struct, frozen=True):
     sha256: bytes
 
 
+def packed_bytes_max(output_bytes: int) -> int:
+    """Return how large the object of so many bytes of output may be, with room."""
+    return output_bytes + (output_bytes >> 6) + _FRAMING_BYTES_MAX
+
+
 def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> OutputHeader | None:
     """Write a stored output to `path`, verified, and return its header; None if there is none.
 
@@ -62,7 +67,7 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
     entry = store.head(name)
     if entry is None:
         return None
-    if entry.size > whose.size + (whose.size >> 6) + FRAMING_BYTES_MAX:
+    if entry.size > packed_bytes_max(whose.size):
         raise OutputDamaged(name, f"{entry.size} bytes are stored, far more than its launch wrote")
     try:
         store.get_file(name, packed)

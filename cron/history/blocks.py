@@ -70,8 +70,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 class Unfolded:
     """The rows of a tail, in log order: of each its job and its item. Of each item: how many rows
     it has (`sizes`), whether its rows are packed (`packed`), each as a row of its own, and whether
-    they are ranges. `attempts` has those of rows that are no first attempts, `outputs` the rows
-    with output.
+    they are ranges. `attempts` has those of rows that are no first attempts.
 
     A record is what a chunk has once, and what its row has: the first is made once a chunk.
     """
@@ -85,7 +84,6 @@ class Unfolded:
         self.packed: dict[int, Sequence[Bytes]] = {}
         self.ranges: set[int] = set()
         self.attempts: dict[int, int] = {}
-        self.outputs = array("I")
         self._chunks: dict[int, Chunk] = {}  # by item
         self._places = array("I")  # of each row, among those of chunks
         for number in range(len(tail)):
@@ -115,8 +113,6 @@ class Unfolded:
             self.ranges.add(number)
         if row.attempt != 1:
             self.attempts[len(self.jobs)] = row.attempt
-        if self.tail.outputs[number]:
-            self.outputs.append(len(self.jobs))
         self.jobs.append(row.job)
         return 1
 
@@ -130,9 +126,6 @@ class Unfolded:
             self._chunks[number] = chunk
         if chunk.attempts != 1:
             self.attempts.update(enumerate(values(chunk.attempts, len(jobs)), first))
-        if chunk.output_bytes:
-            found = values(chunk.output_bytes, len(jobs))
-            self.outputs.extend([first + i for i, size in enumerate(found) if size])
         self.jobs += jobs
         return len(jobs)
 

@@ -20,8 +20,6 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
-from operator import sub
 from typing import Final
 
 from cron.state.tail import RowsDamaged
@@ -30,8 +28,6 @@ COLUMN_ROWS_MIN: Final = 8
 """Fewer rows than this compress as well as they are."""
 COLUMN_BYTES_MAX: Final = 1024
 """A longer row is mostly text, and each of its bytes would cost a slice."""
-PIECE_ROWS: Final = 8_192
-"""Rows that are worked on in one call: a longer one would keep the loop's thread waiting."""
 _WIDTH: Final = 8
 
 Bytes = bytes | bytearray | memoryview
@@ -120,26 +116,6 @@ class Planes:
         if self._at > len(self._content):
             raise RowsDamaged("segment: a column of numbers is cut off")
         return self._content[begin : self._at]
-
-
-def steps(items: array[int]) -> array[int]:
-    """Return the first of some numbers, and the step from each to the next."""
-    found = array("q", items[:1])
-    for begin in range(1, len(items), PIECE_ROWS):
-        end = begin + PIECE_ROWS
-        found.extend(wrapped(map(sub, items[begin:end], items[begin - 1 : end])))
-    return found
-
-
-def sums(steps_: array[int]) -> array[int]:
-    """Return the numbers of which `steps` made these."""
-    found = array("q")
-    total = 0
-    for begin in range(0, len(steps_), PIECE_ROWS):
-        piece = steps_[begin + 1 : begin + PIECE_ROWS]
-        found.extend(wrapped(accumulate(piece, initial=total + steps_[begin])))
-        total = found[-1]
-    return found
 
 
 def wrapped(numbers: Iterable[int]) -> array[int]:

@@ -12,9 +12,8 @@ alone: every replica writes the same bytes.
 | 0 | the index: jobs and their first rows; of each block the first row, the times, the states |
 | 1 | of each item of the tail, in log order: 0 for a single row, else how many rows a chunk has, |
 |   | the highest bit set where they are skipped instants |
-| 2 | of each row with output, in log order: its log index, and its place among the sorted |
-| 3 | the places of all rows, in log order; empty where log index and number tell |
-| 4 … | lists: of the rows of one state the ScheduledTimes and the places; the last is of ranges |
+| 2 | the places of all rows, in log order; empty where log index and number tell |
+| 3 … | lists: of the rows of one state the ScheduledTimes and the places; the last is of ranges |
 | … | the blocks (`blocks.py`) |
 
 The catalog's digest covers the items in log order (`content`), so that State need not know how
@@ -35,7 +34,7 @@ import msgspec
 
 from cron.errors import invariant
 from cron.history.blocks import Block, Frame, Unfolded, Written, block_of
-from cron.history.columns import Planes, from_columns, steps, sums, to_columns, to_planes
+from cron.history.columns import Planes, from_columns, to_columns, to_planes
 from cron.history.order import Match, best, newest_of, newest_s
 from cron.state.archive import SegmentRecord
 from cron.state.rows import COLUMNS, Chunk, Row, column, joined, values
@@ -43,13 +42,13 @@ from cron.state.tail import RowsDamaged, Tail, content_digest, decode_row, encod
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _PLACE_BITS: Final = 32
 _SKIPPED: Final = 1 << 31
 """Marks, among the sizes of items, a chunk of skipped instants."""
 _MANY_JOBS: Final = 64
 """So many are looked up all together."""
-_INDEX, _ITEMS, _OUTPUTS, _ORDER, _LISTS = range(5)
+_INDEX, _ITEMS, _ORDER, _LISTS = range(4)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -122,7 +121,6 @@ def sections_of(tail: Tail) -> list[bytes]:
     return [
         msgspec.msgpack.encode(index),
         to_columns(array("I", sizes)),
-        _outputs(source, places),
         b"" if tail.is_numbered else to_columns(places),
         *lists.contents,
         *(one.content for one in blocks),
@@ -232,12 +230,6 @@ class _Lists:
             + to_planes(states)
             + to_columns(array("I", [self._places[number] for _, number in ranges]))
         )
-
-
-def _outputs(source: Unfolded, places: array[int]) -> bytes:
-    indexes = array("q", [source.tail.indexes[source.items[number]] for number in source.outputs])
-    found = array("I", map(places.__getitem__, source.outputs))
-    return to_columns(steps(indexes)) + to_columns(found)
 
 
 def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
@@ -417,17 +409,6 @@ class Segment:
         for block in range(len(self._block_firsts)):
             found = self._block(block)
             yield from found.rows(range(len(found)))
-
-    # ---- output
-
-    def outputs(self) -> tuple[array[int], array[int]]:
-        """Return the log indexes of the rows with output, in log order, and their places."""
-        content = memoryview(self._sections.read(_OUTPUTS))
-        count, rest = divmod(len(content), 12)
-        if rest:
-            raise RowsDamaged("segment: its outputs are cut off")
-        indexes = sums(from_columns("q", content[: 8 * count]))
-        return indexes, from_columns("I", content[8 * count :])
 
     # ---- as the catalog knows it
 

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from math import inf
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -38,7 +36,7 @@ from cron.history.order import (
     newest_s,
 )
 from cron.history.segment import Segment, job_hash
-from cron.history.tails import Stretch, TailReader
+from cron.history.tails import TailReader
 from cron.limits import HISTORY_ROWS_MAX
 from cron.state.archive import History, Sealed, SegmentRecord, Stream
 from cron.state.commands import SegmentKey
@@ -52,7 +50,6 @@ INDEX_BYTES_MAX: Final = 16 << 20
 """Indexes of segments that are held: a thousand of a thousand jobs each."""
 JOBS_AT_ONCE: Final = 250
 """Jobs whose newest row is looked for before another question has its turn."""
-COUNTED_MAX: Final = 1_000_000
 _TRIES: Final = 3
 _FAILURES: Final = 1 << LaunchState.FAILED | 1 << LaunchState.LOST
 
@@ -319,54 +316,6 @@ class RowStore:
         for job, begin, end in segment.jobs():
             yield job, max(lasts_s[begin:end])
 
-    # ---- output
-
-    async def rows_with_output(self, stretch: Stretch, limit: int) -> list[Row]:
-        """Return the oldest rows with output whose attempts ended in a stretch of the log: at least
-        `limit`, if there are so many, and always all of an entry."""
-        if stretch.from_index >= stretch.to_index:
-            return []
-
-        def in_tails(tails: _Tails) -> list[Row]:
-            rows: list[Row] = []
-            for reader, items in tails:
-                mine: list[Row] = []
-                for one in reader.with_output(stretch, items):
-                    if len(mine) >= limit and one[0].ended_index != mine[-1].ended_index:
-                        break
-                    mine += one
-                rows += mine
-            return rows
-
-        def in_segments(found: list[Row], records: Sequence[SegmentRecord]) -> list[Row]:
-            for record in sorted(records, key=lambda one: one.from_index):
-                if _oldest(found, limit)[1] <= record.from_index:
-                    break
-                if record.to_index > stretch.from_index and record.from_index < stretch.to_index:
-                    segment = self._opened(record)
-                    indexes, places = segment.outputs()
-                    begin, end = _between(indexes, stretch, limit)
-                    found += segment.rows_at(places[begin:end])
-            return found
-
-        rows = await self._ask(in_tails, in_segments)
-        return _oldest(rows, limit)[0]
-
-    async def count_with_output(self, stretch: Stretch) -> int:
-        """Return how many rows with output ended in a stretch of the log, COUNTED_MAX at most."""
-
-        def in_tails(tails: _Tails) -> int:
-            return sum(reader.count_with_output(stretch, items) for reader, items in tails)
-
-        def in_segments(found: int, records: Sequence[SegmentRecord]) -> int:
-            for record in records:
-                if record.to_index > stretch.from_index and record.from_index < stretch.to_index:
-                    begin, end = _between(self._opened(record).outputs()[0], stretch)
-                    found += end - begin
-            return found
-
-        return min(await self._ask(in_tails, in_segments), COUNTED_MAX)
-
     # ---- from the loop to the thread
 
     def _see(self) -> _Seen:
@@ -497,25 +446,3 @@ def _later_in(segment: Segment, lacks: Mapping[str, tuple[int, int]]) -> Iterato
             continue
         lasts_s = lasts_s or segment.lasts_s()
         yield job, sum(one > last_s for one in lasts_s[begin:end])
-
-
-# --- output
-
-
-def _between(indexes: array[int], stretch: Stretch, limit: int | None = None) -> tuple[int, int]:
-    """Return from where to where ascending log indexes lie in a stretch; of more than `limit` the
-    first so many, and all of the last entry."""
-    begin, end = bisect_right(indexes, stretch.from_index), bisect_right(indexes, stretch.to_index)
-    if limit is not None and begin + limit < end:
-        end = bisect_right(indexes, indexes[begin + limit - 1])
-    return begin, max(begin, end)
-
-
-def _oldest(rows: list[Row], limit: int) -> tuple[list[Row], float]:
-    """Return the oldest `limit` rows in log order, with all of the last one's entry, and its log
-    index; where there are fewer, no index is too late."""
-    rows = sorted(rows, key=log_order)
-    if len(rows) < limit:
-        return rows, inf
-    last = rows[limit - 1].ended_index
-    return [row for row in rows if row.ended_index <= last], last

@@ -10,26 +10,17 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from cron.history.order import Match, newest_s
-from cron.state.rows import Chunk, Row, at, rows_of
+from cron.state.rows import Chunk, Row, at
 from cron.state.tail import Tail
 
 PIECE_ITEMS: Final = 1_024
 """Items that are looked at or left out together."""
 _ITEM_SHIFT: Final = 32
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """The log indexes from `from_index`, excluded, to `to_index`."""
-
-    from_index: int
-    to_index: int
 
 
 class TailReader:
@@ -71,19 +62,6 @@ class TailReader:
                 is_alone = isinstance(item, Row) or item.count > 0
                 found += is_alone or at(item.scheduled_s, _number_in(place)) > last_s
         return found
-
-    def with_output(self, stretch: Stretch, items: int) -> Iterator[list[Row]]:
-        """Yield the rows with output of each item in a stretch of the log, oldest first."""
-        tail = self.tail
-        begin = bisect_right(tail.indexes, stretch.from_index, 0, items)
-        for number in range(begin, bisect_right(tail.indexes, stretch.to_index, begin, items)):
-            if tail.outputs[number]:
-                item = self._item(number)
-                yield [row for row in rows_of(item) if row.output_bytes]
-
-    def count_with_output(self, stretch: Stretch, items: int) -> int:
-        """Return how many rows of a stretch of the log have output."""
-        return sum(len(rows) for rows in self.with_output(stretch, items))
 
     def _matching(
         self, number: int, job: str | None, mine: list[int], match: Match, limit: int | None

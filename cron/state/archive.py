@@ -133,7 +133,6 @@ class _Image(msgspec.Struct, frozen=True, array_like=True):
     backup: Backup
     opened_at_ms: int
     retired: int = 0
-    outputs_index: int = 0
 
 
 class History:
@@ -142,8 +141,6 @@ class History:
     `seals` counts Seals in the cell's life, `sealed_to` is the log index of the newest.
     `opened_at_ms`: when the oldest row of the tails was added; 0 while there is none. `retired`:
     the highest number of a Seal of which retention has let a segment go altogether.
-    `outputs_index`: the output of what ended up to this log index is in object storage, or given
-    up.
     """
 
     def __init__(self) -> None:
@@ -151,7 +148,6 @@ class History:
         self.sealed_to = 0
         self.opened_at_ms = 0
         self.retired = 0
-        self.outputs_index = 0
         self.tails = tuple(Tail() for _ in Stream)
         self.segments: dict[SegmentKey, SegmentRecord] = {}
         self.taken = Taken()
@@ -228,7 +224,6 @@ class History:
                 self.backup,
                 self.opened_at_ms,
                 self.retired,
-                self.outputs_index,
             )
         )
 
@@ -248,7 +243,6 @@ class History:
         history.seals, history.sealed_to = image.seals, image.sealed_to
         history.opened_at_ms, history.retired = image.opened_at_ms, image.retired
         history.taken, history.backup = image.taken, image.backup
-        history.outputs_index = image.outputs_index
         history.segments = {record.key: record for record in image.segments}
         history.tails = tuple(_tail_of(encoded) for encoded in image.tails)
         return history

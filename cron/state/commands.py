@@ -476,14 +476,6 @@ class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
     lacking: tuple[SegmentKey, ...] = ()
 
 
-class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="outputs"):
-    """The output of every attempt that ended up to log index `index` is in object storage `store`,
-    or was given up."""
-
-    store: str
-    index: int
-
-
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):
     """Retention: the replicas let go of segments; of those in `gone` the catalog, too."""
 
@@ -582,7 +574,6 @@ Command: TypeAlias = (
     | Seal
     | SnapshotAt
     | BackedUp
-    | OutputsStored
     | Retire
     | Recover
     | Resolve

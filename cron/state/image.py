@@ -40,7 +40,7 @@ from cron.state.state import (
 from launcher.launch import ACTIVE, LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 7
+IMAGE_VERSION: Final = 8
 """The only one that is read: earlier ones are of formats 1 to 3 of the log."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD

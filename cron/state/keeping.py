@@ -40,9 +40,6 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
     """
     history = context.state.history
     if command.store != history.backup.store:
-        if not history.backup.store:
-            # What is sealed by now may be years of launches: their output stays where it is.
-            history.outputs_index = max(history.outputs_index, history.sealed_to)
         history.backup = Backup(command.store, claim=history.backup.claim)
         for key, record in history.segments.items():
             history.segments[key] = msgspec.structs.replace(record, is_stored=False)
@@ -64,21 +61,6 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
         )
     if command.claim and not history.backup.claim:
         history.backup = msgspec.structs.replace(history.backup, claim=command.claim)
-    return Result(Verdict.ACCEPTED)
-
-
-def outputs_stored(context: Context, command: c.OutputsStored) -> Result:
-    """Move the mark of outputs on; never back, and never ahead of what has ended.
-
-    It is a log index, and stays true whatever else happens: when the store changes, what went into
-    the old one is not asked for again, and a restored cell goes on with higher indexes.
-    """
-    history = context.state.history
-    if command.store != history.backup.store or command.index > context.index:
-        return Result(Verdict.WRONG_STATE)
-    if command.index <= history.outputs_index:
-        return Result(Verdict.ALREADY)
-    history.outputs_index = command.index
     return Result(Verdict.ACCEPTED)
 
 

@@ -153,7 +153,6 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Seal: keeping.seal,
     c.SnapshotAt: keeping.snapshot_at,
     c.BackedUp: keeping.backed_up,
-    c.OutputsStored: keeping.outputs_stored,
     c.Retire: keeping.retire,
     c.Recover: recovery.recover,
     c.Resolve: recovery.resolve,

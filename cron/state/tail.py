@@ -83,14 +83,13 @@ class Tail:
     """The items of one stream since the last Seal: encoded, and in columns, an entry for each.
 
     `ends`: where an item's bytes end in `content`; `firsts`: the number of its first row, from 0;
-    `indexes`: its log index; `firsts_s` and `lasts_s` span its ScheduledTimes; `states`;
-    `outputs`: 1 if an executor kept output of any row of it. `is_numbered`: log index and number
-    alone say in which order the rows are.
+    `indexes`: its log index; `firsts_s` and `lasts_s` span its ScheduledTimes; `states`.
+    `is_numbered`: log index and number alone say in which order the rows are.
     """
 
     __slots__ = (
         "content", "ends", "firsts", "firsts_s", "indexes", "is_numbered", "last_index",
-        "last_number", "lasts_s", "outputs", "rows", "states",
+        "last_number", "lasts_s", "rows", "states",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -105,7 +104,6 @@ class Tail:
         self.firsts_s = array("q")
         self.lasts_s = array("q")
         self.states = array("B")
-        self.outputs = array("B")
 
     def __len__(self) -> int:
         """Return how many items there are."""
@@ -158,7 +156,6 @@ class Tail:
         self.firsts_s.append(first_s)
         self.lasts_s.append(last_s)
         self.states.append(item.state)
-        self.outputs.append(item.output_bytes != 0)
         self.rows += rows
         self.ends.append(len(self.content))  # the last, as it tells readers that the item is there
         return encoded

@@ -33,7 +33,7 @@ COUNT_MS: Final = 10_000
 """How often a segment is looked at, in turn, whether each of its rows has enough newer ones: 50 ms
 of the history's thread."""
 
-_KEEPING: Final = (c.Seal, c.SnapshotAt, c.BackedUp, c.OutputsStored, c.Retire, c.Claim)
+_KEEPING: Final = (c.Seal, c.SnapshotAt, c.BackedUp, c.Retire, c.Claim)
 """What a restore can do without: no snapshot is taken for it alone."""
 
 

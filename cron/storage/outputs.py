@@ -35,7 +35,7 @@ from launcher.pool.events import Kept
 from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
 from snapshots.errors import SnapshotError, StoreError
-from snapshots.outputs import FRAMING_BYTES_MAX, PackedOutput
+from snapshots.outputs import PackedOutput, packed_bytes_max
 
 _log = structlog.get_logger()
 
@@ -78,7 +78,7 @@ class Ends(Protocol):
 
 
 class _Answer(Exception):
-    """What an executor is told where nothing is stored."""
+    """The leader stores nothing and signs nothing; `placing` and the text answer the executor."""
 
     def __init__(self, placing: pool_pb2.Placing.ValueType, reason: str) -> None:
         super().__init__(reason)
@@ -241,7 +241,7 @@ class Outputs:
             raise _Answer(pool_pb2.PLACING_NEVER, "another executor had it")
         if ended.parts or kept.name.part != 1:
             raise _Answer(pool_pb2.PLACING_NEVER, "")  # of several parts none is stored
-        if kept.size > ended.output_bytes + (ended.output_bytes >> 6) + FRAMING_BYTES_MAX:
+        if kept.size > packed_bytes_max(ended.output_bytes):
             raise _Answer(pool_pb2.PLACING_NEVER, f"its {kept.size} bytes are more than it wrote")
         return ended
 

@@ -52,7 +52,7 @@ PENDING_BYTES_MAX: Final = 256 << 20
 
 
 class _Stopped(BaseException):
-    """The snapshot writer is told to stop; no error."""
+    """Ends the thread in the middle of a snapshot, because `stop` was called."""
 
 
 class _Shot(msgspec.Struct):

@@ -14,7 +14,6 @@ from cron.history import segment, store, tails
 from cron.history.gaps import Gap
 from cron.history.order import Query
 from cron.history.store import RowStore
-from cron.history.tails import Stretch
 from cron.state.archive import SegmentRecord, Stream, stream_of
 from cron.state.rows import Chunk, Column, Row, RowKind, column, joined, rows_of
 from launcher.launch import LaunchState, Reason
@@ -128,17 +127,6 @@ def _newest(rows: list[Row], query: Query) -> list[Row]:
     return found[: query.limit]
 
 
-def _with_output(rows: list[Row], stretch: Stretch, limit: int) -> list[Row]:
-    found = [
-        row
-        for row in rows
-        if row.output_bytes and stretch.from_index < row.ended_index <= stretch.to_index
-    ]
-    if len(found) < limit:
-        return found
-    return [row for row in found if row.ended_index <= found[limit - 1].ended_index]
-
-
 def _outlived(rows: list[Row], record: SegmentRecord, newer: int) -> bool:
     inside = [row for row in rows if _is_in(row, record)]
     return all(
@@ -190,11 +178,6 @@ async def _compare(row_store: RowStore, rows: list[Row], rng: random.Random) -> 
         if (row.job, row.scheduled_s, row.attempt) in attempts and row.kind is not RowKind.RANGE
     ]
     assert sorted(await row_store.of_attempts(attempts), key=repr) == sorted(told, key=repr)
-    begin = rng.randrange(rows[-1].ended_index) if rows else 0
-    stretch, limit = Stretch(begin, begin + rng.choice((0, 3, 50, 1000))), rng.randrange(1, 9)
-    every = _with_output(rows, stretch, 10**6)
-    assert await row_store.rows_with_output(stretch, limit) == _with_output(rows, stretch, limit)
-    assert await row_store.count_with_output(stretch) == len(every)
 
 
 # ---- a life

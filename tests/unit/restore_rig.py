@@ -76,7 +76,6 @@ def rich() -> StateRig:
     rig.append(c.SnapshotAt())
     key = next(iter(rig.state.history.segments))
     rig.append(c.BackedUp("memory://test", (key,), 1, 1, 5, 7, claim="first life"))
-    rig.append(c.OutputsStored("memory://test", 6))
     rig.append(c.Retire(gone=(key,)))
     staged = {"change": "change-1", "part": 1, "parts": 2}
     rig.put(job("third"), **staged)

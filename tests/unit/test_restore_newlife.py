@@ -31,7 +31,7 @@ UNTOUCHED = {
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {"imagings", "delays_s"}
-HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken", "outputs_index"}
+HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
 TAIL = ("content", "rows", "first_s", "last_s", "last_index")
 RECORD_CHANGED = {"is_local", "is_stored"}

@@ -1,4 +1,4 @@
-"""Output in the replicated state: what rows say of it, and the mark of how far it is stored."""
+"""Output in the replicated state: what rows say of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from cron.leader.recovery import gather
 from cron.scheduler.reports import ReportCommands, digest
 from cron.state import commands as c
 from cron.state.codec import decode_entry, encode_entry
-from cron.state.image import decode_state
-from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
 from cron.state.tail import Tail
@@ -20,8 +18,6 @@ from launcher.work import Epoch
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, with_job
 
-STORE = "s3://b"
-
 
 def ran(rig: StateRig, second: int, output_bytes: int = 0, *, fails: bool = False) -> None:
     """Let one launch run to its end."""
@@ -29,14 +25,6 @@ def ran(rig: StateRig, second: int, output_bytes: int = 0, *, fails: bool = Fals
     rig.begin(second)
     state = LaunchState.FAILED if fails else LaunchState.SUCCEEDED
     rig.finished(second, state=state, output_bytes=output_bytes)
-
-
-def stored() -> StateRig:
-    """A rig whose log knows a store; five entries at least."""
-    rig = with_job()
-    ran(rig, 60, 7)
-    rig.append(c.BackedUp(STORE, claim="ours"))
-    return rig
 
 
 # ---- rows
@@ -117,74 +105,3 @@ def test_a_command_of_a_release_that_knew_of_no_output_is_read() -> None:
     (older,) = decode_entry(shorter).commands
     assert isinstance(older, c.Finished)
     assert older.items[0].output_bytes == 0
-
-
-# ---- the mark
-
-
-def test_the_mark_moves_on_and_never_back() -> None:
-    rig = stored()
-    assert rig.state.history.outputs_index == 0
-    assert rig.answer(c.OutputsStored(STORE, 3)).verdict is Verdict.ACCEPTED
-    assert rig.state.history.outputs_index == 3
-    with rig.unchanged():
-        assert rig.answer(c.OutputsStored(STORE, 3)).verdict is Verdict.ALREADY
-        assert rig.answer(c.OutputsStored(STORE, 2)).verdict is Verdict.ALREADY
-    assert rig.answer(c.OutputsStored(STORE, 4)).verdict is Verdict.ACCEPTED
-    assert rig.state.history.outputs_index == 4
-
-
-def test_the_mark_is_of_the_store_that_the_log_knows() -> None:
-    rig = stored()
-    with rig.unchanged():
-        assert rig.answer(c.OutputsStored("s3://other", 3)).verdict is Verdict.WRONG_STATE
-
-
-def test_the_mark_is_never_ahead_of_the_log() -> None:
-    rig = stored()
-    with rig.unchanged():
-        ahead = c.OutputsStored(STORE, rig.state.index + 2)
-        assert rig.answer(ahead).verdict is Verdict.WRONG_STATE
-    own = rig.state.index + 1
-    assert rig.answer(c.OutputsStored(STORE, own)).verdict is Verdict.ACCEPTED
-
-
-def test_the_mark_stays_when_the_store_changes() -> None:
-    rig = stored()
-    rig.append(c.OutputsStored(STORE, 4))
-    rig.append(c.BackedUp("s3://new"))
-    assert rig.state.history.outputs_index == 4
-    assert rig.answer(c.OutputsStored("s3://new", 5)).verdict is Verdict.ACCEPTED
-
-
-def test_what_was_sealed_before_there_was_a_store_stays_with_its_executors() -> None:
-    rig = with_job()
-    ran(rig, 60, 7)
-    rig.append(c.Seal(1))
-    sealed_to = rig.state.index
-    ran(rig, 120, 7)
-    rig.append(c.BackedUp(STORE, claim="ours"))
-    assert rig.state.history.outputs_index == sealed_to
-    ran(rig, 180, 7)
-    rig.append(c.Seal(2))
-    rig.append(c.BackedUp("s3://new"))
-    assert rig.state.history.outputs_index == sealed_to, "what waited still waits"
-
-
-def test_the_mark_is_in_the_image_of_state() -> None:
-    rig = stored()
-    rig.append(c.OutputsStored(STORE, 4))
-    again = decode_state([encode_state(rig.state)])
-    assert again.history.outputs_index == 4
-    assert encode_state(again) == encode_state(rig.state)
-
-
-def test_a_restored_cell_goes_on_with_the_mark_of_its_snapshot() -> None:
-    rig = RestoredRig()
-    rig.append(c.BackedUp(STORE, claim="ours"))
-    rig.append(c.OutputsStored(STORE, rig.state.index))
-    mark = rig.state.history.outputs_index
-    rig.restore(120)
-    assert rig.state.history.outputs_index == mark > 0
-    ended = rig.state.index + 1
-    assert rig.answer(c.OutputsStored(STORE, ended)).verdict is Verdict.ACCEPTED

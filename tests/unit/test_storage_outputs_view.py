@@ -7,9 +7,6 @@ from pathlib import Path
 import msgspec
 
 from cron.keeping_config import StorageConfig
-from cron.leader.requests import appending
-from cron.state import commands as c
-from tests.unit.backup_rig import URL, keeping
 from tests.unit.test_storage import kept
 
 
@@ -37,17 +34,3 @@ async def test_reading_outputs_needs_a_store(tmp_path: Path) -> None:
     async with kept(tmp_path / "with", url) as one:
         assert one.saving.outputs is not None
         assert one.saving.outputs.url == url
-
-
-async def test_the_mark_alone_is_worth_no_snapshot(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as rig:
-        await rig.launch(3)
-        await rig.look()
-        before = len(rig.leader.shelf.files)
-        for _ in range(5):
-            rig.later(3600)
-            told = c.OutputsStored(URL, rig.leader.state.index)
-            await rig.leader.leader.submit(appending(told))
-            await rig.look()
-        assert len(rig.leader.shelf.files) == before
-        assert rig.leader.state.history.outputs_index > 0
