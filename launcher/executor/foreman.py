@@ -255,15 +255,12 @@ class Foreman:
         """
         self._note_room()
         self.workers.open()
-        await self._start_spawner()
+        await self._children.start()
+        self.renewed()
 
     def _new_children(self) -> Children:
         # What the spawner says within the gap between two turns makes one turn anyway.
         return Children(self._hear_spawner, self._config.slots, self.ledger_uuid, TURN_GAP_MS)
-
-    async def _start_spawner(self) -> None:
-        await self._children.start()
-        self.renewed()
 
     async def run(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take turns, for ever. What the ledger raises ends the executor: better dead than
@@ -520,8 +517,11 @@ class Foreman:
     async def _replace_spawner(self) -> None:
         await self._children.stop()
         self._commands.clear()
-        self._children = self._new_children()
-        await self._start_spawner()
+        # While it starts, the lease may be renewed: what is sent then goes nowhere, to the dead one.
+        fresh = self._new_children()
+        await fresh.start()
+        self._children = fresh
+        self.renewed()
         self._replaced.set()
 
 

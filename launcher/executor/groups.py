@@ -31,16 +31,19 @@ def kill_groups(rows: Iterable[Row], ledger: str = "") -> list[str]:
     """Kill what runs of `rows`, and spawners of the ledger with the UUID `ledger`; return once
     they are gone, with the names of those of which something was there.
 
+    The wait is counted from the first look: on a busy host that look itself may take seconds, and
+    what it found has had no time to die.
+
     Raises:
         SurvivorsRemain: not within DEATH_WAIT_MS; what could be killed is.
     """
     targets = [Target(row.name, row.pid, row.ticks, row.epoch) for row in rows]
     hunt = Hunt(targets, ledger, with_spawners=bool(ledger), reaper=adopter())
-    deadline_ms = boot_ms() + DEATH_WAIT_MS
-    clean = 0
+    deadline_ms = clean = 0
     while clean < _CLEAN_LOOKS:
         remaining = hunt.look()
         clean = 0 if remaining else clean + 1
+        deadline_ms = deadline_ms or boot_ms() + DEATH_WAIT_MS
         if remaining and boot_ms() >= deadline_ms:
             pids = ", ".join(str(pid) for pid in remaining[:10])
             raise SurvivorsRemain(
@@ -61,7 +64,7 @@ def kill_workers(workers: Iterable[tuple[int, int]]) -> None:
     """
     wanted = dict(workers)
     groups: set[int] = set()
-    deadline_ms = boot_ms() + DEATH_WAIT_MS
+    deadline_ms = 0
     while True:
         remaining = []
         for one in processes():
@@ -72,6 +75,7 @@ def kill_workers(workers: Iterable[tuple[int, int]]) -> None:
                 remaining.append(one.pid)
         if not remaining:
             return
+        deadline_ms = deadline_ms or boot_ms() + DEATH_WAIT_MS
         if boot_ms() >= deadline_ms:
             pids = ", ".join(str(pid) for pid in remaining[:10])
             raise SurvivorsRemain(

@@ -175,9 +175,18 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
         ]
 
     async def told(self, name: str, fate: int, count: int = 1) -> pool_pb2.Report:
+        """Return the row once it was reported `count` times with that fate. One that is waited for
+        once may also be in the Hello of a later stream, where the one before ended meanwhile."""
+
+        def found() -> list[pool_pb2.Report]:
+            hellos = self.hellos[1:] if count == 1 else []
+            greeted = [row for hello in hellos for row in reports_of(hello.known)]
+            told = [row for row in greeted if (row.name, row.fate) == (name, fate)]
+            return told + self.about(name, fate)
+
         what = f"{pool_pb2.Fate.Name(pool_pb2.Fate.ValueType(fate))} of {name}"
-        await until(lambda: len(self.about(name, fate)) >= count, what)
-        return self.about(name, fate)[-1]
+        await until(lambda: len(found()) >= count, what)
+        return found()[-1]
 
 
 def epoch(value: Epoch) -> pool_pb2.Epoch:

@@ -20,6 +20,7 @@ from launcher.config import ExecutorConfig
 from launcher.errors import DirectoryInUse, FailpointHit
 from launcher.executor import foreman
 from launcher.executor import main as executor
+from launcher.executor.children import Children
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.groups import SurvivorsRemain
@@ -310,6 +311,25 @@ async def test_an_executor_that_starts_with_a_full_ledger_takes_no_work(
     await shop.turn()
     assert shop.on_disk(B) == REFUSED
     await shop.close()
+
+
+async def test_a_lease_that_is_renewed_while_a_spawner_is_replaced_harms_nobody(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Children.start
+
+    async def start(fresh: Children) -> None:
+        shop.lease()  # as an answer to a heartbeat does
+        await begin(fresh)
+
+    shop.foreman.attach(shop.ear)
+    shop.order(names=(A,), command="sleep 60")
+    await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
+    monkeypatch.setattr(Children, "start", start)
+    os.kill(shop.foreman._children.pid, signal.SIGKILL)
+    await shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told)
+    shop.order(names=(B,))
+    await shop.turns_until(lambda: (B, ENDED) in shop.ear.told)
 
 
 class Immortal:

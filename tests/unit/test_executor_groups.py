@@ -168,6 +168,20 @@ def test_what_does_not_die_is_named_and_not_passed_over(
         kill_groups([group.row])
 
 
+def test_what_a_slow_look_killed_gets_time_to_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([[77], [77], [], []])
+    now_ms = 0
+
+    def look(hunt: trees.Hunt) -> list[int]:
+        nonlocal now_ms
+        now_ms += groups.DEATH_WAIT_MS if not now_ms else 1
+        return next(looks)
+
+    monkeypatch.setattr(trees.Hunt, "look", look)
+    monkeypatch.setattr(groups, "boot_ms", lambda: now_ms)
+    assert kill_groups([]) == []
+
+
 @pytest.mark.parametrize("pid", [0, 1, 1 << 22])
 def test_what_is_not_there_is_no_matter(pid: int) -> None:
     assert kill_groups([Row(9, 0, ACCEPTED, NAME, pid=pid, ticks=5)]) == []
