@@ -106,8 +106,9 @@ bench-overload: setup-tests ## ten times what a cell bears: FACTOR=10 SECONDS=30
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme
 
-docs: setup-tests ## write docs/cli.md from the help of the commands
+docs: setup-tests ## write docs/cli.md and admin.proto from the commands and the table of calls
 	$(BIN)/python -m tests.style.cli_page
+	$(BIN)/python -m tests.style.admin_proto
 
 lock: setup ## write requirements.lock and requirements-dev.lock anew from pyproject.toml
 	$(PIP) install --quiet uv
@@ -119,7 +120,7 @@ proto: ## generate the gRPC code with a pinned generator in an environment of it
 	@.proto-venv/bin/python -m pip install --quiet grpcio-tools==1.76.0 setuptools mypy-protobuf==3.6.0
 	.proto-venv/bin/python -m grpc_tools.protoc -I . --python_out=. --mypy_out=. \
 	  --plugin=protoc-gen-mypy=.proto-venv/bin/protoc-gen-mypy \
-	  launcher/rpc/v1/pool.proto cron/api/v1/admin.proto
+	  launcher/rpc/v1/pool.proto
 	.proto-venv/bin/python -m grpc_tools.protoc -I . --grpc_python_out=. launcher/rpc/v1/pool.proto
 
 wheel: setup ## build the wheel

@@ -36,11 +36,10 @@ from consensus.leadership import Leadership
 from cron import endings, failpoints
 from cron.api.callers import executor_of
 from cron.api.connections import ConnectionWatch, allow_connections
-from cron.api.listening import check_free, listen, make_server
+from cron.api.listening import answering, check_free, listen, make_server
 from cron.api.members import StatusRow
 from cron.api.peers import Peers
 from cron.api.server import add_admin
-from cron.api.waiting import answering
 from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock

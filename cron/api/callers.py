@@ -23,7 +23,7 @@ from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, only_identity
 log = structlog.get_logger()
 
 TLS_VERSION: Final = b"TLSv1.3"
-ADMIN: Final = f"/{SERVICE.full_name}/"
+ADMIN: Final = f"/{SERVICE}/"
 POOL: Final = "/raftcron.pool.v1.Pool/"
 
 Context = grpc.aio.ServicerContext[Any, Any]

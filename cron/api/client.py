@@ -1,15 +1,40 @@
-"""The API's client: typed calls to a cell, wherever its leader is. Synchronous, not thread-safe."""
+"""The API's client: typed calls to a cell, wherever its leader is. Synchronous, not thread-safe.
+
+Theory of operation. Replicas are asked in turn; one that does not lead says who does, and is
+believed once a round. While there is no leader the rounds go on, with growing pauses, until the
+time is over. A read may be asked again at will. A change may be asked again only where it
+certainly did not happen: the request was not sent, or the replica refused it with an error that
+says so. Where it may have happened, only a change that carries its own identity (a trigger's
+request id) is repeated; every other ends with OutcomeUnknown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cron.api.reading import Behind
-from cron.api.route import Route
-from cron.api.rpc import Request, Rpc
-from cron.api.translate import from_answers, to_message
+import msgspec
+
+from cron.api.address import SERVERS_MAX, parse_server
+from cron.api.link import Link, NoAnswer, NotReached, Refused
+from cron.api.reading import HINT, Behind
+from cron.api.rpc import Request, Rpc, Where
+from cron.clock import SystemClock
+from cron.errors import (
+    ConfigError,
+    CronError,
+    ExecutorAway,
+    InvalidInput,
+    NoQuorum,
+    NotAuthenticated,
+    NotLeader,
+    OutcomeUnknown,
+    StorageAway,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from launcher.tls import Credentials
@@ -17,14 +42,63 @@ if TYPE_CHECKING:
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
 
+UNREACHED_MS: Final = 3_000
+"""How long a cell is tried of which no replica is reached: a dead one is back within a second."""
+REFUSED_MS: Final = 50
+"""The same where every address refuses the connection: one more try. With the start of the command
+line a person has the answer within half a second."""
+_CONNECT_MS: Final = 1_000
+_PAUSE_MS_MIN: Final = 50
+_PAUSE_MS_MAX: Final = 500
+_WORTH_ASKING_MS: Final = 500
+"""With less time than this left nobody is asked again: a slow replica would not answer in it, and
+what was certain (there is no leader, nothing happened) would become uncertain."""
+_NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway)
+"""What the leader says of others: to ask it again changes nothing."""
+_LOOK_FIRST: Final = (
+    "look at `raftcron history` and `raftcron jobs` before you try again; "
+    "a longer --timeout waits longer for the answer"
+)
+
+
+class _Course(msgspec.Struct):
+    """What is known of one request while it is on its way. Times are of the monotonic clock."""
+
+    rpc: Rpc[Any, Any]
+    request: Request
+    is_change: bool
+    start_ms: int
+    deadline_ms: int
+    may_have_happened: bool = False
+    was_answered: bool = False  # some replica said something
+    reasons: dict[str, str] = {}  # why each server was no use, the newest
+    distrust: dict[str, str] = {}  # those whose certificates and ours do not fit, with the way out
+    refused: dict[str, None] = {}  # those where nobody listens
+    last: CronError | None = None
+
+
+def load_certificate(folder: str) -> Credentials:
+    """Return the certificate and key in a folder of `raftcron certs issue`, checked.
+
+    Raises:
+        ConfigError: they are of no use; the message names the file, the hint the way out.
+    """
+    from launcher.errors import BadConfig  # most cells that a person asks have no certificates
+    from launcher.tls import files_of, load_credentials
+
+    try:
+        return load_credentials(files_of(folder))
+    except BadConfig as error:
+        raise ConfigError(str(error), error.hint) from error
+
 
 class Client:
-    """Calls to a cell; `servers` as `cron.api.address.parse_servers` returns them, `credentials` if
-    the cell has certificates.
+    """Calls to a cell. It remembers which replica answered last, and the replicas it heard of.
 
-    `timeout_ms` is for every call; without it each request says how long to wait. With `on_behind`,
-    reads of what every replica has may be stale: any replica answers at once, and `on_behind` hears
-    how far behind that answer is.
+    `servers` are as `cron.api.address.parse_servers` returns them, `credentials` are needed if the
+    cell has certificates. `timeout_ms` is for every call; without it each request says how long to
+    wait. With `on_behind`, reads of what every replica has may be stale: any replica answers at
+    once, and `on_behind` hears how far behind that answer is.
     """
 
     def __init__(
@@ -35,8 +109,12 @@ class Client:
         on_behind: Callable[[Behind], None] | None = None,
     ) -> None:
         self.is_stale = on_behind is not None
-        self._route = Route(servers, credentials, on_behind)
+        self._servers = list(servers)
         self._timeout_ms = timeout_ms
+        self._on_behind = on_behind
+        self._credentials = credentials
+        self._links: dict[str, Link] = {}
+        self._clock = SystemClock()
 
     def __enter__(self) -> Client:
         return self
@@ -51,22 +129,172 @@ class Client:
 
     def close(self) -> None:
         """Close all connections; idempotent."""
-        self._route.close()
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
 
     def ask(self, rpc: Rpc[Q, A], request: Q | None = None) -> A:
         """Return the answer to a request; None stands for one that says nothing.
 
         Raises:
-            CronError: what the server raised.
-            Unavailable, NoQuorum: nothing happened within the time.
-            OutcomeUnknown: something may have happened.
+            CronError: what the replica refused with; Unavailable or NoQuorum where nothing happened
+                within the time; OutcomeUnknown where something may have.
         """
         request = request if request is not None else rpc.request()
-        messages = self._route.ask(
-            rpc,
-            to_message(request),
-            self._timeout_ms or request.timeout_ms(),
-            is_change=rpc.is_change(request),
-        )
-        answer: A = from_answers(rpc, messages)
-        return answer
+        timeout_ms = self._timeout_ms or request.timeout_ms()
+        start_ms = self._clock.mono_ms()
+        is_change = rpc.is_change(request)
+        course = _Course(rpc, request, is_change, start_ms, start_ms + timeout_ms)
+        pause_ms = _PAUSE_MS_MIN
+        while True:
+            answer: A | None = self._go_round(course)
+            if answer is not None:
+                return answer
+            left_ms = self._end_ms(course) - self._clock.mono_ms()
+            if course.was_answered:
+                left_ms -= _WORTH_ASKING_MS
+            if left_ms <= 0 or course.distrust.keys() >= set(self._servers):
+                raise self._verdict(course)
+            time.sleep(min(pause_ms, left_ms) / 1000)
+            pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
+
+    def _go_round(self, course: _Course) -> Any:
+        """Ask each server once, the leader that one names next; None: nobody could answer."""
+        waiting, asked = list(self._servers), set[str]()
+        while waiting:
+            server = waiting.pop(0)
+            if server in asked:
+                continue
+            left_ms = course.deadline_ms - self._clock.mono_ms()
+            if left_ms < (_WORTH_ASKING_MS if course.was_answered else 1):
+                return None
+            asked.add(server)
+            try:
+                answer = self._ask_one(server, course, left_ms)
+            except NotLeader as error:
+                if error.leader is not None:
+                    waiting.insert(0, self._checked_leader(server, error.leader))
+                continue
+            if answer is not None:
+                self._servers.remove(server)
+                self._servers.insert(0, server)
+                return answer
+        return None
+
+    def _ask_one(self, server: str, course: _Course, left_ms: int) -> Any:
+        """The server's answer; None where it was no use. Raises NotLeader and final errors."""
+        link = self._links.setdefault(server, Link(server, self._credentials))
+        # A replica that hangs must not use up the time of a read that another could answer.
+        patience_ms = left_ms if course.is_change else min(left_ms, max(2_000, left_ms // 3))
+        connect_ms = max(1, min(_CONNECT_MS, left_ms // 3))
+        try:
+            answer = link.call(
+                course.rpc,
+                course.request,
+                connect_ms=connect_ms,
+                timeout_ms=patience_ms,
+                is_stale=self._on_behind is not None and not course.is_change,
+            )
+            if self._on_behind is not None and link.behind is not None:
+                self._on_behind(link.behind)
+            return answer
+        except NotReached as failure:
+            course.reasons[server] = str(failure)
+            course.distrust.pop(server, None)
+            course.refused.pop(server, None)
+            if failure.is_refused:
+                course.refused[server] = None
+            if failure.is_distrust:
+                course.distrust[server] = failure.hint
+        except NoAnswer as failure:
+            course.reasons[server] = str(failure)
+            course.was_answered = True
+            if course.last is None or patience_ms < left_ms:  # else it had no time to answer
+                course.last = Unavailable(f"{server}: {failure}", "--timeout gives it more time")
+            self._note_unknown(course, f"{server}: {failure}")
+        except Refused as refusal:
+            course.was_answered = True
+            self._note_refusal(course, server, refusal)
+        return None
+
+    def _note_refusal(self, course: _Course, server: str, refusal: Refused) -> None:
+        """Go on where nothing happened and another replica may do it; else raise."""
+        self._learn(refusal.peers)
+        error = refusal.error
+        course.reasons[server] = str(error)
+        if isinstance(error, OutcomeUnknown):
+            self._note_unknown(course, str(error), error)
+            return
+        if not isinstance(error, Unavailable) or isinstance(error, _NOT_ITS_FAULT):
+            raise error  # no other replica has the executor either
+        course.last = error
+        if isinstance(error, NotLeader):
+            raise error
+
+    def _note_unknown(
+        self, course: _Course, reason: str, error: OutcomeUnknown | None = None
+    ) -> None:
+        """The request may have been done. Reads and repeatable changes are simply asked again."""
+        if not course.is_change:
+            return
+        course.may_have_happened = True
+        if not course.rpc.is_repeatable:
+            raise error or OutcomeUnknown(f"{reason}: the change may still happen", _LOOK_FIRST)
+
+    def _checked_leader(self, server: str, leader: str) -> str:
+        """The leader's address in the form of the list, learned; without
+        certificates only loopback is followed."""
+        try:
+            address = self._parsed(leader)
+        except InvalidInput as error:
+            raise Unavailable(f"{server} names a leader that is not asked: {error}") from error
+        self._learn([address])
+        return address
+
+    def _parsed(self, server: str) -> str:
+        return parse_server(server, is_secure=self._credentials is not None)
+
+    def _learn(self, peers: Iterable[str]) -> None:
+        for peer in peers:
+            with contextlib.suppress(InvalidInput):
+                address = self._parsed(peer)
+                if address not in self._servers and len(self._servers) < SERVERS_MAX:
+                    self._servers.append(address)
+
+    def _end_ms(self, course: _Course) -> int:
+        """Until when it is worth trying: not long, while nobody is there at all."""
+        if course.was_answered:
+            return course.deadline_ms
+        is_refused = course.refused.keys() >= set(self._servers)
+        patience_ms = REFUSED_MS if is_refused else UNREACHED_MS
+        return min(course.deadline_ms, course.start_ms + patience_ms)
+
+    def _verdict(self, course: _Course) -> CronError:
+        """What to tell when the time is over."""
+        within = f"within {(course.deadline_ms - course.start_ms) / 1000:g} s"
+        if course.may_have_happened:
+            text = f"no answer {within}: the change may still happen"
+            return OutcomeUnknown(text, _LOOK_FIRST)
+        end = ": the change did not happen" if course.is_change else ""
+        if not course.was_answered and course.distrust:
+            hint = next(iter(course.distrust.values()))
+            return NotAuthenticated(f"{_places(course.reasons)}{end}", hint)
+        if not course.was_answered:
+            return Unavailable(
+                f"no replica answers at {_places(course.reasons)}{end}",
+                "start one with `raftcron dev`, or name the replicas with --server",
+            )
+        if isinstance(course.last, NotLeader) or course.last is None:
+            hint = "`raftcron status` shows which replicas are missing"
+            if course.rpc.where is Where.ANY:
+                hint = f"{hint}; {HINT}"
+            return NoQuorum(f"no leader {within}{end}", hint)
+        return Unavailable(f"{course.last}{end}", course.last.hint)
+
+
+def _places(reasons: dict[str, str]) -> str:
+    """`a, b: connection refused; c: no answer`: the servers by why they were no use."""
+    by_reason: dict[str, list[str]] = {}
+    for server, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(server)
+    return "; ".join(f"{', '.join(servers)}: {why}" for why, servers in by_reason.items())

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cron.api import hpack
-from cron.api.codes import Code
+from cron.api.status import Code
 
 DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
 PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 6, 7, 8, 9

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cron import limits
-from cron.api.codes import Code
 from cron.api.http2 import Answer, Broken, Connection, TooBig, Unsent
 from cron.api.reading import STALE, Behind, from_metadata
-from cron.api.status import METADATA_BYTES_MAX, from_refusal, peers_of
-from cron.api.translate import SERVICE, answer_class
+from cron.api.rpc import Request, Rpc
+from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal, peers_of
+from cron.api.translate import SERVICE, answer_class, from_answers, to_message
 from cron.errors import CronError, LimitExceeded
 from launcher.reach import Unreached, greet
 
@@ -58,19 +58,26 @@ class Link:
         self._connection: Connection | None = None
 
     def call(
-        self, method: str, request: Any, *, connect_ms: int, timeout_ms: int, is_stale: bool = False
-    ) -> list[Any]:
-        """Return the messages that answer a call: one, or all of a stream. With `is_stale` the
-        answer may be behind; `behind` says how far.
+        self,
+        rpc: Rpc[Any, Any],
+        request: Request,
+        *,
+        connect_ms: int,
+        timeout_ms: int,
+        is_stale: bool = False,
+    ) -> Any:
+        """Return the answer to a call: a view, or the rows of a stream. With `is_stale` the answer
+        may be behind; `behind` says how far.
 
         Raises:
             NotReached: nothing was sent. NoAnswer: it was. Refused: it was, and answered.
         """
+        content = to_message(request).SerializeToString()
         connection = self._ready(connect_ms)
-        path = f"/{SERVICE.full_name}/{method}"
+        path = f"/{SERVICE}/{rpc.name}"
         metadata = ((STALE, "1"),) if is_stale else ()
         try:
-            answer = connection.call(path, request.SerializeToString(), metadata, timeout_ms)
+            answer = connection.call(path, content, metadata, timeout_ms)
             if answer.code:
                 raise self._judge(answer, timeout_ms)
         except TooBig as error:
@@ -86,7 +93,7 @@ class Link:
             self.close()
             raise NoAnswer(str(error)) from error
         self.behind = from_metadata(dict(answer.metadata))
-        return [answer_class(method).FromString(one) for one in answer.messages]
+        return from_answers(rpc, map(answer_class(rpc).FromString, answer.messages))
 
     def close(self) -> None:
         """Close the connection; idempotent."""

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
 
 import grpc
 import structlog
 
 from cron.api.callers import Guard
 from cron.api.connections import HANDSHAKE_MS, IDLE_MS, ConnectionWatch
-from cron.api.server import SERVER_OPTIONS
+from cron.api.members import StatusReport, StatusRow
+from cron.api.rpc import Rpc
+from cron.api.server import SERVER_OPTIONS, add_admin
+from cron.api.table import PEER_STATUS, STATUS
 from cron.errors import ConfigError
 from launcher.renewal import Current
 from launcher.tls import Credentials
 
 _log = structlog.get_logger()
+
+_GRACE_S: Final = 0.2
 
 
 def make_server(
@@ -122,3 +130,32 @@ def _warn_of_loopback(host: str, addresses: list[str]) -> None:
     if is_name and all(ipaddress.ip_address(one).is_loopback for one in addresses):
         hint = "`client` and `raft` in the configuration may be 0.0.0.0:PORT"
         _log.warning("listening.on_loopback", name=host, addresses=addresses, hint=hint)
+
+
+class _Waiting:
+    """Answers status with the row of a replica that waits: it knows of no other."""
+
+    def __init__(self, row: Callable[[], StatusRow]) -> None:
+        self._row = row
+
+    async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
+        return self._row() if rpc is PEER_STATUS else StatusReport(rows=[self._row()])
+
+
+@contextlib.asynccontextmanager
+async def answering(
+    cell: str, address: str, credentials: Current | None, row: Callable[[], StatusRow]
+) -> AsyncIterator[None]:
+    """Answer status at `address` inside, for a replica that waits for room on its disk. Where it
+    cannot listen there, nobody is answered."""
+    server = make_server(cell, credentials)
+    add_admin(server, _Waiting(row), calls=(STATUS, PEER_STATUS))
+    try:
+        listen(server, address, credentials)
+        await server.start()
+    except ConfigError as error:
+        _log.warning("disk.full", error=str(error))
+    try:
+        yield
+    finally:
+        await server.stop(_GRACE_S)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
 import grpc
 
-from cron.api.channels import open_aio_channel
 from cron.api.members import StatusRow
 from cron.api.rpc import Request, Rpc
 from cron.api.snapshots import SegmentRequest
 from cron.api.table import FETCH_SEGMENT, PEER_STATUS, STATUS
-from cron.api.translate import SERVICE, answer_class, from_answers, request_class, to_message
+from cron.api.translate import SERVICE, answer_class, from_answers, message_class, to_message
+from launcher.identity import REPLICA_HOST
 from launcher.renewal import Current
 from launcher.tls import Credentials
 
@@ -24,6 +25,21 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
+
+
+def open_aio_channel(
+    address: str, credentials: Credentials | None, options: Sequence[tuple[str, Any]]
+) -> grpc.aio.Channel:
+    """Return a channel to a replica for the event loop. Both sides show a certificate of the cell,
+    or both are on loopback. A replica is verified by the name that all replicas share, never by its
+    address, which may change."""
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    secret = grpc.ssl_channel_credentials(
+        credentials.authority, credentials.key, credentials.certificate
+    )
+    expected = ("grpc.ssl_target_name_override", REPLICA_HOST)
+    return grpc.aio.secure_channel(address, secret, options=[*options, expected])
 
 
 class Peers:
@@ -55,9 +71,9 @@ class Peers:
 
     async def _ask(self, address: str, rpc: Rpc[Q, A], request: Q, timeout_ms: int) -> A:
         call = self._channel(address).unary_unary(
-            f"/{SERVICE.full_name}/{rpc.name}",
-            request_serializer=request_class(rpc.name).SerializeToString,
-            response_deserializer=answer_class(rpc.name).FromString,
+            f"/{SERVICE}/{rpc.name}",
+            request_serializer=message_class(rpc.request).SerializeToString,
+            response_deserializer=answer_class(rpc).FromString,
         )
         message = await call(to_message(request), timeout=timeout_ms / 1000)
         answer: A = from_answers(rpc, [message])

@@ -1,14 +1,13 @@
 """A remote call: its name, request and answer, who may call it, and which replica answers.
 
 `cron.api.table` has one row for each. The client, the server and the checks of who may call what
-follow the table, so a new call is a row there, a message of the same name in `v1/admin.proto`, and
-a function in `cron.service` that answers it.
+follow the table, so a new call is a row there, and a function in `cron.service` that answers it.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -61,7 +60,7 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
 
     name: str
     request: type[Q]
-    view: type[Any]
+    view: type[msgspec.Struct]
     where: Where
     roles: tuple[str, ...] = (PERSON,)
     is_stream: bool = False

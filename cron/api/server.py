@@ -17,10 +17,17 @@ import structlog
 from cron import limits
 from cron.api.checks import checked
 from cron.api.reading import reading, to_metadata
-from cron.api.rpc import Backend, Rpc, Where
+from cron.api.rpc import Backend, Request, Rpc, Where
 from cron.api.status import PEERS, Metadata, to_refusal
 from cron.api.table import TABLE
-from cron.api.translate import SERVICE, answer_class, request_class, to_message, to_view
+from cron.api.translate import (
+    SERVICE,
+    answer_class,
+    message_class,
+    page_of,
+    to_message,
+    to_view,
+)
 from cron.errors import CronError
 
 log = structlog.get_logger()
@@ -67,12 +74,13 @@ def add_admin(
             if rpc.is_stream
             else grpc.unary_unary_rpc_method_handler
         )
+        request: type[Request] = rpc.request
         handlers[rpc.name] = make(
             answers.stream(rpc) if rpc.is_stream else answers.unary(rpc),
-            request_deserializer=request_class(rpc.name).FromString,
-            response_serializer=answer_class(rpc.name).SerializeToString,
+            request_deserializer=message_class(request).FromString,
+            response_serializer=answer_class(rpc).SerializeToString,
         )
-    generic = grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+    generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
     server.add_generic_rpc_handlers((generic,))
 
 
@@ -105,14 +113,13 @@ class _Answers:
 
     def stream(self, rpc: Rpc[Any, Any]) -> Callable[[Any, Context], AsyncIterator[Any]]:
         """Return what gRPC calls for a call that is answered with pages of rows."""
-        page = answer_class(rpc.name)
-        (field,) = page.DESCRIPTOR.fields
+        page = page_of(rpc.view)
 
         async def call(message: Any, context: Context) -> AsyncIterator[Any]:
             answer = await self._ended(context, self._answer(rpc, message, context))
             pages = _pages(answer).__aiter__()
             while (rows := await self._ended(context, anext(pages, None))) is not None:
-                yield page(**{field.name: map(to_message, rows)})
+                yield to_message(page(rows))
 
         return call
 

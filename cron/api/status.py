@@ -8,12 +8,13 @@ code (a newer server) raises the class that the gRPC code stands for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from cron import limits
-from cron.api.codes import Code
-from cron.api.translate import to_message, to_view
-from cron.api.v1 import admin_pb2
+from cron.api.translate import message_class, to_message, to_view
 from cron.errors import (
     Conflict,
     CronError,
@@ -29,6 +30,29 @@ from cron.errors import (
     ScheduleError,
     Unavailable,
 )
+
+
+class Code(IntEnum):
+    """The codes with which a gRPC call ends; those of `grpc.StatusCode`, without importing grpc."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
 
 CODE: Final = "raftcron-code"
 HINT: Final = "raftcron-hint-bin"
@@ -68,10 +92,7 @@ class Refusal(NamedTuple):
 
 def code_of(error: CronError) -> Code:
     """Return the gRPC code of an error; INTERNAL for one that the table does not have."""
-    for kind, code in TABLE:
-        if isinstance(error, kind):
-            return code
-    return Code.INTERNAL
+    return next((code for kind, code in TABLE if isinstance(error, kind)), Code.INTERNAL)
 
 
 def to_refusal(error: CronError) -> Refusal:
@@ -100,7 +121,8 @@ def from_refusal(code: int, message: str, metadata: Metadata) -> CronError | Non
     name = fields.get(CODE)
     if name is None:
         return None
-    kind = _by_name().get(_text(name)) or _by_code(code)
+    by_code = next((kind for kind, its in TABLE if its == code), CronError)
+    kind = _by_name().get(_text(name), by_code)
     if issubclass(kind, NotLeader):
         return NotLeader(_text(fields.get(LEADER, "")) or None)
     if issubclass(kind, CrontabError):
@@ -128,16 +150,17 @@ def _by_name() -> dict[str, type[CronError]]:
     return found
 
 
-def _by_code(code: int) -> type[CronError]:
-    return next((kind for kind, its in TABLE if its == code), CronError)
-
-
 def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
+class Problems(msgspec.Struct):
+    """What `PROBLEMS` in the metadata has: the first hundred, since the reader counted the rest."""
+
+    problems: list[Problem]
+
+
 def _encode_problems(problems: list[Problem]) -> bytes:
-    """The first hundred: what is more was counted by the reader."""
     cut = [
         Problem(
             one.file[:_PROBLEM_CHARS_MAX],
@@ -149,11 +172,10 @@ def _encode_problems(problems: list[Problem]) -> bytes:
         )
         for one in problems[: limits.CRONTAB_ERRORS_MAX + 1]
     ]
-    encoded: bytes = admin_pb2.Problems(problems=map(to_message, cut)).SerializeToString()
+    encoded: bytes = to_message(Problems(cut)).SerializeToString()
     return encoded
 
 
 def _decode_problems(encoded: str | bytes) -> list[Problem]:
     raw = encoded if isinstance(encoded, bytes) else encoded.encode()
-    message = admin_pb2.Problems.FromString(raw)
-    return [to_view(one, Problem) for one in message.problems]
+    return to_view(message_class(Problems).FromString(raw), Problems).problems

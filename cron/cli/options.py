@@ -41,15 +41,11 @@ class Settings:
         """
         # Imported when they are needed: most of the time of a command is that of its imports.
         from cron.api.address import DEFAULT, parse_servers
-        from cron.api.client import Client
+        from cron.api.client import Client, load_certificate
 
         text = self.server or os.environ.get("RAFTCRON_SERVER") or DEFAULT
         folder = self.tls or os.environ.get("RAFTCRON_TLS")
-        credentials = None
-        if folder:
-            from cron.api.credentials import load
-
-            credentials = load(folder)
+        credentials = load_certificate(folder) if folder else None
         servers = parse_servers(text, is_secure=credentials is not None)
         on_behind = self._tell_behind if self.is_stale else None
         return Client(servers, self.timeout_ms, credentials, on_behind)

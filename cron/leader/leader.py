@@ -37,7 +37,6 @@ from cron.leader.requests import (
     Change,
     Changes,
     answer,
-    appending,
     as_change_error,
     as_entry,
     fail,
@@ -577,9 +576,11 @@ class Leader:
         if self.epoch is None:
             raise NotTheLeader(self.leader_address())
 
-    async def append(self, *commands: c.Command) -> tuple[int, tuple[Result, ...]]:
+    async def append(
+        self, *commands: c.Command, changes_jobs: bool = False
+    ) -> tuple[int, tuple[Result, ...]]:
         """Commit commands that do not depend on State; returns and raises as `submit`."""
-        return await self.submit(appending(*commands))
+        return await self.submit(lambda _state, _now_ms: [*commands], changes_jobs=changes_jobs)
 
     async def submit(
         self, build: Build, *, changes_jobs: bool = False

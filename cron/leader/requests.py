@@ -23,11 +23,6 @@ Build = Callable[[State, int], list[Command]]
 """Given State and the leader's time (ms), the commands of a change. Raises CronError to refuse."""
 
 
-def appending(*commands: Command) -> Build:
-    """Return a Build for a change that does not depend on State."""
-    return lambda _state, _now_ms: list(commands)
-
-
 WAITING_MAX = 1_000
 """Changes that may wait for the next entry; a leader that is slower than its callers says so."""
 

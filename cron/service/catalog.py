@@ -41,7 +41,6 @@ from cron.errors import (
 )
 from cron.job import Job
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.limits import (
     JOBS_MAX,
     JOBS_PER_ENTRY_BYTES_MAX,
@@ -417,14 +416,14 @@ class Catalog:
         change = change_id(diff, by)
         for number, jobs in enumerate(parts[:-1], 1):
             part = c.PutJobs(diff.source, diff.base, 0, jobs, (), by, change, number, len(parts))
-            _, results = await self._leader.submit(appending(part))  # it changes nothing yet
+            _, results = await self._leader.append(part)  # it changes nothing yet
             _check(results[0].verdict)
         last = c.PutJobs(
             diff.source, diff.base, 0, parts[-1], tuple(removed), by, change,
             len(parts), len(parts),
         )  # fmt: skip
         while waiting := waiting_of_removed(state, [job.name for job in diff.changed]):
-            await self._leader.submit(appending(c.Cancel(waiting)))
+            await self._leader.append(c.Cancel(waiting))
         names = [*(job.name for job in diff.changed), *removed]
         _, results = await self._leader.submit(
             lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True

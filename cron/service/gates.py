@@ -11,7 +11,6 @@ from cron.clock import Clock
 from cron.errors import InvalidInput, LimitExceeded
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.limits import GATES_MAX
 from cron.scheduler.job_filter import JobFilter
 from cron.service.unknown_names import unknown_names
@@ -49,7 +48,7 @@ class Gates:
             jobs=request.jobs,
             priority=request.priority,
         )
-        _, results = await self._leader.submit(appending(CloseGate(gate)))
+        _, results = await self._leader.append(CloseGate(gate))
         verdict, number = results[0].verdict, results[0].number
         if verdict is Verdict.TOO_MANY:
             raise LimitExceeded(f"{GATES_MAX} gates are closed already", "open some of them")
@@ -66,7 +65,7 @@ class Gates:
         gates = self._applier.state.gates
         before = {number: gates[number] for number in opening.numbers if number in gates}
         command = LiftGates(tuple(opening.numbers), opening.by)
-        _, results = await self._leader.submit(appending(command))
+        _, results = await self._leader.append(command)
         opened = [
             number
             for number, verdict in zip(opening.numbers, results[0].items, strict=True)

@@ -19,7 +19,6 @@ from cron.clock import Clock
 from cron.errors import NotFound
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.service.hosted import detail
 from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
 from cron.state.outcome import Outcome, Verdict
@@ -93,7 +92,7 @@ class Hosts:
             NotFound: there is none of that id.
         """
         command = Drain(request.executor, request.by or "somebody", request.is_over)
-        _, results = await self._leader.submit(appending(command))
+        _, results = await self._leader.append(command)
         report = await self.listed(ExecutorsRequest())
         views = [one for one in report.executors if one.id == request.executor]
         if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:

@@ -7,7 +7,6 @@ from cron.api.pattern import unknown_job
 from cron.errors import NotNow, UnknownLaunch
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.service.questions import Questions
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -57,7 +56,7 @@ class Launches:
         if key is None:
             raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
         command = c.Cancel((c.CancelItem(key, Reason.KILLED, request.by),))
-        _, results = await self._leader.submit(appending(command))
+        _, results = await self._leader.append(command)
         views = await self._questions.show(request.launch)
         if results[0].items[0] == Verdict.NOT_OPEN:
             raise NotNow(f"launch {name} is over: {views[-1].state}", "nothing is left to kill")

@@ -21,7 +21,6 @@ from cron.clock import Clock
 from cron.errors import CronError, OutcomeUnknown
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.service.aside import Aside
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -104,8 +103,8 @@ class Pauses:
         for first in range(0, len(names), PAUSED_AT_ONCE):
             portion = names[first : first + PAUSED_AT_ONCE]
             try:
-                build = appending(msgspec.structs.replace(command, jobs=tuple(portion)))
-                _, results = await self._leader.submit(build)
+                one = msgspec.structs.replace(command, jobs=tuple(portion))
+                _, results = await self._leader.append(one)
             except CronError as error:
                 if not first:
                     raise

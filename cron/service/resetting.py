@@ -21,7 +21,6 @@ from cron.errors import Conflict, NotNow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.scheduler.policy import nominal_min
 from cron.state import commands as c
 from cron.state.clock import LEAST_MS
@@ -92,7 +91,7 @@ class Resetting:
         return ClockReport(cell_ms=before_ms, clock_ms=now_ms, jobs=jobs, spent=spent, is_done=True)
 
     async def _set_back(self, to_ms: int, by: str) -> None:
-        _, results = await self._leader.submit(appending(c.ResetClock(to_ms, by)))
+        _, results = await self._leader.append(c.ResetClock(to_ms, by))
         verdict = results[0].verdict
         if verdict is not Verdict.ACCEPTED:
             raise NotNow(f"the cell's time was not reset: {verdict.label}")
@@ -115,7 +114,7 @@ class Resetting:
                 portion = waiting[start : start + JOBS_AT_ONCE]
                 items = [await self._item(record, self._to_s(to_s)) for record in portion]
                 command = c.ResetHorizons(tuple(items))
-                _, results = await self._leader.submit(appending(command), changes_jobs=True)
+                _, results = await self._leader.append(command, changes_jobs=True)
                 for item, verdict in zip(items, results[0].items, strict=True):
                     spent += len(item.spent) * (verdict is Verdict.ACCEPTED)
         raise Conflict(

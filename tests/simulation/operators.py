@@ -6,7 +6,6 @@ import random
 
 import msgspec
 
-from cron.leader.requests import appending
 from cron.state import pool as p
 from tests.simulation.replicas import Replica
 
@@ -32,7 +31,7 @@ class Operators:
         limits = msgspec.structs.replace(known, **values)
         is_any = limits != p.Limits()
         command = p.SetLimits((p.LimitItem(scope, limits if is_any else None),), "olga")
-        await leader.leader.submit(appending(command))
+        await leader.leader.append(command)
         return f"{scope} {values}"
 
     async def limit(self, leader: Replica) -> str:
@@ -66,14 +65,14 @@ class Operators:
         jobs = self._rng.choice(("", "*/j0", "default/*"))
         tenant = "" if jobs else self._rng.choice(("default", "blue"))
         gate = p.Gate(0, action, "why not", "olga", 0, until_ms, tenant=tenant, jobs=jobs)
-        _, results = await leader.leader.submit(appending(p.CloseGate(gate)))
+        _, results = await leader.leader.append(p.CloseGate(gate))
         return f"{results[0].number} {action.name} {tenant}{jobs}"
 
     async def lift_gates(self, leader: Replica) -> str:
         """Open all gates."""
         numbers = tuple(leader.applier.state.gates)
         if numbers:
-            await leader.leader.submit(appending(p.LiftGates(numbers, "olga")))
+            await leader.leader.append(p.LiftGates(numbers, "olga"))
         return str(numbers)
 
     async def drain(self, leader: Replica) -> str:
@@ -82,7 +81,7 @@ class Operators:
         if not executors:
             return "nobody"
         executor = self._rng.choice(executors)
-        await leader.leader.submit(appending(p.Drain(executor, "olga")))
+        await leader.leader.append(p.Drain(executor, "olga"))
         return executor
 
     async def use_again(self, leader: Replica) -> str:
@@ -90,7 +89,7 @@ class Operators:
         records = leader.applier.state.executors.values()
         drained = dict.fromkeys(one.executor for one in records if one.drained_by)
         for executor in drained:
-            await leader.leader.submit(appending(p.Drain(executor, "olga", is_over=True)))
+            await leader.leader.append(p.Drain(executor, "olga", is_over=True))
         return " ".join(drained)
 
     async def redrive(self, leader: Replica) -> str:
@@ -100,7 +99,7 @@ class Operators:
             return "nothing is dead"
         keys = tuple(self._rng.sample(dead, min(len(dead), 3)))
         if self._rng.random() < 0.3:
-            await leader.leader.submit(appending(p.DropDead(keys, "olga")))
+            await leader.leader.append(p.DropDead(keys, "olga"))
             return f"dropped {len(keys)}"
-        await leader.leader.submit(appending(p.Redrive(keys, "olga")))
+        await leader.leader.append(p.Redrive(keys, "olga"))
         return f"{len(keys)}"

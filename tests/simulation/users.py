@@ -11,7 +11,6 @@ from consensus.errors import ConsensusError
 from cron.api.jobs import ApplyRequest, SourceFile
 from cron.api.launches import BackfillRequest
 from cron.errors import CronError
-from cron.leader.requests import appending
 from cron.state import commands as c
 from cron.state import pool as p
 from launcher.launch import Reason
@@ -62,7 +61,7 @@ class Users:
         leader = self.leader()
         if leader is not None:
             command = p.SetLimits(tuple(p.LimitItem(*item) for item in limits.items()), "olga")
-            await leader.leader.submit(appending(command))
+            await leader.leader.append(command)
         return leader is not None
 
     async def calm(self) -> None:
@@ -114,7 +113,7 @@ class Users:
             self._requests += 1
             request = f"request-{self._requests}"
             self._recent.append((request, name))
-        _, results = await leader.leader.submit(appending(c.Trigger(name, request, "anna")))
+        _, results = await leader.leader.append(c.Trigger(name, request, "anna"))
         if results[0].number:
             key = (results[0].scheduled_s, results[0].number)
             self.triggered.setdefault(request, set()).add(key)
@@ -126,7 +125,7 @@ class Users:
             return "nothing open"
         key = self._rng.choice(rows).key
         command = c.Cancel((c.CancelItem(key, Reason.KILLED, "anna"),))
-        await leader.leader.submit(appending(command))
+        await leader.leader.append(command)
         return str(leader.applier.state.launch_name(key))
 
     async def kill(self, attempts: list[str]) -> None:
@@ -138,7 +137,7 @@ class Users:
         items = tuple(c.CancelItem(key, Reason.KILLED, "anna") for key in keys if key is not None)
         with contextlib.suppress(CronError, ConsensusError, TimeoutError):
             async with asyncio.timeout(15):
-                await leader.leader.submit(appending(c.Cancel(items)))
+                await leader.leader.append(c.Cancel(items))
 
     async def _edit(self, leader: Replica) -> str:
         jobs = self._rng.randint(self._jobs - 1, self._jobs)
@@ -150,14 +149,14 @@ class Users:
         if name is None:
             return "no job"
         until_ms = leader.clock.wall_ms() + self._rng.choice((5_000, 20_000))
-        await leader.leader.submit(appending(c.Pause((name,), "why not", until_ms, "anna")))
+        await leader.leader.append(c.Pause((name,), "why not", until_ms, "anna"))
         return name
 
     async def _resume(self, leader: Replica) -> str:
         name = self._name(leader)
         if name is None:
             return "no job"
-        await leader.leader.submit(appending(c.Resume((name,), "anna")))
+        await leader.leader.append(c.Resume((name,), "anna"))
         return name
 
     async def _backfill(self, leader: Replica) -> str:

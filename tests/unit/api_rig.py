@@ -22,7 +22,7 @@ from cron.api.members import StatusReport
 from cron.api.rpc import Asks, Backend, Request, Rpc
 from cron.api.server import SERVER_OPTIONS, add_admin
 from cron.api.table import STATUS, TABLE
-from cron.api.translate import SERVICE, answer_class, request_class
+from cron.api.translate import SERVICE, answer_class, to_message
 from cron.errors import NotLeader
 from tests.fakes.ports import free_address
 
@@ -78,7 +78,7 @@ def call(cell: Asks, method: str, *given: Any) -> Any:
 
 
 class Stub:
-    """The service as any gRPC client sees it: `await Stub(channel).Kill(message)`."""
+    """The service as any gRPC client sees it: `await Stub(channel).Kill(request)`."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
@@ -86,9 +86,9 @@ class Stub:
     def __getattr__(self, name: str) -> Any:
         kind = self._channel.unary_stream if TABLE[name].is_stream else self._channel.unary_unary
         return kind(
-            f"/{SERVICE.full_name}/{name}",
-            request_serializer=request_class(name).SerializeToString,
-            response_deserializer=answer_class(name).FromString,
+            f"/{SERVICE}/{name}",
+            request_serializer=lambda request: to_message(request).SerializeToString(),
+            response_deserializer=answer_class(TABLE[name]).FromString,
         )
 
 

@@ -14,7 +14,6 @@ from consensus.memory import MemoryCell
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord
@@ -184,7 +183,7 @@ class Replica:
         await self.backup.settled()
 
     async def submit(self, *commands: c.Command) -> None:
-        _, results = await self.leader.submit(appending(*commands))
+        _, results = await self.leader.append(*commands)
         assert all(result.verdict is Verdict.ACCEPTED for result in results), results
 
 
@@ -283,7 +282,7 @@ async def keeping(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
         one.leader.start()
     await rig.until(lambda: rig["r1"].leader.epoch is not None)
     put = c.PutJobs("crontab", 0, T0, (job(schedule=NEVER),))
-    await rig["r1"].leader.submit(appending(put), changes_jobs=True)
+    await rig["r1"].leader.append(put, changes_jobs=True)
     try:
         yield rig
     finally:

@@ -125,8 +125,11 @@ class World:
         if self.epoch is None:
             raise NotLeader(None)
         self.submitted += 1
-        outcome = self.append(*build(self.rig.state, self.rig.at_ms))
+        outcome = self.feed(*build(self.rig.state, self.rig.at_ms))
         return self.rig.state.index, outcome.results
+
+    async def append(self, *commands: Command) -> tuple[int, tuple[Result, ...]]:
+        return await self.submit(lambda _state, _now_ms: [*commands])
 
     @property
     def indexes(self) -> LeaderIndexes:
@@ -140,7 +143,7 @@ class World:
     def subscribe(self, listener: Callable[[int, Outcome], None]) -> None:
         self.listeners.append(listener)
 
-    def append(self, *commands: Command) -> Outcome:
+    def feed(self, *commands: Command) -> Outcome:
         """Feed an entry, and tell who listens."""
         outcome = self.rig.append(*commands)
         for listener in self.listeners:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cron.api import route, table
+from cron.api import client as route
+from cron.api import table
 from cron.api.client import Client
 from cron.api.jobs import ApplyReport, ApplyRequest, SourceFile
 from cron.api.launches import HistoryQuery
+from cron.api.link import Link
 from cron.api.members import StatusRow
-from cron.api.route import Route
-from cron.api.translate import to_message
 from cron.errors import (
     InvalidInput,
     NoQuorum,
@@ -318,11 +318,11 @@ def test_an_apply_that_may_be_of_very_many_jobs_is_waited_for(
 ) -> None:
     waited: list[int] = []
 
-    def ask(self: Route, rpc: Any, message: Any, within_ms: int, **_: bool) -> list[Any]:
-        waited.append(within_ms)
-        return [to_message(ApplyReport(zone="UTC", source="a", revision=1))]
+    def call(self: Link, rpc: Any, request: Any, *, timeout_ms: int, **_: Any) -> ApplyReport:
+        waited.append(timeout_ms)
+        return ApplyReport(zone="UTC", source="a", revision=1)
 
-    monkeypatch.setattr(Route, "ask", ask)
+    monkeypatch.setattr(Link, "call", call)
     with Client(["127.0.0.1:1"], timeout_ms) as client:
         client.ask(table.PUT_JOBS, request_)
     assert waited == [patience_ms]

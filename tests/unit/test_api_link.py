@@ -7,8 +7,10 @@ import select
 import pytest
 
 from cron import limits
+from cron.api.jobs import ApplyRequest, JobsRequest, SourceFile
+from cron.api.launches import ShowRequest, TriggerRequest
 from cron.api.link import Link, NoAnswer, NotReached, Refused
-from cron.api.v1 import admin_pb2
+from cron.api.table import JOBS, PUT_JOBS, TABLE
 from cron.errors import LimitExceeded, UnknownJob
 from tests.unit.api_rig import (
     FakeBackend,
@@ -23,12 +25,12 @@ from tests.unit.api_rig import (
 
 async def call(link: Link, method: str = "Jobs", timeout_ms: int = 20_000):
     request = {
-        "Jobs": admin_pb2.JobsRequest(),
-        "Trigger": admin_pb2.TriggerRequest(job="a", request_id="1"),
-        "Show": admin_pb2.ShowRequest(launch="a@2026-11-20T15:00:00Z"),
+        "Jobs": JobsRequest(),
+        "Trigger": TriggerRequest(job="a", request_id="1"),
+        "Show": ShowRequest(launch="a@2026-11-20T15:00:00Z"),
     }[method]
     return await in_thread(
-        lambda: link.call(method, request, connect_ms=20_000, timeout_ms=timeout_ms)
+        lambda: link.call(TABLE[method], request, connect_ms=20_000, timeout_ms=timeout_ms)
     )
 
 
@@ -56,12 +58,12 @@ def link_to():
         link.close()
 
 
-async def test_one_answer_is_a_list_of_one_and_a_stream_a_list_of_its_pages(link_to):
+async def test_one_answer_is_a_view_and_a_stream_the_rows_of_all_its_pages(link_to):
     views = [launch(attempt=n) for n in range(500)]
     async with serving(FakeBackend(trigger=launch(), show=views)) as server:
         link = link_to(server)
-        assert len(await call(link, "Trigger")) == 1
-        assert len(await call(link, "Show")) == 3
+        assert await call(link, "Trigger") == launch()
+        assert await call(link, "Show") == views
 
 
 async def test_a_refused_connection_was_not_used(link_to):
@@ -74,7 +76,7 @@ async def test_a_server_that_says_nothing_was_not_used(link_to):
         link = link_to(address)
         with pytest.raises(NotReached, match="no answer"):
             await in_thread(
-                lambda: link.call("Jobs", admin_pb2.JobsRequest(), connect_ms=200, timeout_ms=1_000)
+                lambda: link.call(JOBS, JobsRequest(), connect_ms=200, timeout_ms=1_000)
             )
 
 
@@ -109,18 +111,18 @@ async def test_a_link_is_used_again_after_a_refusal_and_after_a_silence(link_to)
             await call(link, "Trigger")
         with pytest.raises(NoAnswer):
             await call(link, "Trigger", timeout_ms=2_000)
-        assert len(await call(link, "Trigger")) == 1
+        assert await call(link, "Trigger") == launch()
 
 
 async def test_a_request_over_the_limit_is_not_sent(link_to, monkeypatch):
     monkeypatch.setattr(limits, "RPC_BYTES_MAX", 1_000)
     backend = FakeBackend()
-    request = admin_pb2.ApplyRequest(files=[{"name": "a", "content": os.urandom(2_000)}])
+    request = ApplyRequest(files=[SourceFile("a", os.urandom(2_000))])
     async with serving(backend) as server:
         link = link_to(server)
         with pytest.raises(Refused) as caught:
             await in_thread(
-                lambda: link.call("PutJobs", request, connect_ms=20_000, timeout_ms=20_000)
+                lambda: link.call(PUT_JOBS, request, connect_ms=20_000, timeout_ms=20_000)
             )
     assert isinstance(caught.value.error, LimitExceeded)
     assert backend.calls == []

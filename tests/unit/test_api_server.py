@@ -26,6 +26,7 @@ from cron.api.launches import (
     BackfillRequest,
     HistoryCursor,
     HistoryQuery,
+    KillRequest,
     OutputQuery,
     OutputView,
     StoryLine,
@@ -35,6 +36,7 @@ from cron.api.members import (
     ClockReport,
     ClockRequest,
     JoinProgress,
+    PeerStatusRequest,
     ReplaceReport,
     ReplaceRequest,
     StatusReport,
@@ -42,7 +44,6 @@ from cron.api.members import (
 )
 from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
 from cron.api.snapshots import SnapshotsRequest, SnapshotView
-from cron.api.v1 import admin_pb2
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader, UnknownJob
 from tests.unit.api_rig import FakeBackend, Stub, asks, call, in_thread, launch, serving
 
@@ -161,9 +162,9 @@ async def test_rows_that_take_their_time_come_one_by_one_and_an_error_ends_them(
 
     backend = FakeBackend(verify_snapshots=rows)
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
-        stream = Stub(channel).VerifySnapshots(admin_pb2.SnapshotsRequest())
+        stream = Stub(channel).VerifySnapshots(SnapshotsRequest())
         page = await stream.read()
-        assert [one.name for one in page.snapshots] == ["a"]
+        assert [one.name for one in page.rows] == ["a"]
         go_on.set()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()
@@ -184,7 +185,7 @@ async def test_a_replica_tells_its_own_state_to_its_peers():
         grpc.aio.insecure_channel(server) as channel,
     ):
         stub = Stub(channel)
-        assert (await stub.PeerStatus(admin_pb2.PeerStatusRequest())).id == "r2"
+        assert (await stub.PeerStatus(PeerStatusRequest())).id == "r2"
 
 
 # ---- bad input
@@ -289,10 +290,10 @@ async def test_a_bug_ends_the_request_without_its_insides_and_not_the_server():
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
         stub = Stub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Jobs(admin_pb2.JobsRequest()).read()
+            await stub.Jobs(JobsRequest()).read()
         assert caught.value.code() is grpc.StatusCode.INTERNAL
         assert "secret" not in caught.value.details()
-        assert await stub.History(admin_pb2.HistoryQuery(limit=1)).read() is grpc.aio.EOF
+        assert await stub.History(HistoryQuery(limit=1)).read() is grpc.aio.EOF
 
 
 async def test_a_refusal_names_the_leader_and_the_peers():
@@ -301,7 +302,7 @@ async def test_a_refusal_names_the_leader_and_the_peers():
     async with serving(backend, *peers) as server, grpc.aio.insecure_channel(server) as channel:
         stub = Stub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Jobs(admin_pb2.JobsRequest()).read()
+            await stub.Jobs(JobsRequest()).read()
     metadata = dict(caught.value.trailing_metadata())
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert metadata["raftcron-leader"] == "127.0.0.1:7401"
@@ -317,7 +318,7 @@ async def test_a_change_goes_on_to_its_end_when_its_client_goes_away():
         ended.set()
         return ApplyReport()
 
-    request = admin_pb2.ApplyRequest(files=[{"name": "a", "content": b""}])
+    request = ApplyRequest(files=[SourceFile("a", b"")])
     async with serving(FakeBackend(put_jobs=apply)) as server:
         async with grpc.aio.insecure_channel(server) as channel:
             call = Stub(channel).PutJobs(request)
@@ -338,11 +339,11 @@ async def test_a_change_that_fails_after_its_client_went_away_is_logged_and_no_m
     backend = FakeBackend(kill=kill, jobs=[])
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
         stub = Stub(channel)
-        call = stub.Kill(admin_pb2.KillRequest(launch=LAUNCH))
+        call = stub.Kill(KillRequest(launch=LAUNCH))
         await asyncio.wait_for(begun.wait(), 30)
         call.cancel()
         go_on.set()
-        assert await stub.Jobs(admin_pb2.JobsRequest()).read() is grpc.aio.EOF
+        assert await stub.Jobs(JobsRequest()).read() is grpc.aio.EOF
 
 
 async def test_a_second_server_on_a_taken_port_is_refused():

@@ -5,8 +5,7 @@ import pytest
 
 from cron import errors, limits
 from cron.api.client import Client
-from cron.api.codes import Code
-from cron.api.status import CODE, TABLE, code_of, from_refusal, peers_of, to_refusal
+from cron.api.status import CODE, TABLE, Code, code_of, from_refusal, peers_of, to_refusal
 from cron.errors import CronError, CrontabError, NotLeader, Problem, ScheduleError
 from tests.unit.api_rig import FakeBackend, call, in_thread, serving
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cron.api import route
+from cron.api import client as route
 from cron.api.launches import AuditReport, Violation
 from cron.api.members import JoinProgress, StatusRow
 from tests.unit.api_rig import NOON_S, FakeBackend, Follower, asks, closed_address, run_cli, serving

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cron.api import route
+from cron.api import client as route
 from cron.api.jobs import ApplyReport, PauseReport
 from cron.api.launches import OutputView, TriggerRequest
 from cron.errors import NoQuorum, NotLeader, OutcomeUnknown

@@ -16,7 +16,6 @@ from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
 from cron.leader.applier import StateApplier
 from cron.leader.leader import BUSY_TURNS, Leader
-from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
 from cron.state import commands as c
@@ -99,14 +98,14 @@ class Replica:
     async def triggered(self, request: str) -> tuple[Result, ...] | None:
         """Trigger the job; None while this replica does not lead."""
         try:
-            change = appending(c.Trigger("default/backup", request, "anna"))
-            return (await self.leader.submit(change))[1]
+            change = c.Trigger("default/backup", request, "anna")
+            return (await self.leader.append(change))[1]
         except NotLeader:
             return None
 
     async def put(self, *jobs: c.Job) -> None:
         put = c.PutJobs("crontab", self.state.catalog, self.clock.ms // 1000, jobs)
-        await self.leader.submit(appending(put), changes_jobs=True)
+        await self.leader.append(put, changes_jobs=True)
 
 
 @asynccontextmanager
@@ -182,7 +181,7 @@ async def test_a_change_that_is_too_big_fails_alone() -> None:
         huge = c.Trigger("x" * ENTRY_BYTES_MAX, "q1", "anna")
         replica.leader.on_event(joined("e1"))
         with pytest.raises(LimitExceeded):
-            await replica.leader.submit(appending(huge))
+            await replica.leader.append(huge)
         await replica.until(lambda: bool(replica.state.executors))
         replica.leader.on_event(joined("e2"))
         await replica.until(lambda: len(replica.state.executors) == 2)
@@ -193,9 +192,7 @@ async def test_changes_that_share_an_entry_and_do_not_fit_into_it_both_happen() 
         await replica.put(job())
         request = "x" * (ENTRY_BYTES_MAX * 2 // 3)
         both = [c.Trigger("default/backup", f"{n}{request}", "anna") for n in range(2)]
-        answers = await asyncio.gather(
-            *(replica.leader.submit(appending(command)) for command in both)
-        )
+        answers = await asyncio.gather(*(replica.leader.append(command) for command in both))
         assert [results[0].number for _, results in answers] == [1, 2]
 
 
@@ -205,13 +202,13 @@ async def test_a_drop_gate_with_a_long_reason_leaves_the_cell_its_leader() -> No
     async with reigning() as replica:
         await replica.put(job(schedule=SECONDS, catchup=Catchup.ALL, deadline_s=100_000))
         gate = Gate(0, GateAction.DROP, "x" * NOTE_CHARS_MAX, "anna", 0)
-        await replica.leader.submit(appending(CloseGate(gate)))
+        await replica.leader.append(CloseGate(gate))
         term = replica.state.epoch.term
         replica.clock.ms += 20_000 * 1000
         record = replica.state.jobs["default/backup"]
         await replica.until(lambda: record.counts.get(LaunchState.SKIPPED, 0) >= 19_999)
         assert replica.state.epoch.term == term
-        await replica.leader.submit(appending(LiftGates((1,), "anna")))
+        await replica.leader.append(LiftGates((1,), "anna"))
         assert not replica.state.gates
 
 
@@ -220,7 +217,7 @@ async def test_a_change_whose_append_was_lost_may_have_happened() -> None:
         await replica.put(job())
         replica.cell.lose_next("committed")
         with pytest.raises(OutcomeUnknown):
-            await replica.leader.submit(appending(c.Trigger("default/backup", "q1", "anna")))
+            await replica.leader.append(c.Trigger("default/backup", "q1", "anna"))
         # The next reign finds what came of it; asking again is answered and not repeated (R8).
         replica.clock.ms += 1000
         async with asyncio.timeout(WITHIN_S):
@@ -235,7 +232,7 @@ async def test_who_does_not_lead_changes_nothing() -> None:
         await replica.leader.stop()
         assert not replica.pool.is_open
         with pytest.raises(NotLeader):
-            await replica.leader.submit(appending(c.Trigger("default/backup", "q1", "anna")))
+            await replica.leader.append(c.Trigger("default/backup", "q1", "anna"))
 
 
 async def test_a_clock_that_jumps_forward_launches_each_instant_once() -> None:  # R10
@@ -246,7 +243,7 @@ async def test_a_clock_that_jumps_forward_launches_each_instant_once() -> None: 
         assert {key[1] for key in replica.state.due} == {T0 + 3600}
         replica.clock.ms -= 3_600_000
         before = replica.state.index
-        await replica.leader.submit(appending(c.Trigger("default/j0", "q1", "anna")))
+        await replica.leader.append(c.Trigger("default/j0", "q1", "anna"))
         assert replica.state.index > before
         assert all(record.horizon_s == T0 + 3600 for record in replica.state.jobs.values())
 
@@ -259,7 +256,7 @@ async def test_applies_in_a_row_do_not_hold_up_the_ticks() -> None:
         # Each is stale and refused, but takes a turn of its own all the same.
         stale = c.PutJobs("crontab", -1, T0 + 60, ())
         waiting = [
-            asyncio.ensure_future(replica.leader.submit(appending(stale), changes_jobs=True))
+            asyncio.ensure_future(replica.leader.append(stale, changes_jobs=True))
             for _ in range(20)
         ]
         await replica.until(lambda: bool(replica.state.due))
@@ -306,7 +303,7 @@ async def test_who_is_cut_off_while_it_is_drained_is_drained_when_it_comes_back(
         first = pool.join(greeting("e1"), "")
         await replica.until(lambda: first.is_welcome)
         pool.drop(first, End(grpc.StatusCode.CANCELLED, "the stream broke"))
-        await replica.leader.submit(appending(Drain("e1", "ada")))
+        await replica.leader.append(Drain("e1", "ada"))
         replica.clock.ms += pool.lease.give_up_ms
         second = pool.join(greeting("e2"), "")
         await replica.until(lambda: second.is_welcome)

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from cron.api.channels import open_aio_channel
+from cron.api.peers import open_aio_channel
 from launcher.pool.events import Joined
 from launcher.rpc.v1 import pool_pb2_grpc
 from launcher.tls import Credentials

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from cron.api.channels import open_aio_channel
+from cron.api.peers import open_aio_channel
 from launcher.pool import limits
 from launcher.pool.events import Beat, Joined
 from launcher.pool.lease import LeaseTimes

@@ -11,9 +11,9 @@ import pytest
 
 from consensus.errors import DiskFull
 from cron import endings
+from cron.api.listening import answering
 from cron.api.members import StatusRow
 from cron.api.peers import Peers
-from cron.api.waiting import answering
 from cron.room import with_room
 from cron.service.roster import with_leader
 from tests.fakes.ports import free_address

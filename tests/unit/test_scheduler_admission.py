@@ -12,7 +12,6 @@ from cron.api.launches import BackfillRequest
 from cron.api.limits import LimitChange
 from cron.errors import LimitExceeded
 from cron.job import Catchup
-from cron.leader.requests import appending
 from cron.service.service import CellService
 from cron.state import commands as c
 from cron.state.rows import Row, RowKind
@@ -97,7 +96,7 @@ async def test_a_trigger_is_accepted_again_once_what_waited_is_gone() -> None:
         assert not await trigger(asked, "q2")
         (key,) = replica.state.due
         kill = c.Cancel((c.CancelItem(key, Reason.KILLED, "anna"),))
-        await replica.leader.submit(appending(kill))
+        await replica.leader.append(kill)
         assert await trigger(asked, "q3")
         assert len(replica.state.due) == 1
 
@@ -151,4 +150,4 @@ async def die(replica: Replica, at_s: int) -> None:
     number = replica.state.executor_numbers + 1
     begin = c.Begin.of((c.BeginItem(key, 1, row.revision, number, row.deadline_ms),))
     end = c.FinishedItem(key, 1, LaunchState.FAILED, Reason.FATAL, 3, at_s * 1000, at_s * 1000)
-    await replica.leader.submit(appending(joined, begin, c.Finished((end,))))
+    await replica.leader.append(joined, begin, c.Finished((end,)))

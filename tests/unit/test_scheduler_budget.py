@@ -10,10 +10,10 @@ from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
 from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.requests import (
     WAITING_MAX,
+    Build,
     Change,
     Changes,
     answer,
-    appending,
     fail,
     halves,
     rows_of,
@@ -34,6 +34,11 @@ from cron.state.state import State
 from tests.unit.state_rig import with_job
 
 RESUME = c.Resume(("default/backup",), "anna")
+
+
+def appending(*commands: c.Command) -> Build:
+    """Build a change that does not depend on State."""
+    return lambda _state, _now_ms: [*commands]
 
 
 def test_a_turn_has_as_many_rows_as_it_has_time_for() -> None:

@@ -25,7 +25,7 @@ async def drained_and_left(w: World) -> None:
     w.rig.to(60)
     await w.service.drain(DrainRequest(executor="e1", by="ada"))
     w.rig.to(90)
-    w.append(c.ExecutorLeft(1, "it was drained"))
+    w.feed(c.ExecutorLeft(1, "it was drained"))
 
 
 async def test_one_that_was_drained_and_has_left_is_as_wanted() -> None:
@@ -62,7 +62,7 @@ async def test_one_that_has_left_cannot_get_work_again() -> None:
 async def test_one_whose_lease_ended_has_not_left_as_somebody_wanted() -> None:
     """It fell silent and its launches are lost: to drain it is not done."""
     w = world()
-    w.append(c.ExecutorLeft(1, "its lease ended"))
+    w.feed(c.ExecutorLeft(1, "its lease ended"))
     with pytest.raises(NotFound):
         await w.service.drain(DrainRequest(executor="e1"))
 
@@ -70,24 +70,24 @@ async def test_one_whose_lease_ended_has_not_left_as_somebody_wanted() -> None:
 async def test_one_that_came_back_is_drained_anew_and_forgotten_when_it_falls_silent() -> None:
     w = world()
     await drained_and_left(w)
-    w.append(c.ExecutorJoined("e1", "l1", 4, "h1"))
+    w.feed(c.ExecutorJoined("e1", "l1", 4, "h1"))
     w.seat()
     view = await w.service.drain(DrainRequest(executor="e1", by="bob"))
     assert (view.role, view.drained_by) == ("connected", "bob")
     await w.service.drain(DrainRequest(executor="e1", is_over=True))
     (number,) = w.state.executors
-    w.append(c.ExecutorLeft(number, "its lease ended"))
+    w.feed(c.ExecutorLeft(number, "its lease ended"))
     with pytest.raises(NotFound):
         await w.service.drain(DrainRequest(executor="e1"))
 
 
 async def test_with_two_ledgers_it_has_left_when_both_have() -> None:
     w = world()
-    w.append(c.ExecutorJoined("e1", "l9", 4, "h1"))
+    w.feed(c.ExecutorJoined("e1", "l9", 4, "h1"))
     await drained_and_left(w)
     view = await w.service.drain(DrainRequest(executor="e1"))
     assert (view.role, view.ledger) == ("in-doubt", "l9")
-    w.append(c.ExecutorLeft(2, "it was drained"))
+    w.feed(c.ExecutorLeft(2, "it was drained"))
     view = await w.service.drain(DrainRequest(executor="e1"))
     assert (view.role, view.ledger) == ("left", "l9")
 
@@ -103,11 +103,11 @@ async def test_a_leave_that_is_refused_is_none() -> None:
 def test_a_new_leader_knows_it_of_a_state_that_came_as_a_snapshot() -> None:
     """The Drain is not among the entries that it applied; its own Claim is."""
     w = world()
-    w.append(Drain("e1", "ada"))
+    w.feed(Drain("e1", "ada"))
     late = DrainedExecutors(w)  # type: ignore[arg-type]
     w.rig.epoch = Epoch(1, 2, "r2")
-    w.append(c.Claim("2026b", "0.1.0", c.FORMAT))
-    w.append(c.ExecutorLeft(1, "it was drained"))
+    w.feed(c.Claim("2026b", "0.1.0", c.FORMAT))
+    w.feed(c.ExecutorLeft(1, "it was drained"))
     departure = late.of("e1")
     assert departure is not None
     assert departure.drained_by == "ada"
@@ -121,8 +121,8 @@ def test_what_is_remembered_has_a_bound_and_the_oldest_goes(
     known = DrainedExecutors(w)  # type: ignore[arg-type]
     for number, executor in enumerate(("e1", "e2", "e3"), 1):
         if number > 1:
-            w.append(c.ExecutorJoined(executor, f"l{number}", 4, "h1"))
-        w.append(Drain(executor, "ada"))
-        w.append(c.ExecutorLeft(number, "it was drained"))
+            w.feed(c.ExecutorJoined(executor, f"l{number}", 4, "h1"))
+        w.feed(Drain(executor, "ada"))
+        w.feed(c.ExecutorLeft(number, "it was drained"))
     left = [executor for executor in ("e1", "e2", "e3") if known.of(executor)]
     assert left == ["e2", "e3"]

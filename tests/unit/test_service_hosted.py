@@ -94,7 +94,7 @@ async def test_with_two_ledgers_the_connected_one_comes_first() -> None:
 async def test_one_that_was_drained_and_has_left_is_shown_as_it_was() -> None:
     w = world()
     await w.service.drain(DrainRequest(executor="e1", by="ada"))
-    w.append(c.ExecutorLeft(1, "it was drained"))
+    w.feed(c.ExecutorLeft(1, "it was drained"))
     (one,) = (await w.service.executor(ExecutorQuery(executor="e1"))).details
     assert (one.executor.role, one.executor.drained_by, one.runs) == ("left", "ada", [])
 

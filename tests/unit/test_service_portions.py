@@ -13,7 +13,6 @@ import pytest
 from consensus import memory
 from cron.api.jobs import ApplyRequest, PauseRequest, SourceFile
 from cron.errors import OutcomeUnknown, RevisionConflict
-from cron.leader.requests import appending
 from cron.service import catalog, pauses
 from cron.service.catalog import split_jobs
 from cron.state import commands as c
@@ -38,7 +37,7 @@ async def declare(replica: Replica, names: list[str], source: str = "crontab") -
         put = c.PutJobs(
             source, state.catalog, effective_s, jobs, (), "anna", "x", number, len(parts)
         )
-        await replica.leader.submit(appending(put), changes_jobs=True)
+        await replica.leader.append(put, changes_jobs=True)
 
 
 def long_names(count: int) -> list[str]:
@@ -154,7 +153,7 @@ async def test_a_prune_goes_on_though_others_change_the_jobs_meanwhile(
             if changes == 3:
                 changes += 1
                 put = c.PutJobs("other", replica.state.catalog, replica.clock.ms // 1000, ())
-                await submit(appending(put), changes_jobs=True)
+                await submit(lambda _state, _now_ms: [put], changes_jobs=True)
             return await submit(build, **named)
 
         monkeypatch.setattr(replica.leader, "submit", submitted)

@@ -36,22 +36,33 @@ def row_store(tmp_path: Path) -> Iterator[RowStore]:
     made.stop()
 
 
+class _Leader:
+    """The leader of a story; `reason` is why it may not tick."""
+
+    def __init__(self, story: Story, reason: str) -> None:
+        self._story = story
+        self._reason = reason
+
+    def may_tick(self) -> str:
+        return self._reason
+
+    async def append(self, *commands: c.Command, changes_jobs: bool = False) -> Any:
+        story = self._story
+        story.at_ms = max(story.clock.now_ms, story.state.at_ms)
+        outcome = story.append(*commands)
+        return story.state.index, outcome.results
+
+
 class Story(Asked):
     """A job every minute, a leader that may be an hour ahead, and its reset."""
 
     def __init__(self, row_store: RowStore, reason: str = "") -> None:
         super().__init__(row_store, Overlap.ALLOW)
         self.transferred = 0
-        leader: Any = self
+        leader: Any = _Leader(self, reason)
         log: Any = self
-        self.may_tick = lambda: reason
         machine: Machine = self.machine
         self.resetting = Resetting(leader, machine._applier, row_store, self.clock, log)
-
-    async def submit(self, build: Any, *, changes_jobs: bool = False) -> Any:
-        self.at_ms = max(self.clock.now_ms, self.state.at_ms)
-        outcome = self.append(*build(self.state, self.at_ms))
-        return self.state.index, outcome.results
 
     async def transfer(self) -> None:
         self.transferred += 1

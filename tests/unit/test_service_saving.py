@@ -10,7 +10,6 @@ import pytest
 
 from cron.api.snapshots import SnapshotView
 from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailable
-from cron.leader.requests import appending
 from cron.service import saving
 from cron.service.saving import Saving
 from cron.state import commands as c
@@ -33,7 +32,7 @@ async def stored(rig: Rig) -> Manifest:
     await rig.launch(3)
     await rig.look()
     rig.later(100)
-    await rig["r1"].leader.submit(appending(c.SnapshotAt()))
+    await rig["r1"].leader.append(c.SnapshotAt())
     for _ in range(3):
         await rig.look()
     return rig.manifests()[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from cron.leader.requests import appending
 from cron.service.views import of_job
 from cron.state import commands as c
 from cron.state import pool, revisions
@@ -93,7 +92,7 @@ async def test_the_leaders_log_has_a_line_of_each_change() -> None:
         with structlog.testing.capture_logs() as lines:
             await replica.put(job("a"), job("b"))
             pause = c.Pause(("default/a", "default/b"), "why", 0, "ada")
-            index, _ = await replica.leader.submit(appending(pause))
+            index, _ = await replica.leader.append(pause)
         assert [line for line in lines if line["event"] == "change.applied"][-1] == {
             "event": "change.applied",
             "log_level": "info",
