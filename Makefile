@@ -9,6 +9,7 @@ SEEDS ?= 0-199
 ROUNDS ?= 100
 BASE ?= a8027c6
 PAIRS ?= 5
+MINIO ?= $(shell command -v minio)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Of what pip says, a line for each package: progress, without the noise.
 BRIEFLY := sed -n -u -E 's/^Collecting ([^ ]+).*/  \1/p'
@@ -50,12 +51,14 @@ check: setup-tests ## style, types, layers and the fast tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n 2 -m "not nightly" tests/style tests/unit
 
-test: check ## what must pass before a merge: and model, interaction, simulation, conformance, cluster
+test: check ## what must pass before a merge: and models, stories, some of the seeds and cells
 	$(BIN)/pytest -q -n 2 -m "not nightly" tests/model tests/interaction tests/simulation
 	$(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
-nightly: setup-tests ## the tests that are long or depend on the machine's speed
-	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile tests
+nightly: setup-tests ## all other tests: seeds, mutants, cells; MINIO=PROGRAM adds a real S3 server
+	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 tests/model tests/simulation
+	MINIO="$(MINIO)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
+	  tests/conformance tests/cluster
 
 unit: setup-tests ## only the fast tests
 	$(BIN)/pytest -q tests/unit

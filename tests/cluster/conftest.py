@@ -18,13 +18,12 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is marked `cluster`, and may take long on a busy machine. Tests of
-    whole cells are `nightly` unless they are one of the smokes."""
+    """Everything in this folder is marked `cluster`, and `nightly` unless it is one of the smokes.
+    It may take long on a busy machine."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("cluster")
-            name = item.name.partition("[")[0]
-            if name not in SMOKES.get(item.path.stem, (name,)):
+            if f"{item.path.name}::{item.name}" not in SMOKES.values():
                 item.add_marker("nightly")
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(180))

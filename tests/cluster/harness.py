@@ -31,7 +31,7 @@ from launcher.tls import files_of, load_credentials
 from tests.cluster.witness import LedgerRow, judge
 from tests.fakes.ports import draw
 
-WAIT_S: Final = 40.0
+WAIT_S: Final = 60.0
 
 SHORT_TIMES: Final = """
 [lease]

@@ -16,7 +16,7 @@ from bench import compare, overload
 from bench.search import Tried
 from bench.trees import Tree, this_tree
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture(autouse=True)

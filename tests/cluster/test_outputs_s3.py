@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,29 +18,21 @@ from snapshots.store import SignedPut
 from snapshots.urls import open_store
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.test_outputs import Told
-from tests.fakes.s3_server import MinioServer, S3Server, s3_server
+from tests.fakes.s3_server import MinioServer, S3Server, nightly_minio, s3_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(300)]
-
-NO_MINIO = "MINIO names no program of MinIO"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(params=["moto", "minio"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S3Server]:
-    program = os.environ.get("MINIO", "")
-    if request.param == "minio" and not program:
-        pytest.skip(NO_MINIO)
-    made = MinioServer(program, tmp_path / "minio") if request.param == "minio" else S3Server()
+    made = nightly_minio(tmp_path / "minio") if request.param == "minio" else S3Server()
     with s3_server(made) as running:
         yield running
 
 
 @pytest.fixture
 def minio(tmp_path: Path) -> Iterator[S3Store]:
-    program = os.environ.get("MINIO", "")
-    if not program:
-        pytest.skip(NO_MINIO)
-    with s3_server(MinioServer(program, tmp_path / "minio")) as running:
+    with s3_server(nightly_minio(tmp_path / "minio")) as running:
         store = open_store(running.url())
         assert isinstance(store, S3Store)
         yield store

@@ -22,7 +22,7 @@ from snapshots.vault import Vault
 from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
 from tests.cluster.witness import read_runs, witnessed
 from tests.fakes.faulty_http import FaultyHttp, faulty_http
-from tests.fakes.s3_server import S3Server, s3_server
+from tests.fakes.s3_server import S3Server, nightly_minio, s3_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -53,6 +53,12 @@ def crontab(file: Path) -> str:
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
     with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def minio(tmp_path: Path) -> Iterator[S3Server]:
+    with s3_server(nightly_minio(tmp_path / "minio")) as running:
         yield running
 
 
@@ -134,13 +140,13 @@ def check(cell: Cell, file: Path, *, forget: bool = False) -> None:
     assert problems == []
 
 
-@pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.parametrize("kind", ["file", "server", "minio"], ids=["file", "s3", "minio"])
 def test_all_disks_are_lost_and_nothing_that_ran_runs_again(
     make_cell: Callable[..., Cell], tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
     url = (tmp_path / "store").as_uri()
-    if kind == "s3":
-        url = request.getfixturevalue("server").url(prefix="lost")
+    if kind != "file":
+        url = request.getfixturevalue(kind).url(prefix="lost")
     cell, file = make_cell(replica_extra=extra(url)), tmp_path / "witness"
     under_load(cell, file)
     rows_before = {(view.launch, view.attempt) for view in cell.history(states=["succeeded"])}

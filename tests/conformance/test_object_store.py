@@ -13,14 +13,14 @@ from snapshots.errors import InvariantViolated, ObjectDamaged, ObjectMissing
 from snapshots.memory import MemoryStore
 from snapshots.s3 import S3Place, S3Store
 from snapshots.store import PROBE, ObjectStore
-from tests.fakes.s3_server import S3Server, s3_server
+from tests.fakes.s3_server import S3Server, nightly_minio, s3_server
 
 PART = 5 << 20
 """The smallest part that S3 takes."""
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
+def moto() -> Iterator[S3Server]:
     with s3_server() as running:
         yield running
 
@@ -32,7 +32,15 @@ def s3(server: S3Server, prefix: str) -> S3Store:
     return S3Store(server.url(), place, part_bytes=PART, page=3, read_timeout_s=20)
 
 
-@pytest.fixture(params=["memory", "directory", "s3"])
+@pytest.fixture(scope="module")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(nightly_minio(tmp_path_factory.mktemp("minio"))) as running:
+        yield running
+
+
+@pytest.fixture(
+    params=["memory", "directory", "moto", pytest.param("minio", marks=pytest.mark.nightly)]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     opened: ObjectStore
     if request.param == "memory":
@@ -40,7 +48,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     elif request.param == "directory":
         opened = DirectoryStore(tmp_path / "store")
     else:
-        opened = s3(request.getfixturevalue("server"), f"{request.node.name}/")
+        opened = s3(
+            request.getfixturevalue(request.param),
+            f"{request.node.name}/",
+        )
     yield opened
     opened.close()
 

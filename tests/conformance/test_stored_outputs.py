@@ -18,7 +18,7 @@ from snapshots.s3 import S3Place, S3Store
 from snapshots.store import ObjectStore
 from snapshots.vault import Vault
 from tests.fakes.packed_output import packed_output, put_output
-from tests.fakes.s3_server import S3Server, s3_server
+from tests.fakes.s3_server import S3Server, nightly_minio, s3_server
 
 DAY_MS = 86_400_000
 AT_MS = 1_795_219_200_000  # a midnight
@@ -27,12 +27,20 @@ LAUNCH = "acme/back-up.2@2026-11-20T15:00:00Z+t1"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
+def moto() -> Iterator[S3Server]:
     with s3_server() as running:
         yield running
 
 
-@pytest.fixture(params=["memory", "directory", "s3"])
+@pytest.fixture(scope="module")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(nightly_minio(tmp_path_factory.mktemp("minio"))) as running:
+        yield running
+
+
+@pytest.fixture(
+    params=["memory", "directory", "moto", pytest.param("minio", marks=pytest.mark.nightly)]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     opened: ObjectStore
     if request.param == "memory":
@@ -40,7 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     elif request.param == "directory":
         opened = DirectoryStore(tmp_path / "store")
     else:
-        running: S3Server = request.getfixturevalue("server")
+        running: S3Server = request.getfixturevalue(request.param)
         place = S3Place(
             "backups", prefix=f"{request.node.name}/", endpoint=running.endpoint,
             region="us-east-1", path_style=True,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import boto3
+import pytest
 
 from tests.fakes.ports import free_ports
 
@@ -100,6 +101,13 @@ class MinioServer(S3Server):
             env={**os.environ, "MINIO_ROOT_USER": "admin", "MINIO_ROOT_PASSWORD": "secretsecret"},
         )  # fmt: skip
         self._wait("minio/health/live")
+
+
+def nightly_minio(folder: Path) -> MinioServer:
+    """MinIO with its objects in `folder`, not started; the test is skipped without it."""
+    if not (program := os.environ.get("MINIO", "")):
+        pytest.skip("MINIO names no program: `go install github.com/minio/minio@latest` makes one")
+    return MinioServer(program, folder)
 
 
 @contextmanager

@@ -39,11 +39,13 @@ from launcher.executor.row import (
 from launcher.executor.rules import Conditions, Settled, settle
 from launcher.executor.works import Works
 from launcher.work import Epoch, WorkSpec
+from tests.drawn import seeds
 from tests.simulation.patching import patched
 from tests.unit.journal_rig import MemoryDisk
 from tests.unit.rows_rig import Start, answered, batch_of, found, name_of, number_of, orders
 
-SEEDS: Final = range(40)
+MANY: Final = 40
+SEEDS: Final = range(MANY)
 STEPS: Final = 120
 NAMES: Final = [f"default/j{number}@2026-11-20T15:00:00Z#1" for number in range(30)]
 
@@ -287,7 +289,7 @@ def remembers(seed: int) -> None:
         after_sync = [copy.deepcopy(known)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(MANY))
 def test_a_ledger_remembers_what_a_dict_does(seed: int) -> None:
     remembers(seed)
 
@@ -425,7 +427,7 @@ def runs(seed: int) -> Executor:
     return executor
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(MANY))
 def test_no_crash_starts_an_attempt_twice_or_makes_what_was_told_untrue(seed: int) -> None:
     executor = runs(seed)
     assert sum(executor.ran.values()) > STEPS // 4

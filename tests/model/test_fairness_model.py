@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -14,6 +15,7 @@ from cron.scheduler.flows import FlowKey
 from cron.scheduler.views import WaitFor, depths, why
 from cron.scopes import Scope
 from cron.state.pool import Limits
+from tests.drawn import MODEL_EXAMPLES
 from tests.model.fairness_naive import ORDER, Item, NaiveFloor, Waiting, rank
 
 TENANTS = ("ann", "bob", "cyd")
@@ -405,8 +407,10 @@ class QueueAgainstNaive(RuleBasedStateMachine):
 
 TestQueueAgainstNaive = QueueAgainstNaive.TestCase
 TestQueueAgainstNaive.settings = settings(
-    max_examples=150,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=MODEL_EXAMPLES, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.nightly
+class TestQueueAgainstNaiveAtLength(TestQueueAgainstNaive):
+    settings = settings(TestQueueAgainstNaive.settings, max_examples=150)

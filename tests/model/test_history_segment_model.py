@@ -30,6 +30,7 @@ from cron.state.rows import Chunk, Row, RowKind, column, joined, rows_of
 from cron.state.tail import RowsDamaged, Tail, content_digest
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
+from tests.drawn import seeds
 
 JOBS = ("default/a", "default/b", "acme/a", "acme/twelve")
 ENDS = (LaunchState.SUCCEEDED, LaunchState.SKIPPED, LaunchState.CANCELLED)
@@ -228,7 +229,7 @@ def test_rows_that_the_catalog_does_not_name_are_refused(
     assert content_digest(Segment(record, sections).content()) == record.digest
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_sections_that_are_not_those_of_the_rows_are_refused(seed: int) -> None:
     """Also where their rows are right, and the index or the times are not."""
     rng = random.Random(seed)

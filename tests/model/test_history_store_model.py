@@ -19,6 +19,7 @@ from cron.state.rows import Chunk, Column, Row, RowKind, column, joined, rows_of
 from launcher.launch import LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
+from tests.drawn import seeds
 from tests.unit.history_rig import BACKUP, Fed, row
 
 _ENDS = sorted(set(LaunchState) - {LaunchState.DUE, LaunchState.BEGUN, LaunchState.LAUNCHED})
@@ -255,7 +256,7 @@ def _joined(gaps: list[Gap]) -> list[Gap]:
     return joined
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 async def test_history_answers_what_a_search_of_all_rows_answers(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, LaunchState, Reason
+from tests.drawn import seeds
 from tests.model.test_leader_pool_worlds import PoolWorld
 
 
@@ -110,7 +111,7 @@ class PartsWorld(PoolWorld):
         return "" if len(fitting) >= declared.parts else "no room for all parts"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_launches_of_several_parts_begin_whole_and_when_they_may(seed: int) -> None:
     world = PartsWorld(seed)
     world.run(120, people=seed % 2 == 0)

@@ -38,6 +38,7 @@ from launcher.names import split_job_name
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec
 from tests.batches import begun
+from tests.drawn import seeds
 from tests.model.naive_limits import most, ran_with, scopes_of
 from tests.model.test_state_leader_loop import World
 
@@ -375,7 +376,7 @@ class PoolWorld(World):
         super().settle()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_what_may_begin_begins_and_nothing_else(seed: int) -> None:
     world = PoolWorld(seed)
     world.run(150)
@@ -386,7 +387,7 @@ def test_what_may_begin_begins_and_nothing_else(seed: int) -> None:
     assert set(attempts.values()) <= {1}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_it_does_whatever_people_do(seed: int) -> None:
     world = PoolWorld(seed + 1000)
     world.run(120, people=True)

@@ -10,6 +10,7 @@ from cron.scheduler import plan as planning
 from cron.service import catalog
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
+from tests.drawn import seeds
 from tests.model.test_state_leader_loop import World
 
 PORTION = 3
@@ -75,7 +76,7 @@ def walk(seed: int) -> tuple[World, list[int], list[int]]:
     return world, waiting, left
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_what_waits_of_removed_jobs_ends_and_nothing_of_it_begins(seed: int) -> None:
     world, _, _ = walk(seed)
     world.settle()

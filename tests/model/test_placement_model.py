@@ -14,6 +14,7 @@ from cron.job import COMMAND
 from cron.scheduler import places as module
 from cron.scheduler.places import Capacity, Need, Place, Places
 from cron.scheduler.shortage import why_not
+from tests.drawn import MODEL_EXAMPLES
 from tests.model.naive_places import NaivePlaces
 
 POOLS = (COMMAND, "a", "b", "c")
@@ -174,13 +175,23 @@ class PlacesWithSmallBounds(PlacesAgainstNaive):
 
 TestPlacesAgainstNaive = PlacesAgainstNaive.TestCase
 TestPlacesWithSmallBounds = PlacesWithSmallBounds.TestCase
-TestPlacesAgainstNaive.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestPlacesAgainstNaive.settings = settings(max_examples=MODEL_EXAMPLES, stateful_step_count=40)
 TestPlacesWithSmallBounds.settings = TestPlacesAgainstNaive.settings
+
+
+@pytest.mark.nightly
+class TestPlacesAtLength(TestPlacesAgainstNaive):
+    settings = settings(TestPlacesAgainstNaive.settings, max_examples=100)
+
+
+@pytest.mark.nightly
+class TestPlacesWithSmallBoundsAtLength(TestPlacesWithSmallBounds):
+    settings = TestPlacesAtLength.settings
 
 
 @pytest.fixture(autouse=True)
 def _bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.cls is TestPlacesWithSmallBounds:
+    if request.cls and issubclass(request.cls, TestPlacesWithSmallBounds):
         monkeypatch.setattr(module, "FITS_MAX", 3)
         monkeypatch.setattr(module, "STALE_MIN", 1)
         monkeypatch.setattr(module, "PASS_SHARE", 0)

@@ -35,6 +35,7 @@ from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
 from tests.batches import answered
+from tests.drawn import seeds
 
 T0 = 1_795_190_400
 SCHEDULES = [
@@ -310,7 +311,7 @@ class World:
         raise AssertionError(f"something is never done: {waiting}")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_every_instant_has_one_row_whatever_happens(seed: int) -> None:
     world = World(seed)
     world.run(150)
@@ -341,7 +342,7 @@ def test_every_instant_has_one_row_whatever_happens(seed: int) -> None:
     assert world.began
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_the_audit_holds_whatever_people_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edits, removals, triggers, kills and backfills amid all the trouble (R1, R2, R8)."""
     if seed % 2:  # what waits of a removed job is ended in many portions

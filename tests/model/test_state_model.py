@@ -26,6 +26,7 @@ from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 from tests.batches import answered
+from tests.drawn import MODEL_EXAMPLES, seeds
 from tests.model.drawn_commands import OVERLAPS, STEP_S, T0, Commands, job
 from tests.model.naive_state import NaiveState
 from tests.unit.state_rig import running_in
@@ -249,17 +250,18 @@ class StateAgainstNaive(RuleBasedStateMachine):
                 assert len(state.active_of(record)) <= 1
 
 
-StateAgainstNaive.TestCase.settings = settings(
-    max_examples=80,
-    stateful_step_count=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)
 TestStateAgainstNaive = StateAgainstNaive.TestCase
+TestStateAgainstNaive.settings = settings(
+    max_examples=MODEL_EXAMPLES, stateful_step_count=40, suppress_health_check=list(HealthCheck)
+)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.nightly
+class TestStateAgainstNaiveAtLength(TestStateAgainstNaive):
+    settings = settings(TestStateAgainstNaive.settings, max_examples=80)
+
+
+@pytest.mark.parametrize("seed", seeds(40))
 def test_long_runs_agree_as_well(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long way with few mistakes: what hypothesis seldom walks."""
     chance = Random(seed)

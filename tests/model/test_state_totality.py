@@ -22,6 +22,7 @@ from cron.state.machine import Machine
 from cron.state.ran import RanItem
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX, LaunchName
+from tests.drawn import seeds
 from tests.unit.state_rig import FIRST, T0, with_job
 
 COMMANDS = typing.get_args(c.Command)
@@ -108,7 +109,7 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
     return command
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_no_readable_entry_raises_or_cannot_be_saved(seed: int) -> None:
     chance = Random(seed)
     rig = with_job(retry=Retry(tries=3), deadline_s=86_400)
@@ -132,7 +133,7 @@ def test_no_readable_entry_raises_or_cannot_be_saved(seed: int) -> None:
             assert str(machine.state.launch_name(key))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_a_damaged_entry_is_refused_or_read_but_nothing_else(seed: int) -> None:
     """Frames are checksummed below; this is what stands behind them."""
     chance = Random(seed)

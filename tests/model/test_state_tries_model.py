@@ -12,6 +12,7 @@ from cron.job import Job, OnLost
 from cron.state import commands as c
 from cron.state import pool, retries
 from launcher.launch import LaunchState, Reason
+from tests.drawn import seeds
 from tests.model.drawn_commands import COMMAND as PLAIN
 from tests.model.drawn_commands import ENDED_BY, HANDLER, RETRIES, Commands, job
 from tests.model.test_state_model import CHECKS, StateAgainstNaive
@@ -102,7 +103,7 @@ def run(seed: int, dead_kept: int) -> dict[int, pool.DeadLetter]:
     return seen
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_what_fails_and_fails_again_agrees(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dead_kept = 3 if seed % 2 else 100_000
     monkeypatch.setattr(retries, "DEAD_KEPT", dead_kept)

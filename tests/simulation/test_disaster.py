@@ -19,8 +19,8 @@ from cron.errors import InvariantViolated
 from cron.leader import recovery, resolving
 from cron.leader.resolving import Resolving
 from cron.state.state import State
+from tests.drawn import RESTORE_SEEDS, nightly_but
 from tests.simulation.disaster import Disaster, draw_again, draw_disaster
-from tests.simulation.drawn import nightly_but
 from tests.simulation.loop import Stuck
 from tests.simulation.nemesis import Mood
 from tests.simulation.patching import patched
@@ -29,15 +29,13 @@ from tests.simulation.world import simulate
 
 FIRST = int(os.environ.get("SIM_SEED", "0"))
 PINNED = () if FIRST else (70, 115, 130, 141, 177, 77067, 78010, 78256, 5085)
-TWICE = (
-    *range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "25"))),
-    *(() if FIRST else (5007,)),
-)
+PINNED_TWICE = () if FIRST else (5007,)
+TWICE = (*range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "25"))), *PINNED_TWICE)
 SEEDS = (*range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "50"))), *PINNED)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", nightly_but(SEEDS, (*SEEDS[:15], *PINNED).__contains__))
+@pytest.mark.parametrize("seed", nightly_but(SEEDS, (*SEEDS[:RESTORE_SEEDS], *PINNED).__contains__))
 def test_no_promise_is_broken_by_a_restore(seed: int) -> None:
     world = simulate(seed, is_lost=True)
     expect_sound(world)
@@ -47,7 +45,9 @@ def test_no_promise_is_broken_by_a_restore(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", nightly_but(TWICE, (*TWICE[:8], TWICE[-1]).__contains__))
+@pytest.mark.parametrize(
+    "seed", nightly_but(TWICE, (*TWICE[:RESTORE_SEEDS], TWICE[-1]).__contains__)
+)
 def test_no_promise_is_broken_by_a_second_restore(seed: int) -> None:
     rng = random.Random(f"{seed}/twice")
     disaster = draw_disaster(rng)

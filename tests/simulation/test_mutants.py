@@ -13,7 +13,7 @@ import pytest
 
 from cron.errors import InvariantViolated
 from cron.state import pool as p
-from tests.simulation.drawn import nightly_but
+from tests.drawn import LAUNCH_MUTANTS, nightly_but
 from tests.simulation.loop import Stuck
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nemesis import Mood
@@ -107,9 +107,6 @@ GATES = (
 )
 
 
-SMOKES = ("epoch-at-executors", "fence", "known-names", "overlap", "self-kill", "tries")
-
-
 def letters_found(seed: int, gate: Gate, *, is_mutant: bool) -> str:
     """What a seed's judge accuses of, by letter."""
     if not is_mutant:
@@ -129,7 +126,7 @@ def test_every_mutant_has_its_gate() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "gate", nightly_but(GATES, lambda gate: gate.mutant in SMOKES, lambda gate: gate.mutant)
+    "gate", nightly_but(GATES, lambda gate: gate.mutant in LAUNCH_MUTANTS, lambda gate: gate.mutant)
 )
 def test_a_safeguard_that_is_switched_off_is_missed(gate: Gate) -> None:
     for seed in range(gate.first, gate.first + TRIES):

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from launcher.launch import LaunchState, Reason
-from tests.simulation.drawn import nightly_but
+from tests.drawn import OVERLOAD_SEEDS, nightly_but
 from tests.simulation.test_simulation import expect_sound
 from tests.simulation.world import World, simulate
 
@@ -22,7 +22,6 @@ LAST_MS = 60_000
 ENDS_MIN = 5
 """Of launches in the calm's last minute: one slot is used all the time."""
 SEEDS = range(12)
-SMOKES = range(2)
 
 
 def crontab(run_s: float) -> str:
@@ -56,7 +55,7 @@ def ends_in_the_calm(world: World) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", list(RUNS_S))
-@pytest.mark.parametrize("seed", nightly_but(SEEDS, SMOKES.__contains__))
+@pytest.mark.parametrize("seed", nightly_but(SEEDS, range(OVERLOAD_SEEDS).__contains__))
 def test_no_promise_is_broken_in_an_overload(seed: int, what: str) -> None:
     world = simulate(seed, crontab=crontab(RUNS_S[what]))
     expect_sound(world)

@@ -20,9 +20,9 @@ from cron.scheduler.queues import Queues
 from cron.service import catalog
 from launcher.executor.foreman import Foreman
 from launcher.pool.pool import Pool
+from tests.drawn import LAUNCH_SEEDS, nightly_but
 from tests.simulation import world as world_module
 from tests.simulation.crontabs import draw_crontab
-from tests.simulation.drawn import nightly_but
 from tests.simulation.patching import patched
 from tests.simulation.replicas import Replica
 from tests.simulation.users import Users
@@ -31,7 +31,7 @@ from tests.simulation.world import World, simulate
 FIRST = int(os.environ.get("SIM_SEED", "0"))
 PINNED = () if FIRST else (243, 1003, 1007, 1337, 1416, 5036)
 SEEDS = (*range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "80"))), *PINNED)
-SMOKES = (*SEEDS[:40], *PINNED)
+SMOKES = (*SEEDS[: LAUNCH_SEEDS - len(PINNED)], *PINNED)
 
 
 def expect_sound(world: World) -> None:

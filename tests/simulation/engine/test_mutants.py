@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.simulation.drawn import nightly_but
+from tests.drawn import ENGINE_MUTANTS, nightly_but
 from tests.simulation.engine.mutants import MUTANTS
 from tests.simulation.engine.runs import simulate
 
@@ -60,12 +60,6 @@ GATES = (
 )
 
 
-SMOKES = (
-    "commit-unverified", "no-sync", "votes-in-memory", "old-disk-let-in", "no-prevote",
-    "local-barrier",
-)  # fmt: skip
-
-
 def test_every_mutant_has_its_gate() -> None:
     assert sorted(gate.mutant for gate in GATES) == sorted(MUTANTS)
 
@@ -73,7 +67,7 @@ def test_every_mutant_has_its_gate() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    "gate", nightly_but(GATES, lambda gate: gate.mutant in SMOKES, lambda gate: gate.mutant)
+    "gate", nightly_but(GATES, lambda gate: gate.mutant in ENGINE_MUTANTS, lambda gate: gate.mutant)
 )
 def test_a_cure_that_is_switched_off_is_missed(gate: Gate) -> None:
     for seed in range(gate.first, gate.first + TRIES):

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.drawn import nightly_but
+from tests.drawn import ENGINE_SEEDS, nightly_but
 from tests.simulation.engine.profiles import PROFILES, profile_of
 from tests.simulation.engine.runs import simulate
 
 SEEDS = 200
-SMOKES = 60
-"""Seeds in `make test`; all of them are nightly."""
 CHUNK = 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", nightly_but(range(0, SEEDS, CHUNK), lambda first: first < SMOKES))
+@pytest.mark.parametrize(
+    "first", nightly_but(range(0, SEEDS, CHUNK), lambda first: first < ENGINE_SEEDS)
+)
 def test_no_order_of_faults_breaks_a_promise(first: int) -> None:
     for seed in range(first, first + CHUNK):
         run = simulate(seed)
