@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from bench.reconnect_line import Line, LineEnded
-from launcher.columns import full, full_times, sums
+from launcher.columns import full, sums
 from launcher.config import ExecutorConfig
 from launcher.executor.lease import Lease
 from launcher.executor.pace import Pace
@@ -231,11 +231,11 @@ class Stand:
         columns = (
             rows,
             full(batch.works, len(rows)),
-            full_times(batch.scheduled_s, len(rows)),
+            full(batch.scheduled_s, len(rows), is_times=True),
             full(batch.triggers, len(rows)),
             full(batch.attempts, len(rows), 1),
             full(batch.parts, len(rows), 1),
-            full_times(batch.not_after_ms, len(rows)),
+            full(batch.not_after_ms, len(rows), is_times=True),
         )
         for row, work, at_s, trigger, attempt, part, not_after_ms in zip(*columns, strict=True):
             place = (batch.index, row)

@@ -23,40 +23,29 @@ def sums(column: Iterable[int]) -> list[int]:
     return list(accumulate(column))
 
 
-def short(values: Sequence[int], default: int | None = None) -> Sequence[int]:
-    """Return a column of these values: empty where all are the default, one where all are equal."""
-    if not values or values.count(values[0]) < len(values):
-        return values
-    return [] if values[0] == default else values[:1]
+def short(
+    values: Sequence[int], default: int | None = None, *, is_times: bool = False
+) -> Sequence[int]:
+    """Return a column of these values: empty where all are the default, one where all are equal,
+    otherwise one for each row; of times in differences."""
+    if values and values.count(values[0]) == len(values):
+        return [] if values[0] == default else values[:1]
+    return differences(values) if is_times else values
 
 
-def short_times(values: Sequence[int], default: int | None = None) -> Sequence[int]:
-    """Return a column of these times, in differences where they are not equal."""
-    column = short(values, default)
-    return differences(column) if len(column) > 1 else column
-
-
-def full(column: Sequence[int], count: int, default: int = 0) -> list[int]:
-    """Return the values of `count` rows.
+def full(
+    column: Sequence[int], count: int, default: int = 0, *, is_times: bool = False
+) -> list[int]:
+    """Return the values of `count` rows; the column of times is in differences.
 
     Raises:
         BadColumn: it has neither none, nor one, nor one for each row.
     """
     if len(column) == count:
-        return list(column)
+        return sums(column) if is_times else list(column)
     if len(column) > 1:
         raise BadColumn(f"{len(column)} values are not one for each of {count} rows")
     return list(column or (default,)) * count
-
-
-def full_times(column: Sequence[int], count: int, default: int = 0) -> list[int]:
-    """Return the times of `count` rows.
-
-    Raises:
-        BadColumn: it has neither none, nor one, nor one for each row.
-    """
-    values = full(column, count, default)
-    return sums(values) if len(column) > 1 else values
 
 
 def row_numbers(column: Sequence[int], row_max: int) -> list[int]:

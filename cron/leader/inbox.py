@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from cron.leader.dispatch import Dispatcher, is_settled
+from cron.leader.dispatch import Dispatcher
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode
@@ -17,7 +17,7 @@ from cron.scheduler.reports import End, ReportCommands, Source, digest, source_o
 from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.columns import deltas
-from cron.state.outcome import Result
+from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
 from launcher.columns import sums
 from launcher.launch import LaunchState
@@ -25,15 +25,12 @@ from launcher.pool.events import (
     BatchFacts,
     Beat,
     Event,
-    Fact,
     Facts,
     Fate,
     Joined,
     Left,
-    Offered,
     Recollected,
     Silent,
-    Told,
     Unsent,
 )
 from launcher.pool.pool import Pool
@@ -52,6 +49,14 @@ FLOORS_PER_TURN = 256
 """Executors that are told of a new floor in one turn; the rest are told in the next ones."""
 
 _UNSENT: Final = Note(NoteCode.UNSENT)
+_SETTLED: Final = (
+    Verdict.ACCEPTED,
+    Verdict.AMENDED,
+    Verdict.NOT_OPEN,
+    Verdict.WRONG_ATTEMPT,
+    Verdict.WRONG_STATE,
+)
+"""Verdicts after which an executor need not report the end of that attempt again."""
 REFUSED: Final = Fate.REFUSED  # members of an enumeration are slow to look up
 
 
@@ -84,7 +89,7 @@ class Inbox:
         self._joined: dict[Source, Joined] = {}  # of one that came again only the last counts
         self._left: list[Left] = []
         self._to_floor: list[Source] = []
-        self._told: deque[tuple[Source, Fact | BatchFacts]] = deque()
+        self._told: deque[tuple[Source, BatchFacts]] = deque()
         self._ending: dict[End, tuple[Source, int, int]] = {}  # whose end is it, which row
         self._is_backed_up = is_backed_up
 
@@ -113,33 +118,28 @@ class Inbox:
         if isinstance(event, Beat):
             self._beat()
             return
-        if isinstance(event, Left):
+        source = (event.executor, event.ledger)
+        if isinstance(event, Facts):
+            self._told.extend((source, batch) for batch in event.batches)
+        elif isinstance(event, Left):
             self._left.append(event)
-            self._wake()
-            return
-        if isinstance(event, Offered):
-            self._wake()
-            return
-        if isinstance(event, Joined):
+        elif isinstance(event, Joined):
             _log.info("executor.joined", executor=event.executor)
-            self._joined[(event.executor, event.ledger)] = event
+            self._joined[source] = event
             self.resolving.hear(event)
         elif isinstance(event, Recollected):
             self.resolving.hear(event)
         elif isinstance(event, Unsent):
-            self._dispatcher.unsent.add((event.executor, event.ledger), event.batches)
+            for index, rows in event.batches:
+                self._dispatcher.unsent.setdefault((source, index), set()).update(rows)
             count = sum(len(rows) for _, rows in event.batches)
             _log.warning("launches.unsent", executor=event.executor, count=count)
+        elif isinstance(event, Silent) and event.is_over:
+            _log.info("executor.answers", executor=event.executor)
         elif isinstance(event, Silent):
-            self._tell_silence(event)
-        elif isinstance(event, Facts):
-            self._keep((event.executor, event.ledger), event.told)
+            hint = "it gets no new launches until it answers"
+            _log.warning("executor.silent", executor=event.executor, hint=hint)
         self._wake()
-
-    def _keep(self, source: Source, told: Told) -> None:
-        """Keep what an executor says for the next entries."""
-        self._told.extend((source, batch) for batch in told.batches)
-        self._told.extend((source, fact) for fact in told.facts)
 
     def _tell_left(self, state: State) -> None:
         """Log whose stream has ended, and how many launches are in doubt where it was cut off."""
@@ -153,13 +153,6 @@ class Inbox:
                 continue
             hint = "they are lost when its lease ends, unless it comes back before"
             _log.warning("executor.left", **told, in_doubt=in_doubt, hint=hint)
-
-    def _tell_silence(self, event: Silent) -> None:
-        if event.is_over:
-            _log.info("executor.answers", executor=event.executor)
-            return
-        hint = "it gets no new launches until it answers"
-        _log.warning("executor.silent", executor=event.executor, hint=hint)
 
     def gather(
         self,
@@ -183,25 +176,18 @@ class Inbox:
         told = self._take_told(min(facts_max, FACTS_PER_ENTRY_MAX))
         return [*commands, *self._digest(state, told, now_ms), *self._taken_back(state)]
 
-    def _take_told(self, rows_max: int) -> dict[Source, Told]:
+    def _take_told(self, rows_max: int) -> dict[Source, list[BatchFacts]]:
         """Remove and return what was said, of so many rows at the most."""
-        facts: dict[Source, list[Fact]] = {}
-        batches: dict[Source, list[BatchFacts]] = {}
+        told: dict[Source, list[BatchFacts]] = {}
         while self._told and rows_max > 0:
-            source, one = self._told.popleft()
-            if isinstance(one, Fact):
-                facts.setdefault(source, []).append(one)
-                rows_max -= 1
-                continue
-            batches.setdefault(source, []).append(one.cut(0, rows_max))
-            if len(one.rows) > rows_max:
-                self._told.appendleft((source, one.cut(rows_max, len(one.rows))))
-            rows_max -= len(one.rows)
-        sources = [*batches, *(source for source in facts if source not in batches)]
-        return {
-            source: Told(tuple(facts.get(source, ())), tuple(batches.get(source, ())))
-            for source in sources
-        }
+            source, batch = self._told.popleft()
+            count = len(batch.rows)
+            if count > rows_max:
+                self._told.appendleft((source, batch.pick(range(rows_max, count))))
+                batch = batch.pick(range(rows_max))
+            told.setdefault(source, []).append(batch)
+            rows_max -= count
+        return told
 
     def _taken_back(self, state: State) -> list[c.Command]:
         """Return that attempts never ran whose first order never left: they may begin elsewhere.
@@ -211,10 +197,13 @@ class Inbox:
         """
         unsent = self._dispatcher.unsent
         found, room = list[c.Rows](), FACTS_PER_ENTRY_MAX
-        for source, index, rows in unsent.batches():
+        for (source, index), rows in sorted(unsent.items(), key=lambda item: item[0][1]):
             record = state.executor_of(*source)
             begun = _begun_of(record, index, rows)
-            unsent.keep(source, index, begun)
+            if begun:
+                unsent[source, index] = begun
+            else:
+                del unsent[source, index]  # the log has taken them back, or they are over
             some = sorted(begun)[:room]
             if record is not None and some:
                 found.append(c.Rows(index, record.number, deltas(some), _UNSENT))
@@ -244,17 +233,26 @@ class Inbox:
         for source in self._settler.waiting:
             record = state.executor_of(*source)
             if record is not None and self._pool.is_leased(*source):
-                self._keep(source, self._settler.ready(state, record, now_ms))
+                said = self._settler.ready(state, record, now_ms)
+                self._told.extend((source, batch) for batch in said)
 
-    def _digest(self, state: State, told: dict[Source, Told], now_ms: int) -> list[c.Command]:
+    def _digest(
+        self, state: State, told: dict[Source, list[BatchFacts]], now_ms: int
+    ) -> list[c.Command]:
+        """Return commands for what executors said. What needs no entry is sent: known ends are
+        acknowledged, open questions asked again."""
         commands: list[c.Command] = []
-        for source, theirs in told.items():
+        for source, batches in told.items():
             record = state.executor_of(*source)
-            if record is not None and _refuses_commands(record, theirs, now_ms):
+            refused = [batch for batch in batches if batch.fate is REFUSED]
+            if record is not None and refused and _refuses_commands(record, refused, now_ms):
                 self._refused(*source)
             digested = ReportCommands()
-            digest(state, record, theirs, digested, source)
-            self._send(source, digested)
+            digest(state, record, batches, digested, source)
+            if digested.acks or digested.fences or digested.kills:
+                acks = list(digested.acks.items())
+                fences, kills = digested.fences, digested.kills
+                self._pool.order(*source, acks=acks, fences=fences, kills=kills)
             if digested.foreign:
                 index, row = digested.foreign[0]
                 _log.warning(
@@ -269,15 +267,6 @@ class Inbox:
                 self._ending[end] = (source, *place)
             commands += digested.commands()
         return commands
-
-    def _send(self, source: Source, digested: ReportCommands) -> None:
-        """Send what needs no entry: known ends are acknowledged, open questions asked again."""
-        if digested.acks:
-            self._pool.ack(*source, list(digested.acks.items()))
-        if digested.fences:
-            self._pool.fence(*source, digested.fences)
-        if digested.kills:
-            self._pool.kill(*source, digested.kills)
 
     def follow(
         self, state: State, command: c.Finished | c.Refused | c.Lost, result: Result
@@ -294,18 +283,19 @@ class Inbox:
         for said in of_batches:
             rows, record = sums(said.rows), state.executors.get(said.executor)
             if of_rows:
-                rows = [*compress(rows, map(is_settled, islice(verdicts, len(rows))))]
+                taken = (verdict in _SETTLED for verdict in islice(verdicts, len(rows)))
+                rows = [*compress(rows, taken)]
             # Of orders that never left no executor has said anything.
             if record is not None and not (isinstance(said, c.Rows) and said.note == _UNSENT):
                 of_source = acks.setdefault(source_of(record), {})
                 of_source.setdefault(said.begun_index, []).extend(rows)
         for item, verdict in zip(items, result.items[len(of_rows) :], strict=True):
             ended = self._ending.pop((item.key, item.attempt, item.part), None)
-            if ended is not None and is_settled(verdict):
+            if ended is not None and verdict in _SETTLED:
                 source, index, row = ended
                 acks.setdefault(source, {}).setdefault(index, []).append(row)
         for source, batches in acks.items():
-            self._pool.ack(*source, list(batches.items()))
+            self._pool.order(*source, acks=list(batches.items()))
 
     def stale(self, state: State, now_ms: int) -> None:
         """Ask again about what nobody answered, and go on with what was not done in one turn."""
@@ -333,7 +323,7 @@ class Inbox:
                 if self._is_backed_up:
                     # What a restore may have to ask about must not be forgotten.
                     floor = min(floor, state.history.backup.index)
-                self._pool.floor(executor, ledger, floor)
+                self._pool.order(executor, ledger, floor=floor)
 
 
 def _begun_of(record: ExecutorRecord | None, index: int, rows: Collection[int]) -> set[int]:
@@ -361,20 +351,17 @@ def _first_unstarted_on(record: ExecutorRecord, otherwise: int) -> int:
     return otherwise
 
 
-def _refuses_commands(record: ExecutorRecord, told: Told, now_ms: int) -> bool:
+def _refuses_commands(record: ExecutorRecord, refused: list[BatchFacts], now_ms: int) -> bool:
     """Whether what an executor would not start is a command, and was not just too late for it: it
     would refuse the next one too. What it says of a handler is about its workers, and it offers
     what these serve anyway."""
-    refused = [(fact.index, fact.row) for fact in told.facts if fact.fate is REFUSED]
-    refused += [
-        (batch.index, row) for batch in told.batches if batch.fate is REFUSED for row in batch.rows
-    ]
-    for place in refused:
-        launch = record.find(*place)
-        if launch is None or launch.job is None or now_ms > launch.not_after_ms:
-            continue
-        if not launch.job.work.handler:
-            return True
+    for batch in refused:
+        for row in batch.rows:
+            launch = record.find(batch.index, row)
+            if launch is None or launch.job is None or now_ms > launch.not_after_ms:
+                continue
+            if not launch.job.work.handler:
+                return True
     return False
 
 

@@ -19,7 +19,7 @@ import structlog
 
 from consensus.errors import ConsensusError, EntryTooBig, NotLeader, QueueFull
 from consensus.leadership import Freshness, Leadership
-from consensus.log import Applied, ReplicatedLog
+from consensus.log import ReplicatedLog
 from cron.api.members import OverloadView
 from cron.api.reading import HINT as STALE_HINT
 from cron.clock import Clock
@@ -27,7 +27,7 @@ from cron.errors import LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.leader.applier import StateApplier
-from cron.leader.dispatch import Dispatcher, late_begun
+from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
@@ -206,7 +206,8 @@ class Leader:
         hit("before-claim")
         lineage = self._applier.state.epoch.lineage or 1
         epoch = Epoch(lineage, term, self._replica)
-        applied = await self._append(epoch, [self._about], self.now_ms())
+        entry = encode_entry(self.now_ms(), epoch, (self._about,))
+        applied = await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
         outcome: Outcome = applied.outcome
         if outcome.verdict is not Verdict.ACCEPTED and self._applier.state.epoch != epoch:
             raise NotLeader(self._applier.state.epoch.replica)
@@ -266,7 +267,8 @@ class Leader:
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
         elif commands:
-            self.executors.tell_lost(commands)
+            if any(isinstance(one, c.Lost | c.ExecutorLeft) for one in commands):
+                self.executors.tell_lost(commands)
             rows = sum(rows_of(command, state) for command in commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
@@ -280,7 +282,8 @@ class Leader:
         """Append one entry and answer the changes in it, whatever happens. What is too big for one
         entry is committed in halves, in the same order."""
         try:
-            applied = await self._append(epoch, commands, now_ms)
+            entry = encode_entry(now_ms, epoch, tuple(commands))
+            applied = await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
         except EntryTooBig as error:
             await self._commit_halves(epoch, in_order(commands, changes), now_ms, error)
             return
@@ -294,7 +297,8 @@ class Leader:
         if outcome.verdict is not Verdict.ACCEPTED:
             fail(changes, NotTheLeader(self.leader_address()))
             raise NotLeader(self._applier.state.epoch.replica)
-        answer(changes, applied.position.index, outcome.results)
+        if changes:
+            answer(changes, applied.position.index, outcome.results)
 
     async def _commit_halves(
         self, epoch: Epoch, pieces: list[c.Command | Change], now_ms: int, error: EntryTooBig
@@ -324,10 +328,6 @@ class Leader:
         else:
             command = type(piece).__name__
             _log.error("entry.refused", replica=self._replica, error=f"{command}: {error}")
-
-    async def _append(self, epoch: Epoch, commands: list[c.Command], now_ms: int) -> Applied:
-        entry = encode_entry(now_ms, epoch, tuple(commands))
-        return await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
 
     def _gather(self, now_ms: int) -> list[c.Command]:
         """Return what executors said since the last entry, and what else needs no plan."""
@@ -443,20 +443,21 @@ class Leader:
         if self.epoch is None or outcome.epoch != self.epoch or not outcome.commands:
             return
         state = self._applier.state
-        self._dispatcher.follow(state, outcome)
+        self._late.spend(self._dispatcher.follow(state, outcome))
         self.indexes.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
-            self._follow(command, result)
-        self._late.spend(late_begun(state, outcome))
-        self._log_changes(index)
-        if any(isinstance(command, c.ExecutorLeft) for command in outcome.commands):
-            self.executors.let_go(self._inbox.joining())
-        self._wake.set()
-
-    def _log_changes(self, index: int) -> None:
-        """Write a line of each change that a person made by this entry."""
-        newest = reversed(self._applier.state.revisions)
-        for one in takewhile(lambda revision: revision.index == index, newest):
+            if isinstance(command, c.Account | c.Skip):
+                self._overload.follow(command, result)
+            elif isinstance(command, c.Finished | c.Refused | c.Lost):
+                self._inbox.follow(state, command, result)
+            elif isinstance(command, c.ExecutorJoined):
+                executor, ledger = command.executor, command.ledger
+                recall = self._inbox.resolving.wants_recall(state, executor, ledger)
+                self.pool.welcome(executor, ledger, recall=recall)
+            elif isinstance(command, Drain):
+                self.executors.look_at_all()
+        # A line in the log of each change that a person made by this entry.
+        for one in takewhile(lambda revision: revision.index == index, reversed(state.revisions)):
             _log.info(
                 "change.applied",
                 replica=self._replica,
@@ -466,18 +467,9 @@ class Leader:
                 count=one.count,
                 index=index,
             )
-
-    def _follow(self, command: c.Command, result: Result) -> None:
-        state = self._applier.state
-        self._overload.follow(command, result)
-        if isinstance(command, c.ExecutorJoined):
-            executor, ledger = command.executor, command.ledger
-            recall = self._inbox.resolving.wants_recall(state, executor, ledger)
-            self.pool.welcome(executor, ledger, recall=recall)
-        elif isinstance(command, Drain):
-            self.executors.look_at_all()
-        elif isinstance(command, c.Finished | c.Refused | c.Lost):
-            self._inbox.follow(state, command, result)
+        if any(isinstance(command, c.ExecutorLeft) for command in outcome.commands):
+            self.executors.let_go(self._inbox.joining())
+        self._wake.set()
 
     # ---- waiting
 

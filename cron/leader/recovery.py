@@ -20,13 +20,13 @@ from cron.job import OnLost
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import account_for, nominal_min, skipped_run
-from cron.scheduler.reports import lost_fact, result_of
+from cron.scheduler.reports import result_of
 from cron.state import commands as c
 from cron.state.ran import RanItem
 from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, AttemptName
-from launcher.pool.events import Fact, Fate, Recalled
+from launcher.pool.events import BatchFacts, Fact, Fate, Recalled, alone, lost_rows
 from launcher.work import Epoch
 
 AHEAD_S_MAX: Final = 3_600
@@ -319,13 +319,13 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
 
 def facts_of_open(
     state: State, record: ExecutorRecord, memory: Mapping[str, Recalled], floor: int
-) -> list[Fact]:
-    """Return a fact for each launch that State holds open on an executor that has told all.
+) -> list[BatchFacts]:
+    """Return what becomes of each launch that State holds open on an executor that has told all.
 
     It saw this life's epoch before it told, so no start of an older one can arrive any more: an
     attempt that it does not remember never ran there, unless it may have been forgotten.
     """
-    facts: list[Fact] = []
+    facts: list[BatchFacts] = []
     for row in record.open.values():
         start = row.start_on(record.number)
         if start is None:
@@ -335,10 +335,10 @@ def facts_of_open(
         if recalled is not None:
             # The name is what counts here: a life may have forgotten the numbers of the one before.
             place = {"index": row.begun_index, "row": start.row}
-            facts.append(msgspec.structs.replace(recalled.fact, **place))
+            facts.append(alone(msgspec.structs.replace(recalled.fact, **place)))
         elif start.state is LaunchState.BEGUN and row.begun_index > floor:
             never = Fact(row.begun_index, start.row, Fate.REFUSED, is_recorded=False)
-            facts.append(never)
+            facts.append(alone(never))
         else:
-            facts.append(lost_fact(row.begun_index, start.row))
+            facts.append(lost_rows(row.begun_index, [start.row]))
     return facts

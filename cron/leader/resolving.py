@@ -29,7 +29,7 @@ from cron.leader.recovery import (
 from cron.scheduler.reports import ReportCommands, digest, source_of
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, State
-from launcher.pool.events import Joined, Recalled, Recollected, Told
+from launcher.pool.events import Joined, Recalled, Recollected
 
 _log = structlog.get_logger()
 
@@ -223,7 +223,7 @@ def _settle(state: State, told: dict[int, _Memory]) -> list[c.Command]:
         record = state.executors.get(number)
         if record is not None:
             facts = facts_of_open(state, record, memory.rows, memory.floor)
-            digest(state, record, Told(tuple(facts)), digested, source_of(record))
+            digest(state, record, facts, digested, source_of(record))
     return digested.commands()
 
 

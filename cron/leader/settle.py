@@ -1,41 +1,48 @@
 """Finding out what became of open launches: at takeover, when an executor returns, and from time
-to time (SRE book ch. 24, "Resolving partial failures").
+to time (SRE book ch. 24, "Resolving partial failures"; launcher/DESIGN.md, "Settling").
 
-Looking it up is not enough: a start under way could arrive after the look. So the leader writes:
-the same start again while its window is open, a fence afterwards; only the executor's answer to
-either changes the ledger.
+A leader died somewhere between Begin and the end of a launch. What an executor then reports of a
+row is news like any other. Of a row that it does not report, a look is not enough: a start under
+way could arrive after it. So the leader *writes*: while the window is open the same start again, as
+the same row, which the executor answers and does not repeat if the first one arrived; afterwards a
+fence. Only the executor's answer to either changes the ledger.
+
+Why an unknown launched row is lost: an executor fsyncs the row before it answers ACCEPTED, and
+forgets rows only below a floor that the leader raises past launches that are over (rule R4). A
+ledger with the same UUID that has no row of a launched, open attempt was damaged or set back;
+nobody can know what became of the attempt, so it is not repeated (fail closed). Only where the
+report is as long as a Hello may be does absence say nothing: the rest comes behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from cron.leader.dispatch import Dispatcher, rows_in
-from cron.scheduler.reports import BEGUN, LAUNCHED, Source, fence_order, lost_fact, source_of
+from cron.leader.dispatch import Dispatcher, kill_of, rows_in
+from cron.scheduler.reports import BEGUN, LAUNCHED, Source, fence_order, source_of
 from cron.state.batches import Batch
 from cron.state.state import ExecutorRecord, State
 from launcher.launch import Reason
-from launcher.pool.events import Fact, Joined, Told
-from launcher.pool.orders import FenceOrder, StartBatch
+from launcher.limits import HELLO_ROWS_MAX
+from launcher.pool.events import BatchFacts, Joined, lost_rows
+from launcher.pool.orders import FenceOrder, KillOrder, StartBatch
 from launcher.pool.pool import Pool
-from launcher.pool.settle import UNREPORTED, Move, Standing, standing, unreported
 
 MARGIN_MS = 200
 """A start this close to the end of its window is not sent again: it would be refused on arrival."""
 STALE_MS = 3_000
 """An unanswered start is this old before it is sent again."""
 
-_Place = tuple[int, int]  # log index of a Begin, row
-
 
 class _Report(NamedTuple):
     """What an executor said when it joined, the log index at which State stood then, and which of
-    its rows that are parts State had as launched."""
+    its rows (index, row) State had as launched parts: of other rows State tells when they were
+    launched, of launches with parts only when the first one was."""
 
-    known: Told
+    known: tuple[BatchFacts, ...]
     at_index: int
-    launched: frozenset[_Place]
+    launched: set[tuple[int, int]]
 
 
 class Settler:
@@ -51,11 +58,6 @@ class Settler:
         self._reports.clear()
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether any report waits for its executor to be ready."""
-        return bool(self._reports)
-
-    @property
     def waiting(self) -> tuple[Source, ...]:
         """The executors and ledgers whose reports wait, in the order in which they joined."""
         return tuple(self._reports)
@@ -63,11 +65,17 @@ class Settler:
     def joined(self, event: Joined, state: State) -> None:
         """Keep an executor's report until it may be given orders, and what State says by now of
         what that has."""
-        record = state.executor_of(event.executor, event.ledger)
-        launched = frozenset() if record is None else frozenset(_launched_on(record))
-        self._reports[(event.executor, event.ledger)] = _Report(event.known, state.index, launched)
+        source = (event.executor, event.ledger)
+        record = state.executor_of(*source)
+        launched = set()
+        for batch in record.batches.values() if record is not None else ():
+            for row, launch in batch.odd.items():
+                start = launch.start_on(batch.executor) if launch.parts else None
+                if start is not None and start.state is LAUNCHED:
+                    launched.add((batch.index, row))
+        self._reports[source] = _Report(event.known, state.index, launched)
 
-    def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> Told:
+    def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> tuple[BatchFacts, ...]:
         """Settle with an executor that may get orders now; nothing if it was settled before.
 
         Sends starts and fences for what the executor does not know; returns what it said, which is
@@ -75,19 +83,21 @@ class Settler:
         """
         report = self._reports.pop(source_of(record), None)
         if report is None:
-            return Told()
-        known, lost = _rows_of(report.known), list[Fact]()
-        questions = _Questions(state, record, self._dispatcher)
+            return ()
+        known: dict[int, set[int]] = {}
+        for said in report.known:
+            known.setdefault(said.index, set()).update(said.rows)
+        is_whole = sum(len(said.rows) for said in report.known) < HELLO_ROWS_MAX
+        asked, lost = [], []
         for batch in record.batches.values():
             if batch.index > report.at_index:
                 continue  # it came after the report: its own answer is on the way
-            reported = known.get(batch.index, set())
-            begun, launched = _unreported(batch, reported, report)
-            questions.ask(batch, begun, now_ms)
-            if unreported(Standing.LAUNCHED, report.known.count) is Move.LOSE:
-                lost += [lost_fact(batch.index, row) for row in launched]
-        questions.send(self._pool)
-        return Told((*report.known.facts, *lost), report.known.batches)
+            begun, launched = _unreported(batch, known.get(batch.index, set()), report)
+            asked.append((batch, begun))
+            if launched and is_whole:
+                lost.append(lost_rows(batch.index, launched))
+        self._ask(state, record, asked, now_ms)
+        return (*report.known, *lost)
 
     def stale(self, state: State, now_ms: int) -> None:
         """Ask again about starts and kills that nobody answered for a while.
@@ -95,75 +105,51 @@ class Settler:
         A callback, a message or a wake-up may be lost; nothing may hang on any of them.
         """
         for record in state.executors.values():
-            questions = _Questions(state, record, self._dispatcher)
-            for batch in record.batches.values():
-                if now_ms - batch.at_ms < STALE_MS:
-                    continue
-                for launch in batch.odd.values():
-                    start = launch.start_on(record.number)
-                    if start is not None:
-                        self._dispatcher.kill_on(record, launch, start)
-                questions.ask(batch, [*rows_in(batch, BEGUN), *batch.odd], now_ms)
-            questions.send(self._pool)
+            old = [one for one in record.batches.values() if now_ms - one.at_ms >= STALE_MS]
+            asked = [(batch, sorted([*rows_in(batch, BEGUN), *batch.odd])) for batch in old]
+            self._ask(state, record, asked, now_ms, kills_again=True)
 
-
-class _Questions:
-    """What is written to one executor of which it says nothing."""
-
-    def __init__(self, state: State, record: ExecutorRecord, dispatcher: Dispatcher) -> None:
-        self._state = state
-        self._source = source_of(record)
-        self._dispatcher = dispatcher
-        self._again: list[StartBatch] = []
-        self._fences: list[FenceOrder] = []
-
-    def ask(self, batch: Batch, rows: Sequence[int], now_ms: int) -> None:
+    def _ask(
+        self,
+        state: State,
+        record: ExecutorRecord,
+        asked: Sequence[tuple[Batch, Sequence[int]]],
+        now_ms: int,
+        *,
+        kills_again: bool = False,
+    ) -> None:
         """Have rows that are begun started again, or fenced. What the log is about to take back
         since its first order never left, nothing may order meanwhile."""
-        again: list[int] = []
-        for row in sorted(rows):
-            if row < 0 or self._dispatcher.unsent.has(self._source, batch.index, row):
-                continue
-            where = _standing(batch, row, now_ms)
-            if UNREPORTED[where] is Move.START:
-                again.append(row)
-            elif UNREPORTED[where] is Move.FENCE:
-                self._fence(batch, row)
-        usual, odd = (
-            [row for row in again if row not in batch.odd],
-            sorted(batch.odd.keys() & again),
-        )
-        self._again += self._dispatcher.orders(self._state, batch, usual, odd)
-
-    def _fence(self, batch: Batch, row: int) -> None:
-        launch = batch.launch(row)
-        start = launch.start_on(batch.executor) if launch is not None else None
-        if launch is not None and start is not None:
-            self._fences.append(fence_order(self._state, launch, start))
-
-    def send(self, pool: Pool) -> None:
-        """Send it, a batch for each log index."""
-        if self._again:
-            pool.start(*self._source, self._again)
-        if self._fences:
-            pool.fence(*self._source, self._fences)
+        source, kills = source_of(record), list[KillOrder]()
+        starts, fences = list[StartBatch](), list[FenceOrder]()
+        for batch, rows in asked:
+            unsent, again = self._dispatcher.unsent.get((source, batch.index), ()), []
+            for row in rows:
+                launch = batch.odd.get(row)
+                start = launch.start_on(batch.executor) if launch is not None else None
+                if kills_again and launch is not None and start is not None:
+                    kill = kill_of(launch, start)
+                    kills += [kill] if kill is not None else []
+                is_begun = launch is None or (start is not None and start.state is BEGUN)
+                if row < 0 or row in unsent or not is_begun:
+                    continue
+                end_ms = batch.not_after_ms[row] if launch is None else launch.not_after_ms
+                is_wanted = launch is None or launch.cancel is Reason.NONE
+                if is_wanted and now_ms + MARGIN_MS < end_ms:
+                    again.append(row)
+                    continue
+                launch = batch.launch(row)
+                start = launch.start_on(batch.executor) if launch is not None else None
+                if launch is not None and start is not None:
+                    fences.append(fence_order(state, launch, start))
+            starts += self._dispatcher.orders(state, batch, again)
+        if starts or fences or kills:
+            self._pool.order(*source, starts=starts, fences=fences, kills=kills)
 
 
-def _launched_on(record: ExecutorRecord) -> Iterator[_Place]:
-    """Yield the rows that are launched parts at an executor; of others State tells when they
-    were launched, of launches with parts only when the first one was."""
-    for batch in record.batches.values():
-        for row, launch in batch.odd.items():
-            start = launch.start_on(record.number) if launch.parts else None
-            if start is not None and start.state is LAUNCHED:
-                yield batch.index, row
-
-
-def _unreported(
-    batch: Batch, reported: Container[int], report: _Report
-) -> tuple[list[int], list[int]]:
+def _unreported(batch: Batch, reported: set[int], report: _Report) -> tuple[list[int], list[int]]:
     """Return the rows of a batch that are begun, and those that were launched when the executor
-    reported, of which it said nothing."""
+    reported, of which it said nothing; both ascend."""
     begun = [row for row in rows_in(batch, BEGUN) if row not in reported]
     launched = [
         row
@@ -181,27 +167,4 @@ def _unreported(
                 launched.append(row)
         elif launch.launched_index <= report.at_index:
             launched.append(row)  # it may have been usual when the executor reported
-    return begun, launched
-
-
-def _rows_of(told: Told) -> dict[int, set[int]]:
-    """Return the rows of which an executor says something, by the log index of their Begin."""
-    known: dict[int, set[int]] = {}
-    for fact in told.facts:
-        known.setdefault(fact.index, set()).add(fact.row)
-    for batch in told.batches:
-        known.setdefault(batch.index, set()).update(batch.rows)
-    return known
-
-
-def _standing(batch: Batch, row: int, now_ms: int) -> Standing:
-    launch = batch.odd.get(row)
-    start = launch.start_on(batch.executor) if launch is not None else None
-    state = batch.states[row] if launch is None else (start.state if start is not None else 0)
-    return standing(
-        is_launched=state == LAUNCHED,
-        cancel=Reason.NONE if launch is None else launch.cancel,
-        not_after_ms=batch.not_after_ms[row] if launch is None else launch.not_after_ms,
-        now_wall_ms=now_ms,
-        margin_ms=MARGIN_MS,
-    )
+    return sorted(begun), sorted(launched)

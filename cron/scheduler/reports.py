@@ -6,6 +6,7 @@ already is only acknowledged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -19,7 +20,7 @@ from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.columns import short
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
-from launcher.pool.events import BatchFacts, Fact, Fate, Told
+from launcher.pool.events import BatchFacts, Fact, Fate
 from launcher.pool.orders import FenceOrder, KillOrder
 
 ACCEPTED: Final = Fate.ACCEPTED  # members of an enumeration are slow to look up
@@ -83,46 +84,40 @@ class ReportCommands(msgspec.Struct):
 
 
 def digest(
-    state: State, executor: ExecutorRecord | None, told: Told, into: ReportCommands, source: Source
+    state: State,
+    executor: ExecutorRecord | None,
+    batches: Iterable[BatchFacts],
+    into: ReportCommands,
+    source: Source,
 ) -> None:
     """Add to `into` what an executor and ledger, `source`, say of their rows.
 
     `executor` is their record, None where the cell has let go of it: then what they say can only be
     late news (rule R9). What is over is acknowledged, and so is what cannot be, so that it is not
     said again.
+
+    Starts, refusals and ends of rows that are open, which is nearly all, are told on by columns;
+    the others one by one.
     """
-    for batch in told.batches:
-        _digest_batch(state, executor, batch, into, source)
-    for fact in told.facts:
-        launch = executor.find(fact.index, fact.row) if executor is not None else None
-        start = start_of(launch, executor, fact.row)
-        if launch is None or start is None:
-            _of_closed(state, fact, into, source)
-        else:
-            _of_open(state, launch, start, fact, into)
-
-
-def _digest_batch(
-    state: State,
-    executor: ExecutorRecord | None,
-    facts: BatchFacts,
-    into: ReportCommands,
-    source: Source,
-) -> None:
-    """Take what is said alike of rows of one batch. Starts, refusals and ends of those that are
-    open, which is nearly all, are told on by columns; the others one by one."""
-    batch = executor.batches.get(facts.index) if executor is not None else None
-    is_plain = facts.fate is ENDED and not facts.detail and not any(facts.retry_after_ms)
-    is_usual = is_plain or facts.fate in _BEFORE_IT_RUNS
-    wanted: tuple[int, ...] = (BEGUN, LAUNCHED) if facts.fate is ENDED else (BEGUN,)
-    others = list(range(len(facts.rows)))
-    if batch is not None and is_usual:
-        usual, others = _sorted_out(batch, facts.rows, wanted)
-        if usual:
-            _tell_on(batch, facts.at(usual), into)
-    if others:
-        told = Told(tuple(facts.at(others).facts()))
-        digest(state, executor, told, into, source)
+    for facts in batches:
+        batch = executor.batches.get(facts.index) if executor is not None else None
+        is_plain = facts.fate is ENDED and not facts.detail and not any(facts.retry_after_ms)
+        is_usual = is_plain or (facts.fate in _BEFORE_IT_RUNS and facts.is_recorded)
+        wanted: tuple[int, ...] = (BEGUN, LAUNCHED) if facts.fate is ENDED else (BEGUN,)
+        if batch is not None and is_usual:
+            usual, others = _sorted_out(batch, facts.rows, wanted)
+            if usual:
+                _tell_on(batch, facts.pick(usual) if others else facts, into)
+            if not others:
+                continue
+            facts = facts.pick(others) if usual else facts
+        for fact in facts.facts():
+            launch = executor.find(fact.index, fact.row) if executor is not None else None
+            start = start_of(launch, executor, fact.row)
+            if launch is None or start is None:
+                _of_closed(state, fact, into, source)
+            else:
+                _of_open(state, launch, start, fact, into)
 
 
 def _sorted_out(
@@ -189,11 +184,6 @@ def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -
         into.finished.append(finished_item(key, attempt, part, fact))
     elif fact.fate is not ACCEPTED:
         into.ack(fact.index, fact.row)
-
-
-def lost_fact(index: int, row: int) -> Fact:
-    """Return that a row is lost since its executor has no record of it."""
-    return Fact(index, row, Fate.INTERRUPTED, is_recorded=False)
 
 
 def _of_open(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from launcher.columns import full, full_times
+from launcher.columns import full
 from launcher.executor.row import ACCEPTED, REFUSED, Change, Row
 from launcher.names import AttemptName, format_time, parse_attempt_name
 
@@ -183,7 +183,7 @@ class Batch:
             for place in places:
                 states[place] += fate - ACCEPTED
         if told.started_ms:
-            times = _some(full_times(told.started_ms, len(told.rows)), at)
+            times = _some(full(told.started_ms, len(told.rows), is_times=True), at)
             for place, at_ms in zip(places, times, strict=True):
                 known[place] = known[place] or at_ms
         self._note(places, told, at)
@@ -198,7 +198,7 @@ class Batch:
         """Record how rows ended, or the processes of those that began."""
         count = len(told.rows)
         if told.finished_ms:
-            _put(self.finished, places, _some(full_times(told.finished_ms, count), at))
+            _put(self.finished, places, _some(full(told.finished_ms, count, is_times=True), at))
         if code := code_of(told.reason, told.exit_code):
             if self.codes is None:
                 self.codes = array("H", bytes(2 * len(self.states)))

@@ -30,9 +30,7 @@ from typing import Any, Final
 from launcher.columns import (
     differences,
     full,
-    full_times,
     short,
-    short_times,
     sums,
 )
 from launcher.errors import InvariantViolated, LedgerForeign
@@ -155,7 +153,7 @@ class Ledger:
             batch.epoch,
             differences(batch.rows),
             list(short([job.number for job in batch.jobs], 0)),
-            [scheduled] if isinstance(scheduled, int) else list(short_times(scheduled)),
+            [scheduled] if isinstance(scheduled, int) else list(short(scheduled, is_times=True)),
             _column(batch.attempts, 1),
             _column(batch.triggers, 0),
             _column(batch.parts, 1),
@@ -167,8 +165,8 @@ class Ledger:
                 texts.setdefault(text, []).append(place)
             record.details = [(text, differences(places)) for text, places in texts.items()]
         if is_whole:
-            record.started_ms = list(short_times(batch.started, 0))
-            record.finished_ms = list(short_times(batch.finished, 0))
+            record.started_ms = list(short(batch.started, 0, is_times=True))
+            record.finished_ms = list(short(batch.finished, 0, is_times=True))
             record.codes = list(short(batch.codes or (), 0))
             for name in SPARSE:
                 setattr(record, name, list(short(getattr(batch, name) or (), 0)))
@@ -268,15 +266,15 @@ class Ledger:
             rows,
             [self._jobs[number] for number in full(record.jobs, count)],
             Tries(
-                column_of(full_times(record.scheduled_s, count)),
+                column_of(full(record.scheduled_s, count, is_times=True)),
                 column_of(full(record.attempts, count, 1)),
                 column_of(full(record.triggers, count)),
                 column_of(full(record.parts, count, 1)),
             ),
         )
         batch.states = bytearray(full(record.states, count))
-        batch.started = array("q", full_times(record.started_ms, count))
-        batch.finished = array("q", full_times(record.finished_ms, count))
+        batch.started = array("q", full(record.started_ms, count, is_times=True))
+        batch.finished = array("q", full(record.finished_ms, count, is_times=True))
         if record.codes:
             batch.codes = array("H", full(record.codes, count))
         for name in SPARSE:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from launcher import logs
-from launcher.columns import differences, full, full_times, short, short_times, sums
+from launcher.columns import differences, full, short, sums
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -85,8 +85,8 @@ class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
         count = len(self.rows)
         columns = (
             sums(self.rows),
-            full_times(self.started_ms, count),
-            full_times(self.finished_ms, count),
+            full(self.started_ms, count, is_times=True),
+            full(self.finished_ms, count, is_times=True),
             full(self.output_bytes, count),
             full(self.cpu_ms, count),
             full(self.memory_peak_bytes, count),
@@ -204,8 +204,8 @@ def changes_of(fate: int, some: Iterable[Result]) -> list[Change]:
         group.sort(key=_ROW)
         rows, started, finished, *others = zip(*map(_TOLD, group), strict=True)
         change = Change(index, fate, reason, exit_code, differences(rows))
-        change.started_ms = list(short_times(started, 0))
-        change.finished_ms = list(short_times(finished, 0))
+        change.started_ms = list(short(started, 0, is_times=True))
+        change.finished_ms = list(short(finished, 0, is_times=True))
         change.detail = detail
         output, cpu, memory, retry, pids, ticks = [list(short(column, 0)) for column in others]
         change.output_bytes, change.retry_after_ms = output, retry

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.columns import BadColumn, differences, full, full_times, row_numbers, sums
+from launcher.columns import BadColumn, differences, full, row_numbers, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.batch import STARTING, Batch, Tries, column_of, tombstone
 from launcher.executor.ledger import Ledger
@@ -190,8 +190,8 @@ def _given(message: pool_pb2.Batch, works: Works) -> _Given:
         message.index,
         rows,
         works.of(full(message.works, count)),
-        full_times(message.scheduled_s, count),
-        full_times(message.not_after_ms, count),
+        full(message.scheduled_s, count, is_times=True),
+        full(message.not_after_ms, count, is_times=True),
         full(message.attempts, count, 1),
         full(message.triggers, count),
         full(message.parts, count, 1),

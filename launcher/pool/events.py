@@ -7,7 +7,8 @@ the one event loop; none comes after `Pool.close`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -72,42 +73,30 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
     cpu_ms: list[int] = []
     memory_peak_bytes: list[int] = []
     retry_after_ms: list[int] = []
+    is_recorded: bool = True
 
-    def cut(self, first: int, last: int) -> BatchFacts:
-        """Return what it says of the rows at places `first` to before `last`."""
-        if first <= 0 and last >= len(self.rows):
-            return self
-        place = slice(first, last)
-        return self._with(lambda column: column[place])
-
-    def at(self, places: Sequence[int]) -> BatchFacts:
+    def pick(self, places: Iterable[int]) -> BatchFacts:
         """Return what it says of the rows at these places, which are ascending."""
-        if len(places) == len(self.rows):
-            return self
-        return self._with(lambda column: [column[place] for place in places])
-
-    def _with(self, pick: Callable[[list[int]], list[int]]) -> BatchFacts:
-        return BatchFacts(
-            self.index,
-            self.fate,
-            self.reason,
-            self.exit_code,
-            pick(self.rows),
-            pick(self.started_ms),
-            pick(self.finished_ms),
-            pick(self.output_bytes) if self.output_bytes else [],
-            self.detail,
-            pick(self.cpu_ms) if self.cpu_ms else [],
-            pick(self.memory_peak_bytes) if self.memory_peak_bytes else [],
-            pick(self.retry_after_ms) if self.retry_after_ms else [],
-        )
+        places = list(places)
+        found = {name: getattr(self, name) for name in _COLUMNS}
+        picked = {name: [one[at] for at in places] for name, one in found.items() if one}
+        return msgspec.structs.replace(self, **picked)
 
     def facts(self) -> Iterator[Fact]:
         """Yield a fact for each row."""
-        beside = (self.output_bytes, self.retry_after_ms, self.cpu_ms, self.memory_peak_bytes)
         zeros = [0] * len(self.rows)
-        columns = (self.rows, self.started_ms, self.finished_ms, *(one or zeros for one in beside))
-        for row, started_ms, finished_ms, *others in zip(*columns, strict=True):
+        columns = (
+            self.rows,
+            self.started_ms,
+            self.finished_ms,
+            self.output_bytes or zeros,
+            self.retry_after_ms or zeros,
+            self.cpu_ms or zeros,
+            self.memory_peak_bytes or zeros,
+        )
+        for row, started_ms, finished_ms, output, retry_ms, cpu_ms, memory in zip(
+            *columns, strict=True
+        ):
             yield Fact(
                 self.index,
                 row,
@@ -117,8 +106,49 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
                 started_ms,
                 finished_ms,
                 self.detail,
-                *others,
+                output,
+                retry_ms,
+                cpu_ms,
+                memory,
+                self.is_recorded,
             )
+
+
+_COLUMNS: Final = (
+    "rows",
+    "started_ms",
+    "finished_ms",
+    "output_bytes",
+    "cpu_ms",
+    "memory_peak_bytes",
+    "retry_after_ms",
+)
+
+
+def alone(fact: Fact) -> BatchFacts:
+    """Return a fact as what is said of one row of its batch."""
+    return BatchFacts(
+        fact.index,
+        fact.fate,
+        fact.reason,
+        fact.exit_code,
+        [fact.row],
+        [fact.started_ms],
+        [fact.finished_ms],
+        [fact.output_bytes],
+        fact.detail,
+        [fact.cpu_ms],
+        [fact.memory_peak_bytes],
+        [fact.retry_after_ms],
+        fact.is_recorded,
+    )
+
+
+def lost_rows(index: int, rows: Sequence[int]) -> BatchFacts:
+    """Return that rows are lost since their executor has no record of them."""
+    zeros = [0] * len(rows)
+    same = (Fate.INTERRUPTED, Reason.NONE, 0)
+    return BatchFacts(index, *same, list(rows), zeros, zeros, is_recorded=False)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -127,18 +157,6 @@ class Kept(msgspec.Struct, frozen=True):
     name: AttemptName
     size: int
     sha256: bytes
-
-
-class Told(msgspec.Struct, frozen=True):
-    """What an executor says of rows of its ledger: one by one, and in columns."""
-
-    facts: tuple[Fact, ...] = ()
-    batches: tuple[BatchFacts, ...] = ()
-
-    @property
-    def count(self) -> int:
-        """Of how many rows it says something."""
-        return len(self.facts) + sum(len(batch.rows) for batch in self.batches)
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -171,7 +189,7 @@ class Joined(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     address: str
     offset_ms: int
-    known: Told
+    known: tuple[BatchFacts, ...]
     can_recall: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -246,7 +264,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     executor: str
     ledger: str
-    told: Told
+    batches: tuple[BatchFacts, ...]
 
 
 class Beat(msgspec.Struct, frozen=True):

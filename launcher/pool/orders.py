@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
-from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -14,7 +13,6 @@ from launcher.pool import limits
 
 BatchRows: TypeAlias = tuple[int, Sequence[int]]
 """Log index of a Begin, and rows of the batch that it began on an executor."""
-_SIZE: Final = attrgetter("size")
 
 
 class Work(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -52,49 +50,24 @@ class StartBatch(msgspec.Struct, frozen=True, gc=False):
     parts: Sequence[int] = ()
     is_first: bool = False
 
-    def cut(self, first: int, last: int) -> StartBatch:
-        """Return a batch of the rows at places `first` to before `last`."""
-        if first <= 0 and last >= len(self.rows):
-            return self
-        place = slice(first, last)
-        return self._with(self.rows[place], lambda column: column[place])
+    def pick(self, places: Iterable[int]) -> StartBatch:
+        """Return a batch of the rows at these places, which are ascending."""
+        places = list(places)
+        found = {name: getattr(self, name) for name in _COLUMNS}
+        picked = {name: [one[at] for at in places] for name, one in found.items() if len(one) > 1}
+        rows = [self.rows[at] for at in places]
+        return msgspec.structs.replace(self, rows=rows, **picked)
 
-    def without(self, works: Container[Work]) -> StartBatch:
-        """Return a batch without the rows that have one of these works."""
-        if len(self.works) == 1:
-            return self.cut(0, 0) if self.works[0] in works else self
-        kept = [place for place, work in enumerate(self.works) if work not in works]
-        rows = [self.rows[place] for place in kept]
-        return self._with(rows, lambda column: [column[place] for place in kept])
 
-    def _with(
-        self, rows: Sequence[int], pick: Callable[[Sequence[Any]], Sequence[Any]]
-    ) -> StartBatch:
-        """Return a batch of some rows; `pick` returns what a column has for these."""
-
-        def picked(column: Sequence[Any]) -> Sequence[Any]:
-            return pick(column) if len(column) > 1 else column
-
-        return StartBatch(
-            self.index,
-            rows,
-            picked(self.works),
-            picked(self.scheduled_s),
-            picked(self.not_after_ms),
-            picked(self.deadlines_ms),
-            picked(self.attempts),
-            picked(self.triggers),
-            picked(self.parts),
-            self.is_first,
-        )
-
-    @property
-    def size(self) -> int:
-        """How many bytes it takes if no work was sent before, about."""
-        works: int = sum(map(_SIZE, self.works))
-        if len(self.works) == 1:
-            works *= len(self.rows)
-        return limits.BATCH_BYTES + limits.ROW_BYTES * len(self.rows) + works
+_COLUMNS: Final = (
+    "works",
+    "scheduled_s",
+    "not_after_ms",
+    "deadlines_ms",
+    "attempts",
+    "triggers",
+    "parts",
+)
 
 
 class FenceOrder(msgspec.Struct, frozen=True, gc=False):

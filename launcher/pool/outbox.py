@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import MutableSequence, Sequence
+from typing import Final, cast
 
 import structlog
 
-from launcher.columns import differences, full, short, short_times
+from launcher.columns import differences, full, short
 from launcher.pool import limits
-from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
-from launcher.pool.works import SentWorks
+from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch, Work
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
+_GIVEN_UP_EACH: Final = 4
+"""Old works that one new one drives out at most: where there must be fewer they go bit by bit."""
 log = structlog.get_logger()
 
 
@@ -22,7 +24,7 @@ class Outbox:
     it is too much for one."""
 
     def __init__(self) -> None:
-        self._batches: deque[StartBatch] = deque()
+        self._starts: deque[tuple[StartBatch, int]] = deque()  # with its bytes
         self._done = 0  # rows of the first batch that have left
         self._works = SentWorks()
         self._fences: deque[FenceOrder] = deque()
@@ -37,50 +39,50 @@ class Outbox:
         return self._bytes > limits.OUTBOX_BYTES_MAX
 
     def __bool__(self) -> bool:
-        return bool(self._batches or self._fences or self._kills or self._acks or self._floor)
+        return bool(self._starts or self._fences or self._kills or self._acks or self._floor)
 
-    def start(self, batches: Sequence[StartBatch]) -> None:
-        """Queue starts. Work that no message can carry is left out and logged: its attempt stays
-        unanswered, and is fenced when its window is over."""
-        for one in batches:
-            batch = _without_large(one)
+    def put(
+        self,
+        *,
+        starts: Sequence[StartBatch] = (),
+        fences: Sequence[FenceOrder] = (),
+        kills: Sequence[KillOrder] = (),
+        acks: Sequence[BatchRows] = (),
+        floor: int = 0,
+    ) -> None:
+        """Queue orders; of floors the highest counts. Work that no message can carry is left out
+        and logged: its attempt stays unanswered, and is fenced when its window is over."""
+        for batch in starts:
+            works = batch.works if len(batch.works) > 1 else [*batch.works] * len(batch.rows)
+            if max((len(work.spec) for work in batch.works), default=0) > limits.WORK_BYTES_MAX:
+                is_large = [len(work.spec) > limits.WORK_BYTES_MAX for work in works]
+                for work in {one for one, is_so in zip(works, is_large, strict=True) if is_so}:
+                    error = f"work of {len(work.spec)} bytes is over {limits.WORK_BYTES_MAX}"
+                    log.warning("launch.withheld", job=work.job, index=batch.index, error=error)
+                places = [place for place, is_so in enumerate(is_large) if not is_so]
+                batch, works = batch.pick(places), [works[place] for place in places]
             if batch.rows:
-                self._batches.append(batch)
-                self._bytes += batch.size
+                size = limits.BATCH_BYTES + sum(limits.ROW_BYTES + work.size for work in works)
+                self._starts.append((batch, size))
+                self._bytes += size
+        for index, rows in acks:
+            if rows:  # else no end of that batch was accepted
+                self._bytes += limits.ACK_BYTES * len(rows)
+                self._bytes += limits.BATCH_BYTES if index not in self._acks else 0
+                self._acks.setdefault(index, []).extend(rows)
+        self._fences.extend(fences)
+        self._kills.extend(kills)
+        self._bytes += limits.FENCE_BYTES * len(fences) + limits.KILL_BYTES * len(kills)
+        self._floor = max(self._floor, floor)
 
     def take_starts(self) -> tuple[BatchRows, ...]:
         """Drop all starts that no message has taken yet; return the rows of those that were never
         given to any stream. The others are known to the log, and are asked about again."""
-        batches, done = self._batches, self._done
-        self._batches, self._done = deque(), 0
-        waiting = [batch.cut(0 if i else done, len(batch.rows)) for i, batch in enumerate(batches)]
-        self._bytes -= sum(batch.size for batch in waiting)
-        return tuple((batch.index, batch.rows) for batch in waiting if batch.is_first)
-
-    def fence(self, fences: Sequence[FenceOrder]) -> None:
-        """Queue tombstones."""
-        self._fences.extend(fences)
-        self._bytes += limits.FENCE_BYTES * len(fences)
-
-    def kill(self, kills: Sequence[KillOrder]) -> None:
-        """Queue kills."""
-        self._kills.extend(kills)
-        self._bytes += limits.KILL_BYTES * len(kills)
-
-    def ack(self, acks: Sequence[BatchRows]) -> None:
-        """Queue acknowledgements of ends."""
-        for index, rows in acks:
-            if not rows:
-                continue  # no end of that batch was accepted
-            waiting = self._acks.setdefault(index, [])
-            if not waiting:
-                self._bytes += limits.BATCH_BYTES
-            waiting.extend(rows)
-            self._bytes += limits.ACK_BYTES * len(rows)
-
-    def raise_floor(self, index: int) -> None:
-        """Queue a floor; the highest one counts."""
-        self._floor = max(self._floor, index)
+        waiting, done = self._starts, self._done
+        self._starts, self._done = deque(), 0
+        self._bytes -= sum(size for _, size in waiting)
+        lefts = [(one, done if place == 0 else 0) for place, (one, _) in enumerate(waiting)]
+        return tuple((one.index, one.rows[left:]) for one, left in lefts if one.is_first)
 
     def take(self, epoch: Epoch, ahead_ms: int = 0, sharers: int = 1) -> pool_pb2.Orders:
         """Remove and return as much as fits one message; the executor's clock is `ahead_ms` ahead
@@ -92,88 +94,147 @@ class Outbox:
         """
         message = pool_pb2.Orders(epoch=encode_epoch(epoch))
         self._works.begin_message(sharers)
-        room = self._take_batches(message, limits.ORDERS_BYTES_MAX, ahead_ms)
-        before = room
+        room = self._take_starts(message, limits.ORDERS_BYTES_MAX, ahead_ms)
         while self._fences and room > 0:
             fence = self._fences.popleft()
             room -= limits.FENCE_BYTES
+            self._bytes -= limits.FENCE_BYTES
             message.fences.add(index=fence.index, row=fence.row, name=str(fence.name))
         while self._kills and room > 0:
             kill = self._kills.popleft()
             room -= limits.KILL_BYTES
+            self._bytes -= limits.KILL_BYTES
             message.kills.add(index=kill.index, row=kill.row, reason=kill.reason)
         while self._acks and room > 0:
-            room -= self._take_acks(message, room)
-        self._bytes -= before - room
-        if room > 0 and not (self._batches or self._fences or self._kills or self._acks):
+            index, rows = next(iter(self._acks.items()))
+            count = max(1, (room - limits.BATCH_BYTES) // limits.ACK_BYTES)
+            some, rows[:] = rows[:count], rows[count:]
+            if not rows:
+                del self._acks[index]
+                self._bytes -= limits.BATCH_BYTES
+            message.acks.add(index=index, rows=differences(sorted(set(some))))
+            room -= limits.BATCH_BYTES + limits.ACK_BYTES * len(some)
+            self._bytes -= limits.ACK_BYTES * len(some)
+        if room > 0 and not (self._starts or self._fences or self._kills or self._acks):
             message.floor, self._floor = self._floor, 0
         return message
 
-    def _take_batches(self, message: pool_pb2.Orders, room: int, ahead_ms: int) -> int:
+    def _take_starts(self, message: pool_pb2.Orders, room: int, ahead_ms: int) -> int:
         """Move starts into a message; return how much room is left in it."""
         rows_left = limits.ORDERS_ROWS_MAX
-        while self._batches and rows_left > 0 and room > 0:
-            batch = self._batches[0]
-            part = batch.cut(self._done, self._done + rows_left)
-            numbers, size = self._works.numbers(part.works, message.works, room)
-            taken = len(part.rows) if len(part.works) == 1 and numbers else len(numbers)
+        while self._starts and rows_left > 0 and room > 0:
+            whole, whole_size = self._starts[0]
+            batch = whole
+            if self._done or len(whole.rows) > rows_left:
+                last = min(self._done + rows_left, len(whole.rows))
+                batch = whole.pick(range(self._done, last))
+            numbers, size = self._works.numbers(batch.works, message.works, room)
+            taken = len(batch.rows) if len(batch.works) == 1 and numbers else len(numbers)
             if not taken:
                 return 0  # the next message has room for its work
-            part = part.cut(0, taken)
-            _write(message.batches.add(), part, numbers, ahead_ms)
+            if taken < len(batch.rows):
+                batch = batch.pick(range(taken))
+            ends_ms = [end_ms + ahead_ms for end_ms in batch.not_after_ms]
+            if any(batch.deadlines_ms):
+                deadlines_ms = full(batch.deadlines_ms, taken)
+                pairs = zip(full(ends_ms, taken), deadlines_ms, strict=True)
+                ends_ms = [min(end_ms, last_ms) if last_ms else end_ms for end_ms, last_ms in pairs]
+            message.batches.add(
+                index=batch.index,
+                rows=differences(batch.rows),
+                works=short(numbers),
+                scheduled_s=short(batch.scheduled_s, is_times=True),
+                not_after_ms=short(ends_ms, is_times=True),
+                attempts=short(batch.attempts, 1),
+                triggers=short(batch.triggers, 0),
+                parts=short(batch.parts, 1),
+            )
             room -= size + limits.BATCH_BYTES + limits.ROW_BYTES * taken
             rows_left -= taken
             self._done += taken
-            self._bytes -= part.size
-            if self._done == len(batch.rows):
-                self._batches.popleft()
+            if self._done == len(whole.rows):
+                self._starts.popleft()
+                self._bytes -= whole_size
                 self._done = 0
-            else:
-                self._bytes += limits.BATCH_BYTES
         return room
 
-    def _take_acks(self, message: pool_pb2.Orders, room: int) -> int:
-        """Move acknowledgements for one batch into a message; return what of the room they take."""
-        index, rows = next(iter(self._acks.items()))
-        count = max(1, (room - limits.BATCH_BYTES) // limits.ACK_BYTES)
-        if len(rows) > count:
-            rows[:], rows = rows[count:], rows[:count]
-            taken = 0
-        else:
-            del self._acks[index]
-            taken = limits.BATCH_BYTES
-        message.acks.add(index=index, rows=differences(sorted(set(rows))))
-        return taken + limits.ACK_BYTES * len(rows)
 
+class SentWorks:
+    """What jobs are to do, each sent once over one stream under a number, for a while.
 
-def _without_large(batch: StartBatch) -> StartBatch:
-    """Return a batch without the rows whose work is too large for any message."""
-    large = {work for work in set(batch.works) if len(work.spec) > limits.WORK_BYTES_MAX}
-    for work in large:
-        error = f"work of {len(work.spec)} bytes is over {limits.WORK_BYTES_MAX}"
-        log.warning("launch.withheld", job=work.job, index=batch.index, error=error)
-    return batch.without(large) if large else batch
+    Batches refer to works by number, all that were given to the stream once and are below 65,536. A
+    number is given when a message is written that needs it, and that message brings the work
+    itself. When there are too many, the oldest is given up and its number means something else
+    later. But no number that a message uses is given anew by that message, since the executor reads
+    all works of a message before its batches.
+    """
 
+    def __init__(self) -> None:
+        self._numbers: OrderedDict[Work, int] = OrderedDict()  # the oldest first
+        self._free: list[int] = []
+        self._bytes = 0
+        self._in_use: set[int] = set()  # by the message that is being written
+        self._count_max, self._bytes_max = limits.works_kept(1)
 
-def _write(into: pool_pb2.Batch, batch: StartBatch, works: Sequence[int], ahead_ms: int) -> None:
-    into.index = batch.index
-    into.rows.extend(differences(batch.rows))
-    into.works.extend(short(works))
-    into.scheduled_s.extend(short_times(batch.scheduled_s))
-    into.not_after_ms.extend(short_times(_put_into(ahead_ms, batch)))
-    into.attempts.extend(short(batch.attempts, 1))
-    into.triggers.extend(short(batch.triggers, 0))
-    into.parts.extend(short(batch.parts, 1))
+    def begin_message(self, sharers: int) -> None:
+        """Begin another message, for one of so many streams that share the leader's memory."""
+        self._in_use.clear()
+        self._count_max, self._bytes_max = limits.works_kept(sharers)
 
+    def numbers(
+        self, works: Sequence[Work], into: MutableSequence[pool_pb2.Work], room: int
+    ) -> tuple[list[int], int]:
+        """Return the numbers of works, and how many bytes it takes to send those that are new.
 
-def _put_into(ahead_ms: int, batch: StartBatch) -> list[int]:
-    """Return the ends of windows by a clock that is `ahead_ms` ahead of ours."""
-    ends = [end_ms + ahead_ms for end_ms in batch.not_after_ms]
-    if not any(batch.deadlines_ms):
-        return ends
-    count = max(len(ends), len(batch.deadlines_ms))
-    both = zip(full(ends, count), full(batch.deadlines_ms, count), strict=True)
-    return [min(end_ms, deadline_ms) if deadline_ms else end_ms for end_ms, deadline_ms in both]
+        New ones are put into a message. Where they do not fit into `room`, in bytes, the numbers
+        are those of the first works only. One new work fits into a message that has none yet.
+        """
+        known = list(map(self._numbers.get, works))
+        if None not in known:  # the usual case, cheap
+            numbers = cast("list[int]", known)
+            self._in_use.update(numbers)
+            return numbers, 0
+        # Those of later rows as well: they were looked up, and must not be given away meanwhile.
+        self._in_use.update(number for number in known if number is not None)
+        numbers, taken = [], 0
+        for work, before in zip(works, known, strict=True):
+            number = before if before is not None else self._numbers.get(work)
+            if number is None:
+                if into and taken + work.size > room:
+                    break
+                taken += work.size
+                number = self._send(work, into)
+            numbers.append(number)
+        return numbers, taken
+
+    def _send(self, work: Work, into: MutableSequence[pool_pb2.Work]) -> int:
+        for _ in range(_GIVEN_UP_EACH):
+            is_full = self._bytes + work.size > self._bytes_max
+            if not is_full and len(self._numbers) < self._count_max:
+                break
+            given_up = self._give_up_oldest()
+            if given_up is None:
+                break
+            into.append(pool_pb2.Work(number=given_up))
+        # All numbers up to how many there are have been given, but for those that are free again.
+        number = self._free.pop() if self._free else len(self._numbers)
+        self._numbers[work] = number
+        self._bytes += work.size
+        self._in_use.add(number)
+        into.append(pool_pb2.Work(number=number, job=work.job, spec=work.spec))
+        return number
+
+    def _give_up_oldest(self) -> int | None:
+        """Forget the oldest work that this message does not use; return the number that it had,
+        None if there is no such work."""
+        for _ in range(len(self._numbers)):
+            work, number = self._numbers.popitem(last=False)
+            if number not in self._in_use:
+                self._bytes -= work.size
+                self._free.append(number)
+                return number
+            self._numbers[work] = number  # it was used just now: the youngest
+        return None
 
 
 def encode_epoch(epoch: Epoch) -> pool_pb2.Epoch:

@@ -1,8 +1,8 @@
 """The executors as the leader sees them: who is connected, what is told to whom, whose lease ends.
 
 Theory of operation. Executors open the streams; `PoolServicer` turns each into a `Session` here
-and the leader hears of it by events. What the leader orders is only queued: True from `start` or
-`fence` means queued, and nothing but a Fact from the executor says what became of it. Leadership
+and the leader hears of it by events. What the leader orders is only queued: True from `order` means
+queued, and nothing but what the executor reports says what became of it. Leadership
 may end at any moment, so all of this hangs on one switch: after `close` not one queued order
 leaves, no event comes, and every lease is forgotten (the next leader grants them anew, rule R5).
 
@@ -33,21 +33,24 @@ from launcher.pool.events import (
     Facts,
     Kept,
     Left,
-    Offer,
     Offered,
     Recollected,
     Silent,
-    Told,
     Unsent,
 )
 from launcher.pool.lease import Key, Leases, LeaseTimes
-from launcher.pool.messages import Greeting
 from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
-from launcher.pool.outbox import Outbox, encode_epoch
+from launcher.pool.outbox import encode_epoch
 from launcher.pool.probes import Probes
+from launcher.pool.reading import (
+    Greeting,
+    check_heartbeat,
+    parse_kept,
+    parse_offers,
+    parse_reports,
+)
 from launcher.pool.session import (
     End,
-    Heartbeat,
     OutputSlice,
     OutputsWaiting,
     Session,
@@ -281,36 +284,40 @@ class Pool:
         """Drop a lease whose end is recorded in the log."""
         self._leases.forget((executor, ledger))
 
-    # ---- orders: False if that executor with that very ledger is not connected
+    # ---- orders
 
-    def start(self, executor: str, ledger: str, batches: Sequence[StartBatch]) -> bool:
-        """Queue starts; their Begin is applied. Returns False if nothing was queued: then, and
-        whenever a first start is dropped before its stream took it, an Unsent event has its row."""
-        session = self._session(executor, ledger)
-        if session is None or session.is_silent:
-            first = tuple((batch.index, batch.rows) for batch in batches if batch.is_first)
-            self._give_back((executor, ledger), first)
-            return False
-        self._probes.ordered(session)
-        return self._queue(executor, ledger, lambda outbox: outbox.start(batches))
+    def order(
+        self,
+        executor: str,
+        ledger: str,
+        *,
+        starts: Sequence[StartBatch] = (),
+        fences: Sequence[FenceOrder] = (),
+        kills: Sequence[KillOrder] = (),
+        acks: Sequence[BatchRows] = (),
+        floor: int = 0,
+    ) -> bool:
+        """Queue orders. Returns False if not all of them were queued: an executor with that very
+        ledger is not connected, or starts were for one that is silent.
 
-    def fence(self, executor: str, ledger: str, fences: Sequence[FenceOrder]) -> bool:
-        """Queue tombstones; each is answered by a Fact. Returns False if nothing was queued. It and
+        The Begin of `starts` is applied; whenever a first start is dropped before its stream took
+        it, an Unsent event has its row. Each of `fences` is answered by a Fact: the tombstone and
         the start that it forbids have one log index, and end together as the floor passes it (rule
-        R4)."""
-        return self._queue(executor, ledger, lambda outbox: outbox.fence(fences))
-
-    def kill(self, executor: str, ledger: str, kills: Sequence[KillOrder]) -> bool:
-        """Queue kills; their Cancel is committed (R8). Returns False if nothing was queued."""
-        return self._queue(executor, ledger, lambda outbox: outbox.kill(kills))
-
-    def ack(self, executor: str, ledger: str, rows: Sequence[BatchRows]) -> bool:
-        """Queue rows whose end is committed. Returns False if nothing was queued."""
-        return self._queue(executor, ledger, lambda outbox: outbox.ack(rows))
-
-    def floor(self, executor: str, ledger: str, index: int) -> bool:
-        """Queue a floor (rule R4); the highest counts. Returns False if nothing was queued."""
-        return self._queue(executor, ledger, lambda outbox: outbox.raise_floor(index))
+        R4). The Cancel of `kills` is committed (rule R8), as are the ends that are in `acks`. Of
+        floors (rule R4) the highest counts.
+        """
+        session, is_whole = self._session(executor, ledger), True
+        if starts and (session is None or session.is_silent):
+            first = tuple((batch.index, batch.rows) for batch in starts if batch.is_first)
+            self._give_back((executor, ledger), first)
+            starts, is_whole = (), False
+        if session is None:
+            return False
+        if starts:
+            self._probes.ordered(session)
+        session.outbox.put(starts=starts, fences=fences, kills=kills, acks=acks, floor=floor)
+        session.wake.set()
+        return not self._drop_if_stuck(session) and is_whole
 
     def place_output(self, executor: str, ledger: str, place: pool_pb2.OutputPlace) -> None:
         """Answer an output that was offered; nobody is told where the executor is gone."""
@@ -374,16 +381,70 @@ class Pool:
 
     # ---- called by the servicer
 
-    def kept(self, session: Session, kept: Kept) -> None:
-        """Hear of an output that an executor offers to have stored.
+    def hear(self, session: Session, message: pool_pb2.FromExecutor) -> None:
+        """Take a message of a session; nothing happens if that is over.
 
         Raises:
-            BadMessage: it was not asked to, or has not been welcomed.
+            BadMessage: a field is wrong, or nobody asked for it.
         """
-        if self.on_kept is None or not session.is_welcome:
-            raise BadMessage("kept", "this executor was not asked to have outputs stored")
-        if self._sessions.get(session.key[0]) is session:
-            self.on_kept(*session.key, kept)
+        if session.ended:
+            return
+        executor, ledger = session.key
+        kind = message.WhichOneof("kind")
+        if kind == "heartbeat":
+            check_heartbeat(message.heartbeat, session.last_number)
+            self._beat(session, message.heartbeat)
+        elif kind == "reports":
+            batches = parse_reports(message.reports)
+            if batches:
+                self._on_event(Facts(executor, ledger, batches))
+        elif kind == "recollection":
+            said = message.recollection
+            rows = session.take_recollection(said)
+            self._on_event(Recollected(executor, ledger, rows, said.last, said.floor))
+        elif kind == "offers":
+            offers = parse_offers(message.offers)
+            if offers != session.offers:
+                session.offers = offers
+                self._touched.add(executor)
+                self._on_event(Offered(executor, ledger))
+        elif kind == "output":
+            session.take_output(message.output)
+            self._answered(session, message.output.request)
+        elif kind == "kept":
+            kept = parse_kept(message.kept)
+            if self.on_kept is None or not session.is_welcome:
+                raise BadMessage("kept", "this executor was not asked to have outputs stored")
+            self.on_kept(executor, ledger, kept)
+        elif kind == "probe":
+            session.check_request("probe.number", message.probe.number)
+            self._answered(session, message.probe.number)
+        else:
+            more = {"hello": "a stream has one Hello, its first message"}
+            other = "the message is empty, or newer than this leader"
+            raise BadMessage(kind or "kind", more.get(kind or "", other))
+
+    def _beat(self, session: Session, said: pool_pb2.Heartbeat) -> None:
+        """Take a heartbeat; the leader answers it once it is confirmed."""
+        now, offset_ms_max = self._mono_ms(), self._clock_offset_ms_max
+        was_fit = session.is_fit(now, self.lease, offset_ms_max)
+        session.hear(said, now, said.wall_ms - self._wall_ms())
+        if was_fit != session.is_fit(now, self.lease, offset_ms_max):
+            self._touched.add(session.key[0])
+        if session.is_welcome:
+            self._beating[session] = None
+        self._on_event(Beat(*session.key, said.number, said.running, said.wall_ms, now))
+
+    def _answered(self, session: Session, number: int) -> None:
+        """Take the answer to a probe, or to anything else that was asked under a number."""
+        if number != session.probe_number:
+            return
+        session.probe_number = 0
+        self._probes.answered(session)
+        if session.is_silent:
+            session.is_silent = False
+            self._touched.add(session.key[0])
+            self._on_event(Silent(*session.key, is_over=True))
 
     def join(self, greeting: Greeting, address: str) -> Session:
         """Accept a Hello: a session that waits for `welcome`.
@@ -408,58 +469,6 @@ class Pool:
         self._touched.add(greeting.executor)
         self._on_event(session.joined())
         return session
-
-    def beat(
-        self, session: Session, number: int, running: int, wall_ms: int, *, is_full: bool = False
-    ) -> None:
-        """Take a heartbeat; the leader answers it once it is confirmed. `is_full`: the executor's
-        ledger takes no more rows."""
-        if session.ended:
-            return
-        now, offset_ms_max = self._mono_ms(), self._clock_offset_ms_max
-        was_fit = session.is_fit(now, self.lease, offset_ms_max)
-        session.hear(Heartbeat(number, now), running, wall_ms - self._wall_ms(), is_full=is_full)
-        executor, ledger = session.key
-        if was_fit != session.is_fit(now, self.lease, offset_ms_max):
-            self._touched.add(executor)
-        if session.is_welcome:
-            self._beating[session] = None
-        self._on_event(Beat(executor, ledger, number, running, wall_ms, now))
-
-    def answered(self, session: Session, number: int) -> None:
-        """Take the answer to a probe, or to anything else that was asked under a number."""
-        if session.ended or number != session.probe_number:
-            return
-        session.probe_number = 0
-        self._probes.answered(session)
-        if session.is_silent:
-            session.is_silent = False
-            self._touched.add(session.key[0])
-            self._on_event(Silent(*session.key, is_over=True))
-
-    def report(self, session: Session, told: Told) -> None:
-        """Pass facts to the leader, unless the session is over: then nobody leads here."""
-        if told.count and not session.ended:
-            self._on_event(Facts(session.key[0], session.key[1], told))
-
-    def offer(self, session: Session, offers: tuple[Offer, ...]) -> None:
-        """Keep what the workers of an executor serve; tell the leader if that changed."""
-        if offers != session.offers and not session.ended:
-            session.offers = offers
-            self._touched.add(session.key[0])
-            self._on_event(Offered(*session.key))
-
-    def recollect(self, session: Session, message: pool_pb2.Recollection) -> None:
-        """Pass a part of what a ledger remembers to the leader, unless the session is over.
-
-        Raises:
-            BadMessage: nobody asked for it, or a field is wrong.
-        """
-        if session.ended:
-            return
-        rows = session.take_recollection(message)
-        executor, ledger = session.key
-        self._on_event(Recollected(executor, ledger, rows, message.last, message.floor))
 
     def drop(self, session: Session, end: End) -> None:
         """End a session and tell the leader, once. Its lease goes on."""
@@ -499,14 +508,6 @@ class Pool:
     def _session(self, executor: str, ledger: str) -> Session | None:
         session = self._sessions.get(executor)
         return session if session is not None and session.key[1] == ledger else None
-
-    def _queue(self, executor: str, ledger: str, put: Callable[[Outbox], None]) -> bool:
-        session = self._session(executor, ledger)
-        if session is None:
-            return False
-        put(session.outbox)
-        session.wake.set()
-        return not self._drop_if_stuck(session)
 
     def _drop_if_stuck(self, session: Session) -> bool:
         if session.is_stuck:

@@ -29,17 +29,9 @@ from launcher.pool.errors import (
     Refused,
     SeenNewerEpoch,
 )
-from launcher.pool.messages import (
-    Greeting,
-    parse_heartbeat,
-    parse_hello,
-    parse_kept,
-    parse_offers,
-    parse_stored,
-)
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.pool import Pool
-from launcher.pool.reports import parse_reports
+from launcher.pool.reading import Greeting, parse_hello
 from launcher.pool.session import End, Session
 from launcher.pool.turns import NEWER, Turn, Turns
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
@@ -205,7 +197,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
                     await asyncio.sleep(limits.BREAKS_WITHIN_MS / 1000)
                     self._pool.drop(session, End(grpc.StatusCode.OK, "it ended its stream"))
                     return
-                self._take(session, message)
+                self._pool.hear(session, message)
         except TimeoutError:
             reason = f"silent for {silence_ms} ms"
             self._pool.drop(session, End(grpc.StatusCode.DEADLINE_EXCEEDED, reason))
@@ -213,32 +205,6 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             self._pool.drop(session, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
         except Exception as error:  # noqa: BLE001 - top of a task; _fail logs
             self._fail(session, error)
-
-    def _take(self, session: Session, message: pool_pb2.FromExecutor) -> None:
-        kind = message.WhichOneof("kind")
-        if kind == "heartbeat":
-            number, running, wall_ms = parse_heartbeat(message.heartbeat, session.last_number)
-            is_full = message.heartbeat.is_full
-            session.outputs_waiting, session.outputs_problem = parse_stored(message.heartbeat)
-            self._pool.beat(session, number, running, wall_ms, is_full=is_full)
-        elif kind == "reports":
-            self._pool.report(session, parse_reports(message.reports))
-        elif kind == "recollection":
-            self._pool.recollect(session, message.recollection)
-        elif kind == "offers":
-            self._pool.offer(session, parse_offers(message.offers))
-        elif kind == "output":
-            session.take_output(message.output)
-            self._pool.answered(session, message.output.request)
-        elif kind == "kept":
-            self._pool.kept(session, parse_kept(message.kept))
-        elif kind == "probe":
-            session.check_request("probe.number", message.probe.number)
-            self._pool.answered(session, message.probe.number)
-        elif kind == "hello":
-            raise BadMessage("hello", "a stream has one Hello, its first message")
-        else:
-            raise BadMessage("kind", "the message is empty, or newer than this leader")
 
     async def _write(self, session: Session, context: Context) -> None:
         """Send what the session has, one message at a time, so that its end cuts off the rest."""

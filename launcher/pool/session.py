@@ -18,9 +18,8 @@ from launcher.pool import limits
 from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
 from launcher.pool.events import Joined, Offer, Recalled
 from launcher.pool.lease import Key, LeaseTimes
-from launcher.pool.messages import Greeting
 from launcher.pool.outbox import Outbox
-from launcher.pool.reports import parse_recollection
+from launcher.pool.reading import Greeting, parse_recollection
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -101,13 +100,6 @@ class SessionView(msgspec.Struct, frozen=True):
     is_full: bool = False
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
-    """A heartbeat that is not answered yet."""
-
-    number: int
-    arrived_mono_ms: int
-
-
 NEVER: Final = -(1 << 62)
 SILENT_BEATS: Final = 3
 """An executor that has missed so many heartbeats gets no work until it is heard again."""
@@ -156,7 +148,8 @@ class Session:
         self.outbox = Outbox()
         self._offsets: deque[int] = deque(maxlen=OFFSETS_KEPT)
         self._first: deque[pool_pb2.FromLeader] = deque()
-        self._heartbeats: deque[Heartbeat] = deque(maxlen=limits.HEARTBEATS_MAX)
+        self._heartbeats: deque[tuple[int, int]] = deque(maxlen=limits.HEARTBEATS_MAX)
+        """Those that are not answered: number, and when it arrived (monotonic clock)."""
         self._asked: deque[pool_pb2.FromLeader] = deque()
         self._is_asked_next = False
         self._answers: dict[int, asyncio.Future[OutputSlice]] = {}
@@ -240,28 +233,29 @@ class Session:
         self._first.append(pool_pb2.FromLeader(welcome=message))
         self.wake.set()
 
-    def hear(self, beat: Heartbeat, running: int, offset_ms: int, *, is_full: bool) -> None:
-        """Keep a heartbeat until it may be answered."""
-        self.is_full = is_full
+    def hear(self, beat: pool_pb2.Heartbeat, now_mono_ms: int, offset_ms: int) -> None:
+        """Take a heartbeat that came now, and keep it until it may be answered."""
+        self.is_full = beat.is_full
+        self.outputs_waiting, self.outputs_problem = beat.outputs_waiting, beat.outputs_problem
         self.last_number = beat.number
-        self.heard_mono_ms = beat.arrived_mono_ms
-        self.running = running
+        self.heard_mono_ms = now_mono_ms
+        self.running = beat.running
         self.offset_ms = offset_ms
         if self._offsets and offset_ms < max(self._offsets) - CLOCK_STEP_MS:
             self._offsets.clear()
         self._offsets.append(offset_ms)
-        self._heartbeats.append(beat)
+        self._heartbeats.append((beat.number, now_mono_ms))
 
     def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> int | None:
         """Answer what arrived up to then; return the newest answered arrival, None if none was."""
         if not self.is_welcome or self.ended:
             return None
         newest = None
-        while self._heartbeats and self._heartbeats[0].arrived_mono_ms <= up_to_arrival_mono_ms:
-            beat = self._heartbeats.popleft()
-            answer = pool_pb2.HeartbeatAnswer(number=beat.number)
+        while self._heartbeats and self._heartbeats[0][1] <= up_to_arrival_mono_ms:
+            number, arrived_mono_ms = self._heartbeats.popleft()
+            answer = pool_pb2.HeartbeatAnswer(number=number)
             self._first.append(pool_pb2.FromLeader(heartbeat=answer))
-            newest = self.answered_arrival_mono_ms = beat.arrived_mono_ms
+            newest = self.answered_arrival_mono_ms = arrived_mono_ms
         if newest is not None:
             self.wake.set()
             self._settle()

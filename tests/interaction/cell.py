@@ -22,7 +22,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.pool.events import Fact, Facts, Fate, Joined, Told, Unsent
+from launcher.pool.events import Fact, Facts, Fate, Joined, Unsent, alone
 from launcher.work import Epoch, WorkSpec
 from tests.batches import answered, items_of
 from tests.interaction.datadriven import Step
@@ -270,7 +270,7 @@ class Cell:
         report = known.report()
         for attempt, fact in report.items():
             self.say(f"   {name} reports {fact.fate.name.lower()} {shown(attempt)}")
-        told = Told(tuple(report.values()))
+        told = tuple(map(alone, report.values()))
         self.inbox.on_event(
             Joined(
                 name, known.ledger, "i", known.slots, "", 1, "", {}, "", 0, told,
@@ -305,7 +305,7 @@ class Cell:
             self.say(f"{what}: {fact.fate.name.lower()}{again}{ran}")
             answers.append(fact)
         if answers and name in self.pool.connected:
-            self.inbox.on_event(Facts(name, executor.ledger, Told(tuple(answers))))
+            self.inbox.on_event(Facts(name, executor.ledger, tuple(map(alone, answers))))
 
     def do_drop(self, name: str) -> None:
         """What is on the wire to an executor is lost."""
@@ -320,7 +320,7 @@ class Cell:
         index, row = places.get(claimed, (1, 0))
         self.pool.names.setdefault((name, index, row), claimed)
         fact = Fact(index, row, Fate.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms)
-        self.inbox.on_event(Facts(name, ledger, Told((fact,))))
+        self.inbox.on_event(Facts(name, ledger, (alone(fact),)))
         self.do_turn()
 
     def do_unsent(self, name: str) -> None:
@@ -335,7 +335,7 @@ class Cell:
         executor = self.executors[name]
         fact = executor.end(attempt_name(attempt), int(code), self.now_ms)
         if name in self.pool.connected:
-            self.inbox.on_event(Facts(name, executor.ledger, Told((fact,))))
+            self.inbox.on_event(Facts(name, executor.ledger, (alone(fact),)))
 
     def do_disconnect(self, name: str) -> None:
         """The stream breaks; the executor and what it runs go on."""

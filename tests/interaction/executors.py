@@ -7,6 +7,7 @@ restarted executor reports what it ran as interrupted (R4).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,8 +150,17 @@ class FakePool:
         name = self.names[(executor, *place)]
         self._send(executor, ledger, Message(verb, self.epoch, place, name, body))
 
-    def start(self, executor: str, ledger: str, batches: list[StartBatch]) -> None:
-        for batch in batches:
+    def order(
+        self,
+        executor: str,
+        ledger: str,
+        *,
+        starts: Sequence[StartBatch] = (),
+        fences: Sequence[FenceOrder] = (),
+        kills: Sequence[KillOrder] = (),
+        acks: Sequence[BatchRows] = (),
+    ) -> None:
+        for batch in starts:
             count = len(batch.rows)
             columns = (batch.scheduled_s, batch.not_after_ms, batch.triggers)
             whole = [full(column, count) for column in columns]
@@ -162,17 +172,11 @@ class FakePool:
                 launch = LaunchName(work.job, at_s, trigger)
                 self.names[(executor, batch.index, row)] = AttemptName(launch, attempt, part)
                 self._order("start", executor, ledger, (batch.index, row), end_ms)
-
-    def fence(self, executor: str, ledger: str, fences: list[FenceOrder]) -> None:
         for fence in fences:
             self.names[(executor, fence.index, fence.row)] = fence.name
             self._order("fence", executor, ledger, (fence.index, fence.row))
-
-    def kill(self, executor: str, ledger: str, kills: list[KillOrder]) -> None:
         for kill in kills:
             self._order("kill", executor, ledger, (kill.index, kill.row), kill.reason)
-
-    def ack(self, executor: str, ledger: str, acks: list[BatchRows]) -> None:
         for index, rows in acks:
             for row in rows:
                 self._order("ack", executor, ledger, (index, row))

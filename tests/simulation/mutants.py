@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.leader import dispatch, settle
+from cron.leader import dispatch
+from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.leader import Leader
+from cron.leader.settle import Settler
 from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.gates import Gates
 from cron.scheduler.limits import Bucket, LimitTable
@@ -31,7 +33,7 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED
 from launcher.executor.workers import Workers
 from launcher.pool.events import Fact as PoolFact
-from launcher.pool.events import Facts, Fate, Told
+from launcher.pool.events import Facts, Fate, alone
 from launcher.pool.orders import FenceOrder, StartBatch
 from launcher.pool.pool import Pool
 from launcher.work import WorkSpec
@@ -56,12 +58,16 @@ def no_epoch_at_executors() -> contextlib.AbstractContextManager[None]:
 def no_fence() -> contextlib.AbstractContextManager[None]:
     """What would be fenced is taken for never run at once, without asking the executor."""
 
-    def fence(self: Pool, executor: str, ledger: str, fences: Sequence[FenceOrder]) -> bool:
-        facts = tuple(PoolFact(one.index, one.row, Fate.FENCED) for one in fences)
-        self._on_event(Facts(executor, ledger, Told(facts)))
-        return True
+    real = Pool.order
 
-    return patched(Pool, fence=fence)
+    def order(
+        self: Pool, executor: str, ledger: str, *, fences: Sequence[FenceOrder] = (), **orders: Any
+    ) -> bool:
+        facts = [PoolFact(one.index, one.row, Fate.FENCED) for one in fences]
+        self._on_event(Facts(executor, ledger, tuple(map(alone, facts))))
+        return real(self, executor, ledger, **orders)
+
+    return patched(Pool, order=order)
 
 
 def no_tombstones() -> contextlib.AbstractContextManager[None]:
@@ -165,27 +171,37 @@ def nobody_reaps() -> contextlib.AbstractContextManager[None]:
 
 def one_name_for_all_parts() -> contextlib.AbstractContextManager[None]:
     """All parts of an attempt are started under the name of the first."""
-    real = dispatch._odd
+    real = Dispatcher.orders
 
-    def odd(*args: Any, **kwargs: Any) -> StartBatch:
-        return msgspec.structs.replace(real(*args, **kwargs), parts=())
+    def orders(*args: Any, **kwargs: Any) -> list[StartBatch]:
+        return [msgspec.structs.replace(one, parts=()) for one in real(*args, **kwargs)]
 
-    return patched(dispatch, _odd=odd)
+    return patched(Dispatcher, orders=orders)
 
 
 def first_part_only() -> contextlib.AbstractContextManager[None]:
     """Of a launch of several parts only the first is settled and asked again."""
-    real = settle._Questions.ask
+    real = Settler._ask
 
-    def ask(self: Any, batch: Batch, rows: Sequence[int], now_ms: int) -> None:
-        others = [
-            row
-            for row, launch in batch.odd.items()
-            if (start := launch.start_on(batch.executor)) is not None and start.part != 1
-        ]
-        real(self, batch, [row for row in rows if row not in others], now_ms)
+    def ask(
+        self: Settler,
+        state: Any,
+        record: Any,
+        asked: Sequence[tuple[Batch, Sequence[int]]],
+        *rest: Any,
+        **options: Any,
+    ) -> None:
+        firsts = []
+        for batch, rows in asked:
+            others = [
+                row
+                for row, launch in batch.odd.items()
+                if (start := launch.start_on(batch.executor)) is not None and start.part != 1
+            ]
+            firsts.append((batch, [row for row in rows if row not in others]))
+        real(self, state, record, firsts, *rest, **options)
 
-    return patched(settle._Questions, ask=ask)
+    return patched(Settler, _ask=ask)
 
 
 def succeeds_by_its_first_part() -> contextlib.AbstractContextManager[None]:

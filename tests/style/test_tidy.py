@@ -39,7 +39,7 @@ PURE: Final = (
     "consensus/leadership.py", "consensus/engine/envelope.py", "consensus/engine/matching.py",
     "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",
     "launcher/names.py", "launcher/work.py", "launcher/pool/events.py", "launcher/pool/lease.py",
-    "launcher/pool/settle.py", "launcher/executor/lease.py", "launcher/executor/pulse.py",
+    "launcher/executor/lease.py", "launcher/executor/pulse.py",
     "launcher/executor/row.py", "launcher/executor/rules.py", "cron/storage/retention_planner.py",
     "cron/leader/recovery.py", "cron/storage/new_life.py", "cron/keeping_config.py",
     "snapshots/format.py", "snapshots/layout.py", "snapshots/manifest.py",

@@ -83,6 +83,12 @@ def said(number: int, fate: Fate = Fate.ENDED, **fields: Any) -> pool_pb2.BatchR
     return pool_pb2.BatchReport(**usual | fields)
 
 
+def beat(number: int, running: int = 0, wall_ms: int = 0, **more: Any) -> pool_pb2.FromExecutor:
+    """A heartbeat, as a message."""
+    heartbeat = pool_pb2.Heartbeat(number=number, running=running, wall_ms=wall_ms, **more)
+    return pool_pb2.FromExecutor(heartbeat=heartbeat)
+
+
 def fact(number: int, fate: Fate, reason: Reason = Reason.NONE, **fields: Any) -> Fact:
     return Fact(100 + number, 0, fate, reason, **fields)
 

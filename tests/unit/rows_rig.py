@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from launcher.columns import full, full_times, sums
+from launcher.columns import full, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.batch import STARTING, Batch, Job, Tries
 from launcher.executor.ledger import Ledger
@@ -231,8 +231,8 @@ def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.Report]:
             row, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes, retry_after_ms,
         ) in zip(
             sums(batch.rows),
-            full_times(batch.started_ms, len(batch.rows)),
-            full_times(batch.finished_ms, len(batch.rows)),
+            full(batch.started_ms, len(batch.rows), is_times=True),
+            full(batch.finished_ms, len(batch.rows), is_times=True),
             full(batch.output_bytes, len(batch.rows)),
             full(batch.cpu_ms, len(batch.rows)),
             full(batch.memory_peak_bytes, len(batch.rows)),

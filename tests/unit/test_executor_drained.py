@@ -16,7 +16,7 @@ from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.launch import Reason
-from launcher.pool.events import Fact, Facts, Fate, Joined, Offer, Offered, Told
+from launcher.pool.events import BatchFacts, Fact, Facts, Fate, Joined, Offer, Offered
 from launcher.pool.lease import LeaseTimes
 from launcher.work import WorkSpec
 from launcher.worker.wire import Result
@@ -52,12 +52,14 @@ async def answered(rig: Rig) -> None:
 
 def said(rig: Rig, fate: Fate) -> list[Fact]:
     """What was told with that fate."""
-    return [fact for event in rig.of(Facts) for fact in facts_of(event.told) if fact.fate is fate]
+    return [
+        fact for event in rig.of(Facts) for fact in facts_of(event.batches) if fact.fate is fate
+    ]
 
 
-def facts_of(told: Told) -> list[Fact]:
+def facts_of(told: tuple[BatchFacts, ...]) -> list[Fact]:
     """All that was told, row by row."""
-    return [fact for batch in told.batches for fact in batch.facts()]
+    return [fact for batch in told for fact in batch.facts()]
 
 
 async def test_one_that_is_drained_ends_with_exit_code_0(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Pat
         await puppet.read()
         work = msgspec.msgpack.encode(WorkSpec((), handler=HANDLER, payload=b"{}"))
         order = msgspec.structs.replace(order_of(1, work), not_after_ms=[wall_ms() + 60_000])
-        assert rig.pool.start(joined.executor, joined.ledger, [order])
+        assert rig.pool.order(joined.executor, joined.ledger, starts=[order])
         assert names_of(await puppet.tasks(1)) == [str(attempt(1))]
         puppet.start(str(attempt(1)))
         await until(lambda: len(said(rig, Fate.ACCEPTED)) == 1)

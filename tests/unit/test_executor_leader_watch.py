@@ -128,11 +128,11 @@ async def test_orders_of_the_old_leader_end_before_those_of_the_new_one_begin() 
             await let_in(old)
             sent = 0
             new.pool.open(NEXT)
-            while old.pool.start("e1", LEDGER, [order(sent)]):
+            while old.pool.order("e1", LEDGER, starts=[order(sent)]):
                 sent += 1
                 await asyncio.sleep(0.001)
             await let_in(new)
-            assert new.pool.start("e1", LEDGER, [order(sent)])
+            assert new.pool.order("e1", LEDGER, starts=[order(sent)])
             await until(lambda: "orders of 2" in idle.story)
         left = idle.story.index("detach 1")
         assert "orders of 1" not in idle.story[left:]

@@ -21,7 +21,7 @@ from launcher.executor.row import (
 )
 from launcher.executor.words import Words
 from launcher.launch import Reason
-from launcher.pool.reports import parse_reports
+from launcher.pool.reading import parse_reports
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 
@@ -119,7 +119,7 @@ def test_the_journal_has_the_processes_of_what_runs_and_the_leader_is_told_of_no
 def test_a_leader_reads_of_every_fate_what_its_executor_says_in_columns() -> None:
     for fate in range(ACCEPTED, UNKNOWN + 1):
         [message] = Words().reports(changes_of_rows([Row(9, 3, fate)]), 9)
-        [batch] = parse_reports(message).batches
+        [batch] = parse_reports(message)
         assert [(one.row, one.fate) for one in batch.facts()] == [(3, fate)]
 
 

@@ -12,7 +12,7 @@ from launcher.executor.batch import tombstone
 from launcher.executor.foreman import record
 from launcher.executor.ledger import Ledger
 from launcher.executor.words import Words
-from launcher.pool.reports import parse_reports
+from launcher.pool.reading import parse_reports
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, with_job

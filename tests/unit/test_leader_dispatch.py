@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from cron.leader.dispatch import Dispatcher, late_begun
+from cron.leader.dispatch import Dispatcher, kill_of
 from cron.leader.inbox import Inbox
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import NO_ROW, Start
 from launcher.columns import full
 from launcher.launch import LaunchState, Reason
-from launcher.pool.events import BatchFacts, Facts, Fate, Told, Unsent
+from launcher.pool.events import BatchFacts, Facts, Fate, Unsent
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.orders import BatchRows, KillOrder, StartBatch
 from launcher.work import WorkSpec
@@ -29,14 +29,11 @@ class FakePool:
         self.acked: list[tuple[str, list[BatchRows]]] = []
         self.killed: list[KillOrder] = []
 
-    def start(self, executor: str, _ledger: str, batches: list[StartBatch]) -> None:
-        self.started.setdefault(executor, []).extend(batches)
-
-    def ack(self, executor: str, _ledger: str, rows: list[BatchRows]) -> None:
-        self.acked.append((executor, rows))
-
-    def kill(self, _executor: str, _ledger: str, kills: list[KillOrder]) -> None:
-        self.killed += kills
+    def order(self, executor: str, _ledger: str, **orders: list[Any]) -> None:
+        self.started.setdefault(executor, []).extend(orders.get("starts", ()))
+        if orders.get("acks"):
+            self.acked.append((executor, orders["acks"]))
+        self.killed += orders.get("kills", ())
 
     def expired(self, _now_mono: int) -> tuple[()]:
         return ()
@@ -162,16 +159,16 @@ def test_launches_that_catch_up_are_counted_once() -> None:
     for number in (1, 2):
         rig.account(60, number=number, due=(c.DueItem(T0 + 60, is_late=True),), to=60)
     outcome = rig.append(c.Begin.of([begin_item(rig, 1), begin_item(rig, 2, 1, 2)]))
-    assert late_begun(rig.state, outcome) == 2
+    dispatcher, _ = dispatching()
+    assert dispatcher.follow(rig.state, outcome) == 2
 
 
 def test_what_nobody_knows_the_row_of_is_not_ordered_to_end() -> None:
-    rig, (dispatcher, pool) = many(1), dispatching()
+    rig = many(1)
     rig.cancel(60)
-    record, launch = rig.state.executors[1], rig.row(60)
-    for row in (NO_ROW - 1, NO_ROW, 0):
-        dispatcher.kill_on(record, launch, Start(1, 1, launch.state, row))
-    assert pool.killed == [KillOrder(rig.state.index - 1, 0, Reason.KILLED)]
+    launch = rig.row(60)
+    kills = [kill_of(launch, Start(1, 1, launch.state, row)) for row in (NO_ROW - 1, NO_ROW, 0)]
+    assert kills == [None, None, KillOrder(rig.state.index - 1, 0, Reason.KILLED)]
 
 
 # ---- orders that never left
@@ -223,7 +220,7 @@ def test_ends_are_acknowledged_by_rows_once_they_are_committed() -> None:
     inbox, index = inbox_of(pool, dispatcher), rig.state.index
     rig.lost(60, number=2)  # the end of row 1 is late news, and an item beside the columns
     batch: BatchFacts = ended(index, [0, 1, 2, 3])
-    inbox.on_event(Facts("e1", "l1", Told((), (batch,))))
+    inbox.on_event(Facts("e1", "l1", (batch,)))
     (command,) = inbox.gather(rig.state, rig.at_ms)
     assert isinstance(command, c.Finished)
     assert pool.acked == []
@@ -237,7 +234,7 @@ def test_refusals_are_acknowledged_by_rows_and_what_never_left_is_not() -> None:
     rig, (dispatcher, pool) = many(), dispatching()
     inbox, index = inbox_of(pool, dispatcher), rig.state.index
     batch = ended(index, [0, 2], Fate.REFUSED, detail="full")
-    inbox.on_event(Facts("e1", "l1", Told((), (batch,))))
+    inbox.on_event(Facts("e1", "l1", (batch,)))
     inbox.on_event(Unsent("e1", "l1", ((index, [1]),)))
     told, unsent = inbox.gather(rig.state, rig.at_ms)
     for command in (told, unsent):
@@ -251,7 +248,7 @@ def test_refusals_are_acknowledged_by_rows_and_what_never_left_is_not() -> None:
 def test_reports_that_are_too_many_for_an_entry_wait_for_the_next_one() -> None:
     rig, (dispatcher, pool) = many(), dispatching()
     inbox, index = inbox_of(pool, dispatcher), rig.state.index
-    inbox.on_event(Facts("e1", "l1", Told((), (ended(index, [0, 1, 2, 3], Fate.ACCEPTED),))))
+    inbox.on_event(Facts("e1", "l1", (ended(index, [0, 1, 2, 3], Fate.ACCEPTED),)))
     seen = []
     for _ in range(2):
         (command,) = inbox.gather(rig.state, rig.at_ms, facts_max=3)

@@ -20,13 +20,12 @@ from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.pool import Drain
 from launcher.pool.errors import PoolFull
-from launcher.pool.events import Told
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.messages import Greeting
 from launcher.pool.pool import Pool
+from launcher.pool.reading import Greeting
 from launcher.pool.session import End, Session
 from launcher.work import Epoch
-from tests.unit.pool_rig import WALL_MS, rigged
+from tests.unit.pool_rig import WALL_MS, beat, rigged
 from tests.unit.state_rig import StateRig, with_job
 from tests.unit.test_leader_reign import reigning
 
@@ -50,7 +49,7 @@ def greeting(number: int) -> Greeting:
         wall_ms=WALL_MS,
         highest_epoch=Epoch(),
         labels={},
-        known=Told(),
+        known=(),
     )
 
 
@@ -111,7 +110,7 @@ class World:
     def beat(self, *sessions: Session, wall_ms: int = WALL_MS) -> None:
         """Let these be heard and answered."""
         for session in sessions:
-            self.pool.beat(session, session.last_number + 1, 0, wall_ms)
+            self.pool.hear(session, beat(session.last_number + 1, 0, wall_ms))
         self.pool.answer_heartbeats(self.mono)
 
     def placed(self) -> int:
@@ -227,7 +226,7 @@ def test_a_heartbeat_before_the_welcome_is_answered_after_it() -> None:
     world = World(0)
     early = world.pool.join(greeting(0), "")
     world.rig.join(name_of(0), LEDGER)
-    world.pool.beat(early, 1, 0, WALL_MS)
+    world.pool.hear(early, beat(1, 0, WALL_MS))
     world.pool.answer_heartbeats(world.mono)
     assert not early.is_leased(world.mono, world.pool.lease)
     world.pool.welcome(name_of(0))
@@ -237,7 +236,7 @@ def test_a_heartbeat_before_the_welcome_is_answered_after_it() -> None:
 
 def test_a_heartbeat_younger_than_the_barrier_waits_for_the_next_one() -> None:
     world = World(1)
-    world.pool.beat(world.sessions[0], 1, 0, WALL_MS)
+    world.pool.hear(world.sessions[0], beat(1, 0, WALL_MS))
     world.pool.answer_heartbeats(world.mono - 1)
     assert not world.pool.is_leased(name_of(0), LEDGER)
     world.pool.answer_heartbeats(world.mono)

@@ -11,11 +11,11 @@ from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import REFUSED_REST_MS
 from cron.state import commands as c
-from launcher.pool.events import Event, Fact, Facts, Fate, Joined, Left, Told
+from launcher.pool.events import Event, Fact, Facts, Fate, Joined, Left, alone
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.limits import PROTOCOL
-from launcher.pool.messages import parse_hello
 from launcher.pool.pool import Pool
+from launcher.pool.reading import parse_hello
 from launcher.rpc.v1 import pool_pb2
 from tests.batches import begun
 from tests.unit.queues_rig import queues_with
@@ -75,7 +75,7 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
     )
     row = rig.state.active[1, T0 + 60, 0]
     fact = Fact(row.begun_index, row.row, Fate.REFUSED)
-    inbox.on_event(Facts("e1", "l1", Told((fact,))))
+    inbox.on_event(Facts("e1", "l1", (alone(fact),)))
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
     assert [type(one) for one in commands] == [c.Refused]
     assert refused == rests

@@ -23,10 +23,10 @@ from cron.state.outcome import Result, Verdict
 from cron.state.pool import CloseGate, Drain, Gate, GateAction, LiftGates
 from cron.state.state import State
 from launcher.launch import LaunchState
-from launcher.pool.events import Event, Joined, Told
+from launcher.pool.events import Event, Joined
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.messages import Greeting
 from launcher.pool.pool import Pool
+from launcher.pool.reading import Greeting
 from launcher.pool.session import End
 from launcher.work import Epoch
 from tests.unit.queues_rig import SECONDS
@@ -265,7 +265,7 @@ async def test_applies_in_a_row_do_not_hold_up_the_ticks() -> None:
 
 
 def greeting(executor: str) -> Greeting:
-    return Greeting(executor, "l1", "i", 4, "", 1, "", T0 * 1000, Epoch(), {}, Told())
+    return Greeting(executor, "l1", "i", 4, "", 1, "", T0 * 1000, Epoch(), {}, ())
 
 
 async def test_who_comes_back_in_the_turn_that_gives_it_up_comes_again() -> None:

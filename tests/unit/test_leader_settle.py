@@ -10,7 +10,7 @@ from cron.leader.dispatch import Dispatcher
 from cron.leader.settle import STALE_MS, Settler
 from cron.state import commands as c
 from launcher.launch import Reason
-from launcher.pool.events import BatchFacts, Fact, Fate, Joined, Told
+from launcher.pool.events import BatchFacts, Fact, Fate, Joined, alone, lost_rows
 from launcher.pool.orders import FenceOrder, KillOrder, StartBatch
 from tests.unit.state_rig import StateRig
 from tests.unit.test_scheduler_reports import many
@@ -25,35 +25,31 @@ class FakePool:
         self.fenced: list[FenceOrder] = []
         self.killed: list[KillOrder] = []
 
-    def start(self, _executor: str, _ledger: str, batches: list[StartBatch]) -> None:
-        self.started += batches
-
-    def fence(self, _executor: str, _ledger: str, fences: list[FenceOrder]) -> None:
-        self.fenced += fences
-
-    def kill(self, _executor: str, _ledger: str, kills: list[KillOrder]) -> None:
-        self.killed += kills
+    def order(self, _executor: str, _ledger: str, **orders: list[Any]) -> None:
+        self.started += orders.get("starts", ())
+        self.fenced += orders.get("fences", ())
+        self.killed += orders.get("kills", ())
 
     @property
     def rows(self) -> list[tuple[int, list[int]]]:
         return [(batch.index, list(batch.rows)) for batch in self.started]
 
 
-def joined(rig: StateRig, number: int, known: Told) -> Joined:
+def joined(rig: StateRig, number: int, known: tuple[BatchFacts, ...]) -> Joined:
     record = rig.state.executors[number]
     return Joined(record.executor, record.ledger, "i", 4, "", 1, "", {}, "", 0, known)
 
 
 def settled(
     rig: StateRig, number: int, *facts: Fact, batches: tuple[BatchFacts, ...] = ()
-) -> tuple[Told, FakePool]:
+) -> tuple[tuple[BatchFacts, ...], FakePool]:
     """What executor `number` reports on joining: what is to be recorded, and what it is sent."""
     pool: Any = FakePool()
     settler = Settler(pool, Dispatcher(pool))
-    settler.joined(joined(rig, number, Told(facts, batches)), rig.state)
+    settler.joined(joined(rig, number, (*map(alone, facts), *batches)), rig.state)
     record = rig.state.executors[number]
     found = settler.ready(rig.state, record, rig.at_ms)
-    assert settler.ready(rig.state, record, rig.at_ms) == Told(), "it is settled once"
+    assert settler.ready(rig.state, record, rig.at_ms) == (), "it is settled once"
     return found, pool
 
 
@@ -76,7 +72,7 @@ def test_rows_that_never_arrived_are_started_again_as_the_same_rows() -> None:
     (batch,) = pool.started
     assert [work.job for work in batch.works] == ["default/job-1", "default/job-3"]
     assert not batch.is_first, "who knows what the former leader has sent"
-    assert found == Told((), (accepted(index, 0, 2),)), "what it says is news like any other"
+    assert found == (accepted(index, 0, 2),), "what it says is news like any other"
 
 
 def test_rows_of_several_batches_are_started_again_by_batch() -> None:
@@ -109,7 +105,7 @@ def test_what_began_after_the_report_is_not_asked_for() -> None:
     rig.refused(60, number=2)
     pool: Any = FakePool()
     settler = Settler(pool, Dispatcher(pool))
-    settler.joined(joined(rig, 1, Told()), rig.state)
+    settler.joined(joined(rig, 1, ()), rig.state)
     rig.begin(60, attempt=2, number=2)
     settler.ready(rig.state, rig.state.executors[1], rig.at_ms)
     assert [index for index, _ in pool.rows] == [rig.state.index - 2]
@@ -120,9 +116,9 @@ def test_what_the_log_takes_back_is_neither_started_nor_fenced() -> None:
     rig = many(2)
     pool: Any = FakePool()
     dispatcher = Dispatcher(pool)
-    dispatcher.unsent.add(("e1", "l1"), [(rig.state.index, [0])])
+    dispatcher.unsent[("e1", "l1"), rig.state.index] = {0}
     settler = Settler(pool, dispatcher)
-    settler.joined(joined(rig, 1, Told()), rig.state)
+    settler.joined(joined(rig, 1, ()), rig.state)
     settler.ready(rig.state, rig.state.executors[1], rig.at_ms)
     assert pool.rows == [(rig.state.index, [1])]
     rig.to(3_000)
@@ -157,11 +153,11 @@ def test_a_launched_row_that_its_executor_does_not_know_is_lost(is_odd_then: boo
     settler = Settler(pool, Dispatcher(pool))
     if is_odd_then:
         rig.cancel(60)
-    settler.joined(joined(rig, 1, Told()), rig.state)
+    settler.joined(joined(rig, 1, ()), rig.state)
     if not is_odd_then:
         rig.cancel(60)
     found = settler.ready(rig.state, rig.state.executors[1], rig.at_ms)
-    assert found.facts == (Fact(index, 0, Fate.INTERRUPTED, is_recorded=False),)
+    assert found == (lost_rows(index, [0]),)
 
 
 def test_an_odd_row_that_is_launched_after_the_report_is_not_lost() -> None:
@@ -169,9 +165,9 @@ def test_an_odd_row_that_is_launched_after_the_report_is_not_lost() -> None:
     rig.cancel(60)
     pool: Any = FakePool()
     settler = Settler(pool, Dispatcher(pool))
-    settler.joined(joined(rig, 1, Told()), rig.state)
+    settler.joined(joined(rig, 1, ()), rig.state)
     rig.launched(60)
-    assert settler.ready(rig.state, rig.state.executors[1], rig.at_ms) == Told()
+    assert settler.ready(rig.state, rig.state.executors[1], rig.at_ms) == ()
 
 
 # ---- parts
@@ -183,9 +179,9 @@ def test_a_part_that_started_after_its_executor_told_what_it_has_is_not_lost() -
     launched(rig, 2)
     pool: Any = FakePool()
     settler = Settler(pool, Dispatcher(pool))
-    settler.joined(joined(rig, 1, Told()), rig.state)
+    settler.joined(joined(rig, 1, ()), rig.state)
     launched(rig, 1)
-    assert settler.ready(rig.state, rig.state.executors[1], rig.at_ms) == Told()
+    assert settler.ready(rig.state, rig.state.executors[1], rig.at_ms) == ()
 
 
 def test_a_part_that_was_launched_and_that_its_executor_does_not_know_is_lost() -> None:
@@ -193,7 +189,7 @@ def test_a_part_that_was_launched_and_that_its_executor_does_not_know_is_lost() 
     index = rig.state.index
     launched(rig, 1)
     found, _ = settled(rig, 1)
-    assert found.facts == (Fact(index, 0, Fate.INTERRUPTED, is_recorded=False),)
+    assert found == (lost_rows(index, [0]),)
 
 
 def test_each_part_is_started_again_at_its_own_executor() -> None:

@@ -9,9 +9,9 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from launcher.pool.events import Fact, Facts, Fate, Told
+from launcher.pool.events import Fact, Facts, Fate, alone
 from launcher.pool.session import End
-from tests.unit.pool_rig import rigged
+from tests.unit.pool_rig import beat, rigged
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import Replica, greeting, reigning
 
@@ -22,11 +22,11 @@ async def with_launches(replica: Replica) -> Any:
     """Let three launches be begun on e1; return its session."""
     session = replica.pool.join(greeting("e1"), "")
     await replica.until(lambda: session.is_welcome)
-    replica.pool.beat(session, 1, 0, replica.clock.ms)
+    replica.pool.hear(session, beat(1, 0, replica.clock.ms))
     await replica.until(lambda: replica.pool.is_leased("e1", "l1"))
     await replica.put(*(job(f"j{n}", deadline_s=600) for n in range(JOBS)))
     replica.clock.ms += 60_000 - replica.clock.ms % 60_000
-    replica.pool.beat(session, 2, 0, replica.clock.ms)
+    replica.pool.hear(session, beat(2, 0, replica.clock.ms))
     await replica.until(lambda: len(replica.state.active) == JOBS)
     assert session.next_message() is not None  # its stream takes them
     while session.next_message() is not None:
@@ -71,7 +71,7 @@ async def test_launches_that_an_executor_knows_nothing_of_are_counted_in_one_war
             for row in replica.state.active.values()
         )
         with capture_logs() as logs:
-            replica.leader.on_event(Facts("e1", "l1", Told(facts)))
+            replica.leader.on_event(Facts("e1", "l1", tuple(map(alone, facts))))
             await replica.until(lambda: not replica.state.active)
         (line,) = of(logs, "launches.lost")
         assert (line["log_level"], line["executor"], line["count"]) == ("warning", "e1", JOBS)

@@ -19,7 +19,7 @@ async def test_a_heartbeat_is_told_and_not_answered_before_the_leader_says_so() 
         beat = await rig.heard(Beat)
         assert beat == Beat("executor-7", LEDGER, 1, 3, WALL_MS + 40, rig.mono)
         # Something that is sent later arrives first: the answer was not on its way.
-        rig.pool.start("executor-7", LEDGER, [order(1)])
+        rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         assert (await executor.read()).WhichOneof("kind") == "orders"
         rig.pool.answer_heartbeats(rig.mono)
         assert (await executor.read()).heartbeat.number == 1
@@ -35,7 +35,7 @@ async def test_a_heartbeat_that_arrived_after_the_barrier_was_sent_waits_for_the
         await executor.beat(2)
         await rig.heard(Beat, 2)
         rig.pool.answer_heartbeats(barrier)
-        rig.pool.start("executor-7", LEDGER, [order(1)])
+        rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         assert (await executor.read()).heartbeat.number == 1
         assert (await executor.read()).WhichOneof("kind") == "orders"
         assert rig.pool.lease_until(*KEY) == barrier + 30_000
@@ -223,6 +223,6 @@ async def test_an_executor_that_sends_heartbeats_and_reads_no_answer_is_dropped(
         await executor.beat(1)
         await rig.heard(Beat)
         # Fill the pipe, so that answers pile up behind what is not read.
-        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(MANY)])
+        rig.pool.order("executor-7", LEDGER, starts=[order(i, bytes(1 << 20)) for i in range(MANY)])
         rig.pool.answer_heartbeats(rig.mono)
         await until(lambda: not rig.pool.sessions())

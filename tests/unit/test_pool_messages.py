@@ -15,8 +15,7 @@ from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
 from launcher.pool.events import BatchFacts, Fact, Fate
-from launcher.pool.messages import parse_heartbeat, parse_hello
-from launcher.pool.reports import parse_name, parse_reports
+from launcher.pool.reading import check_heartbeat, parse_hello, parse_name, parse_reports
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.unit.pool_rig import CELL, LEDGER, hello, reports, said
@@ -126,17 +125,16 @@ def test_an_executor_that_never_saw_a_leader_has_the_lowest_epoch() -> None:
 
 def test_more_known_rows_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KNOWN_MAX", 2)
-    assert read(known=reports(said(1), ends(7, [0]))).known.count == 2
+    assert len(read(known=reports(said(1), ends(7, [0]))).known) == 2
     with pytest.raises(BadMessage, match=r"hello\.known: 3 rows are more than 2"):
         read(known=reports(said(1), ends(7, [0, 1])))
 
 
-def test_more_reports_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REPORTS_MAX", 2)
-    assert parse_reports(reports(said(1), said(2))).count == 2
+def test_more_reports_than_the_bound_are_refused() -> None:
+    assert len(parse_reports(reports(said(1), said(2)), rows_max=2)) == 2
     for others in ([said(2), said(3)], [ends(7, [0, 1])]):
         with pytest.raises(BadMessage, match="reports: 3 rows are more than 2; send fewer"):
-            parse_reports(reports(said(1), *others))
+            parse_reports(reports(said(1), *others), rows_max=2)
 
 
 @pytest.mark.parametrize(
@@ -170,27 +168,24 @@ def test_columns_are_read_in_full() -> None:
     usage = {"cpu_ms": [4], "memory_peak_bytes": [7, 8, 9], "retry_after_ms": [0, 0, 5]}
     times = {"started_ms": [100], "finished_ms": [110, -5, 20]}
     batch = ends(7, [3, 1, 2], output_bytes=[0, 9, 0], **times, **usage)
-    (found,) = parse_reports(reports(batch)).batches
+    (found,) = parse_reports(reports(batch))
     assert found == BatchFacts(
         7, Fate.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0], "",
         [4, 4, 4], [7, 8, 9], [0, 0, 5],
     )  # fmt: skip
-    facts = list(found.at([1, 2]).facts())
+    facts = list(found.pick([1, 2]).facts())
     assert [(one.row, one.output_bytes, one.cpu_ms) for one in facts] == [(4, 9, 4), (6, 0, 4)]
     assert [(one.memory_peak_bytes, one.retry_after_ms) for one in facts] == [(8, 0), (9, 5)]
-    (bare,) = parse_reports(reports(ends(7, [3], fate=1, started_ms=[]))).batches
+    (bare,) = parse_reports(reports(ends(7, [3], fate=1, started_ms=[])))
     assert (bare.started_ms, bare.finished_ms, bare.output_bytes) == ([0], [0], [])
 
 
 def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
     batch = ends(7, [3, 1], started_ms=[100, 1], exit_code=2, reason=int(Reason.USER), detail="no")
-    (found,) = parse_reports(reports(batch)).batches
+    (found,) = parse_reports(reports(batch))
     facts = [Fact(7, row, Fate.ENDED, Reason.USER, 2, 97 + row, 0, "no") for row in (3, 4)]
     assert list(found.facts()) == facts
-    assert [list(found.cut(*place).facts()) for place in ((0, 1), (1, 2))] == [
-        facts[:1],
-        facts[1:],
-    ]
+    assert [list(found.pick([place]).facts()) for place in (0, 1)] == [facts[:1], facts[1:]]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +220,7 @@ def test_a_bad_column_is_refused_with_its_place(fields: dict[str, Any], place: s
 @pytest.mark.parametrize("fate", list(Fate))
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_fate_and_every_reason_is_read(fate: Fate, reason: Reason) -> None:
-    [batch] = parse_reports(reports(said(1, fate, reason=int(reason)))).batches
+    [batch] = parse_reports(reports(said(1, fate, reason=int(reason))))
     assert (batch.fate, batch.reason) == (fate, reason)
 
 
@@ -288,10 +283,10 @@ def test_a_name_that_was_written_is_read_back(name: AttemptName) -> None:
 
 def test_heartbeats_count_up() -> None:
     beat = pool_pb2.Heartbeat(number=5, running=2, wall_ms=9)
-    assert parse_heartbeat(beat, 0) == (5, 2, 9)
+    check_heartbeat(beat, 4)
     for previous in (5, 6):
         with pytest.raises(BadMessage, match=f"heartbeat.number: 5 does not follow {previous}"):
-            parse_heartbeat(beat, previous)
+            check_heartbeat(beat, previous)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +301,7 @@ def test_heartbeats_count_up() -> None:
 )
 def test_a_bad_heartbeat_is_refused_with_its_field(fields: dict[str, int], place: str) -> None:
     with pytest.raises(BadMessage) as caught:
-        parse_heartbeat(pool_pb2.Heartbeat(**{"number": 1} | fields), 0)
+        check_heartbeat(pool_pb2.Heartbeat(**{"number": 1} | fields), 0)
     assert caught.value.field == place
 
 

@@ -13,8 +13,7 @@ from launcher.launch import Reason
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
 from launcher.pool.events import Facts, Joined, Offer, Offered
-from launcher.pool.messages import parse_hello, parse_offers
-from launcher.pool.reports import parse_reports
+from launcher.pool.reading import parse_hello, parse_offers, parse_reports
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import CELL, LEDGER, hello, reports, rigged, said
 
@@ -92,7 +91,7 @@ async def test_when_a_handler_wants_another_try_is_in_its_fact() -> None:
     async with rigged() as rig, rig.joined() as fake:
         wish = said(1, reason=int(Reason.SNOOZE), retry_after_ms=[90_000])
         await fake.send(reports=reports(wish))
-        [batch] = (await rig.heard(Facts)).told.batches
+        [batch] = (await rig.heard(Facts)).batches
         assert (batch.reason, batch.retry_after_ms) == (Reason.SNOOZE, [90_000])
 
 

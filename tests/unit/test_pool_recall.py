@@ -21,7 +21,7 @@ from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
 from launcher.pool.events import Facts, Fate, Joined, Left, Recalled, Recollected
-from launcher.pool.reports import parse_recollection
+from launcher.pool.reading import parse_recollection
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import (
     LEDGER,
@@ -138,7 +138,7 @@ async def test_after_the_end_of_leadership_nothing_is_recollected() -> None:
         [session] = rig.pool._sessions.values()
         rig.pool.close("over", None)
         await fake.status()
-        rig.pool.recollect(session, part(row(1)))
+        rig.pool.hear(session, pool_pb2.FromExecutor(recollection=part(row(1))))
         assert not rig.of(Recollected)
         assert not rig.of(Left)
 

@@ -48,7 +48,7 @@ async def test_a_hello_makes_a_session_and_the_leader_hears_all_of_it() -> None:
         rig.executor(known=known, labels={"zone": "a"}, wall_ms=WALL_MS + 250),
     ):
         joined = await rig.heard(Joined)
-        assert [one for batch in joined.known.batches for one in batch.facts()] == [
+        assert [one for batch in joined.known for one in batch.facts()] == [
             fact(1, Fate.ENDED, Reason.TIMEOUT, exit_code=137, started_ms=5)
         ]
         assert (joined.executor, joined.ledger, joined.incarnation) == ("executor-7", LEDGER, "a1")
@@ -66,7 +66,7 @@ async def test_welcome_carries_the_epoch_and_the_lease_and_leaves_before_any_ord
     async with rigged() as rig, rig.executor() as executor:
         await rig.heard(Joined)
         # Queued before the ExecutorJoined is committed: it must wait behind the Welcome.
-        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         rig.pool.welcome("executor-7")
         welcome = (await executor.read()).welcome
         assert (welcome.epoch.term, welcome.epoch.replica) == (7, "r1")
@@ -170,7 +170,7 @@ async def test_the_newer_stream_of_one_process_replaces_the_older() -> None:
     async with rigged() as rig, rig.joined() as older, rig.joined() as newer:
         assert [type(event) for event in rig.events] == [Joined, Left, Joined]
         assert (await older.status())[0] is grpc.StatusCode.ABORTED
-        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         assert started(await newer.orders()) == [1]
         assert len(rig.pool.sessions()) == 1
 
@@ -184,7 +184,7 @@ async def test_a_second_process_under_a_living_id_is_refused_and_told_who_holds_
         assert "host-7.example" in details
         assert "4242" in details
         assert [type(event) for event in rig.events] == [Joined]
-        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         assert started(await holder.orders()) == [1]
 
 
@@ -194,7 +194,7 @@ async def test_a_restarted_process_replaces_one_that_fell_silent() -> None:
         async with rig.joined(incarnation="b2", ledger=OTHER_LEDGER, pid=77):
             assert rig.pool.is_connected("executor-7", OTHER_LEDGER)
             assert not rig.pool.is_connected("executor-7", LEDGER)
-            assert not rig.pool.start("executor-7", LEDGER, [order(1)])
+            assert not rig.pool.order("executor-7", LEDGER, starts=[order(1)])
             assert (await silent.status())[0] is grpc.StatusCode.ABORTED
             assert "silent for 10001 ms" in rig.of(Left)[0].reason
 
@@ -309,7 +309,7 @@ async def test_reports_reach_the_leader_in_order() -> None:
         some = [said(2, Fate.ACCEPTED, started_ms=[9]), said(1, Fate.REFUSED, detail="late")]
         await executor.send(reports=reports(*some))
         facts = await rig.heard(Facts)
-        assert [one for batch in facts.told.batches for one in batch.facts()] == [
+        assert [one for batch in facts.batches for one in batch.facts()] == [
             fact(2, Fate.ACCEPTED, started_ms=9),
             fact(1, Fate.REFUSED, detail="late"),
         ]
@@ -331,8 +331,8 @@ async def test_nothing_queued_leaves_after_close_but_a_goodbye() -> None:
     async with rigged() as rig, rig.joined() as executor:
         await executor.beat(1)
         await rig.heard(Beat)
-        assert rig.pool.start("executor-7", LEDGER, [order(i) for i in range(100)])
-        assert rig.pool.fence("executor-7", LEDGER, [fence(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(i) for i in range(100)])
+        assert rig.pool.order("executor-7", LEDGER, fences=[fence(1)])
         rig.pool.answer_heartbeats(rig.mono)
         events = list(rig.events)
         rig.pool.close("r2 leads", "127.0.0.1:7402")
@@ -349,15 +349,15 @@ async def test_after_close_there_is_nobody_to_order_and_no_lease() -> None:
         rig.pool.close("r2 leads", None)
         rig.pool.close("twice is once", None)
         assert rig.pool.sessions() == []
-        assert not rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert not rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         assert rig.pool.lease_until("executor-7", LEDGER) is None
 
 
 async def test_an_executor_that_reads_nothing_cannot_hold_up_close() -> None:
     async with rigged() as rig, rig.joined() as executor:
-        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(MANY)])
-        await until(lambda: len(rig.pool._sessions["executor-7"].outbox._batches) < MANY)
-        given = MANY - len(rig.pool._sessions["executor-7"].outbox._batches)
+        rig.pool.order("executor-7", LEDGER, starts=[order(i, bytes(1 << 20)) for i in range(MANY)])
+        await until(lambda: len(rig.pool._sessions["executor-7"].outbox._starts) < MANY)
+        given = MANY - len(rig.pool._sessions["executor-7"].outbox._starts)
         rig.pool.close("r2 leads", None)
         assert rig.pool.sessions() == []
         # What gRPC had been given before may arrive; the executor refuses it by its epoch.
@@ -371,7 +371,7 @@ async def test_a_new_epoch_is_in_what_is_sent_after_it() -> None:
             rig.pool.open(Epoch(0, 9, "r1"))
             assert (await executor.status())[0] is REFUSED
         async with rig.joined() as executor:
-            rig.pool.start("executor-7", LEDGER, [order(1)])
+            rig.pool.order("executor-7", LEDGER, starts=[order(1)])
             assert (await executor.orders()).epoch.term == 9
 
 

@@ -119,16 +119,16 @@ async def test_first_starts_that_wait_for_a_silent_executor_are_given_back_and_n
         rig.pool.probe()
         number = await probe(fake)
         look(rig, UNANSWERED_MS - LOOK_MS)
-        assert rig.pool.start("executor-7", LEDGER, [first(1), again(2), first(3)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[first(1), again(2), first(3)])
         look(rig, LOOK_MS)
         assert rig.of(Unsent) == [Unsent("executor-7", LEDGER, (place(1), place(3)))]
-        assert not rig.pool.start("executor-7", LEDGER, [first(4), again(5)])
+        assert not rig.pool.order("executor-7", LEDGER, starts=[first(4), again(5)])
         assert rig.of(Unsent)[1:] == [Unsent("executor-7", LEDGER, (place(4),))]
         # Other orders wait for it, and what comes after its answer is sent.
-        rig.pool.kill("executor-7", LEDGER, [kill(9)])
+        rig.pool.order("executor-7", LEDGER, kills=[kill(9)])
         await fake.send(probe=pool_pb2.ProbeAnswer(number=number))
         await rig.heard(Silent, 2)
-        assert rig.pool.start("executor-7", LEDGER, [first(6)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[first(6)])
         numbers: list[int] = []
         while 6 not in numbers:
             numbers += started(await fake.orders())
@@ -141,12 +141,12 @@ async def test_a_probe_waits_for_one_message_of_orders_at_the_most(
     """Behind ten seconds of bulk it would find an executor silent that only has much to read."""
     monkeypatch.setattr(limits, "ORDERS_ROWS_MAX", 1)
     async with rigged() as rig, rig.joined() as fake:
-        rig.pool.start("executor-7", LEDGER, [order(number) for number in range(3)])
+        rig.pool.order("executor-7", LEDGER, starts=[order(number) for number in range(3)])
         rig.pool.probe()
         kinds = [(await fake.read()).WhichOneof("kind") for _ in range(4)]
         assert kinds == ["orders", "probe", "orders", "orders"]
-        rig.pool.start("executor-7", LEDGER, [order(4)])
-        rig.pool.ack("executor-7", LEDGER, [place(1)])
+        rig.pool.order("executor-7", LEDGER, starts=[order(4)])
+        rig.pool.order("executor-7", LEDGER, acks=[place(1)])
         look(rig, PROBE_EVERY_MS)
         assert (await fake.read()).WhichOneof("kind") == "orders", "orders before a probe are first"
 
@@ -154,9 +154,9 @@ async def test_a_probe_waits_for_one_message_of_orders_at_the_most(
 async def test_first_starts_for_an_executor_that_is_gone_are_given_back() -> None:
     async with rigged() as rig, rig.joined():
         session = rig.pool._sessions["executor-7"]
-        assert rig.pool.start("executor-7", LEDGER, [first(1), again(2)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[first(1), again(2)])
         rig.pool.drop(session, End(grpc.StatusCode.CANCELLED, "the stream broke"))
-        assert not rig.pool.start("executor-7", LEDGER, [first(3)])
+        assert not rig.pool.order("executor-7", LEDGER, starts=[first(3)])
         assert rig.of(Unsent) == [
             Unsent("executor-7", LEDGER, (place(1),)),
             Unsent("executor-7", LEDGER, (place(3),)),
@@ -167,7 +167,7 @@ async def test_what_a_stream_has_taken_is_never_given_back() -> None:
     async with rigged() as rig, rig.joined() as fake:
         rig.pool.probe()
         await probe(fake)
-        assert rig.pool.start("executor-7", LEDGER, [first(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[first(1)])
         await fake.orders()
         look(rig, 2 * UNANSWERED_MS)
         assert rig.of(Silent)
@@ -177,9 +177,9 @@ async def test_what_a_stream_has_taken_is_never_given_back() -> None:
 async def test_nothing_is_given_back_once_leadership_is_lost() -> None:
     """The next leader asks the executor, and whatever this one concluded would be stale."""
     async with rigged() as rig, rig.joined():
-        assert rig.pool.start("executor-7", LEDGER, [first(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[first(1)])
         rig.pool.close("another leads", None)
-        rig.pool.start("executor-7", LEDGER, [first(2)])
+        rig.pool.order("executor-7", LEDGER, starts=[first(2)])
         rig.pool.probe()
         assert not rig.of(Unsent)
 

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from launcher.pool.errors import NotLeading
-from launcher.pool.events import Fate, Joined, Left, Told
-from launcher.pool.messages import parse_hello
+from launcher.pool.events import Joined, Left
+from launcher.pool.reading import parse_hello
 from launcher.pool.service import PoolServicer
 from launcher.pool.session import End, Session
 from launcher.rpc.v1 import pool_pb2
@@ -22,11 +22,13 @@ from tests.unit.pool_rig import (
     LEDGER,
     WITHIN_S,
     Rig,
-    fact,
+    beat,
     fence,
     hello,
     order,
+    reports,
     rigged,
+    said,
 )
 
 
@@ -47,8 +49,8 @@ def kinds(session: Session) -> list[str | None]:
 
 async def test_nothing_leaves_before_the_welcome_and_all_behind_it() -> None:
     rig, session = led()
-    assert rig.pool.start("executor-7", LEDGER, [order(1)])
-    rig.pool.beat(session, 1, 0, 0)
+    assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
+    rig.pool.hear(session, beat(1, 0, 0))
     rig.pool.answer_heartbeats(rig.mono)
     assert kinds(session) == []
     rig.pool.welcome("executor-7")
@@ -60,8 +62,8 @@ async def test_nothing_leaves_before_the_welcome_and_all_behind_it() -> None:
 async def test_close_drops_all_that_waits_and_lets_go_of_it() -> None:
     rig, session = led()
     rig.pool.welcome("executor-7")
-    rig.pool.beat(session, 1, 0, 0)
-    rig.pool.start("executor-7", LEDGER, [order(i) for i in range(100)])
+    rig.pool.hear(session, beat(1, 0, 0))
+    rig.pool.order("executor-7", LEDGER, starts=[order(i) for i in range(100)])
     rig.pool.answer_heartbeats(rig.mono)
     rig.pool.close("lost", None)
     assert kinds(session) == ["goodbye"]
@@ -73,8 +75,8 @@ async def test_what_a_stream_still_brings_after_close_reaches_nobody() -> None:
     rig, session = led()
     rig.pool.close("lost", None)
     before = list(rig.events)
-    rig.pool.report(session, Told((fact(1, Fate.ENDED),)))
-    rig.pool.beat(session, 1, 0, 0)
+    rig.pool.hear(session, pool_pb2.FromExecutor(reports=reports(said(1))))
+    rig.pool.hear(session, beat(1, 0, 0))
     rig.pool.drop(session, End(grpc.StatusCode.OK, "it ended its stream"))
     rig.pool.answer_heartbeats(rig.mono)
     assert rig.events == before
@@ -83,7 +85,7 @@ async def test_what_a_stream_still_brings_after_close_reaches_nobody() -> None:
 
 async def test_an_empty_report_is_no_event() -> None:
     rig, session = led()
-    rig.pool.report(session, Told())
+    rig.pool.hear(session, pool_pb2.FromExecutor(reports=reports()))
     assert [type(event) for event in rig.events] == [Joined]
 
 
@@ -112,7 +114,7 @@ async def test_a_pool_that_is_closed_takes_nobody_and_opens_again() -> None:
     rig.pool.open(Epoch(0, 8, "r1"))
     session = rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:9")
     assert session.epoch == Epoch(0, 8, "r1")
-    assert rig.pool.fence("executor-7", LEDGER, [fence(1)])
+    assert rig.pool.order("executor-7", LEDGER, fences=[fence(1)])
 
 
 class Gone:

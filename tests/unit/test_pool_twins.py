@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.pool import twins
-from launcher.pool.events import Told
-from launcher.pool.messages import Greeting
+from launcher.pool.reading import Greeting
 from launcher.pool.twins import TWIN_KEPT_MS, Twin, Twins
 from launcher.work import Epoch
 from tests.unit.pool_rig import OTHER_LEDGER, rigged
@@ -26,7 +25,7 @@ def greeting(executor: str = "e1", **fields: Any) -> Greeting:
         "wall_ms": 0,
         "highest_epoch": Epoch(),
         "labels": {},
-        "known": Told(),
+        "known": (),
     }
     return Greeting(**usual | fields)
 

@@ -16,7 +16,7 @@ async def test_a_window_is_put_into_the_time_of_the_executor(ahead_ms: int) -> N
     async with rigged() as rig, rig.joined(wall_ms=WALL_MS + ahead_ms) as fake:
         await fake.beat(1, wall_ms=WALL_MS + ahead_ms)
         await rig.heard(Beat)
-        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         (start,) = (await fake.orders()).batches
         assert list(start.not_after_ms) == [order(1).not_after_ms[0] + ahead_ms]
 
@@ -26,7 +26,7 @@ async def test_a_deadline_is_one_by_any_clock() -> None:
     async with rigged() as rig, rig.joined(wall_ms=WALL_MS + 6_000) as fake:
         due = order(1)
         some = msgspec.structs.replace(due, deadlines_ms=[due.not_after_ms[0] + 2_000])
-        assert rig.pool.start("executor-7", LEDGER, [some])
+        assert rig.pool.order("executor-7", LEDGER, starts=[some])
         (start,) = (await fake.orders()).batches
         assert list(start.not_after_ms) == some.deadlines_ms
 
@@ -37,7 +37,7 @@ async def test_a_heartbeat_that_was_late_shortens_no_window() -> None:
         await fake.beat(1)
         await fake.beat(2, wall_ms=WALL_MS - 3_000)
         await rig.heard(Beat, 2)
-        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         (start,) = (await fake.orders()).batches
         assert list(start.not_after_ms) == order(1).not_after_ms
 
@@ -48,6 +48,6 @@ async def test_a_clock_that_was_set_back_lengthens_no_window() -> None:
         await fake.beat(1, wall_ms=WALL_MS + 3_600_000)
         await fake.beat(2)
         await rig.heard(Beat, 2)
-        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         (start,) = (await fake.orders()).batches
         assert list(start.not_after_ms) == order(1).not_after_ms

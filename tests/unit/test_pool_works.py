@@ -48,11 +48,11 @@ def test_a_work_is_sent_once_and_a_new_revision_of_it_anew() -> None:
     outbox, cache = Outbox(), Cache()
     one = batch(1, "a", "b")
     for message in range(3):
-        outbox.start([one])
+        outbox.put(starts=[one])
         orders = outbox.take(EPOCH)
         cache.read(orders)
         assert len(orders.works) == (2 if message == 0 else 0)
-    outbox.start([batch(2, "a")])  # as another work, which happens to be alike
+    outbox.put(starts=[batch(2, "a")])  # as another work, which happens to be alike
     assert len(outbox.take(EPOCH).works) == 1
 
 
@@ -62,7 +62,7 @@ async def test_another_stream_is_sent_all_of_it_again() -> None:
     async with rigged() as rig:
         for _ in range(2):
             async with rig.joined() as fake:
-                rig.pool.start("executor-7", LEDGER, [one])
+                rig.pool.order("executor-7", LEDGER, starts=[one])
                 orders = await fake.orders()
                 assert [work.number for work in orders.works] == list(orders.batches[0].works)
             await rig.gone(1)
@@ -76,12 +76,14 @@ def test_a_number_means_something_else_only_in_a_later_message(
     keep(monkeypatch, 2)
     outbox, cache = Outbox(), Cache()
     a, b = batch(1, "a"), batch(2, "b")
-    outbox.start([a, b])
+    outbox.put(starts=[a, b])
     cache.read(outbox.take(EPOCH))
-    outbox.start([a, batch(3, "c"), batch(4, "d"), b])  # four in one message, where two are kept
+    outbox.put(
+        starts=[a, batch(3, "c"), batch(4, "d"), b]
+    )  # four in one message, where two are kept
     cache.read(outbox.take(EPOCH))
     assert [job for _, _, job in cache.started] == ["a", "b", "a", "c", "d", "b"]
-    outbox.start([batch(5, "e")])
+    outbox.put(starts=[batch(5, "e")])
     cache.read(outbox.take(EPOCH))
     assert cache.started[-1] == (5, 0, "e")
     assert cache.known <= 3
@@ -93,7 +95,7 @@ def test_a_message_whose_every_work_is_new_and_whose_room_is_small_leaves_in_sev
     monkeypatch.setattr(limits, "ORDERS_BYTES_MAX", 300)
     outbox, cache = Outbox(), Cache()
     jobs = [f"job-{i}" for i in range(40)]
-    outbox.start([batch(1, *jobs)])
+    outbox.put(starts=[batch(1, *jobs)])
     count = 0
     while outbox:
         orders = outbox.take(EPOCH)
@@ -108,7 +110,7 @@ def test_large_works_drive_out_older_ones(monkeypatch: pytest.MonkeyPatch) -> No
     keep(monkeypatch, 100, size=5_000)
     outbox, cache = Outbox(), Cache()
     for i in range(50):
-        outbox.start([batch(i + 1, "x" * (500 + i))])
+        outbox.put(starts=[batch(i + 1, "x" * (500 + i))])
         cache.read(outbox.take(EPOCH))
         assert sum(len(spec) for _, spec in cache.works.values()) <= 5_000
     assert len(cache.started) == 50
@@ -133,7 +135,9 @@ def test_whatever_is_ordered_the_executor_starts_that_and_nothing_else(data: Any
             names = data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=9))
             one = batch(index, *names)
             works = [jobs[name] for name in names]
-            outbox.start([type(one)(one.index, one.rows, works, one.scheduled_s, one.not_after_ms)])
+            outbox.put(
+                starts=[type(one)(one.index, one.rows, works, one.scheduled_s, one.not_after_ms)]
+            )
             wanted += [(index, row, name) for row, name in enumerate(names)]
             for _ in range(data.draw(st.integers(0, 2))):
                 if outbox:

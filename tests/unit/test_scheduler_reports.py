@@ -11,7 +11,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import BatchFacts, Fact, Fate, Told
+from launcher.pool.events import BatchFacts, Fact, Fate, alone
 from launcher.pool.orders import FenceOrder, KillOrder
 from tests.unit.state_rig import T0, StateRig, job, said, with_job
 
@@ -48,7 +48,7 @@ def digested(
     facts = tuple(one for one in said if isinstance(one, Fact))
     batches = tuple(one for one in said if isinstance(one, BatchFacts))
     record = rig.state.executor_of(*source) if executor else None
-    digest(rig.state, record, Told(facts, batches), into, source)
+    digest(rig.state, record, (*map(alone, facts), *batches), into, source)
     return into
 
 
@@ -61,7 +61,7 @@ def test_accepted_is_log_point_2() -> None:
     rig = begun()
     accepted = told(rig, Fate.ACCEPTED, started_ms=7)
     into = digested(rig, accepted)
-    assert into.commands() == [c.Launched((c.LaunchedItem(KEY, 1, 7),))]
+    assert into.commands() == [c.Launched((), (c.Starts(accepted.index, 1, (0,), (7,)),))]
     commit(rig, into)
     assert digested(rig, accepted).commands() == []
 
@@ -69,7 +69,7 @@ def test_accepted_is_log_point_2() -> None:
 def test_accepted_and_ended_in_one_report_make_one_entry() -> None:  # design 3
     rig = begun()
     facts = [told(rig, fate, started_ms=7) for fate in (Fate.ENDED, Fate.ACCEPTED)]
-    assert commit(rig, digested(rig, *facts)) == [Verdict.ACCEPTED, Verdict.ACCEPTED]
+    assert commit(rig, digested(rig, *facts)) == [], "all are accepted"
     assert rig.rows[0].state is LaunchState.SUCCEEDED
 
 
@@ -90,14 +90,14 @@ def test_an_end_is_what_its_reason_and_exit_code_say(
 ) -> None:
     rig = begun()
     fact = told(rig, Fate.ENDED, reason, exit_code, 1, 2)
-    assert commit(rig, digested(rig, fact)) == [Verdict.ACCEPTED]
+    assert commit(rig, digested(rig, fact)) == [], "all are accepted"
     assert (rig.rows[0].state, rig.rows[0].reason) == (state, reason)
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED])
 def test_what_never_ran_is_due_again(fate: Fate) -> None:  # R7
     rig = begun()
-    assert commit(rig, digested(rig, told(rig, fate))) == [Verdict.ACCEPTED]
+    assert commit(rig, digested(rig, told(rig, fate))) == [], "all are accepted"
     assert (rig.row(60).state, said(rig.row(60))) == (LaunchState.DUE, fate.name.lower())
 
 

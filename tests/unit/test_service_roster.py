@@ -15,9 +15,10 @@ from cron.api.members import JoinProgress, StatusRow
 from cron.service.roster import MISSED_MAX, Identity, Roster, with_leader
 from cron.state.commands import FORMAT
 from launcher.pool.limits import PROTOCOL
-from launcher.pool.messages import parse_hello
+from launcher.pool.reading import parse_hello
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.cell_fakes import FOUNDED, FakeCell
+from tests.unit.pool_rig import beat
 from tests.unit.test_leader_reign import reigning
 
 LIMIT_MS = 10_000
@@ -215,7 +216,7 @@ async def test_a_leader_says_what_becomes_of_launches_without_executors_or_a_ful
         await replica.until(lambda: session.is_welcome)
         leader, executor = await one.status()
         assert (leader.note, executor.role) == ("", "connected")
-        replica.pool.beat(session, 1, 0, HELLO.wall_ms, is_full=True)
+        replica.pool.hear(session, beat(1, 0, HELLO.wall_ms, is_full=True))
         replica.pool.answer_heartbeats(replica.clock.mono_ms())
         _, executor = await one.status()
         assert "its ledger is full" in executor.note

@@ -13,7 +13,7 @@ from cron.state.rows import RowKind
 from cron.state.tail import Tail
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Fate, Recalled, Told
+from launcher.pool.events import Fact, Fate, Recalled, alone
 from launcher.work import Epoch
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, with_job
@@ -67,7 +67,7 @@ def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
     rig.begin(60)
     fact = Fact(rig.state.index, 0, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
     into = ReportCommands()
-    digest(rig.state, rig.state.executors[1], Told((fact,)), into, ("e1", "l1"))
+    digest(rig.state, rig.state.executors[1], (alone(fact),), into, ("e1", "l1"))
     rig.append(*into.commands())
     assert rig.rows[-1].output_bytes == 4321
 

@@ -1,0 +1,380 @@
+"""What executors send, read and checked: protobuf in, values out, or the field that is wrong.
+
+Nothing of a message is used before all of it was checked, so a bad one changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from typing import Final
+
+import msgspec
+
+from launcher.columns import BadColumn, full, row_numbers
+from launcher.launch import Reason
+from launcher.names import (
+    DEFAULT_TENANT,
+    AttemptName,
+    BadName,
+    parse_attempt_name,
+    parse_job_name,
+)
+from launcher.pool import limits
+from launcher.pool.errors import BadMessage
+from launcher.pool.events import BatchFacts, Fact, Fate, Kept, Offer, Recalled
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+_REASONS: Final = {reason.value: reason for reason in Reason}
+_FATES: Final = {fate.value: fate for fate in Fate}
+_WORD: Final = re.compile(r"[!-~]+")  # visible ASCII, no blanks
+_EPOCH: Final = re.compile(r"(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,18})\.(.*)", re.ASCII)
+NAMING: Final = "not a name like tenant/job@2026-11-20T15:00:00Z#1, always with its attempt"
+_SHOWN_CHARS_MAX: Final = 120
+_ENDS: Final = (  # columns of ends, with the highest value that each may have
+    ("started_ms", limits.WALL_MS_MAX),
+    ("finished_ms", limits.WALL_MS_MAX),
+    ("output_bytes", limits.OUTPUT_KEPT_BYTES_MAX),
+    ("retry_after_ms", limits.RETRY_AFTER_MS_MAX),
+    ("cpu_ms", limits.USAGE_MAX),
+    ("memory_peak_bytes", limits.USAGE_MAX),
+)
+_TIMES: Final = ("started_ms", "finished_ms")
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """A Hello that was read and is in order."""
+
+    executor: str
+    ledger: str
+    incarnation: str
+    slots: int
+    host: str
+    pid: int
+    version: str
+    wall_ms: int
+    highest_epoch: Epoch
+    labels: dict[str, str]
+    known: tuple[BatchFacts, ...]
+    can_recall: bool = False
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
+    """Return what an executor of this cell says of itself.
+
+    Raises:
+        BadMessage: a field is wrong, or it belongs to another cell.
+    """
+    if hello.protocol != limits.PROTOCOL:
+        who = "the executor" if hello.protocol < limits.PROTOCOL else "the replicas"
+        text = f"the executor speaks {hello.protocol}, and this replica speaks {limits.PROTOCOL}"
+        raise BadMessage("hello.protocol", f"{text}; upgrade {who}")
+    if hello.cell != cell:
+        raise BadMessage("hello.cell", f"{_shown(hello.cell)} is not this cell, {cell!r}")
+    epoch = hello.highest_epoch
+    if epoch.replica:
+        _part("hello.highest_epoch.replica", epoch.replica)
+    for name, value, low, high in (
+        ("highest_epoch.lineage", epoch.lineage, 0, limits.INDEX_MAX),
+        ("highest_epoch.term", epoch.term, 0, limits.INDEX_MAX),
+        ("slots", hello.slots, 1, limits.SLOTS_MAX),
+        ("pid", hello.pid, 1, limits.PID_MAX),
+        ("wall_ms", hello.wall_ms, 0, limits.WALL_MS_MAX),
+        ("cpu_milli", hello.cpu_milli, 0, limits.CPU_MILLI_MAX),
+        ("memory_bytes", hello.memory_bytes, 0, limits.MEMORY_BYTES_MAX),
+    ):
+        _within("hello.", name, value, low, high)
+    if len(hello.labels) > limits.LABELS_MAX:
+        too_many = f"{len(hello.labels)} labels are more than {limits.LABELS_MAX}"
+        raise BadMessage("hello.labels", too_many)
+    labels = {_part("hello.labels", key): hello.labels[key] for key in sorted(hello.labels)}
+    for key, text in labels.items():
+        _printable(f"hello.labels[{key}]", text, limits.LABEL_CHARS_MAX)
+    return Greeting(
+        executor=_part("hello.executor", hello.executor),
+        ledger=_uuid("hello.ledger", hello.ledger),
+        incarnation=_word("hello.incarnation", hello.incarnation, limits.INCARNATION_CHARS_MAX),
+        slots=hello.slots,
+        host=_word("hello.host", hello.host, limits.HOST_CHARS_MAX),
+        pid=hello.pid,
+        version=_word("hello.version", hello.version, limits.VERSION_CHARS_MAX),
+        wall_ms=hello.wall_ms,
+        highest_epoch=Epoch(epoch.lineage, epoch.term, epoch.replica),
+        labels=labels,
+        known=_parse_known(hello.known),
+        can_recall=hello.can_recall,
+        cpu_milli=hello.cpu_milli,
+        memory_bytes=hello.memory_bytes,
+    )
+
+
+def _parse_known(message: pool_pb2.Reports) -> tuple[BatchFacts, ...]:
+    """Return what a Hello says of all rows that the leader may ask about, each once."""
+    known = parse_reports(message, "hello.known", limits.KNOWN_MAX)
+    seen: dict[int, set[int]] = {}
+    for i, batch in enumerate(known):
+        rows = seen.setdefault(batch.index, set())
+        if batch.fate is Fate.UNKNOWN:
+            raise BadMessage(f"hello.known.batches[{i}].fate", "a known row cannot be unknown")
+        if not rows.isdisjoint(batch.rows):
+            twice = next(row for row in batch.rows if row in rows)
+            raise BadMessage(f"hello.known.batches[{i}].rows", f"{twice} is there twice")
+        rows.update(batch.rows)
+    return known
+
+
+def parse_offers(message: pool_pb2.Offers) -> tuple[Offer, ...]:
+    """Return what an executor's workers serve, in its order.
+
+    Raises:
+        BadMessage: a field is wrong, there is too much, or a group or handler is there twice.
+    """
+    if len(message.offers) > limits.GROUPS_MAX:
+        raise BadMessage("offers", f"{len(message.offers)} are more than {limits.GROUPS_MAX}")
+    offers: dict[str, Offer] = {}
+    served: dict[str, str] = {}  # by handler, its group
+    for i, offer in enumerate(message.offers):
+        field, handlers = f"offers[{i}]", tuple(offer.handlers)
+        if not 1 <= len(handlers) <= limits.HANDLERS_MAX:
+            text = f"{len(handlers)} handlers are not 1 to {limits.HANDLERS_MAX}"
+            raise BadMessage(f"{field}.handlers", text)
+        for j, name in enumerate(handlers):
+            _word(f"{field}.handlers[{j}]", name, limits.HANDLER_CHARS_MAX)
+        group = _word(f"{field}.group", offer.group, limits.GROUP_CHARS_MAX)
+        slots = _within(field, ".slots", offer.slots, 1, limits.SLOTS_MAX)
+        if group in offers:
+            raise BadMessage(f"{field}.group", f"{_shown(group)} is there twice")
+        for name in handlers:
+            if name in served:
+                text = f"{_shown(name)} is in group {_shown(served[name])} already"
+                raise BadMessage(f"{field}.handlers", text)
+            served[name] = group
+        offers[group] = Offer(group, slots, handlers)
+    if len(served) > limits.HANDLERS_MAX:
+        raise BadMessage("offers", f"{len(served)} handlers are more than {limits.HANDLERS_MAX}")
+    return tuple(offers.values())
+
+
+def check_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> None:
+    """Check a heartbeat that follows number `previous`.
+
+    Raises:
+        BadMessage: a field is wrong.
+    """
+    for name, low, high in (
+        ("number", 1, limits.INDEX_MAX),
+        ("running", 0, limits.SLOTS_MAX),
+        ("wall_ms", 0, limits.WALL_MS_MAX),
+        ("outputs_waiting", 0, limits.OUTPUTS_WAITING_MAX),
+    ):
+        _within("heartbeat.", name, getattr(beat, name), low, high)
+    if beat.number <= previous:
+        raise BadMessage("heartbeat.number", f"{beat.number} does not follow {previous}")
+    _printable("heartbeat.outputs_problem", beat.outputs_problem, limits.PROBLEM_CHARS_MAX)
+
+
+def parse_kept(kept: pool_pb2.KeptOutput) -> Kept:
+    """Return an output that an executor offers to have stored.
+
+    Raises:
+        BadMessage: a field is wrong.
+    """
+    try:
+        name = parse_attempt_name(kept.name)
+    except BadName as error:
+        raise BadMessage("kept.name", str(error)) from error
+    if len(kept.sha256) != hashlib.sha256().digest_size:
+        raise BadMessage("kept.sha256", f"{len(kept.sha256)} bytes are no SHA-256")
+    size = _within("kept", ".bytes", kept.bytes, 1, limits.OUTPUT_PACKED_BYTES_MAX)
+    return Kept(name, size, kept.sha256)
+
+
+# ---- what is said of rows
+
+
+def parse_reports(
+    message: pool_pb2.Reports, place: str = "reports", rows_max: int = limits.REPORTS_MAX
+) -> tuple[BatchFacts, ...]:
+    """Return what is said of rows of batches, in its order and in columns; errors name `place`.
+
+    Raises:
+        BadMessage: a field is wrong, or there are too many rows.
+    """
+    count = sum(len(batch.rows) for batch in message.batches)
+    if count > rows_max:
+        raise BadMessage(place, f"{count} rows are more than {rows_max}; send fewer")
+    found = []
+    for i, batch in enumerate(message.batches):
+        field, part = f"{place}.batches[{i}]", "rows"
+        fate, reason = _said(field, batch)
+        columns = dict[str, list[int]]()
+        try:
+            rows = row_numbers(batch.rows[:], limits.ROW_MAX)
+            for part, high in _ENDS:
+                column = getattr(batch, part)
+                if column or part in _TIMES:
+                    is_times = part in _TIMES
+                    values = columns[part] = full(column[:], len(rows), is_times=is_times)
+                    _within(field, f".{part}", min(values), 0, high)
+                    _within(field, f".{part}", max(values), 0, high)
+        except BadColumn as error:
+            raise BadMessage(f"{field}.{part}", str(error)) from error
+        found.append(
+            BatchFacts(
+                batch.index,
+                fate,
+                reason,
+                batch.exit_code,
+                rows,
+                columns["started_ms"],
+                columns["finished_ms"],
+                columns.get("output_bytes", []),
+                batch.detail,
+                columns.get("cpu_ms", []),
+                columns.get("memory_peak_bytes", []),
+                columns.get("retry_after_ms", []),
+            )
+        )
+    return tuple(found)
+
+
+def parse_recollection(
+    message: pool_pb2.Recollection, after: tuple[int, int]
+) -> tuple[Recalled, ...]:
+    """Return the rows of a Recollection, each of which follows (index, row) `after`.
+
+    Raises:
+        BadMessage: a field is wrong, there are too many, or their order is another.
+    """
+    count = len(message.reports)
+    if count > limits.REPORTS_MAX:
+        text = f"{count} rows are more than {limits.REPORTS_MAX}; send fewer"
+        raise BadMessage("recollection", text)
+    _within("recollection", ".floor", message.floor, 0, limits.INDEX_MAX)
+    rows = []
+    for i, report in enumerate(message.reports):
+        field = f"recollection.reports[{i}]"
+        fate, reason = _said(field, report)
+        if fate is Fate.UNKNOWN:
+            raise BadMessage(f"{field}.fate", "a row of a ledger cannot be unknown")
+        for part, high in (("row", limits.ROW_MAX), *_ENDS):
+            _within(field, f".{part}", getattr(report, part), 0, high)
+        fact = Fact(
+            report.index,
+            report.row,
+            fate,
+            reason,
+            report.exit_code,
+            report.started_ms,
+            report.finished_ms,
+            report.detail,
+            report.output_bytes,
+            report.retry_after_ms,
+            report.cpu_ms,
+            report.memory_peak_bytes,
+        )
+        place = (fact.index, fact.row)
+        if place <= after:
+            text = f"row {place[1]} of {place[0]} does not follow row {after[1]} of {after[0]}"
+            raise BadMessage(f"{field}.row", text)
+        after = place
+        name = parse_name(f"{field}.name", report.name)
+        rows.append(Recalled(name, fact, _epoch(f"{field}.epoch", report.epoch)))
+    return tuple(rows)
+
+
+def _said(field: str, said: pool_pb2.BatchReport | pool_pb2.Report) -> tuple[Fate, Reason]:
+    """Check what is said alike of a row and of rows of one batch; return attempt status and
+    reason."""
+    fate, reason = _FATES.get(said.fate), _REASONS.get(said.reason)
+    if fate is None:
+        raise BadMessage(f"{field}.fate", f"{said.fate} is not a fate")
+    if reason is None:
+        raise BadMessage(f"{field}.reason", f"{said.reason} is not a reason")
+    if len(said.detail) > limits.DETAIL_CHARS_MAX:
+        text = f"{len(said.detail)} characters are more than {limits.DETAIL_CHARS_MAX}"
+        raise BadMessage(f"{field}.detail", text)
+    _within(field, ".index", said.index, 1, limits.INDEX_MAX)
+    _within(field, ".exit_code", said.exit_code, -1, limits.EXIT_CODE_MAX)
+    return fate, reason
+
+
+def parse_name(field: str, text: str) -> AttemptName:
+    """Return the attempt that `text` names in full, in the one way in which names are written.
+
+    Raises:
+        BadMessage: it names nothing, leaves something out, or is written in another way.
+    """
+    try:
+        name = parse_attempt_name(text)
+    except (ValueError, OverflowError) as error:
+        raise BadMessage(field, f"{_shown(text)} is {NAMING}") from error
+    if str(name) != text:
+        raise BadMessage(field, f"{_shown(text)} is {NAMING}")
+    return name
+
+
+def _epoch(field: str, text: str) -> str:
+    """Return an epoch as its own str() writes it; empty where a ledger does not know."""
+    if not text:
+        return text
+    match = _EPOCH.fullmatch(text) if len(text) <= limits.EPOCH_CHARS_MAX else None
+    if match is None or max(int(match[1]), int(match[2])) > limits.INDEX_MAX:
+        raise BadMessage(field, f"{_shown(text)} is not an epoch like 0.7.r1")
+    if match[3]:
+        _part(field, match[3])
+    return text
+
+
+# ---- single fields: the value, or BadMessage
+
+
+def _part(field: str, text: str) -> str:
+    """Return a name of an executor, a replica or a label, which has the characters of a job name's
+    part."""
+    try:
+        parse_job_name(f"{DEFAULT_TENANT}/{text}")
+    except BadName as error:
+        text = f"{_shown(text)} is not a name of up to 100 of A-Z a-z 0-9 _ . -"
+        raise BadMessage(field, text) from error
+    return text
+
+
+def _word(field: str, text: str, chars_max: int) -> str:
+    """Return a word of visible ASCII characters."""
+    if len(text) > chars_max or not _WORD.fullmatch(text):
+        rule = f"1 to {chars_max} visible ASCII characters without blanks"
+        raise BadMessage(field, f"{_shown(text)} is not {rule}")
+    return text
+
+
+def _printable(field: str, text: str, chars_max: int) -> None:
+    """Check a text for people, which may be empty."""
+    if len(text) > chars_max or not text.isprintable():
+        raise BadMessage(field, f"{_shown(text)} is not up to {chars_max} printable characters")
+
+
+def _uuid(field: str, text: str) -> str:
+    try:
+        is_canonical = str(uuid.UUID(text)) == text
+    except ValueError:
+        is_canonical = False
+    if not is_canonical:
+        raise BadMessage(field, f"{_shown(text)} is not a UUID in lower case with dashes")
+    return text
+
+
+def _within(field: str, part: str, value: int, low: int, high: int) -> int:
+    """Return a number of a part of a field, such as `.row` of `reports[3]`."""
+    if not low <= value <= high:
+        raise BadMessage(field + part, f"{value} is not between {low} and {high}")
+    return value
+
+
+def _shown(text: str) -> str:
+    """Return a text to quote in a status message, cut: that travels in a header of a few KiB."""
+    return ascii(text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "...")
