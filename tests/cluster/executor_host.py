@@ -21,7 +21,7 @@ from launcher.work import Epoch, WorkSpec
 from tests.unit.rows_rig import Start, orders, reports_of
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = 40.0
+WAIT_S = 60.0
 FAR_MS = 3_600_000
 
 

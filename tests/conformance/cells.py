@@ -25,7 +25,7 @@ from tests.fakes.ports import free_ports
 
 IDS = ("r1", "r2", "r3")
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 PAGE_ENTRIES = 5_000
 
 

@@ -22,7 +22,7 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_DEFAULT_REGION": "us-east-1",
 }
-START_S = 30.0
+START_S = 60.0
 
 
 class S3Server:

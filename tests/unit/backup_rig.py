@@ -219,7 +219,7 @@ class Rig:
 
     async def until(self, is_so: Callable[[], object]) -> None:
         """Wait for it to be so, at most 10 s."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not is_so():
                 assert not any(one.failures for one in self.replicas.values())
                 await asyncio.sleep(0.001)

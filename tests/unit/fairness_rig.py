@@ -107,17 +107,6 @@ class Pump:
     def clear_limits(self, scope: Scope) -> None:
         self.queue.set_limits(scope, None)
 
-    def set_job_limits(self, limits: dict[str, int]) -> None:
-        """As a leader does after jobs have changed: what waits of them is added anew."""
-        self.limits.update(limits)
-        for item in self.items.values():
-            key = self._key(item.key)
-            if item.job in limits and key in self.queue:
-                item.job_limit = limits[item.job]
-                held = self.queue.held.get(key)
-                self.queue.remove(key)
-                self.add(item, held.until_ms if held else 0)
-
     def set_domain(self, pool: str, domain: Hashable) -> None:
         self.queue.set_domain(pool, domain)
 

@@ -26,7 +26,7 @@ from consensus.engine.network.wire import (
 )
 
 IDS = ("r1", "r2", "r3")
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 T = TypeVar("T")
 
 

@@ -12,7 +12,7 @@ from consensus.engine.config import EngineConfig
 from consensus.engine.handover import Dumped, TakeDump
 from consensus.engine.loading import Loaded, load
 from consensus.engine.network.wire import DumpChunk
-from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump, read_pieces, write_dump
+from consensus.engine.storage.dump import TAKEN, Dump, write_dump
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import BASE_COMMAND, Entry
 from consensus.engine.storage.segments import Identity
@@ -137,12 +137,6 @@ class Rig:
         done = self.compaction.finish(self.write(self.begin(applied)), 0.0)
         self.aside.run()
         return done
-
-    def in_force(self) -> bytes:
-        dump = self.compaction.dump
-        assert dump is not None
-        assert dump.name == IN_FORCE
-        return b"".join(read_pieces(self.disk, dump))
 
 
 def state(position: Position) -> bytes:

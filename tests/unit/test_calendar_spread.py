@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cron.calendar.expression import parse
-from cron.calendar.load import SEASONS, UNIT, Load, offsets
+from cron.calendar.load import UNIT, Load
 from cron.calendar.schedule import check, compile
 from cron.calendar.spread import PLACEMENT_VERSION, keep, place, place_all
 from cron.errors import InvariantViolated
@@ -45,43 +45,11 @@ def test_daily_jobs_are_one_a_minute_before_any_minute_has_two():
     assert more.resolved == placed[0].resolved
 
 
-def test_jobs_of_one_night_use_all_of_it_evenly():
-    placed = place_all([wanted("? ?(2-6) * * *")] * 600, Load())
-    counts = per_minute(placed)
-    assert set(counts.values()) == {2}
-    assert len(counts) == 300
-
-
-def test_weekly_jobs_are_spread_over_the_week():
-    placed = place_all([wanted("? ? * * ?")] * 350, Load())
-    by_day = Counter(schedule.resolved[-1] for schedule in placed)
-    assert by_day == {str(day): 50 for day in range(7)}
-    assert max(per_minute(placed, days=7).values()) == 1
-
-
-def test_monthly_jobs_are_spread_over_days_that_every_month_has():
-    placed = place_all([wanted("? ? ? * *")] * 280, Load())
-    days = Counter(schedule.resolved.split()[2] for schedule in placed)
-    assert days == {str(day): 10 for day in range(1, 29)}
-
-
-def test_yearly_jobs_are_spread_over_the_months():
-    placed = place_all([wanted("? ? ? ? *")] * 120, Load())
-    assert set(Counter(s.resolved.split()[3] for s in placed).values()) == {10}
-
-
 def test_what_is_fixed_is_counted_first_and_kept_away_from():
     fixed = [wanted("*/5 * * * *")] * 50 + [wanted("0 0 * * *")] * 100
     placed = place_all([wanted("? ? * * *")] * 300 + fixed, Load())
     assert all(int(schedule.resolved.split()[0]) % 5 for schedule in placed[:300])
     assert placed[300:] == fixed
-
-
-def test_a_place_is_free_in_summer_and_in_winter():
-    # All of New York at 08:00 to 08:59 local: 13 h UTC in winter, 12 h UTC in summer.
-    busy = [wanted(f"{minute} 8 * * *", "America/New_York") for minute in range(60)] * 5
-    placed = place_all([*busy, *[wanted("? ?(11-13) * * *")] * 60], Load())[300:]
-    assert {schedule.resolved.split()[1] for schedule in placed} == {"11"}
 
 
 def test_on_an_empty_table_no_round_minute_is_chosen():
@@ -102,11 +70,6 @@ def test_a_placed_schedule_is_plain_and_says_by_which_version():
 def test_a_schedule_that_needs_no_place_is_returned_as_it_is():
     for schedule in (wanted("0 0 * * *"), wanted("@every 5s"), place(wanted("? * * * *"), Load())):
         assert place(schedule, Load()) is schedule
-
-
-def test_looking_for_a_place_takes_none():
-    load = Load()
-    assert place(wanted("? ? * * *"), load) == place(wanted("? ? * * *"), load)
 
 
 @settings(max_examples=40, deadline=None)
@@ -183,22 +146,6 @@ def test_the_row_of_a_weekday_is_in_the_time_of_its_zone():
     sunday = load.top_of([0], "UTC")
     assert sunday[15 * 60 + 30] == sum(sunday) == UNIT
     assert sum(load.top_of([0], "Asia/Tokyo")) == 0
-
-
-def test_seasons_are_winter_and_summer():
-    assert offsets("America/New_York") == (-300, -240)
-    assert offsets("Australia/Sydney") == (660, 600)
-    assert offsets("Asia/Kolkata") == (330, 330)
-    assert all(minute % 1440 == 720 for minute in SEASONS)
-
-
-def test_weights_count_as_so_many_jobs():
-    heavy, light = Load(), Load()
-    heavy.add(wanted("7 7 * * *"), 5)
-    for _ in range(5):
-        light.add(wanted("7 7 * * *"))
-    assert heavy.top("UTC") == light.top("UTC")
-    assert max(heavy.top("UTC")) == 5 * UNIT
 
 
 def test_a_schedule_without_a_place_cannot_be_counted():

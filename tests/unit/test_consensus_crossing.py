@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -26,29 +25,6 @@ from consensus.log import Applied
 
 def applied(index: int) -> Applied:
     return Applied(Position(1, index), None)
-
-
-async def test_an_append_is_answered_once_by_its_counter() -> None:
-    pending = Pending()
-    first, answer = pending.admit(10)
-    second, other = pending.admit(10)
-    pending.resolve(second, applied(2))
-    pending.resolve(second, applied(3))
-    pending.resolve(99, applied(4))
-    assert other.result() == applied(2)
-    assert not answer.done()
-    pending.refuse(first, NotLeader(None))
-    assert isinstance(answer.exception(), NotLeader)
-    assert len(pending) == 0
-
-
-async def test_only_what_may_be_logged_is_lost_with_leadership() -> None:
-    pending = Pending()
-    answers = [pending.admit(1)[1] for _ in range(4)]
-    pending.lose(2, OutcomeUnknown("gone"))
-    assert [answer.done() for answer in answers] == [True, True, False, False]
-    pending.close(OutcomeUnknown("closed"))
-    assert all(isinstance(answer.exception(), OutcomeUnknown) for answer in answers)
 
 
 async def test_number_and_bytes_are_bounded_and_come_free_again() -> None:
@@ -110,38 +86,6 @@ async def test_calls_during_a_round_share_the_next_one_and_never_the_running_one
     assert len(rounds.begun) == 3
 
 
-async def test_a_round_that_fails_fails_for_its_guests_and_the_next_can_begin() -> None:
-    rounds = Rounds()
-    barriers = Barriers(rounds.submit)
-    first, guest = barriers.join(), barriers.join()
-    rounds.begun[0].set_exception(OutcomeUnknown("lost"))
-    await settle()
-    assert isinstance(first.exception(), OutcomeUnknown)
-    second_guest = barriers.join()
-    rounds.refuses = True
-    rounds.begun[1].set_exception(OutcomeUnknown("lost again"))
-    await settle()
-    assert isinstance(guest.exception(), OutcomeUnknown)
-    assert isinstance(second_guest.exception(), NotLeader)
-    rounds.refuses = False
-    barriers.join()
-
-
-async def test_a_caller_that_gives_up_does_not_end_the_round_of_others() -> None:
-    rounds = Rounds()
-    barriers = Barriers(rounds.submit)
-    barriers.join().cancel()
-    await settle()
-    barriers.join()
-    impatient, patient = barriers.join(), barriers.join()
-    impatient.cancel()
-    rounds.begun[1].set_result(applied(1))
-    await settle()
-    rounds.begun[2].set_result(applied(2))
-    await settle()
-    assert patient.result() == applied(2)
-
-
 async def test_too_many_calls_for_a_barrier_are_refused_and_those_that_gave_up_do_not_count() -> (
     None
 ):
@@ -162,29 +106,6 @@ async def test_too_many_calls_for_a_barrier_are_refused_and_those_that_gave_up_d
     assert first.result() == applied(1)
     assert later.result() == waiting[8].result() == applied(2)
     barriers.join()
-
-
-async def test_what_is_handed_over_arrives_in_order_on_the_loops_thread() -> None:
-    got: list[tuple[Event, int]] = []
-    done = asyncio.Event()
-
-    def take(event: Event) -> None:
-        got.append((event, threading.get_ident()))
-        if len(got) == 5_000:
-            done.set()
-
-    handover = Handover(asyncio.get_running_loop(), take)
-
-    def post() -> None:
-        for counter in range(5_000):
-            handover.post(Refused([counter]))
-
-    thread = threading.Thread(target=post)
-    thread.start()
-    await asyncio.wait_for(done.wait(), 30)
-    thread.join()
-    assert [event for event, _ in got] == [Refused([counter]) for counter in range(5_000)]
-    assert {ident for _, ident in got} == {threading.get_ident()}
 
 
 async def test_entries_on_their_way_are_counted_until_they_are_applied() -> None:
@@ -237,22 +158,6 @@ def test_the_loop_turns_to_others_between_two_large_entries_of_one_handover() ->
     assert got == list(range(1, 129))
     assert max(holds) < 0.1
     assert loop.due == []
-
-
-def test_small_entries_are_applied_many_at_a_turn() -> None:
-    loop: Any = SlowLoop()
-
-    def take(event: Event) -> None:
-        assert isinstance(event, Committed)
-        loop.now += 0.0001 * len(event.entries)
-
-    handover = Handover(loop, take)
-    handover.post(Committed([(b"small", index, 1) for index in range(1, 129)]))
-    holds = []
-    while loop.due:
-        holds.append(loop.turn())
-    assert max(holds) < 0.006
-    assert len(holds) <= 4
 
 
 async def test_entries_on_their_way_have_bounds_in_number_and_bytes() -> None:

@@ -19,7 +19,7 @@ from consensus.leadership import Position
 from tests.conformance.ledger import Ledger
 from tests.fakes.ports import free_ports
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 TIMEOUT_MS = 5_000
 
 

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from consensus.engine.handover import Committed
-from consensus.engine.network.wire import Answer, Append
+from consensus.engine.network.wire import Append
 from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import Entry
 from consensus.errors import LogDamaged
 from tests.fakes.memory_disk import MemoryDisk, MemoryFile
-from tests.unit.raft_rig import FOUND, R2, R3, Rig
-from tests.unit.storage_rig import IDENTITY, created, forget, opened, segments, whole
+from tests.unit.raft_rig import FOUND, R2, Rig
+from tests.unit.storage_rig import IDENTITY, created, opened, segments, whole
 
 CACHE = 2_000
 PIECE = 1_000
@@ -66,67 +65,6 @@ def test_all_entries_come_back_from_the_disk_in_every_piece(
             assert journal.log.read(first, min(first + 9, 120), 2**20) == expected(
                 first, min(first + 9, 120)
             )
-
-
-def test_a_piece_ends_with_the_entry_that_reaches_its_size() -> None:
-    journal = filled(created(MemoryDisk()), 120)
-    piece = journal.log.read(2, 120, PIECE)
-    sizes = [len(command) + 64 for command, _, _ in piece]
-    assert sum(sizes[:-1]) < PIECE <= sum(sizes)
-
-
-def test_what_is_not_on_the_disk_yet_stays_in_memory() -> None:
-    disk = MemoryDisk()
-    journal = created(disk)
-    for index in range(2, 60):
-        journal.add(content(index), index, 3)
-    assert disk.content(segments(disk)[0]).find(content(59)) == -1
-    assert whole(journal)[1:] == expected(2, 59)
-    journal.sync()
-    assert journal.log.cached_from > 2
-    assert whole(journal)[1:] == expected(2, 59)
-
-
-def test_an_entry_that_took_the_place_of_one_that_was_cut_comes_back() -> None:
-    disk = MemoryDisk()
-    journal = filled(created(disk, segment_bytes=300), 100)
-    journal.cut_from(40)
-    for index in range(40, 100):
-        journal.add(b"new %d" % index * 9, index, 4)
-        journal.cut_from(index)  # in the same frame
-        journal.add(b"newest %d" % index * 9, index, 5)
-    journal.sync()
-    wanted = expected(2, 39) + [(b"newest %d" % index * 9, index, 5) for index in range(40, 100)]
-    assert journal.log.cached_from > 50
-    assert whole(journal)[1:] == wanted
-    assert whole(opened(disk, segment_bytes=300))[1:] == wanted
-
-
-def test_entries_are_read_on_behind_what_a_dump_let_go() -> None:
-    disk = MemoryDisk()
-    journal = filled(created(disk, segment_bytes=300), 100)
-    before = segments(disk)
-    assert journal.log.read(30, 40, 2**20) == expected(30, 40)
-    forget(journal, 35)
-    assert segments(disk)[0] > before[0]
-    assert whole(journal) == [(b"\x01", 35, 3), *expected(36, 100)]
-    filled(journal, 150)
-    assert journal.log.read(36, 150, 2**20) == expected(36, 150)
-    assert [index for _, index, _ in journal[:]] == list(range(35, 151))
-
-
-def test_the_entries_that_a_reader_asks_for_stay_in_memory() -> None:
-    disk = MemoryDisk()
-    journal = FileJournal.create(disk, IDENTITY, keeps=lambda command: command[:1] == b"!")
-    for index in range(2, 100):
-        journal.add(b"!%d" % index if index % 30 == 0 else content(index), index, 3)
-    journal.sync()
-    again = FileJournal.open(disk, "r1", "default", keeps=lambda command: command[:1] == b"!")
-    for log in (journal.log, again.log):
-        assert log.kept == [(b"!30", 30, 3), (b"!60", 60, 3), (b"!90", 90, 3)]
-    journal.cut_from(90)
-    journal.forget_before(30)
-    assert journal.log.kept == [(b"!60", 60, 3)]
 
 
 # --- what it costs
@@ -221,95 +159,6 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     rig = Rig(monkeypatch, log)
     yield rig
     rig.close()
-
-
-def appends_to_r3(rig: Rig) -> list[Append]:
-    return [m for m in rig.sent_to(R3) if isinstance(m, Append)]
-
-
-def lead_a_laggard(rig: Rig) -> int:
-    """Lead; r3 says that it has nothing. Return the term."""
-    rig.lead()
-    term = rig.raft.term
-    rig.hear(R2, Answer(term, rig.journal.log.last + 1, True, rig.now_ms()))
-    while rig.raft.applied < rig.journal.log.last:
-        rig.raft.doTick(0.0)
-    rig.hear(R3, Answer(term, 2, False, rig.now_ms()))
-    return term
-
-
-def test_a_follower_that_lags_is_sent_old_entries_in_bounded_pieces(rig: Rig) -> None:
-    term = lead_a_laggard(rig)
-    probe = appends_to_r3(rig)[-1]
-    sent = list(probe.entries)
-    rig.hear(R3, Answer(term, sent[-1][1] + 1, True, rig.now_ms()))
-    rounds = 0
-    while sent[-1][1] < rig.journal.log.last:
-        messages = appends_to_r3(rig)
-        old = [m for m in messages if m.entries and m.entries[0][1] < rig.journal.log.cached_from]
-        assert len(old) <= 1, "one piece for each tick: what peers say is heard in between"
-        for message in messages:
-            sent += message.entries
-            assert sum(len(e[0]) + 64 for e in message.entries[:-1]) < PIECE or message not in old
-        assert rig.raft.is_busy() or sent[-1][1] >= rig.journal.log.cached_from - 1
-        rig.transport.sent.clear()
-        rig.raft.doTick(0.0)
-        rounds += 1
-    assert [index for _, index, _ in sent] == list(range(2, rig.journal.log.last + 1))
-    assert sent == whole(rig.journal)[1:]
-    assert rounds > 10
-    assert not rig.raft.is_busy()
-
-
-def test_a_heartbeat_leaves_between_the_pieces(rig: Rig) -> None:
-    term = lead_a_laggard(rig)
-    rig.hear(R3, Answer(term, 5, True, rig.now_ms()))
-    rig.now += 0.2
-    rig.transport.sent.clear()
-    rig.raft.doTick(0.0)
-    beats = [m for m in rig.sent_to(R2) if isinstance(m, Append) and not m.entries]
-    assert beats
-    assert rig.raft.is_busy(), "r3 is not level yet"
-
-
-def test_a_link_that_breaks_ends_the_reading(rig: Rig) -> None:
-    term = lead_a_laggard(rig)
-    rig.hear(R3, Answer(term, 5, True, rig.now_ms()))
-    assert rig.raft.is_busy()
-    rig.transport._onNodeDisconnected(R3)
-    rig.raft.doTick(0.0)
-    assert not rig.raft.is_busy()
-
-
-def test_a_damaged_entry_is_not_sent_and_stops_the_leader(rig: Rig) -> None:
-    term = lead_a_laggard(rig)
-    damaged(rig.disk, b"\x01" + content(38))
-    sent: list[int] = []
-
-    def tick_on() -> None:
-        rig.hear(R3, Answer(term, 20, True, rig.now_ms()))
-        for _ in range(100):
-            sent.extend(index for m in appends_to_r3(rig) for _, index, _ in m.entries)
-            rig.transport.sent.clear()
-            rig.raft.doTick(0.0)
-
-    with pytest.raises(LogDamaged, match="entry 38 "):
-        tick_on()
-    assert 20 in sent
-    assert 38 not in sent
-
-
-def test_a_restart_applies_old_entries_in_bounded_pieces(rig: Rig) -> None:
-    last = rig.journal.log.last
-    rig.hear(R2, Append(2, last, last, 1, 1, []))
-    for _ in range(200):
-        if not rig.raft.is_busy():
-            break
-        rig.raft.doTick(0.0)
-    pieces = [event.entries for event in rig.handover.events if isinstance(event, Committed)]
-    assert [entry for piece in pieces for entry in piece] == whole(rig.journal)[1:]
-    assert all(sum(len(e[0]) + 64 for e in piece[:-1]) < PIECE for piece in pieces)
-    assert len(pieces) > 10
 
 
 def test_a_damaged_entry_is_not_applied_and_stops_the_replica(rig: Rig) -> None:

@@ -44,43 +44,6 @@ def sent() -> Sent:
     return Sent(AT, STATE)
 
 
-@pytest.fixture
-def small_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming_module, "DUMP_SYNC_BYTES", 2000)
-
-
-def test_a_dump_in_pieces_is_whole_only_when_it_was_checked(sent: Sent) -> None:
-    follower = Follower()
-    for offset in range(0, len(sent.file), 1000):
-        assert follower.take(sent, offset) == min(offset + 1000, len(sent.file))
-    assert follower.whole == []
-    assert follower.take(sent, 0) == len(sent.file), "nothing more is wanted while it is checked"
-    follower.aside.run()
-    assert [dump.digest for dump in follower.whole] == [sent.dump.digest]
-    assert follower.disk.content("dump.incoming") == sent.file
-
-
-def test_the_tick_thread_waits_for_no_disk(sent: Sent, small_marks: None) -> None:
-    follower = Follower()
-    for offset in range(0, len(sent.file), 1000):
-        follower.take(sent, offset)
-    assert follower.disk.syncs == 0
-    follower.aside.run()
-    assert follower.disk.syncs > 0
-
-
-def test_lost_and_repeated_pieces_change_nothing(sent: Sent) -> None:
-    # S11: a chunk lost at a reconnect went unnoticed, and a short dump replaced the good one
-    follower = Follower()
-    assert follower.take(sent, 0) == 1000
-    assert follower.take(sent, 2000) == 1000
-    assert follower.take(sent, 0) == 1000
-    for offset in range(1000, len(sent.file), 1000):
-        follower.take(sent, offset)
-    follower.aside.run()
-    assert len(follower.whole) == 1
-
-
 def test_a_corrupt_dump_is_dropped_and_asked_for_again(sent: Sent) -> None:
     follower = Follower()
     good = sent.file
@@ -94,42 +57,6 @@ def test_a_corrupt_dump_is_dropped_and_asked_for_again(sent: Sent) -> None:
     follower.take(sent, 0, 2**20)
     follower.aside.run()
     assert len(follower.whole) == 1
-
-
-def test_a_dump_of_another_position_than_announced_is_dropped(sent: Sent) -> None:
-    follower = Follower()
-    message = sent.chunk(0)
-    target = Target(message.index_term, 91, message.size, message.digest)
-    follower.incoming.take(target, 0, message.piece, follower.whole.append)
-    follower.aside.run()
-    assert (follower.whole, follower.incoming.target) == ([], None)
-
-
-def test_a_newer_dump_replaces_one_that_was_coming(sent: Sent, small_marks: None) -> None:
-    follower = Follower()
-    for offset in (0, 1000, 2000):
-        follower.take(sent, offset)
-    newer = Sent(Position(4, 95), b"newer")
-    stale = follower.aside.work()
-    assert follower.take(newer, 0) == len(newer.file)
-    stale()
-    follower.aside.run()
-    assert [dump.position for dump in follower.whole] == [newer.dump.position]
-
-
-def test_one_of_the_same_position_with_other_bytes_is_another_one(sent: Sent) -> None:
-    follower = Follower()
-    follower.take(sent, 0)
-    other = Sent(AT, STATE.upper())
-    assert follower.take(other, 1000) == 0
-
-
-def test_a_dump_that_was_dropped_while_it_was_checked_is_gone(sent: Sent) -> None:
-    follower = Follower()
-    follower.take(sent, 0, 2**20)
-    follower.incoming.drop()
-    follower.aside.run()
-    assert (follower.whole, follower.disk.names()) == ([], [])
 
 
 @pytest.mark.parametrize("target", [Target(3, 90, 2**40, b"d" * 32), Target(3, 90, 500, b"short")])
@@ -156,36 +83,6 @@ def test_a_disk_that_runs_full_on_the_way_drops_the_dump_not_the_replica(sent: S
     follower.disk.room = 10
     assert follower.take(sent, 1000) == 0
     assert follower.disk.names() == []
-
-
-def test_a_disk_that_fails_aside_drops_the_dump(sent: Sent, small_marks: None) -> None:
-    follower = Follower()
-    follower.take(sent, 0)
-    follower.take(sent, 1000)
-    follower.disk.fail_sync()
-    follower.aside.run()
-    assert (follower.incoming.offset, follower.disk.names()) == (0, [])
-
-
-def test_a_new_life_goes_on_where_the_disk_was_waited_for(sent: Sent, small_marks: None) -> None:
-    follower = Follower()
-    for offset in (0, 1000, 2000):
-        follower.take(sent, offset)
-    follower.aside.run()
-    follower = follower.restarted()
-    assert follower.incoming.offset == 2000
-    assert follower.take(sent, 5000) == 2000
-    for offset in range(2000, len(sent.file), 1000):
-        follower.take(sent, offset)
-    follower.aside.run()
-    assert len(follower.whole) == 1
-
-
-def test_without_a_mark_a_new_life_begins_anew(sent: Sent) -> None:
-    follower = Follower()
-    follower.take(sent, 0)
-    follower = follower.restarted()
-    assert (follower.incoming.target, follower.disk.names()) == (None, [])
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,31 +10,12 @@ from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Identity
 from consensus.errors import DiskFull, InvariantViolated, LogDamaged
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import IDENTITY, TINY, created, fill, opened, segments, whole
+from tests.unit.storage_rig import TINY, created, fill, opened, segments, whole
 
 
 @pytest.fixture
 def disk() -> MemoryDisk:
     return MemoryDisk("r1")
-
-
-def test_a_new_journal_holds_nothing_but_its_begin(disk: MemoryDisk) -> None:
-    journal = created(disk)
-    assert whole(journal) == [(b"\x01", 1, 0)]
-    assert (journal.term, journal.vote, journal.identity) == (0, None, IDENTITY)
-    assert whole(opened(disk)) == whole(journal)
-
-
-def test_entries_term_and_vote_come_back(disk: MemoryDisk) -> None:
-    before = created(disk)
-    before.setCurrentTerm(3, "r2")
-    fill(before, 6)
-    after = opened(disk)
-    assert whole(after) == whole(before)
-    assert (after.getCurrentTerm(), after.getVotedForNodeId()) == (3, "r2")
-    assert whole(after)[-1] == (b"entry 6", 6, 3)
-    assert [entry[1] for entry in after[1:3]] == [2, 3]
-    assert len(after) == 6
 
 
 def test_whose_disk_it_is_comes_back(disk: MemoryDisk) -> None:
@@ -52,21 +33,6 @@ def test_a_journal_of_another_replica_or_cell_is_refused(
         FileJournal.open(disk, replica, cell)
 
 
-def test_a_term_without_a_vote_forgets_the_vote(disk: MemoryDisk) -> None:
-    journal = created(disk)
-    journal.setCurrentTerm(3, "r2")
-    journal.setCurrentTerm(4, None)
-    assert (opened(disk).term, opened(disk).vote) == (4, None)
-
-
-def test_a_vote_is_on_the_disk_when_the_call_returns(disk: MemoryDisk) -> None:
-    journal = created(disk)
-    syncs = disk.syncs
-    journal.setCurrentTerm(9, "r3")
-    assert disk.syncs == syncs + 1
-    assert opened(disk.fork()).vote == "r3"
-
-
 def test_many_entries_cost_one_sync(disk: MemoryDisk) -> None:
     journal = created(disk)
     syncs = disk.syncs
@@ -77,21 +43,6 @@ def test_many_entries_cost_one_sync(disk: MemoryDisk) -> None:
     assert len(opened(disk)) == 101
 
 
-def test_what_was_not_synced_is_not_there(disk: MemoryDisk) -> None:
-    journal = fill(created(disk), 5)
-    journal.add(b"lost", 6, 3)
-    assert len(opened(disk)) == 5
-
-
-def test_a_cut_and_what_replaces_it_come_back_together(disk: MemoryDisk) -> None:
-    journal = fill(created(disk), 5)
-    journal.cut_from(4)
-    journal.add(b"other", 4, 4)
-    journal.sync()
-    assert whole(opened(disk)) == whole(journal)
-    assert [entry[2] for entry in whole(journal)] == [0, 3, 3, 4]
-
-
 def test_an_index_that_does_not_follow_is_a_bug(disk: MemoryDisk) -> None:
     journal = fill(created(disk), 5)
     with pytest.raises(InvariantViolated):
@@ -100,26 +51,6 @@ def test_an_index_that_does_not_follow_is_a_bug(disk: MemoryDisk) -> None:
         journal.cut_from(1)
     with pytest.raises(InvariantViolated):
         journal.forget_before(6)
-
-
-def test_a_base_replaces_everything(disk: MemoryDisk) -> None:
-    journal = fill(created(disk, segment_bytes=TINY), 20)
-    journal.set_base(100, 7)
-    journal.remove_obsolete()
-    assert len(segments(disk)) == 1, "nothing of the old ones is needed"
-    journal.add(b"next", 101, 7)
-    journal.sync()
-    assert [entry[1:] for entry in whole(opened(disk))] == [(100, 7), (101, 7)]
-
-
-def test_a_base_may_be_below_what_was_never_committed(disk: MemoryDisk) -> None:
-    journal = fill(created(disk, segment_bytes=TINY), 50)
-    journal.set_base(30, 7)
-    fill(journal, 60, 7)
-    journal.forget_before(55)
-    after = opened(disk)
-    assert whole(after)[-5:] == whole(journal)[-5:]
-    assert after[0][1] <= 55
 
 
 class Mirror:

@@ -34,38 +34,6 @@ def message(terms: list[int], previous: int, upto: int) -> Append:
     return Append(terms[-1], 0, previous, terms[previous - 1], 0, entries)
 
 
-def test_entries_that_are_there_already_stay() -> None:
-    # S2, B: a repeated older message must not cut what was acknowledged since
-    journal = journal_of([0, 1, 1, 1, 1])
-    before = whole(journal)
-    assert match_log(journal, message([0, 1, 1, 1, 1], 1, 3), 1, 1) == (3, True)
-    assert whole(journal) == before
-
-
-def test_an_empty_heartbeat_verifies_no_more_than_its_previous_entry() -> None:
-    journal = journal_of([0, 1, 1, 2, 2])
-    assert match_log(journal, message([0, 1, 1], 3, 3), 1, 1) == (3, True)
-    assert len(journal) == 5
-
-
-def test_a_conflict_is_cut_at_the_first_entry_that_differs() -> None:
-    journal = journal_of([0, 1, 1, 2, 2, 2])
-    assert match_log(journal, message([0, 1, 1, 3], 2, 4), 1, 3) == (4, True)
-    assert [entry[2] for entry in whole(journal)] == [0, 1, 1, 3]
-
-
-def test_a_gap_is_answered_with_the_own_end() -> None:
-    journal = journal_of([0, 1])
-    assert match_log(journal, message([0, 1, 1, 1, 1], 4, 5), 1, 1) == (2, False)
-    assert len(journal) == 2
-
-
-def test_a_conflict_before_the_message_is_answered_with_the_start_of_its_term() -> None:
-    journal = journal_of([0, 1, 2, 2, 2])
-    assert match_log(journal, message([0, 1, 1, 1, 3], 5, 5), 1, 1) == (2, False)
-    assert len(journal) == 5
-
-
 def test_a_leader_that_contradicts_what_is_committed_proves_a_bug() -> None:
     journal = journal_of([0, 1, 1, 1])
     with pytest.raises(InvariantViolated):
@@ -80,14 +48,6 @@ def test_entries_that_do_not_follow_each_other_are_not_used() -> None:
     odd = Append(1, 0, 2, 1, 0, [(b"x", 3, 1), (b"y", 5, 1)])
     assert match_log(journal, odd, 1, 1) == (2, False)
     assert len(journal) == 2
-
-
-def test_what_the_dump_holds_is_skipped() -> None:
-    terms = [0, 1, 1, 1, 1, 1]
-    journal = journal_of([1, 1], base=4)
-    assert match_log(journal, message(terms, 2, 6), 4, 4) == (6, True)
-    assert [entry[1] for entry in whole(journal)] == [4, 5, 6]
-    assert match_log(journal, message(terms, 1, 3), 4, 4) == (3, True)
 
 
 @st.composite

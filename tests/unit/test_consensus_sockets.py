@@ -21,7 +21,6 @@ from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.streams import DIALLED_WITHIN_S
 from consensus.engine.network.tcp import check_dialled
 from consensus.errors import BadConfig, ConsensusError
-from consensus.limits import LEAVING_MAX
 from tests.fakes.certificates import CELL, files_of
 from tests.fakes.ports import free_address
 from tests.unit.network_rig import Clock, Recorder, until
@@ -60,12 +59,6 @@ def test_bytes_arrive_both_ways_in_order_and_all(sides: tuple[Side, Side]) -> No
     assert owner.told[0] == their_owner.told[0] == "connected"
 
 
-def test_who_is_there_is_known_with_tls_and_only_with_it(sides: tuple[Side, Side]) -> None:
-    ours, theirs, _, _ = joined(sides)
-    is_tls = sides[0].network.contexts is not None
-    assert (ours.proven, theirs.proven) == (("r1", "r2") if is_tls else (None, None))
-
-
 def test_what_is_written_before_it_is_connected_arrives(sides: tuple[Side, Side]) -> None:
     near, far = sides
     owner = Recorder()
@@ -86,16 +79,6 @@ def test_a_dial_that_fails_is_told_by_poll_alone(sides: tuple[Side, Side]) -> No
     assert connection.unsent_bytes == 0
 
 
-def test_news_are_not_waited_with(sides: tuple[Side, Side]) -> None:
-    _, far = sides
-    owner = Recorder()
-    far.network.dial("no address", "r1", owner)
-    start = time.monotonic()
-    far.network.poll(30.0)
-    assert time.monotonic() - start < 20.0
-    assert owner.told == ["closed: peer address 'no address' is not host:port"]
-
-
 def test_the_other_side_is_told_of_the_end_and_our_own_close_is_not_told_us(
     sides: tuple[Side, Side],
 ) -> None:
@@ -112,30 +95,6 @@ def test_the_other_side_is_told_of_the_end_and_our_own_close_is_not_told_us(
     for network in both_of(sides):
         network.poll(0.0)
     assert their_owner.told.count("closed: closed by the other side") == 1
-
-
-def test_an_error_while_writing_is_told_at_the_next_poll_once(sides: tuple[Side, Side]) -> None:
-    ours, theirs, owner, _ = joined(sides)
-    sides[0].network.close()
-    assert theirs.unsent_bytes == 0
-    deadline = time.monotonic() + 30
-    while not far_end_is_known(ours):
-        assert time.monotonic() < deadline
-    told = list(owner.told)
-    assert "closed" not in " ".join(told)
-    sides[1].network.poll(0.0)
-    assert len(owner.told) == len(told) + 1
-    assert owner.end is not None
-    sides[1].network.poll(0.0)
-    assert len(owner.told) == len(told) + 1
-
-
-def far_end_is_known(connection: Connection) -> bool:
-    """Write until the kernel says that nobody is there."""
-    connection.write(b"x" * 4096)
-    before = connection.unsent_bytes
-    connection.write(b"x")
-    return before == 0 and connection.unsent_bytes == 0 and is_over(connection)
 
 
 def test_who_closes_within_a_callback_hears_nothing_more(sides: tuple[Side, Side]) -> None:
@@ -211,14 +170,6 @@ def test_who_does_not_listen_does_not_keep_a_connection(sides: tuple[Side, Side]
     assert is_over(ours)
 
 
-def test_few_connections_linger(sides: tuple[Side, Side]) -> None:
-    leaving = [joined(sides)[0] for _ in range(LEAVING_MAX + 4)]
-    for ours in leaving:
-        ours.write(b"goodbye")
-        ours.close(after_ms=10_000)
-    assert [is_over(one) for one in leaving] == [True] * 4 + [False] * LEAVING_MAX
-
-
 # ---- listening
 
 
@@ -238,21 +189,6 @@ def test_without_tls_only_loopback_is_listened_on_or_dialled() -> None:
         until(lambda owner=owner: owner.end is not None, [side.network])  # type: ignore[misc]
         assert "not loopback" in str(owner.end)
     side.network.close()
-
-
-@pytest.mark.parametrize("host", ["localhost", "[::1]"])
-def test_loopback_has_several_names(host: str) -> None:
-    if host == "[::1]" and not socket.has_ipv6:
-        pytest.skip("this machine has no IPv6")
-    near, far = Side(SocketNetwork(None, CELL)), Side(SocketNetwork(None, CELL))
-    near.address = f"{host}:{near.address.rsplit(':', 1)[1]}"
-    try:
-        near.listen()
-    except ConsensusError as error:
-        pytest.skip(f"this machine has no IPv6 loopback: {error}")
-    joined((near, far))
-    near.network.close()
-    far.network.close()
 
 
 def test_callers_that_leave_at_once_do_not_cost_the_listener(sides: tuple[Side, Side]) -> None:

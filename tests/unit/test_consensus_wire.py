@@ -76,35 +76,6 @@ def framed(body: bytes) -> bytes:
     return HEADER.pack(len(body), zlib.crc32(body)) + body
 
 
-@pytest.mark.parametrize("step", [1, 3, 10_000])
-def test_messages_come_out_as_they_went_in_however_they_are_cut(step: int) -> None:
-    stream = b"".join(encode_frame(message) for message in MESSAGES)
-    reader, got = FrameReader(10_000), []
-    for start in range(0, len(stream), step):
-        reader.feed(stream[start : start + step])
-        while (message := reader.next()) is not None:
-            got.append(message)
-    assert got == MESSAGES
-
-
-def test_a_flipped_bit_is_refused() -> None:
-    frame = bytearray(encode_frame(MESSAGES[3]))
-    for place in range(HEADER.size, len(frame)):
-        frame[place] ^= 4
-        reader = FrameReader(10_000)
-        reader.feed(bytes(frame))
-        with pytest.raises(BadFrame):
-            reader.next()
-        frame[place] ^= 4
-
-
-def test_a_size_over_the_limit_is_refused_before_its_bytes_come() -> None:
-    reader = FrameReader(1_000)
-    reader.feed(HEADER.pack(1_001, 0))
-    with pytest.raises(BadFrame, match="1001 bytes is over 1000"):
-        reader.next()
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -162,22 +133,6 @@ def test_the_newest_common_protocol_is_spoken(
 ) -> None:
     hellos = [Hello(*both, "default", "r1", "r2", 1, 77, False) for both in (ours, theirs)]
     assert negotiate(*hellos) == spoken
-
-
-def test_a_reader_keeps_no_more_than_what_is_not_whole() -> None:
-    reader = FrameReader(1 << 24)
-    frame = encode_frame(Append(4, 10, 9, 3, 1234, [(bytes(1 << 20), 10, 4)]))
-    reader.feed(frame[:70_000])
-    assert reader.next() is None
-    assert reader.left_bytes == 70_000
-    reader.feed(frame[70_000:] + frame[:5])
-    assert isinstance(reader.next(), Append)
-    assert reader.next() is None
-    assert reader.left_bytes == 5
-    reader.feed(frame[5:])
-    assert isinstance(reader.next(), Append)
-    assert reader.next() is None
-    assert reader.left_bytes == 0
 
 
 def test_the_librarys_own_message_is_translated_and_no_other() -> None:

@@ -108,7 +108,7 @@ class Shop:
         await self.foreman.run_once(self.thread)
 
     async def turns_until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not condition():
                 await self.foreman._wake.wait()
                 self.foreman._wake.clear()

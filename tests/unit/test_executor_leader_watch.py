@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -14,14 +13,14 @@ import pytest
 
 from launcher.config import ExecutorConfig
 from launcher.executor.foreman import Foreman
-from launcher.executor.leader_watch import NAMED_MAX, LeaderWatch, Told
+from launcher.executor.leader_watch import NAMED_MAX, LeaderWatch
 from launcher.executor.lease import Lease
 from launcher.executor.stream import Visit, Way
 from launcher.pool.events import Beat, Joined
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.unit.outputs_rig import IdleUploads
-from tests.unit.pool_rig import CELL, EPOCH, LEDGER, WITHIN_S, Rig, order, rigged, until
+from tests.unit.pool_rig import CELL, EPOCH, LEDGER, Rig, rigged, until
 
 NEXT = Epoch(0, 8, "r2")
 OLD = Epoch(0, 6, "r2")
@@ -84,15 +83,6 @@ async def running(
         await asyncio.gather(task, return_exceptions=True)
 
 
-@asynccontextmanager
-async def frozen() -> AsyncIterator[str]:
-    """The address of a replica whose kernel takes connections, and that never answers."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(20)
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-
-
 async def let_in(rig: Rig) -> None:
     """Welcome the executor and answer its first heartbeat."""
     rig.pool.welcome((await rig.heard(Joined)).executor)
@@ -122,23 +112,6 @@ async def test_a_newer_leader_is_joined_though_the_older_ones_stream_never_ends(
         ]
 
 
-async def test_orders_of_the_old_leader_end_before_those_of_the_new_one_begin() -> None:
-    async with rigged() as old, rigged(leads=False) as new:
-        async with running(address(old), address(new)) as idle:
-            await let_in(old)
-            sent = 0
-            new.pool.open(NEXT)
-            while old.pool.order("e1", LEDGER, starts=[order(sent)]):
-                sent += 1
-                await asyncio.sleep(0.001)
-            await let_in(new)
-            assert new.pool.order("e1", LEDGER, starts=[order(sent)])
-            await until(lambda: "orders of 2" in idle.story)
-        left = idle.story.index("detach 1")
-        assert "orders of 1" not in idle.story[left:]
-        assert "orders of 2" not in idle.story[:left]
-
-
 async def test_what_is_no_newer_leader_moves_nobody() -> None:
     async with rigged() as leader, rigged(leads=False) as other:
         async with running(address(leader), address(other)) as idle:
@@ -152,33 +125,6 @@ async def test_what_is_no_newer_leader_moves_nobody() -> None:
             await other.heard(Joined)
         assert len(other.of(Joined)) == 1
         assert idle.story.count("detach 1") == 1
-
-
-async def test_a_leader_of_an_older_epoch_than_was_met_is_not_news() -> None:
-    foreman = IdleForeman(highest=NEXT)
-    watch = LeaderWatch(ExecutorConfig(id="e1", data="d", leaders=("127.0.0.1:1",), cell=CELL))
-    way = Way(watch._config, cast("Foreman", cast("Any", foreman)), "i1")
-    way._watch = watch
-    view = pool_pb2.Leadership(epoch=pool_pb2.Epoch(lineage=0, term=7, replica="r1"))
-    watch._heed("127.0.0.1:1", view)
-    assert watch.newest == Told(EPOCH, "127.0.0.1:1")
-    assert way._news() is None
-    view = pool_pb2.Leadership(epoch=pool_pb2.Epoch(lineage=0, term=8, replica="r2"))
-    watch._heed("127.0.0.1:2", view)
-    assert way._news() == Told(NEXT, "127.0.0.1:2")
-    assert way._news() is None, "once: it may refuse, and others have to be asked then"
-
-
-async def test_a_visit_to_a_frozen_replica_ends_when_somebody_leads() -> None:
-    """Its connection alone would be waited for, for an hour."""
-    async with (
-        frozen() as silent,
-        rigged(leads=False) as new,
-        running(silent, address(new), connect_ms=3_600_000),
-    ):
-        await until(lambda: len(new.pool.watchers) == 1)
-        new.pool.open(NEXT)
-        assert (await new.heard(Joined)).executor == "e1"
 
 
 async def test_a_rest_between_visits_ends_when_somebody_leads() -> None:
@@ -216,27 +162,6 @@ async def test_few_addresses_are_watched_beside_those_of_the_configuration() -> 
     for task in watch._named.values():
         task.cancel()
     await asyncio.gather(*watch._named.values(), return_exceptions=True)
-
-
-async def test_who_does_not_say_any_more_that_it_leads_is_no_leader() -> None:
-    async with rigged() as one, rigged(leads=False) as other:
-        config = ExecutorConfig(
-            id="e1", data="d", leaders=(address(one), address(other)), cell=CELL
-        )
-        watch = LeaderWatch(config)
-        task = asyncio.create_task(watch.run())
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                assert await watch.newer(Epoch()) == Told(EPOCH, address(one))
-                other.pool.open(NEXT)
-                assert await watch.newer(EPOCH) == Told(NEXT, address(other))
-            other.pool.close("it steps down", None)
-            await until(lambda: watch.newest == Told(EPOCH, address(one)))
-            one.pool.watchers.close()
-            await until(lambda: watch.newest is None)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_replica_of_another_cell_tells_nothing() -> None:

@@ -59,10 +59,6 @@ def names(found: list[Page]) -> list[str]:
     return [one.name for page in found for one in page.rows]
 
 
-def test_an_empty_ledger_has_one_empty_page(ledger: Ledger) -> None:
-    assert pages(ledger, 5) == [Page([], 0, None)]
-
-
 @pytest.mark.parametrize("rows_max", [1, 2, 3, 7, 20, 21])
 def test_every_row_is_on_one_page_in_log_order(ledger: Ledger, rows_max: int) -> None:
     fates = (ENDED, FENCED, REFUSED, INTERRUPTED, ACCEPTED)
@@ -72,49 +68,6 @@ def test_every_row_is_on_one_page_in_log_order(ledger: Ledger, rows_max: int) ->
     assert names(found) == [one.name for one in rows]
     assert all(len(page.rows) <= rows_max for page in found)
     assert all(len(page.rows) == rows_max for page in found[:-1])
-
-
-def test_a_ledger_that_fills_its_pages_ends_with_an_empty_one(ledger: Ledger) -> None:
-    fill(ledger, *(row(number) for number in range(4)))
-    assert [len(page.rows) for page in pages(ledger, 2)] == [2, 2, 0]
-
-
-def test_the_page_says_what_may_be_forgotten(ledger: Ledger) -> None:
-    fill(ledger, row(0, index=5), row(1, index=6), row(2, index=7), acked=(0, 2))
-    with ledger.transaction():
-        ledger.raise_floor(6)
-    [page] = pages(ledger, 10)
-    assert page.floor == 6
-    # What is not acknowledged is remembered below the floor as well.
-    assert names([page]) == [str(attempt(1)), str(attempt(2))]
-
-
-def test_what_is_acknowledged_between_two_pages_is_told_once(ledger: Ledger) -> None:
-    fill(ledger, *(row(number, index=number + 1) for number in range(6)))
-    first = read_page(ledger, Recall(NOBODY), 3)
-    assert first is not None
-    assert first.rest is not None
-    with ledger.transaction():
-        ledger.ack(2, [1])
-        ledger.ack(5, [4])
-    second = read_page(ledger, first.rest, 4)
-    assert second is not None
-    assert names([first, second]) == [str(attempt(number)) for number in range(6)]
-
-
-def test_what_begins_while_it_tells_does_not_keep_it_from_its_end(ledger: Ledger) -> None:
-    fill(ledger, row(0, index=1), row(1, index=2))
-    page = read_page(ledger, Recall(NOBODY), 1)
-    told = []
-    for number in range(2, 10):
-        assert page is not None
-        told.append(page)
-        if page.rest is None:
-            break
-        fill(ledger, row(number, ACCEPTED, index=number + 1, started_ms=0))
-        page = read_page(ledger, page.rest, 1)
-    assert told[-1].rest is None
-    assert names(told) == [str(attempt(0)), str(attempt(1))]
 
 
 def test_a_page_ends_before_a_pending_row_and_waits_for_it(ledger: Ledger) -> None:

@@ -6,29 +6,24 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
 
-from launcher.config import ExecutorConfig
 from launcher.executor import foreman as foreman_module
-from launcher.executor.foreman import Foreman
 from launcher.executor.ledger import FILE
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
-from launcher.executor.stream import Visit, Way
+from launcher.executor.stream import Way
 from launcher.executor.words import Words
-from launcher.launch import Reason
 from launcher.limits import RECALL_ROWS_MAX
-from launcher.pool.events import Beat, Fate, Joined, Recollected
-from launcher.pool.lease import LeaseTimes
-from launcher.rpc.v1 import pool_pb2
+from launcher.pool.events import Fate, Joined, Recollected
 from launcher.work import Epoch
 from tests.unit.journal_rig import read_only
-from tests.unit.pool_rig import CELL, EPOCH, Rig, attempt, rigged, until
+from tests.unit.pool_rig import CELL, Rig, attempt, rigged, until
 from tests.unit.rows_rig import name_of, rows_of
 from tests.unit.test_executor_drained import facts_of
 from tests.unit.test_executor_foreman import A, B, Ear, Shop
@@ -106,106 +101,7 @@ async def test_turns_go_on_between_the_pages(shop: Shop, monkeypatch: pytest.Mon
     assert [len(page.rows) for page in ear.pages] == [2, 2, 1]
 
 
-async def test_a_change_of_the_same_turn_is_in_the_page_and_later_ones_come_behind(
-    shop: Shop,
-) -> None:
-    ear = await attached(shop)
-    shop.order(names=(A,), command="sleep 60")
-    await shop.turns_until(lambda: (A, ACCEPTED) in ear.told)
-    ear.heard.clear()
-    shop.foreman.recall(Recall(ear))
-    shop.order(fences=[B])
-    await shop.turn()
-    assert ear.heard == [(B, FENCED), (A, ACCEPTED), (B, FENCED)]
-    shop.order(kills=[(A, Reason.KILLED)])
-    await shop.turns_until(lambda: ear.heard[-1] == (A, ENDED))
-
-
-async def test_a_launch_whose_start_is_not_known_yet_is_waited_for(shop: Shop) -> None:
-    ear = await attached(shop)
-    shop.order(names=(A,), command="sleep 60")
-    shop.foreman.recall(Recall(ear))
-    await shop.turn()
-    assert not ear.pages  # nobody may be told, and to leave it out would say that it never ran
-    await shop.turns_until(lambda: bool(ear.pages))
-    assert [(one.name, one.fate) for one in ear.pages[0].rows] == [(A, ACCEPTED)]
-
-
-async def test_who_left_is_told_no_page(shop: Shop) -> None:
-    ear = await attached(shop)
-    shop.foreman.recall(Recall(ear))
-    shop.foreman.detach(ear)
-    assert not shop.foreman._next
-    shop.foreman.recall(Recall(ear))  # its last message was on its way
-    await shop.turn()
-    assert not ear.pages
-
-
-async def test_who_left_while_a_page_waits_is_told_none(shop: Shop) -> None:
-    ear = await attached(shop)
-    shop.order(names=(A,))
-    shop.foreman.recall(Recall(ear))
-    await shop.turn()
-    shop.foreman.detach(ear)
-    await shop.turns_until(lambda: shop.on_disk(A) == ENDED)
-    assert not ear.pages
-
-
-async def test_an_executor_that_ends_does_not_begin_to_tell(shop: Shop) -> None:
-    ear = await attached(shop)
-    await shop.foreman.drain(0, 5)
-    shop.foreman.recall(Recall(ear))
-    assert not shop.foreman._next
-
-
 # ---- the stream
-
-
-class Slow:
-    """A call that takes a message only when it is let."""
-
-    def __init__(self) -> None:
-        self.takes = asyncio.Event()
-        self.taken: list[pool_pb2.FromExecutor] = []
-
-    async def write(self, message: pool_pb2.FromExecutor) -> None:
-        await self.takes.wait()
-        self.taken.append(message)
-
-    async def done_writing(self) -> None:
-        """Nothing follows."""
-
-
-class Asked:
-    """Stands where the foreman does; keeps what it is asked for."""
-
-    def __init__(self) -> None:
-        self.recalls: list[Recall] = []
-
-    def recall(self, recall: Recall) -> None:
-        self.recalls.append(recall)
-
-
-def visit_of(foreman: Any, config: ExecutorConfig | None = None) -> Visit:
-    config = config or ExecutorConfig(id="e1", data="d", leaders=("127.0.0.1:1",))
-    return Visit(config, cast("Foreman", foreman), "i1")
-
-
-async def test_the_next_page_is_asked_for_when_the_last_one_has_left() -> None:
-    asked, slow = Asked(), Slow()
-    visit = visit_of(asked)
-    rest = Recall(visit, (11, 4), 20)
-    visit.recollect(Page([row(1)], 4, rest))
-    writer = asyncio.create_task(visit._write(slow))
-    await asyncio.sleep(0)
-    assert not asked.recalls
-    slow.takes.set()
-    await until(lambda: asked.recalls == [rest])
-    visit.recollect(Page([row(2)], 4, None))
-    visit.finish()
-    await writer
-    assert asked.recalls == [rest]
-    assert [message.recollection.last for message in slow.taken] == [False, True]
 
 
 class Full:
@@ -253,17 +149,6 @@ async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None
         assert [one.fact.index for one in told] == [one.index for one in rows]
         assert {one.epoch for one in told} == {"0.1.r1"}
         assert [one.fact.fate for one in told[:3]] == [Fate.ENDED, Fate.FENCED, Fate.REFUSED]
-
-
-async def test_who_is_not_asked_tells_only_what_is_not_acknowledged(shop: Shop) -> None:
-    await in_ledger(shop, *(row(number) for number in range(4)), acked=(0, 1))
-    async with rigged(LeaseTimes(20, 2_000, 3_000)) as rig, Full(shop, rig):
-        joined = await rig.heard(Joined)
-        assert [fact.row for fact in facts_of(joined.known)] == [2, 3]
-        rig.pool.welcome(joined.executor, joined.ledger)
-        await until(lambda: shop.foreman.highest == EPOCH)  # the turn that would have told
-        await rig.heard(Beat, len(rig.of(Beat)) + 2)
-        assert not rig.of(Recollected)
 
 
 async def test_a_stream_that_broke_in_the_middle_is_told_anew(shop: Shop) -> None:

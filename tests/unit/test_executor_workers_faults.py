@@ -356,7 +356,7 @@ async def test_an_executor_that_is_killed_and_started_again_ends_what_the_first_
 
 async def connected(path: Path) -> Puppet:
     """A worker that connects as soon as somebody listens."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with socket.socket(socket.AF_UNIX) as probe:
                 if probe.connect_ex(str(path)) == 0:

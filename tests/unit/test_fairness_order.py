@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from cron.errors import InvariantViolated
 from cron.scheduler.flows import AGE_MS
 from cron.scopes import EACH_TENANT
 from cron.state.pool import Limits
@@ -16,21 +15,6 @@ from tests.unit.fairness_rig import Rig, jobs, tenants
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
-
-
-def test_a_tenants_launches_begin_in_the_order_in_which_they_came(rig: Rig) -> None:
-    keys = [*rig.add("ann/a", 2), *rig.add("ann/b"), *rig.add("ann/a")]
-    assert rig.take(9) == keys
-
-
-def test_nothing_is_next_where_nothing_waits(rig: Rig) -> None:
-    assert rig.take() == []
-    assert rig.pump.next_ms() is None
-
-
-def test_a_priority_that_is_none_is_a_mistake_of_the_caller(rig: Rig) -> None:
-    with pytest.raises(InvariantViolated, match="priority 10 is not 0 to 9"):
-        rig.add("ann/a", priority=10)
 
 
 def test_tenants_take_turns_however_much_one_has_waiting(rig: Rig) -> None:
@@ -61,14 +45,6 @@ def test_a_weight_in_a_queue_overrides_the_tenants_weight_there(rig: Rig) -> Non
     assert Counter(pools)["ann", "bill"] == 4
 
 
-def test_a_tenant_that_comes_back_gets_no_more_than_the_others(rig: Rig) -> None:
-    rig.add("ann/a", 1)
-    rig.add("bob/a", 10)
-    assert tenants(rig.take(3)) == ["ann", "bob", "bob"]
-    rig.add("ann/a", 10)
-    assert Counter(tenants(rig.take(6))) == {"ann": 3, "bob": 3}
-
-
 def test_priority_zero_goes_before_nine(rig: Rig) -> None:
     low, high = rig.add("ann/low", priority=9), rig.add("ann/high", priority=0)
     assert rig.take(2) == high + low
@@ -82,12 +58,6 @@ def test_after_thirty_seconds_a_launch_counts_as_one_priority_better(rig: Rig) -
     rig.now_ms += 2
     rig.add("bob/late", priority=4)
     assert rig.take(1) == old
-
-
-def test_between_equals_the_better_priority_goes_first(rig: Rig) -> None:
-    old = rig.add("ann/old", priority=5, enqueued_ms=rig.now_ms - AGE_MS)
-    new = rig.add("bob/new", priority=4)
-    assert rig.take(2) == new + old
 
 
 def test_a_flood_of_urgent_launches_does_not_starve_the_least_urgent(rig: Rig) -> None:
@@ -106,15 +76,6 @@ def test_a_flood_of_urgent_launches_does_not_starve_the_least_urgent(rig: Rig) -
     assert waited_ms >= 9 * AGE_MS
 
 
-def test_of_one_tenant_the_oldest_goes_first_whatever_it_needs(rig: Rig) -> None:
-    for _ in range(2):
-        rig.add("ann/a", place="eu")
-        rig.now_ms += 1
-        rig.add("ann/b", place="us")
-        rig.now_ms += 1
-    assert jobs(rig.take(4)) == ["ann/a", "ann/b", "ann/a", "ann/b"]
-
-
 def test_a_class_without_room_stops_no_other_and_is_asked_once_a_round(rig: Rig) -> None:
     rig.add("ann/a", 3, place="full")
     rig.add("ann/b", 3, place="free")
@@ -126,14 +87,6 @@ def test_a_class_without_room_stops_no_other_and_is_asked_once_a_round(rig: Rig)
     assert jobs(rig.take(9)) == ["ann/a"] * 3
 
 
-def test_a_late_and_a_live_launch_of_a_class_without_room_ask_once(rig: Rig) -> None:
-    rig.add("ann/a", place="full")
-    rig.add("ann/a", place="full", is_late=True)
-    rig.closed = {"full"}
-    assert rig.take(3) == []
-    assert rig.asked == ["full"]
-
-
 def test_live_launches_go_before_late_ones_of_any_class_and_priority(rig: Rig) -> None:
     late = rig.add("ann/a", priority=0, is_late=True)
     rig.now_ms += 10 * AGE_MS
@@ -141,127 +94,7 @@ def test_live_launches_go_before_late_ones_of_any_class_and_priority(rig: Rig) -
     assert rig.take(2) == live + late
 
 
-def test_without_budget_late_launches_wait(rig: Rig) -> None:
-    late = rig.add("ann/a", is_late=True)
-    assert rig.take(1, late_budget=0) == []
-    assert rig.take(1, late_budget=1) == late
-
-
 # ---- coming and going
-
-
-def test_adding_ending_and_removing_twice_changes_nothing(rig: Rig) -> None:
-    (first, second) = rig.add("ann/a", 2)
-    assert not rig.pump.add(rig.items[first])
-    assert rig.take(1) == [first]
-    assert not rig.pump.add(rig.items[first]), "it runs"
-    assert rig.pump.ended(first)
-    assert not rig.pump.ended(first)
-    assert not rig.pump.ended(second), "it waits"
-    assert rig.pump.remove(second)
-    assert not rig.pump.remove(second)
-    assert (len(rig.pump), rig.pump.running) == (0, 0)
-
-
-def test_a_launch_can_be_removed_while_it_runs(rig: Rig) -> None:
-    rig.pump.set_limits(("ann", "", -1), Limits(concurrent=1))
-    keys = rig.add("ann/a", 2)
-    assert rig.take(2) == keys[:1]
-    assert rig.pump.remove(keys[0])
-    assert rig.take(2) == keys[1:]
-
-
-def test_what_was_removed_from_the_middle_does_not_come_back(rig: Rig) -> None:
-    keys = rig.add("ann/a", 300)
-    for key in keys[1:-1]:
-        rig.pump.remove(key)
-    assert rig.take(9) == [keys[0], keys[-1]]
-
-
-def test_a_launch_that_ended_can_be_added_again_and_goes_last(rig: Rig) -> None:
-    keys = rig.add("ann/a", 3)
-    assert rig.take(1) == keys[:1]
-    rig.end(keys[:1])
-    assert rig.pump.add(rig.items[keys[0]])
-    assert rig.take(9) == [*keys[1:], keys[0]]
-
-
-def test_a_launch_that_was_removed_and_added_is_there_once(rig: Rig) -> None:
-    keys = rig.add("ann/a", 3)
-    rig.pump.remove(keys[1])
-    rig.pump.add(rig.items[keys[1]])
-    assert rig.take(9) == keys
-
-
-def test_what_is_put_back_is_in_front_again(rig: Rig) -> None:
-    keys = rig.add("ann/a", 4)
-    assert rig.take(2) == keys[:2]
-    assert rig.pump.put_back(rig.items[keys[1]])
-    assert rig.pump.put_back(rig.items[keys[0]])
-    assert not rig.pump.put_back(rig.items[keys[0]])
-    assert rig.pump.running == 0
-    assert rig.take(9) == keys
-
-
-def test_what_is_put_back_for_later_is_in_front_when_the_time_has_come(rig: Rig) -> None:
-    keys = rig.add("ann/a", 3)
-    assert rig.take(1) == keys[:1]
-    rig.pump.put_back(rig.items[keys[0]], not_before_ms=rig.now_ms + 100)
-    assert rig.pump.next_ms() == rig.now_ms + 100
-    assert rig.take(1) == keys[1:2]
-    rig.now_ms += 100
-    assert rig.take(9) == [keys[0], keys[2]]
-
-
-def test_what_is_held_waits_for_its_time_and_blocks_nobody(rig: Rig) -> None:
-    keys = rig.add("ann/a", 3)
-    assert rig.pump.hold(keys[0], rig.now_ms + 500)
-    assert rig.pump.hold(keys[0], rig.now_ms + 200), "a new time replaces the old"
-    assert rig.pump.next_ms() == rig.now_ms + 200
-    assert rig.take(9) == keys[1:]
-    rig.now_ms += 199
-    assert rig.take(9) == []
-    rig.now_ms += 1
-    assert rig.take(9) == keys[:1]
-    assert rig.pump.next_ms() is None
-    assert not rig.pump.hold(keys[0], rig.now_ms + 1), "it runs"
-
-
-def test_a_launch_may_be_held_from_the_start_and_removed_meanwhile(rig: Rig) -> None:
-    one, other = rig.item("ann/a"), rig.item("ann/a")
-    rig.pump.add(one, not_before_ms=rig.now_ms + 10)
-    rig.pump.add(other, not_before_ms=rig.now_ms + 20)
-    assert rig.pump.remove(one.key)
-    assert rig.pump.next_ms() == rig.now_ms + 20
-    rig.now_ms += 20
-    assert rig.take(9) == [other.key]
-
-
-def test_a_waiting_launch_that_began_elsewhere_is_counted_and_not_taken(rig: Rig) -> None:
-    rig.pump.set_limits(("ann", "", -1), Limits(concurrent=2))
-    keys = rig.add("ann/a", 3)
-    assert rig.pump.began(keys[1])
-    assert not rig.pump.began(keys[1])
-    assert rig.take(9) == keys[:1]
-    rig.end([keys[1]])
-    assert rig.take(9) == keys[2:]
-
-
-def test_what_runs_from_the_start_counts_in_every_limit(rig: Rig) -> None:
-    rig.pump.set_limits(("", "mail", -1), Limits(concurrent=1))
-    running = rig.item("ann/a")
-    assert rig.pump.add_running(running)
-    assert not rig.pump.add_running(running)
-    keys = rig.add("bob/a")
-    assert rig.take() == []
-    rig.end([running.key])
-    assert rig.take() == keys
-
-
-def test_running_from_the_start_overrides_waiting(rig: Rig) -> None:
-    (key,) = rig.add("ann/a")
-    assert rig.pump.add_running(rig.items[key])
-    assert (len(rig.pump), rig.pump.running) == (0, 1)
 
 
 def test_nothing_is_kept_of_tenants_and_classes_that_are_gone(rig: Rig) -> None:
@@ -324,17 +157,3 @@ def test_one_in_ten_is_late_where_live_ones_take_every_slot(rig: Rig) -> None:
     assert [place for place, key in enumerate(begun) if key in late] == [9, 19, 29]
     assert [key for key in begun if key in live] == live
     assert rig.take(9) == late[3:]
-
-
-def test_live_ones_that_began_while_no_late_one_waited_give_it_no_more_than_one(rig: Rig) -> None:
-    rig.add("ann/a", 100)
-    rig.take(50)
-    late = rig.add("bob/a", 5, is_late=True)
-    begun = rig.take(10)
-    assert [key for key in begun if key in late] == late[:1]
-
-
-def test_without_budget_no_late_one_begins_however_long_live_ones_do(rig: Rig) -> None:
-    rig.add("bob/a", is_late=True)
-    live = rig.add("ann/a", 30)
-    assert rig.take(40, late_budget=0) == live

@@ -90,24 +90,11 @@ def test_a_missing_row_names_its_launch() -> None:
     assert found.is_violation
 
 
-def test_no_row_at_all_misses_every_instant() -> None:
-    assert kinds(find([])) == [K.MISSING] * 3
-
-
 def test_nothing_is_expected_outside_the_period_the_horizon_and_the_revisions() -> None:
     assert find([], since_s=180, until_s=180) == []
     assert find([], of=job(horizon_s=59)) == []
     assert kinds(find([], of=job(horizon_s=120))) == [K.MISSING] * 2
     assert kinds(find([], of=job(to_s=60))) == [K.MISSING]
-
-
-def test_open_launches_pass() -> None:
-    open_rows = [
-        OpenRow(180, 0, 0, S.DUE),
-        OpenRow(60, 0, 1, S.BEGUN, begun_index=5),
-        OpenRow(120, 0, 1, S.LAUNCHED, begun_index=5, launched_index=6, started_ms=1),
-    ]
-    assert find([], open_rows) == []
 
 
 @pytest.mark.parametrize(
@@ -124,41 +111,6 @@ def test_an_open_launch_without_its_log_points_is_found(row: OpenRow) -> None:
     assert kinds(find([], [row], until_s=60)) == [K.LOG_POINT]
 
 
-@pytest.mark.parametrize(
-    ("open_row", "kind"),
-    [
-        (OpenRow(60, 0, 2, S.BEGUN, begun_index=2), K.ATTEMPTS_AT_ONCE),
-        (OpenRow(60, 0, 1, S.BEGUN, begun_index=9), K.ACCOUNTED_TWICE),
-        (OpenRow(60, 0, 3, S.BEGUN, begun_index=9), K.UNRECORDED_ATTEMPT),
-    ],
-)
-def test_an_open_attempt_follows_the_one_that_ended(open_row: OpenRow, kind: FindingKind) -> None:
-    lost = ran(60, 1, state=S.LOST, finished_ms=0)
-    assert find([lost], [OpenRow(60, 0, 2, S.BEGUN, begun_index=3)], until_s=60) == []
-    assert kinds(find([lost], [open_row], until_s=60)) == [kind]
-
-
-def test_a_launch_that_succeeded_is_not_due_again() -> None:
-    assert kinds(find([ran(60, 1)], [OpenRow(60, 0, 1, S.DUE)], until_s=60)) == [K.ACCOUNTED_TWICE]
-
-
-def test_a_launch_that_is_open_twice_is_found() -> None:
-    rows = [OpenRow(60, 0, 0, S.DUE)] * 2
-    assert kinds(find([], rows, until_s=60)) == [K.ACCOUNTED_TWICE]
-
-
-def test_an_instant_in_a_range_that_somebody_reopened_is_fine() -> None:
-    rows = [skipped_range(60, 180, 1), ran(120, 5, by="ann")]
-    assert find(rows) == []
-    assert find(rows[:1], [OpenRow(120, 0, 1, S.BEGUN, begun_index=5)]) == []
-    assert kinds(find([rows[0], ran(120, 5)])) == [K.ACCOUNTED_TWICE]
-
-
-def test_a_reopened_launch_that_is_skipped_again_is_fine() -> None:
-    rows = [ran(60, 1, state=S.FAILED), skipped(60, 9, attempt=1, by="ann")]
-    assert find(rows, until_s=60) == []
-
-
 def test_a_range_must_have_as_many_instants_as_it_says() -> None:
     assert find([skipped_range(60, 180, 1)]) == []
     wrong = skipped(60, 1, kind=RowKind.RANGE, last_s=180, count=2)
@@ -167,40 +119,12 @@ def test_a_range_must_have_as_many_instants_as_it_says() -> None:
     assert "says 2 instants, the schedule has 3" in found.message
 
 
-def test_a_range_begins_and_ends_on_instants() -> None:
-    odd = skipped(30, 1, kind=RowKind.RANGE, last_s=190, count=3)
-    assert kinds(find([odd])) == [K.NO_INSTANT, K.NO_INSTANT]
-
-
-def test_a_range_that_began_before_the_period_covers_the_period() -> None:
-    assert find([skipped_range(60, 600, 1)], since_s=300, until_s=500) == []
-
-
-def test_two_ranges_over_one_instant_are_found() -> None:
-    rows = [skipped_range(60, 120, 1), skipped_range(120, 180, 2)]
-    assert kinds(find(rows)) == [K.ACCOUNTED_TWICE]
-
-
 def test_a_row_where_nothing_is_due_is_found_unless_it_was_triggered() -> None:
     fine = [skipped_range(60, 180, 1)]
     assert kinds(find([*fine, ran(90, 5)])) == [K.NO_INSTANT]
     assert kinds(find([*fine, ran(90, 5, by="ann")])) == [K.NO_INSTANT]
     assert kinds(find(fine, [OpenRow(90, 0, 0, S.DUE)])) == [K.NO_INSTANT]
     assert find([*fine, ran(90, 5, by="ann", trigger=1), ran(90, 5, by="ann", trigger=2)]) == []
-
-
-def test_a_backfill_of_a_time_before_the_job_was_declared_is_fine() -> None:
-    young = AuditedJob(
-        "default/backup", (RevisionSpan(1, 120, None, EVERY_MINUTE, Overlap.ALLOW),), 600
-    )
-    assert find([ran(60, 5, by="ann"), ran(180, 9)], of=young) == []
-    assert kinds(find([ran(60, 5), ran(180, 9)], of=young)) == [K.NO_INSTANT]
-
-
-def test_a_row_beyond_the_horizon_is_found() -> None:
-    assert kinds(find([ran(60, 1), ran(120, 5)], of=job(horizon_s=60))) == [K.BEYOND_HORIZON]
-    rows = [skipped_range(60, 180, 1)]
-    assert kinds(find(rows, of=job(horizon_s=120))) == [K.BEYOND_HORIZON]
 
 
 @pytest.mark.parametrize(
@@ -216,20 +140,6 @@ def test_a_row_beyond_the_horizon_is_found() -> None:
 )
 def test_a_launch_that_ran_without_its_log_points_is_found(fields: dict[str, object]) -> None:
     assert set(kinds(find([ran(60, 1, **fields)], until_s=60))) == {K.LOG_POINT}
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"state": S.FAILED, "reason": Reason.SPAWN, "launched_index": 0, "started_ms": 0},
-        {"state": S.LOST, "launched_index": 0, "started_ms": 0},
-        {"state": S.CANCELLED, "launched_index": 0, "started_ms": 0},
-        {"launched_index": 3},  # the result came first: one entry is both
-        {"begun_index": 3, "launched_index": 3},
-    ],
-)
-def test_a_launch_that_did_not_start_needs_no_second_log_point(fields: dict[str, object]) -> None:
-    assert find([ran(60, 1, **fields)], until_s=60) == []
 
 
 def test_an_attempt_without_a_row_is_told_and_is_no_violation() -> None:
@@ -248,11 +158,6 @@ def test_late_news_is_told_and_is_no_violation() -> None:
     assert "attempt 1 succeeded after all" in found.message
 
 
-def test_late_news_alone_does_not_replace_the_row() -> None:
-    news = skipped(60, 30, kind=RowKind.AMENDMENT, state=S.SUCCEEDED, attempt=1)
-    assert kinds(find([news], until_s=60)) == [K.MISSING, K.LATE_NEWS]
-
-
 LONG = {"finished_ms": 130_000, "ended_index": 50}  # of the launch at 60: until after 120
 
 
@@ -265,22 +170,9 @@ def test_two_launches_of_a_job_that_forbids_it_must_not_run_at_once(overlap: Ove
     assert "default/backup@1970-01-01T00:01:00Z was running" in found.message
 
 
-def test_a_manual_trigger_must_not_overlap_either() -> None:
-    rows = [ran(60, 1, **LONG), ran(70, 11, trigger=1, by="ann")]
-    assert kinds(find(rows, of=job(Overlap.FORBID), until_s=60)) == []  # after the period
-    assert K.OVERLAP in kinds(find([*rows, skipped(120, 99)], of=job(Overlap.FORBID), until_s=120))
-
-
 def test_clocks_that_differ_make_no_overlap_where_the_log_proves_the_order() -> None:
     rows = [ran(60, 1, finished_ms=120_500), ran(120, 11)]  # ended at index 3, begun at 11
     assert find(rows, of=job(Overlap.FORBID), until_s=120) == []
-
-
-def test_a_launch_that_is_still_running_counts() -> None:
-    running = OpenRow(60, 0, 1, S.LAUNCHED, begun_index=1, launched_index=2, started_ms=60_010)
-    assert kinds(find([ran(120, 11)], [running], of=job(Overlap.FORBID), until_s=120)) == [
-        K.OVERLAP
-    ]
 
 
 def test_a_lost_launch_holds_until_it_was_given_up() -> None:

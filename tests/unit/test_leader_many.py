@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import grpc
 import msgspec
 import pytest
 
@@ -23,7 +22,7 @@ from launcher.pool.errors import PoolFull
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.reading import Greeting
-from launcher.pool.session import End, Session
+from launcher.pool.session import Session
 from launcher.work import Epoch
 from tests.unit.pool_rig import WALL_MS, beat, rigged
 from tests.unit.state_rig import StateRig, with_job
@@ -160,87 +159,12 @@ def test_a_clock_that_goes_wrong_and_right_is_noticed_at_once(looks: Looks) -> N
     assert world.placed() == MANY
 
 
-def test_who_refused_rests_and_gets_work_again(looks: Looks) -> None:
-    world = World()
-    world.beat(*world.sessions)
-    world.placed()
-    world.executors.refused(name_of(9), LEDGER)
-    assert world.placed() == MANY - 1
-    world.mono += 500
-    world.beat(world.sessions[0])
-    assert world.placed() == MANY
-
-
-def test_who_falls_silent_gets_no_work_soon_and_again_when_it_is_heard() -> None:
-    world = World()
-    world.beat(*world.sessions)
-    assert world.placed() == MANY
-    world.mono += 16_000
-    world.beat(*world.sessions[1:])
-    assert world.placed() == MANY - 1
-    world.beat(world.sessions[0])
-    assert world.placed() == MANY
-
-
-def test_another_ledger_under_the_same_id_takes_the_place_of_the_first() -> None:
-    world = World()
-    world.beat(*world.sessions)
-    assert world.placed() == MANY
-    old = world.rig.state.executor_of(name_of(2), LEDGER)
-    assert old is not None
-    world.pool.drop(world.sessions[2], End(grpc.StatusCode.OK, "gone"))
-    other = "11111111-2222-4333-8444-555555555555"
-    session = world.pool.join(msgspec.structs.replace(greeting(2), ledger=other), "")
-    number = world.rig.join(name_of(2), other)
-    world.pool.welcome(name_of(2))
-    world.beat(session)
-    assert world.placed() == MANY
-    assert number in world.queues.places.views
-    assert old.number not in world.queues.places.views
-
-
-def test_one_that_is_drained_is_found_among_many() -> None:
-    world = World()
-    world.beat(*world.sessions)
-    world.placed()
-    world.rig.answer(Drain(name_of(4), "anna"))
-    world.executors.look_at_all()
-    assert world.placed() == MANY - 1
-    record = world.rig.state.executor_of(name_of(4), LEDGER)
-    assert record is not None
-    assert [left.number for left in world.executors.drained()] == [record.number]
-    world.beat(world.sessions[1])
-    world.placed()
-    assert len(world.executors.drained()) == 1, "in a turn that does not look at all"
-
-
 def test_answers_go_through_those_who_asked(looks: Looks) -> None:
     world = World()
     world.beat(*world.sessions)
     looks.taken("answer_heartbeats")
     world.beat(*world.sessions[:3])
     assert looks.taken("answer_heartbeats") == 3
-
-
-def test_a_heartbeat_before_the_welcome_is_answered_after_it() -> None:
-    world = World(0)
-    early = world.pool.join(greeting(0), "")
-    world.rig.join(name_of(0), LEDGER)
-    world.pool.hear(early, beat(1, 0, WALL_MS))
-    world.pool.answer_heartbeats(world.mono)
-    assert not early.is_leased(world.mono, world.pool.lease)
-    world.pool.welcome(name_of(0))
-    world.pool.answer_heartbeats(world.mono)
-    assert early.is_leased(world.mono, world.pool.lease)
-
-
-def test_a_heartbeat_younger_than_the_barrier_waits_for_the_next_one() -> None:
-    world = World(1)
-    world.pool.hear(world.sessions[0], beat(1, 0, WALL_MS))
-    world.pool.answer_heartbeats(world.mono - 1)
-    assert not world.pool.is_leased(name_of(0), LEDGER)
-    world.pool.answer_heartbeats(world.mono)
-    assert world.pool.is_leased(name_of(0), LEDGER)
 
 
 # ---- what they all say at once, on its way into the log
@@ -284,14 +208,6 @@ def test_who_was_too_impatient_to_wait_for_its_entry_is_left_out() -> None:
         world.pool.refuse(session.key[0], "it left")
     assert joins(inbox, world) == [name_of(number) for number in range(100, count)]
     assert not inbox.joining() - {session.key for session in sessions[100:]}
-
-
-def test_who_joins_twice_before_its_entry_joins_once() -> None:
-    world = World(0)
-    inbox = inbox_of(world)
-    for _ in range(2):
-        inbox.on_event(world.pool.join(greeting(0), "").joined())
-    assert joins(inbox, world) == [name_of(0)]
 
 
 def test_entries_of_executors_with_the_most_labels_fit_the_log() -> None:

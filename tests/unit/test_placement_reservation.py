@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cron.scheduler.placement import LOOK_MS, RESERVED_MAX, UNSEEN_MS, Placement
+from cron.scheduler.placement import LOOK_MS, RESERVED_MAX, Placement
 from cron.scheduler.places import Capacity, Need, Place, Wanted
 
 SMALL = Need(cpu_milli=1_000)
@@ -62,30 +62,6 @@ def test_the_executors_that_fit_best_are_cordoned_until_there_is_room() -> None:
     assert rig.placement.room(BIG, 1) == 1
 
 
-def test_slots_are_held_one_by_one_and_the_rest_is_for_everybody() -> None:
-    rig = Rig(2)
-    for number in (0, 1):
-        rig.fill(number, 4, Need())
-    rig.starve(WIDE)
-    assert rig.round() == (0, 1)
-    rig.empty(0, 2, Need())
-    rig.round()
-    rig.places.take(0, Need())
-    assert not rig.places.fits(0, Need()), "one is held, one was free"
-    assert rig.placement.room(WIDE, 1) == 0
-    rig.empty(1, 1, Need())
-    rig.round()
-    assert rig.placement.room(WIDE, 1) == 1
-    assert not rig.places.has_room(Need())
-
-
-def test_what_needs_little_gets_nothing_reserved() -> None:
-    rig = Rig()
-    rig.starve(Need(), Need("mail"), Need(cpu_milli=9_000), Wanted(Need(), parts=4))
-    for _ in range(9):
-        assert rig.round() == ()
-
-
 def test_the_need_that_waited_longest_is_first_and_then_the_next_has_its_turn() -> None:
     rig = Rig()
     for number in range(3):
@@ -102,21 +78,6 @@ def test_the_need_that_waited_longest_is_first_and_then_the_next_has_its_turn() 
     assert seen == [Wanted(BIG), WIDE]
 
 
-def test_a_reservation_that_comes_to_nothing_gives_all_back() -> None:
-    rig = Rig(1)
-    rig.places.put(place(1, cpu_milli=9_000))
-    rig.fill(0, 1)
-    rig.fill(1, 1, Need(cpu_milli=8_000))
-    both = Wanted(BIG, parts=2)
-    rig.starve(both)
-    assert rig.round() == (0, 1)
-    rig.starving = {}
-    assert rig.round(UNSEEN_MS) == ()
-    assert rig.places.used(0).cpu_milli == 1_000
-    assert rig.places.fits(0, SMALL)
-    assert rig.places.fits(1, SMALL)
-
-
 def test_an_executor_that_leaves_ends_the_reservation() -> None:
     rig = Rig(2)
     for number in (0, 1):
@@ -128,27 +89,6 @@ def test_an_executor_that_leaves_ends_the_reservation() -> None:
     rig.places.drop(1)
     assert rig.round() == ()
     assert rig.places.fits(0, Need()), "what was held is free again"
-
-
-def test_an_executor_that_offers_less_than_is_held_ends_the_reservation() -> None:
-    rig = Rig(2)
-    rig.fill(1, 4, Need())
-    rig.starve(WIDE)
-    assert rig.round() == (0, 1)
-    rig.places.put(place(0, slots=0))
-    assert rig.round() == ()
-    assert rig.places.used(0).slots == {}
-
-
-def test_each_is_reserved_as_a_whole_and_anew_when_another_comes() -> None:
-    rig = Rig(2)
-    for number in (0, 1):
-        rig.fill(number, 4, Need())
-    rig.starve(Wanted(Need(), each="role=web"))
-    assert rig.round() == (0, 1)
-    rig.places.put(place(2))
-    rig.round()
-    assert rig.round() == (0, 1, 2) or rig.round() == (2, 0, 1)
 
 
 def test_slots_reserved_by_limits_are_not_held_and_no_executor_is_cordoned() -> None:

@@ -5,24 +5,11 @@ from __future__ import annotations
 import pytest
 
 from launcher.pool import limits
-from launcher.pool.events import Beat, Joined
-from launcher.pool.lease import Leases, LeaseTimes
+from launcher.pool.events import Beat
+from launcher.pool.lease import LeaseTimes
 from tests.unit.pool_rig import LEDGER, MANY, OTHER_LEDGER, WALL_MS, order, rigged, until
 
 KEY = ("executor-7", LEDGER)
-
-
-async def test_a_heartbeat_is_told_and_not_answered_before_the_leader_says_so() -> None:
-    async with rigged() as rig, rig.joined() as executor:
-        rig.mono += 100
-        await executor.beat(1, running=3, wall_ms=WALL_MS + 40)
-        beat = await rig.heard(Beat)
-        assert beat == Beat("executor-7", LEDGER, 1, 3, WALL_MS + 40, rig.mono)
-        # Something that is sent later arrives first: the answer was not on its way.
-        rig.pool.order("executor-7", LEDGER, starts=[order(1)])
-        assert (await executor.read()).WhichOneof("kind") == "orders"
-        rig.pool.answer_heartbeats(rig.mono)
-        assert (await executor.read()).heartbeat.number == 1
 
 
 async def test_a_heartbeat_that_arrived_after_the_barrier_was_sent_waits_for_the_next() -> None:
@@ -43,32 +30,6 @@ async def test_a_heartbeat_that_arrived_after_the_barrier_was_sent_waits_for_the
         assert (await executor.read()).heartbeat.number == 2
 
 
-async def test_the_lease_is_renewed_from_the_arrival_not_from_the_answer() -> None:
-    async with rigged() as rig, rig.joined() as executor:
-        joined = rig.mono
-        assert rig.pool.lease_until(*KEY) == joined + 30_000
-        rig.mono += 5_000
-        await executor.beat(1)
-        await rig.heard(Beat)
-        rig.mono += 9_000
-        assert rig.pool.lease_until(*KEY) == joined + 30_000
-        rig.pool.answer_heartbeats(rig.mono)
-        assert rig.pool.lease_until(*KEY) == joined + 5_000 + 30_000
-
-
-async def test_heartbeats_before_the_welcome_are_answered_after_it() -> None:
-    async with rigged() as rig, rig.executor() as executor:
-        await rig.heard(Joined)
-        await executor.beat(1)
-        await rig.heard(Beat)
-        rig.pool.answer_heartbeats(rig.mono)
-        assert rig.pool.lease_until(*KEY) is None
-        rig.pool.welcome("executor-7")
-        rig.pool.answer_heartbeats(rig.mono)
-        kinds = [(await executor.read()).WhichOneof("kind") for _ in range(2)]
-        assert kinds == ["welcome", "heartbeat"]
-
-
 async def test_of_too_many_unanswered_heartbeats_the_newest_are_answered() -> None:
     count = limits.HEARTBEATS_MAX + 5
     async with rigged() as rig, rig.joined() as executor:
@@ -80,30 +41,6 @@ async def test_of_too_many_unanswered_heartbeats_the_newest_are_answered() -> No
         assert answered == list(range(6, count + 1))
 
 
-async def test_a_lease_that_ended_is_told_until_it_is_forgotten() -> None:
-    async with rigged() as rig:
-        rig.pool.grant("executor-7", LEDGER, rig.mono)
-        rig.pool.grant("executor-1", OTHER_LEDGER, rig.mono - 1)
-        assert rig.pool.expired(rig.mono + 29_998) == []
-        assert rig.pool.expired(rig.mono + 29_999) == [("executor-1", OTHER_LEDGER)]
-        both = [("executor-1", OTHER_LEDGER), KEY]
-        assert rig.pool.expired(rig.mono + 30_000) == both
-        assert rig.pool.expired(rig.mono + 30_000) == both
-        rig.pool.forget("executor-1", OTHER_LEDGER)
-        rig.pool.forget("executor-1", OTHER_LEDGER)
-        assert rig.pool.expired(rig.mono + 30_000) == [KEY]
-        assert rig.pool.lease_until("executor-1", OTHER_LEDGER) is None
-
-
-async def test_a_reconnect_alone_renews_no_lease() -> None:
-    async with rigged() as rig:
-        rig.pool.grant("executor-7", LEDGER, rig.mono)
-        until_mono = rig.pool.lease_until(*KEY)
-        rig.mono += 20_000
-        async with rig.joined():
-            assert rig.pool.lease_until(*KEY) == until_mono
-
-
 async def test_two_ledgers_of_one_executor_have_two_leases() -> None:
     async with rigged() as rig:
         rig.pool.grant("executor-7", LEDGER, rig.mono)
@@ -111,16 +48,6 @@ async def test_two_ledgers_of_one_executor_have_two_leases() -> None:
         async with rig.joined(ledger=OTHER_LEDGER):
             assert rig.pool.lease_until("executor-7", OTHER_LEDGER) == rig.mono + 30_000
             assert rig.pool.lease_until(*KEY) == rig.mono + 29_000
-
-
-def test_a_lease_never_becomes_shorter() -> None:
-    leases = Leases(LeaseTimes())
-    leases.renew(KEY, 5_000)
-    leases.renew(KEY, 4_000)
-    leases.begin(KEY, 9_000)
-    assert leases.until(KEY) == 35_000
-    leases.clear()
-    assert leases.until(KEY) is None
 
 
 @pytest.mark.parametrize(
@@ -132,23 +59,6 @@ def test_lease_times_that_would_start_work_twice_are_refused(times: tuple[int, i
 
 
 # ---- who gets work
-
-
-async def test_work_comes_after_the_first_answered_heartbeat_and_ends_with_that_lease() -> None:
-    # The executor accepts no start without a lease: before its first answer it would refuse.
-    async with rigged() as rig, rig.joined() as executor:
-        assert not rig.pool.sessions()[0].gets_work
-        await executor.beat(1, running=2)
-        await rig.heard(Beat)
-        assert not rig.pool.sessions()[0].gets_work
-        rig.pool.answer_heartbeats(rig.mono)
-        [view] = rig.pool.sessions()
-        assert (view.gets_work, view.running) == (True, 2)
-        rig.mono += 19_999
-        assert rig.pool.sessions()[0].is_leased
-        rig.mono += 1
-        [view] = rig.pool.sessions()
-        assert (view.is_leased, view.gets_work) == (False, False)
 
 
 async def test_an_executor_that_misses_three_heartbeats_gets_no_work_until_it_is_heard() -> None:
@@ -205,16 +115,6 @@ async def test_a_clock_that_was_put_right_gets_work_again() -> None:
         await rig.heard(Beat)
         rig.pool.answer_heartbeats(rig.mono)
         assert rig.pool.sessions()[0].gets_work
-
-
-async def test_sessions_are_listed_by_id() -> None:
-    async with (
-        rigged() as rig,
-        rig.joined(executor="b"),
-        rig.joined(executor="c"),
-        rig.joined(executor="a"),
-    ):
-        assert [view.executor for view in rig.pool.sessions()] == ["a", "b", "c"]
 
 
 async def test_an_executor_that_sends_heartbeats_and_reads_no_answer_is_dropped() -> None:

@@ -6,13 +6,11 @@ import contextlib
 from typing import Any
 
 import grpc
-import msgspec
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config import ExecutorConfig
 from launcher.executor.outlet import Page
 from launcher.executor.row import ENDED, Row
 from launcher.executor.words import Words
@@ -20,7 +18,7 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Facts, Fate, Joined, Left, Recalled, Recollected
+from launcher.pool.events import Fate, Joined, Recalled, Recollected
 from launcher.pool.reading import parse_recollection
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import (
@@ -30,9 +28,7 @@ from tests.unit.pool_rig import (
     attempt,
     fact,
     report,
-    reports,
     rigged,
-    said,
 )
 
 START = (-1, -1)
@@ -81,15 +77,6 @@ async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
         ]
 
 
-async def test_reports_that_were_sent_behind_a_part_come_behind_it() -> None:
-    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
-        await fake.send(recollection=part(row(1, fate=int(Fate.ACCEPTED))))
-        await fake.send(reports=reports(said(1)))
-        await fake.send(recollection=part(last=True))
-        await rig.heard(Recollected, 2)
-        assert [type(event) for event in rig.events] == [Joined, Recollected, Facts, Recollected]
-
-
 @pytest.mark.parametrize(("recall", "can_recall"), [(False, True), (False, False), (True, False)])
 async def test_what_nobody_asked_for_ends_the_stream(*, recall: bool, can_recall: bool) -> None:
     async with rigged() as rig, rig.joined(recall=recall, can_recall=can_recall) as fake:
@@ -99,55 +86,12 @@ async def test_what_nobody_asked_for_ends_the_stream(*, recall: bool, can_recall
         assert not rig.of(Recollected)
 
 
-async def test_a_recollection_before_the_welcome_was_not_asked_for() -> None:
-    async with rigged() as rig, rig.executor(can_recall=True) as fake:
-        await rig.heard(Joined)
-        await fake.send(recollection=part(last=True))
-        assert "not asked for" in await ended_over(rig, fake)
-
-
 async def test_nothing_follows_the_last_part() -> None:
     async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
         await fake.send(recollection=part(row(1), last=True))
         await fake.send(recollection=part(row(2), last=True))
         assert "came to its last part" in await ended_over(rig, fake)
         assert len(rig.of(Recollected)) == 1
-
-
-async def test_a_row_of_an_earlier_part_does_not_come_again() -> None:
-    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
-        await fake.send(recollection=part(row(1), row(2)))
-        await fake.send(recollection=part(row(2)))
-        details = await ended_over(rig, fake)
-        assert details.startswith("recollection.reports[0].row: ")
-        assert "does not follow" in details
-
-
-async def test_a_new_stream_begins_from_the_first_row() -> None:
-    async with rigged() as rig:
-        for count in (1, 2):
-            async with rig.joined(recall=True, can_recall=True) as fake:
-                await fake.send(recollection=part(row(1), row(2)))
-                await rig.heard(Recollected, count)
-            await rig.gone(count)
-        assert [len(event.rows) for event in rig.of(Recollected)] == [2, 2]
-
-
-async def test_after_the_end_of_leadership_nothing_is_recollected() -> None:
-    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
-        [session] = rig.pool._sessions.values()
-        rig.pool.close("over", None)
-        await fake.status()
-        rig.pool.hear(session, pool_pb2.FromExecutor(recollection=part(row(1))))
-        assert not rig.of(Recollected)
-        assert not rig.of(Left)
-
-
-async def test_of_two_welcomes_the_first_counts() -> None:
-    async with rigged() as rig, rig.joined(can_recall=True) as fake:
-        rig.pool.welcome("executor-7", LEDGER, recall=True)
-        await fake.send(recollection=part(last=True))
-        assert "not asked for" in await ended_over(rig, fake)
 
 
 # ---- each field
@@ -190,28 +134,6 @@ def test_a_wrong_field_is_named_with_its_row(field: str, value: Any) -> None:
     assert str(caught.value).startswith(f"recollection.reports[1].{field}: ")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("index", limits.INDEX_MAX),
-        ("row", limits.ROW_MAX),
-        ("epoch", ""),
-        ("epoch", "0.0."),
-        ("epoch", f"{limits.INDEX_MAX}.{limits.INDEX_MAX}." + "r" * 100),
-        ("output_bytes", limits.OUTPUT_KEPT_BYTES_MAX),
-    ],
-)
-def test_a_field_at_its_bound_is_taken(field: str, value: Any) -> None:
-    [recalled] = parse_recollection(part(row(1, **{field: value})), START)
-    found = getattr(recalled if field == "epoch" else recalled.fact, field)
-    assert found == value
-
-
-def test_the_floor_is_an_index() -> None:
-    with pytest.raises(BadMessage, match=r"^recollection\.floor: "):
-        parse_recollection(part(floor=limits.INDEX_MAX + 1), START)
-
-
 def test_too_many_rows_are_refused_before_any_is_read() -> None:
     with pytest.raises(BadMessage, match=r"^recollection: 50001 rows are more than"):
         parse_recollection(part(*[pool_pb2.Report()] * (limits.REPORTS_MAX + 1)), START)
@@ -228,15 +150,6 @@ def test_too_many_rows_are_refused_before_any_is_read() -> None:
 def test_rows_out_of_log_order_are_refused(rows: tuple[pool_pb2.Report, ...]) -> None:
     with pytest.raises(BadMessage, match=r"^recollection\.reports\[1\]\.row: .* follow"):
         parse_recollection(part(*rows), START)
-
-
-def test_an_executor_keeps_no_more_output_than_a_leader_believes() -> None:
-    config = {"id": "e1", "data": "d", "leaders": ["127.0.0.1:1"]}
-    most = config | {"output_bytes_max": limits.OUTPUT_KEPT_BYTES_MAX}
-    assert msgspec.convert(most, ExecutorConfig).output_bytes_max == limits.OUTPUT_KEPT_BYTES_MAX
-    more = config | {"output_bytes_max": limits.OUTPUT_KEPT_BYTES_MAX + 1}
-    with pytest.raises(msgspec.ValidationError, match="output_bytes_max"):
-        msgspec.convert(more, ExecutorConfig)
 
 
 # ---- round trip

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, cast
-
 import grpc
 import pytest
 import structlog
 
-from launcher.launch import Reason
 from launcher.pool import limits, service
-from launcher.pool.events import Beat, Facts, Fate, Joined, Left
+from launcher.pool.events import Beat, Facts, Joined, Left
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.service import PoolServicer
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
-from launcher.work import Epoch
 from tests.unit.pool_rig import (
     CELL,
     EPOCH,
     LEDGER,
     MANY,
     OTHER_LEDGER,
-    WALL_MS,
-    Ending,
-    Rig,
-    fact,
-    fence,
     hello,
     order,
     reports,
@@ -38,41 +27,6 @@ from tests.unit.pool_rig import (
 
 REFUSED = grpc.StatusCode.FAILED_PRECONDITION
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-
-
-async def test_a_hello_makes_a_session_and_the_leader_hears_all_of_it() -> None:
-    ended = said(1, Fate.ENDED, exit_code=137, reason=int(Reason.TIMEOUT), started_ms=[5])
-    known = reports(ended)
-    async with (
-        rigged() as rig,
-        rig.executor(known=known, labels={"zone": "a"}, wall_ms=WALL_MS + 250),
-    ):
-        joined = await rig.heard(Joined)
-        assert [one for batch in joined.known for one in batch.facts()] == [
-            fact(1, Fate.ENDED, Reason.TIMEOUT, exit_code=137, started_ms=5)
-        ]
-        assert (joined.executor, joined.ledger, joined.incarnation) == ("executor-7", LEDGER, "a1")
-        assert (joined.slots, joined.host, joined.pid) == (8, "host-7.example", 4242)
-        assert (joined.version, joined.labels, joined.offset_ms) == ("0.1.0", {"zone": "a"}, 250)
-        assert joined.address.startswith("127.0.0.1:")
-        [view] = rig.pool.sessions()
-        assert (view.executor, view.slots, view.connected_since_ms) == ("executor-7", 8, WALL_MS)
-        assert rig.pool.is_connected("executor-7", LEDGER)
-        assert not rig.pool.is_connected("executor-7", OTHER_LEDGER)
-        assert not rig.pool.is_connected("executor-8", LEDGER)
-
-
-async def test_welcome_carries_the_epoch_and_the_lease_and_leaves_before_any_order() -> None:
-    async with rigged() as rig, rig.executor() as executor:
-        await rig.heard(Joined)
-        # Queued before the ExecutorJoined is committed: it must wait behind the Welcome.
-        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
-        rig.pool.welcome("executor-7")
-        welcome = (await executor.read()).welcome
-        assert (welcome.epoch.term, welcome.epoch.replica) == (7, "r1")
-        assert (welcome.heartbeat_ms, welcome.self_kill_ms) == (5_000, 20_000)
-        assert welcome.wall_ms == WALL_MS
-        assert started(await executor.orders()) == [1]
 
 
 async def test_welcome_of_a_ledger_that_was_replaced_meanwhile_lets_nobody_in() -> None:
@@ -101,19 +55,6 @@ async def test_a_replica_that_knows_no_leader_names_none() -> None:
             assert await executor.leader() is None
 
 
-async def test_leadership_that_ends_before_the_hello_arrives_refuses_it() -> None:
-    async def hellos() -> AsyncIterator[pool_pb2.FromExecutor]:
-        rig.pool.close("lost", "127.0.0.1:7402")
-        yield pool_pb2.FromExecutor(hello=hello())
-
-    rig, ending = Rig(), Ending()
-    rig.pool.open(EPOCH)
-    with pytest.raises(grpc.aio.AbortError):
-        await PoolServicer(rig.pool, lambda: rig.leader).Connect(hellos(), cast("Any", ending))
-    assert ending.code is REFUSED
-    assert rig.events == []
-
-
 async def test_an_executor_that_obeys_a_newer_leader_is_refused() -> None:
     # Rule R3: it would refuse every order of this epoch.
     newer = pool_pb2.Epoch(lineage=0, term=8, replica="r2")
@@ -124,31 +65,6 @@ async def test_an_executor_that_obeys_a_newer_leader_is_refused() -> None:
         assert str(EPOCH) in details
         assert await executor.leader() is None  # it must not be sent back here
         assert rig.events == []
-
-
-async def test_an_executor_that_has_seen_this_epoch_is_taken() -> None:
-    same = pool_pb2.Epoch(lineage=0, term=7, replica="r1")
-    async with rigged() as rig, rig.joined(highest_epoch=same):
-        assert rig.pool.is_connected("executor-7", LEDGER)
-
-
-async def test_the_end_of_a_stream_is_told_once_and_the_lease_goes_on() -> None:
-    async with rigged() as rig:
-        async with rig.joined() as executor:
-            await executor.call.done_writing()
-            assert (await rig.gone()).reason == "it ended its stream"
-            assert (await executor.status())[0] is grpc.StatusCode.OK
-        assert not rig.pool.is_connected("executor-7", LEDGER)
-        assert rig.pool.lease_until("executor-7", LEDGER) == rig.mono + 30_000
-        assert len(rig.of(Left)) == 1
-
-
-async def test_an_executor_whose_connection_breaks_has_left() -> None:
-    async with rigged() as rig, rig.joined() as executor:
-        executor.call.cancel()
-        left = await rig.gone()
-        assert (left.executor, left.ledger) == ("executor-7", LEDGER)
-        assert rig.pool.sessions() == []
 
 
 async def test_the_leader_sends_an_executor_away_with_the_reason() -> None:
@@ -164,15 +80,6 @@ async def test_the_leader_sends_an_executor_away_with_the_reason() -> None:
 
 
 # ---- two under one id
-
-
-async def test_the_newer_stream_of_one_process_replaces_the_older() -> None:
-    async with rigged() as rig, rig.joined() as older, rig.joined() as newer:
-        assert [type(event) for event in rig.events] == [Joined, Left, Joined]
-        assert (await older.status())[0] is grpc.StatusCode.ABORTED
-        assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
-        assert started(await newer.orders()) == [1]
-        assert len(rig.pool.sessions()) == 1
 
 
 async def test_a_second_process_under_a_living_id_is_refused_and_told_who_holds_it() -> None:
@@ -304,18 +211,6 @@ async def test_a_bad_hello_is_answered_with_its_field_and_nothing_happens() -> N
         assert rig.events == []
 
 
-async def test_reports_reach_the_leader_in_order() -> None:
-    async with rigged() as rig, rig.joined() as executor:
-        some = [said(2, Fate.ACCEPTED, started_ms=[9]), said(1, Fate.REFUSED, detail="late")]
-        await executor.send(reports=reports(*some))
-        facts = await rig.heard(Facts)
-        assert [one for batch in facts.batches for one in batch.facts()] == [
-            fact(2, Fate.ACCEPTED, started_ms=9),
-            fact(1, Fate.REFUSED, detail="late"),
-        ]
-        assert (facts.executor, facts.ledger) == ("executor-7", LEDGER)
-
-
 async def test_an_executor_that_says_nothing_for_a_whole_lease_is_dropped() -> None:
     lease = LeaseTimes(heartbeat_ms=10, self_kill_ms=40, give_up_ms=80)
     async with rigged(lease) as rig, rig.executor() as executor:
@@ -324,33 +219,6 @@ async def test_an_executor_that_says_nothing_for_a_whole_lease_is_dropped() -> N
 
 
 # ---- losing leadership
-
-
-async def test_nothing_queued_leaves_after_close_but_a_goodbye() -> None:
-    # launcher/DESIGN.md, "Leases": close comes first when leadership ends.
-    async with rigged() as rig, rig.joined() as executor:
-        await executor.beat(1)
-        await rig.heard(Beat)
-        assert rig.pool.order("executor-7", LEDGER, starts=[order(i) for i in range(100)])
-        assert rig.pool.order("executor-7", LEDGER, fences=[fence(1)])
-        rig.pool.answer_heartbeats(rig.mono)
-        events = list(rig.events)
-        rig.pool.close("r2 leads", "127.0.0.1:7402")
-        [only] = await executor.rest()
-        assert (only.goodbye.reason, only.goodbye.leader) == ("r2 leads", "127.0.0.1:7402")
-        assert await executor.status() == (REFUSED, "r2 leads")
-        assert await executor.leader() == "127.0.0.1:7402"
-        assert rig.events == events  # not even a Left
-        assert not rig.pool.is_open
-
-
-async def test_after_close_there_is_nobody_to_order_and_no_lease() -> None:
-    async with rigged() as rig, rig.joined():
-        rig.pool.close("r2 leads", None)
-        rig.pool.close("twice is once", None)
-        assert rig.pool.sessions() == []
-        assert not rig.pool.order("executor-7", LEDGER, starts=[order(1)])
-        assert rig.pool.lease_until("executor-7", LEDGER) is None
 
 
 async def test_an_executor_that_reads_nothing_cannot_hold_up_close() -> None:
@@ -363,16 +231,6 @@ async def test_an_executor_that_reads_nothing_cannot_hold_up_close() -> None:
         # What gRPC had been given before may arrive; the executor refuses it by its epoch.
         arrived = sum(len(message.orders.batches) for message in await executor.rest())
         assert arrived <= given < MANY
-
-
-async def test_a_new_epoch_is_in_what_is_sent_after_it() -> None:
-    async with rigged() as rig:
-        async with rig.joined() as executor:
-            rig.pool.open(Epoch(0, 9, "r1"))
-            assert (await executor.status())[0] is REFUSED
-        async with rig.joined() as executor:
-            rig.pool.order("executor-7", LEDGER, starts=[order(1)])
-            assert (await executor.orders()).epoch.term == 9
 
 
 async def test_the_servicer_names_the_leader_under_the_documented_key() -> None:

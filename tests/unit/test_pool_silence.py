@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import grpc
 import pytest
 
 from launcher.pool import limits
@@ -17,7 +16,7 @@ from launcher.pool.probes import (
     UNANSWERED_MS,
     Probes,
 )
-from launcher.pool.session import End, SessionView
+from launcher.pool.session import SessionView
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import (
     LEDGER,
@@ -85,18 +84,6 @@ async def test_an_executor_that_leaves_a_probe_unanswered_gets_no_work_until_it_
         assert "executor-7" in rig.pool.take_touched()
 
 
-async def test_an_executor_that_answers_is_probed_again_and_stays_fit() -> None:
-    async with rigged() as rig, rig.joined() as fake:
-        await leased(rig, fake)
-        rig.pool.probe()
-        for n in range(4):
-            await fake.send(probe=pool_pb2.ProbeAnswer(number=await probe(fake)))
-            await until(lambda: rig.pool._sessions["executor-7"].probe_number == 0)
-            look(rig, PROBE_EVERY_MS)
-            assert view(rig).gets_work, n
-        assert not rig.of(Silent)
-
-
 async def test_a_leader_that_stood_still_has_not_read_the_answers() -> None:
     """Measured by the clock alone every executor would have been silent for as long."""
     async with rigged() as rig, rig.joined() as fake:
@@ -149,51 +136,6 @@ async def test_a_probe_waits_for_one_message_of_orders_at_the_most(
         rig.pool.order("executor-7", LEDGER, acks=[place(1)])
         look(rig, PROBE_EVERY_MS)
         assert (await fake.read()).WhichOneof("kind") == "orders", "orders before a probe are first"
-
-
-async def test_first_starts_for_an_executor_that_is_gone_are_given_back() -> None:
-    async with rigged() as rig, rig.joined():
-        session = rig.pool._sessions["executor-7"]
-        assert rig.pool.order("executor-7", LEDGER, starts=[first(1), again(2)])
-        rig.pool.drop(session, End(grpc.StatusCode.CANCELLED, "the stream broke"))
-        assert not rig.pool.order("executor-7", LEDGER, starts=[first(3)])
-        assert rig.of(Unsent) == [
-            Unsent("executor-7", LEDGER, (place(1),)),
-            Unsent("executor-7", LEDGER, (place(3),)),
-        ]
-
-
-async def test_what_a_stream_has_taken_is_never_given_back() -> None:
-    async with rigged() as rig, rig.joined() as fake:
-        rig.pool.probe()
-        await probe(fake)
-        assert rig.pool.order("executor-7", LEDGER, starts=[first(1)])
-        await fake.orders()
-        look(rig, 2 * UNANSWERED_MS)
-        assert rig.of(Silent)
-        assert not rig.of(Unsent)
-
-
-async def test_nothing_is_given_back_once_leadership_is_lost() -> None:
-    """The next leader asks the executor, and whatever this one concluded would be stale."""
-    async with rigged() as rig, rig.joined():
-        assert rig.pool.order("executor-7", LEDGER, starts=[first(1)])
-        rig.pool.close("another leads", None)
-        rig.pool.order("executor-7", LEDGER, starts=[first(2)])
-        rig.pool.probe()
-        assert not rig.of(Unsent)
-
-
-@pytest.mark.parametrize("kind", ["probe", "output"])
-async def test_an_answer_that_was_never_asked_for_ends_the_stream(kind: str) -> None:
-    async with rigged() as rig, rig.joined() as fake:
-        if kind == "probe":
-            await fake.send(probe=pool_pb2.ProbeAnswer(number=7))
-        else:
-            await fake.send(output=pool_pb2.OutputChunk(request=7))
-        code, details = await fake.status()
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert "never asked for" in details
 
 
 class OneOfMany:

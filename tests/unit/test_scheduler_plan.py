@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-import pytest
-
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
-from cron.scheduler import plan as planning
 from cron.scheduler.due import DueJob
 from cron.scheduler.plan import Expired, View, plan
 from cron.state import commands as c
-from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from tests.batches import begun, items_of
@@ -75,10 +71,6 @@ def follow(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
     return words
 
 
-def test_an_idle_plan_is_empty() -> None:
-    assert told(with_job()) == []
-
-
 def test_an_instant_is_accounted_and_begun_in_one_entry() -> None:  # design 3
     rig = with_job().to(60)
     assert follow(rig, 1) == ["account 1 to 60", "begin 1@60#1 on 1"]
@@ -92,19 +84,6 @@ def test_the_window_ends_with_the_deadline_or_sooner() -> None:  # R7
         assert rig.row(60).not_after_ms == rig.at_ms + window_ms
 
 
-def test_a_plan_only_reads() -> None:
-    rig = with_job(overlap=Overlap.REPLACE).to(120)
-    rig.account(60, 120)
-    rig.begin(60)
-    rig.join("e2", "l2")
-    rig.to(180)
-    before = encode_state(rig.state)
-    views = [view_of(rig, 1, slots={1: 2, 2: 1}, expired=[Expired(2, rig.at_ms)]) for _ in "12"]
-    first, again = [plan(view, rig.at_ms) for view in views]
-    assert first == again
-    assert encode_state(rig.state) == before
-
-
 # ---- room
 
 
@@ -115,37 +94,10 @@ def test_without_a_slot_launches_wait_and_get_their_row_all_the_same() -> None: 
     assert follow(rig) == ["begin 1@60#1 on 1"]
 
 
-def test_the_executor_that_is_least_loaded_is_taken_first() -> None:
-    rig = with_job().to(240)
-    rig.join("e2", "l2")
-    rig.account(60, 120, 180, 240)
-    words = told(rig, slots={1: 2, 2: 4})
-    assert words == [
-        "begin 1@60#1 on 1",
-        "begin 1@120#1 on 2",
-        "begin 1@180#1 on 2",
-        "begin 1@240#1 on 1",
-    ]
-
-
-def test_no_executor_gets_more_than_it_has_room_for() -> None:
-    rig = with_job().to(300)
-    rig.account(60, 120, 180, 240, 300)
-    assert len(told(rig, slots={1: 3})) == 3
-    assert told(rig, slots={1: 0}) == []
-
-
 def test_the_oldest_goes_first_and_catch_up_behind_what_is_live() -> None:
     rig = with_job(catchup=Catchup.ALL).to(180)
     rig.account(due=tuple(c.DueItem(T0 + s, is_late=s < 180) for s in (60, 120, 180)), to=180)
     assert told(rig, slots={1: 2}) == ["begin 1@180#1 on 1", "begin 1@60#1 on 1"]
-
-
-def test_catch_up_is_paced() -> None:
-    rig = with_job(catchup=Catchup.ALL).to(180)
-    rig.account(due=tuple(c.DueItem(T0 + s, is_late=s < 180) for s in (60, 120, 180)), to=180)
-    assert told(rig, late_budget=1) == ["begin 1@180#1 on 1", "begin 1@60#1 on 1"]
-    assert told(rig, late_budget=0) == ["begin 1@180#1 on 1"]
 
 
 def test_one_entry_begins_no_more_than_its_bound() -> None:
@@ -174,25 +126,6 @@ def test_what_is_past_its_deadline_is_skipped_without_room_too() -> None:
 
 
 # ---- skips
-
-
-def test_nothing_begins_at_or_after_its_deadline() -> None:
-    rig = with_job(deadline_s=60).to(60)
-    rig.account(60)
-    rig.at_ms = (T0 + 120) * 1000 - 1
-    assert told(rig) == ["begin 1@60#1 on 1"]
-    rig.at_ms += 1
-    assert follow(rig) == ["skip 1@60 deadline"]
-
-
-def test_what_an_executor_refused_until_the_deadline_was_fenced() -> None:  # R7
-    rig = with_job(deadline_s=60).to(60)
-    rig.account(60)
-    rig.begin(60)
-    rig.refused(60)
-    assert told(rig) == ["begin 1@60#2 on 1"]
-    rig.to(120)
-    assert follow(rig) == ["skip 1@60 fenced"]
 
 
 def test_a_paused_job_skips_what_waits_but_not_what_a_person_triggers() -> None:
@@ -303,23 +236,6 @@ def test_overlap_replace_ends_what_waits_from_before() -> None:  # R8
     assert follow(rig) == ["begin 1@180#1 on 1"]
 
 
-def test_of_several_that_wait_the_newest_replaces_the_others() -> None:  # R8
-    """Two waited for an executor: both would begin, the second one turn later, killing the
-    first as soon as it ran."""
-    rig = with_job(overlap=Overlap.REPLACE).to(120)
-    rig.account(60, 120)
-    assert follow(rig) == ["cancel 1@60 replaced", "begin 1@120#1 on 1"]
-
-
-@pytest.mark.parametrize("overlap", [Overlap.FORBID, Overlap.QUEUE])
-def test_two_that_wait_for_one_slot_of_their_job_do_not_begin_together(overlap: Overlap) -> None:
-    rig = with_job(overlap=overlap).to(120)
-    rig.account(60, 120)
-    words = follow(rig)
-    assert "begin 1@60#1 on 1" in words
-    assert ("skip 1@120 overlap" in words) == (overlap is Overlap.FORBID)
-
-
 def test_a_forbidden_launch_that_finds_no_executor_is_not_called_an_overlap() -> None:
     rig = with_job(overlap=Overlap.FORBID).to(60)
     assert follow(rig, 1, slots={}) == ["account 1 to 60"]
@@ -354,17 +270,6 @@ def test_the_slot_of_what_is_lost_in_this_plan_is_free_in_it() -> None:
     assert words == ["lost 1@60#1", "left 1", "account 1 to 120", "begin 1@120#1 on 2"]
 
 
-def test_whatever_an_executor_has_is_given_up_as_one_item() -> None:
-    rig = with_job().to(60)
-    follow(rig, 1)
-    rig.to(120)
-    follow(rig, 1)
-    index = rig.state.index
-    lost, left = plan(view_of(rig, expired=[Expired(1, rig.at_ms)], slots={}), rig.at_ms)
-    assert lost == c.Lost(executors=(c.LostExecutor(1, index, rig.at_ms, planning.SILENT),))
-    assert left == c.ExecutorLeft(1, "its lease ended")
-
-
 def test_nothing_begins_on_an_executor_that_is_lost_until_it_has_joined_again() -> None:
     rig = with_job().to(60)
     follow(rig, 1)
@@ -378,37 +283,11 @@ def test_nothing_begins_on_an_executor_that_is_lost_until_it_has_joined_again() 
     assert rig.begin(120, executor=number) is Verdict.ACCEPTED
 
 
-def test_the_slot_of_a_manual_launch_that_is_lost_in_this_plan_is_free_in_it() -> None:
-    rig = with_job(overlap=Overlap.FORBID)
-    rig.trigger("q")
-    assert follow(rig) == ["begin 1@0+t1#1 on 1"]
-    rig.join("e2", "l2")
-    rig.to(60)
-    words = follow(rig, 1, expired=[Expired(1, rig.at_ms)], slots={2: 1})
-    assert words == ["lost 1@0+t1#1", "left 1", "account 1 to 60", "begin 1@60#1 on 2"]
-
-
-def test_the_slot_of_a_launch_of_which_one_part_is_lost_in_this_plan_is_taken() -> None:
-    rig = with_job(overlap=Overlap.QUEUE, parts=2)
-    rig.join("e2", "l2")
-    rig.to(60)
-    follow(rig, 1, slots={1: 1, 2: 1})
-    rig.join("e3", "l3")
-    rig.to(120)
-    words = follow(rig, 1, expired=[Expired(1, rig.at_ms)], slots={2: 1, 3: 1})
-    assert words == ["lost 1@60#1", "left 1", "account 1 to 120"]
-
-
 def test_the_slot_of_what_is_lost_in_this_plan_is_held_while_it_may_run() -> None:  # R6
     rig = overlapping(Overlap.QUEUE)
     rig.join("e2", "l2")
     words = follow(rig, 1, expired=[Expired(1, rig.at_ms + 5000)], slots={2: 1})
     assert words == ["lost 1@60#1", "left 1", "account 1 to 120"]
-
-
-def test_an_expired_executor_that_nobody_knows_is_no_trouble() -> None:
-    rig = with_job()
-    assert told(rig, expired=[Expired(9, rig.at_ms)]) == ["left 9"]
 
 
 # ---- bounds of one entry
@@ -438,20 +317,3 @@ def test_a_great_outage_of_many_jobs_comes_in_several_entries() -> None:
         left, entries = [due.number for due in view.postponed], entries + 1
     assert entries == 4  # one job's instants are spread over two of them
     assert len(rig.state.due) == 4 * day
-
-
-def test_what_is_skipped_by_the_thousand_comes_in_several_entries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(planning, "SKIPPED_MAX", planning.SKIPPED_MAX // TENTH)
-    rig = StateRig()
-    many = 150_000 // TENTH
-    rig.put(job(schedule=SECONDS, catchup=Catchup.ALL, deadline_s=many))
-    rig.to(many).account(*range(1, many))
-    rig.to(3 * many)
-    entries = 0
-    while rig.state.due:
-        assert follow(rig, slots={})
-        assert len(rig.log[-1]) < (4 << 20) // TENTH
-        entries += 1
-    assert entries == 2

@@ -14,7 +14,6 @@ from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome
-from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
 from cron.state.state import JobRecord
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Offer
@@ -121,32 +120,6 @@ def test_by_count_is_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waiting  # at last there was no room for all
 
 
-@pytest.mark.parametrize(
-    "bound",
-    [
-        SetLimits((LimitItem(("", "command", -1), Limits(concurrent=3)),), "anna"),
-        SetLimits((LimitItem(("default", "", -1), Limits(waiting_max=3)),), "anna"),
-        SetLimits((LimitItem(("", "other", -1), Limits(reserved=3)),), "anna"),
-        CloseGate(Gate(0, GateAction.PAUSE, "night", "anna", 0, pool="command")),
-    ],
-)
-def test_what_a_limit_a_gate_or_a_reservation_may_bind_is_looked_at(
-    bound: c.Command, candidates: Callable[[], int]
-) -> None:
-    world = World(*jobs()[:8])
-    world.rig.append(bound)
-    world.turn(1)
-    assert candidates() == 8
-
-
-def test_what_finds_no_room_for_all_is_looked_at(candidates: Callable[[], int]) -> None:
-    world = World(*jobs()[:8])
-    for number in (1, 2):
-        world.rig.queues.places.put(Place(number, {}, (Capacity(3),)))
-    assert len(world.turn(1)) == 6
-    assert candidates() == 8
-
-
 def test_what_would_start_too_late_is_not_begun_by_count(candidates: Callable[[], int]) -> None:
     world = World(*(job(f"j{n}", schedule=SECOND, deadline_s=1) for n in range(3)))
     rig = world.rig.to(1)
@@ -182,13 +155,3 @@ def test_handlers_that_executors_group_differently_share_their_slots_without_an_
     world = of_handlers(**served)
     begun = [line for line in world.turn(1) if line.startswith("begin")]
     assert 8 < len(begun) <= 12, "the first of both handlers"
-
-
-def test_what_finds_no_room_by_count_is_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(*jobs())
-    spread = world.rig.queues.places.spread
-    monkeypatch.setattr(
-        world.rig.queues.places, "spread", lambda need, count: spread(need, min(count, 3))
-    )
-    begun = [line for line in world.turn(1) if line.startswith("begin")]
-    assert len(begun) == 9, "all of them, by count or one by one"

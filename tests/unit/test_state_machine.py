@@ -8,55 +8,20 @@ import pytest
 from cron.errors import InvariantViolated, TooOld
 from cron.state import commands as c
 from cron.state.codec import encode_entry
-from cron.state.image import decode_state, image_digest
+from cron.state.image import decode_state
 from cron.state.imaging import encode_state
-from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX
-from launcher.work import Epoch
 from tests.unit.state_rig import (
     FIRST,
     T0,
     StateRig,
-    executors_of,
     image_of,
     image_parts,
     job,
     with_job,
 )
-
-OTHERS = [Epoch(1, 1, "r0"), Epoch(1, 1, "r2"), Epoch(1, 2, "r1"), Epoch(0, 9, "r9"), Epoch()]
-
-
-@pytest.mark.parametrize("epoch", OTHERS)
-def test_an_entry_of_another_epoch_is_refused_whole(epoch: Epoch) -> None:  # R3
-    rig = with_job()
-    with rig.unchanged():
-        outcome = rig.append(c.ExecutorJoined("e2", "l2", 1), epoch=epoch)
-    assert outcome.verdict is Verdict.STALE_EPOCH
-    assert (outcome.commands, outcome.results, outcome.rows) == ((), (), ())
-
-
-@pytest.mark.parametrize("epoch", [FIRST, Epoch(1, 1, "r0"), Epoch(0, 99, "r9"), Epoch(1, 0, "z")])
-def test_a_claim_that_is_not_newer_is_refused(epoch: Epoch) -> None:  # R3
-    rig = with_job()
-    with rig.unchanged():
-        assert rig.append(c.Claim("x"), epoch=epoch).verdict is Verdict.STALE_EPOCH
-
-
-@pytest.mark.parametrize("epoch", [Epoch(1, 1, "r2"), Epoch(1, 2, "r0"), Epoch(2, 0, "")])
-def test_after_a_claim_the_old_leader_begins_nothing(epoch: Epoch) -> None:  # R3
-    rig = with_job().to(60)
-    rig.account(60)
-    assert rig.append(c.Claim("2027a"), epoch=epoch).verdict is Verdict.ACCEPTED
-    assert (rig.state.epoch, rig.state.tzdata) == (epoch, "2027a")
-    begin = c.Begin.of((c.BeginItem((1, T0 + 60, 0), 1, 1, 1, rig.at_ms),))
-    with rig.unchanged():
-        assert rig.append(begin).verdict is Verdict.STALE_EPOCH
-    rig.epoch = epoch
-    assert rig.begin(60) is Verdict.ACCEPTED
-    assert rig.row(60).epoch == epoch
 
 
 def test_the_time_of_the_log_never_goes_back() -> None:  # R2, R10
@@ -75,24 +40,6 @@ def test_a_clock_past_the_last_name_stops_at_it(at_ms: int) -> None:  # R10
     (key,) = rig.state.due
     assert str(rig.state.launch_name(key)).endswith("@9999-12-31T23:59:59Z+t1")
     assert decode_state([encode_state(rig.state)]).due
-
-
-def test_the_digest_tells_different_logs_apart() -> None:
-    one, other = StateRig(), StateRig()
-    assert one.state.digest == other.state.digest
-    one.put(job("a"))
-    other.put(job("b"))
-    assert one.state.digest != other.state.digest
-    one.put(job("b"))
-    other.put(job("a"))
-    assert one.state.digest != other.state.digest
-
-
-def test_a_refused_entry_is_in_the_digest_too() -> None:
-    one, other = with_job(), with_job()
-    one.append(c.Claim(format=c.FORMAT), epoch=Epoch())
-    other.append(c.Claim("x"), epoch=Epoch())
-    assert one.state.digest != other.state.digest
 
 
 @pytest.mark.parametrize(
@@ -144,19 +91,6 @@ def everything() -> StateRig:
     return rig
 
 
-def test_an_image_is_the_state() -> None:
-    state = everything().state
-    again = decode_state([encode_state(state)])
-    assert encode_state(again) == encode_state(state)
-    assert again.due == state.due
-    assert again.active == state.active
-    assert executors_of(again) == executors_of(state)
-    assert again.jobs == state.jobs
-    assert list(again.jobs) == list(state.jobs)
-    assert (again.lost, again.requests, again.staged) == (state.lost, state.requests, state.staged)
-    assert image_digest(encode_state(again)) == image_digest(encode_state(state))
-
-
 def test_an_image_shares_its_launches_with_its_executors() -> None:
     again = decode_state([encode_state(everything().state)])
     again.make_odd(again.by_number.values())
@@ -164,18 +98,6 @@ def test_an_image_shares_its_launches_with_its_executors() -> None:
         for key, row in executor.open.items():
             assert row is again.active[key] is again.by_number[key[0]].open[key[1:]]
             assert row.executor == number
-
-
-def test_a_replica_goes_on_from_an_image_as_if_nothing_had_been() -> None:
-    rig = everything()
-    for place in range(len(rig.log) + 1):
-        machine = Machine()
-        for index, entry in enumerate(rig.log, 1):
-            if index == place + 1:
-                machine = Machine(decode_state([encode_state(machine.state)]))
-            machine.apply(1, index, entry)
-        assert machine.state.digest == rig.state.digest
-        assert encode_state(machine.state) == encode_state(rig.state)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 10, -1])

@@ -139,7 +139,7 @@ async def test_a_damaged_segment_is_fetched_anew_when_it_is_needed(
     with pytest.raises(Unavailable, match=path.name):
         await all_rows(again)
     filling = asyncio.create_task(again.backfill.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while again.row_store.gaps() or again.writer.missing():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     filling.cancel()

@@ -67,7 +67,7 @@ async def test_it_rests_longer_each_time_and_tells_once(
     task = asyncio.create_task(empty.backfill.run())
     long = [one for one in rests.taken if one >= filling.RETRY_S]
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(long) < 8:
                 await asyncio.wait([task], timeout=0.01)
                 long = [one for one in rests.taken if one >= filling.RETRY_S]
@@ -75,7 +75,7 @@ async def test_it_rests_longer_each_time_and_tells_once(
         assert capsys.readouterr().out.count("history.incomplete") == 1
         source.why = "r3 does not answer"
         before = len(rests.taken)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while 2.0 not in rests.taken[before:]:
                 await asyncio.wait([task], timeout=0.01)
         assert "r3 does not answer" in capsys.readouterr().out, "another reason is news"
@@ -91,7 +91,7 @@ async def test_what_is_complete_again_ends_the_rests(
     empty.backfill.sources = [source]
     task = asyncio.create_task(empty.backfill.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while source.asked < 3:
                 await asyncio.wait([task], timeout=0.01)
         for path in (tmp_path / "r1/segments").glob("*.seg"):

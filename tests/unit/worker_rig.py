@@ -36,7 +36,7 @@ from launcher.worker.wire import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 LEASE_MS = 60_000
 M = TypeVar("M")
 

@@ -27,7 +27,7 @@ from launcher.worker import wire
 from tests.unit.rows_rig import Start, orders, rows_of
 from tests.unit.test_executor_foreman import Ear, Shop
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 HANDLER = "app.mail"
 _PUPPET = """
 import os, socket, sys
