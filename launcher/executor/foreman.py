@@ -517,7 +517,7 @@ class Foreman:
     async def _replace_spawner(self) -> None:
         await self._children.stop()
         self._commands.clear()
-        # While it starts, the lease may be renewed: what is sent then goes nowhere, to the dead one.
+        # The lease may be renewed while it starts: what is sent then goes nowhere, to the dead one.
         fresh = self._new_children()
         await fresh.start()
         self._children = fresh
