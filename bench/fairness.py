@@ -63,15 +63,14 @@ def measured(queue: FairQueue, made: list[Due], slots: int, most: int) -> dict[s
         taken: list[Key] = []
         while len(taken) < most and len(under_way) + len(taken) < slots:
             found = queue.take(now_ms, room, 1, None, most - len(taken))
-            if found is None:
+            if not found:
                 break
-            taken += found.keys
+            taken += found
         between = clock()
         under_way += taken
         ends = [under_way.popleft() for _ in range(min(most, len(under_way)))]
         ended = clock()
-        for key in ends:
-            queue.ended(key)
+        queue.ended(ends)
         spent["take"] += between - began
         spent["end"] += clock() - ended
         left -= len(ends)

@@ -37,11 +37,13 @@ class Tick(NamedTuple):
 
     `local_min` counts minutes from 1970-01-01T00:00 of the zone's wall clock; -1 for `@every`.
     Where several skipped local minutes fall on one instant it is the last of them, so that for a
-    fixed job it only ever rises.
+    fixed job it only ever rises. `nominal_min` is the same where it must not repeat: for fixed jobs
+    (rule R11), -1 for others.
     """
 
     scheduled_s: int
     local_min: int
+    nominal_min: int = -1
 
 
 class Ticks(abc.ABC):
@@ -150,14 +152,15 @@ class FieldTicks(Ticks):
                 if minute == segment.start:
                     skipped = self._last_skipped(segment.gap_from, local)
                     if skipped is not None:
-                        return Tick(minute * 60, skipped)
+                        return Tick(minute * 60, skipped, skipped)
                 # Invariant: a fixed job never sees a local minute twice.
                 local = max(local, segment.fresh_from)
             match = self._times.at_or_after(local)
             if match is None:
                 return None
             if match - segment.offset < segment.end:
-                return Tick((match - segment.offset) * 60, match)
+                nominal = match if self.is_fixed else -1
+                return Tick((match - segment.offset) * 60, match, nominal)
             minute = segment.end
         return None
 
@@ -172,11 +175,12 @@ class FieldTicks(Ticks):
             if match is None:
                 return None
             if match >= least and match - segment.offset >= 0:
-                return Tick((match - segment.offset) * 60, match)
+                nominal = match if self.is_fixed else -1
+                return Tick((match - segment.offset) * 60, match, nominal)
             if self.is_fixed:
                 skipped = self._last_skipped(segment.gap_from, begin)
                 if skipped is not None:
-                    return Tick(segment.start * 60, skipped)
+                    return Tick(segment.start * 60, skipped, skipped)
             minute = segment.start - 1
         return None
 

@@ -350,7 +350,7 @@ class Leader:
         indexes, now_s, rows_max = self.indexes, now_ms // 1000, self._pace.rows_max
         view = View(
             state=state,
-            due_jobs=indexes.take_due(now_s, rows_max),
+            due_jobs=indexes.due_heap.take(now_s, limit=rows_max),
             expired=expired,
             late_budget=self._late.available(now_mono),
             steady_ms=self._steady.since(now_ms),
@@ -359,7 +359,7 @@ class Leader:
             rows_max=rows_max,
             lead_ms=self._pace.lead_ms(now_mono),
             stale_jobs=indexes.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
-            why_behind=lambda number: indexes.due_heap.why_behind(number, now_s),
+            why_behind=indexes.due_heap.why_behind,
         )
         commands = [*self.executors.drained(), *plan(view, now_ms)]
         indexes.due_heap.put_back(view.postponed)
@@ -368,7 +368,7 @@ class Leader:
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:
-            self._overload.look(indexes.due_heap.behind(now_s), now_s)
+            self._overload.look(indexes.due_heap.behind(), now_s)
             self._inbox.stale(state, now_ms)
             if self._floors.is_due(now_mono):
                 self._inbox.raise_floors(state)
@@ -413,18 +413,16 @@ class Leader:
         """Return how many jobs wait for a row of an instant that fell due, by pool, priority and
         tenant; those of which that can only be a matter of moments are not counted."""
         counts: Counter[tuple[str, int, str]] = Counter()
-        for line in self.indexes.due_heap.behind(self.now_ms() // 1000):
-            counts[line.key[:3]] += len(line.numbers)
+        for line in self.indexes.due_heap.behind():
+            key = line.key
+            counts[key.pool, key.priority, key.tenant] += len(line.numbers)
         return dict(counts)
 
     def awaits_row(self, number: int) -> str:
         """Return why an instant of a job that fell due has no row yet, "" where no other launches
         hold it up."""
         line = self.indexes.due_heap.line_of(number) if self.epoch is not None else None
-        now_s = self.now_ms() // 1000
-        if line is None or not line.is_behind(now_s):
-            return ""
-        return behind_text(line, self.indexes.due_heap.why_behind(number, now_s))
+        return behind_text(line) if line is not None and line.why else ""
 
     def _note_jump(self) -> None:
         jumped_ms = self._jump.since_last()
@@ -443,7 +441,8 @@ class Leader:
         if self.epoch is None or outcome.epoch != self.epoch or not outcome.commands:
             return
         state = self._applier.state
-        self._late.spend(self._dispatcher.follow(state, outcome))
+        if late := self._dispatcher.follow(state, outcome):
+            self._late.spend(late)
         self.indexes.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Account | c.Skip):

@@ -61,13 +61,13 @@ class Overload:
         elif reason is Reason.NO_EXECUTOR:
             self._unserved_skipped += count
 
-    def look(self, lines: dict[Line, Reason], now_s: int) -> None:
-        """Note which lines are behind now, and why."""
-        unserved = [line for line, why in lines.items() if why is Reason.NO_EXECUTOR]
+    def look(self, lines: list[Line], now_s: int) -> None:
+        """Note which lines are behind now."""
+        unserved = [line for line in lines if line.why is Reason.NO_EXECUTOR]
         self._unserved = _unserved_text(_where(unserved)) if unserved else ""
         if not unserved:
             self._unserved_skipped = 0
-        behind = [line for line, why in lines.items() if why is not Reason.NO_EXECUTOR]
+        behind = [line for line in lines if line.why is not Reason.NO_EXECUTOR]
         if behind:
             self._seen_s = now_s
             if not self._since_s:
@@ -100,9 +100,9 @@ def _unserved_text(where: str) -> str:
     return f"no executor can run what falls due in {where}"
 
 
-def behind_text(line: Line, why: Reason) -> str:
+def behind_text(line: Line) -> str:
     """Return why a line is behind, in words."""
-    if why is Reason.NO_EXECUTOR:
+    if line.why is Reason.NO_EXECUTOR:
         return _unserved_text(_line_text(line))
     return f"more falls due than can begin in {_line_text(line)}"
 

@@ -19,7 +19,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
-from cron.scheduler.policy import account_for, nominal_min, skipped_run
+from cron.scheduler.policy import account_for, skipped_run
 from cron.scheduler.reports import result_of
 from cron.state import commands as c
 from cron.state.ran import RanItem
@@ -189,7 +189,7 @@ def _local_min(record: JobRecord, scheduled_s: int) -> int:
         return -1
     ticks = compile_or_none(record.job.schedule)
     tick = ticks.tick_after(scheduled_s - 1)
-    return nominal_min(ticks, tick) if tick is not None and tick.scheduled_s == scheduled_s else -1
+    return tick.nominal_min if tick is not None and tick.scheduled_s == scheduled_s else -1
 
 
 # --- up to when

@@ -13,7 +13,7 @@ O(10) in priorities, whatever waits.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -35,7 +35,6 @@ from cron.scheduler.flows import (
     Pool,
     PoolTurn,
     Share,
-    Taken,
 )
 from cron.scheduler.limits import Limiter, LimitTable, covers
 from cron.scopes import PRIORITIES, Scope, is_scope
@@ -91,7 +90,7 @@ class FairQueue:
         self._idle: OrderedDict[Flow, None] = OrderedDict()
         self._aside: dict[Class | Level, None] = {}
         self._known: dict[Class, None] = {}  # those whose room was asked for in this round
-        self._domains: dict[Hashable, dict[str, None]] = {}
+        self.domains: dict[Hashable, dict[str, None]] = {}  # the pools of each
 
     def __len__(self) -> int:
         return len(self.ready) + len(self.held) + len(self.parked)
@@ -119,7 +118,7 @@ class FairQueue:
         pool = self.pools.get(key.pool)
         if pool is None:
             pool = self.pools[key.pool] = Pool(key.pool)
-            self._domains.setdefault(self.table.domain(key.pool), {})[key.pool] = None
+            self.domains.setdefault(self.table.domains.get(key.pool, key.pool), {})[key.pool] = None
         need = self.classes.get((key.pool, key.need))
         if need is None:
             need = self.classes[key.pool, key.need] = Class(pool, key.need)
@@ -135,12 +134,6 @@ class FairQueue:
         pool.users += 1
         need.users += 1
         return flow
-
-    def _close(self, flow: Flow) -> None:
-        """Count one launch less of a flow; remember the flow for a while if it has no other."""
-        flow.open -= 1
-        if not flow.open:
-            self._idle[flow] = None
 
     def _forget(self, flow: Flow) -> None:
         """Forget a flow without launches, and what was only there for it."""
@@ -159,10 +152,10 @@ class FairQueue:
         if pool.users:
             return
         del self.pools[pool.name]
-        domain = self.table.domain(pool.name)
-        del self._domains[domain][pool.name]
-        if not self._domains[domain]:
-            del self._domains[domain]
+        domain = self.table.domains.get(pool.name, pool.name)
+        del self.domains[domain][pool.name]
+        if not self.domains[domain]:
+            del self.domains[domain]
         for turn in pool.turns.values():
             turn.levels.clear()
             turn.refresh()
@@ -205,13 +198,9 @@ class FairQueue:
         self.remove(key)
         flow = self._flow(flow_key)
         flow.share.count(1, 0)
-        self._begin(key, flow)
-        return True
-
-    def _begin(self, key: Key, flow: Flow) -> None:
         self.running[key] = flow
-        job = key[0]
-        self.runs[job] = self.runs.get(job, 0) + 1
+        self.runs[key[0]] += 1
+        return True
 
     def _hold(self, key: Key, flow: Flow, due_ms: int, until_ms: int) -> None:
         self.held[key] = Held(until_ms, flow, due_ms)
@@ -269,6 +258,11 @@ class FairQueue:
         if not behind:
             del self._behind[job]
 
+    def flow_of(self, key: Key) -> Flow | None:
+        """Return the flow of a launch that waits, None where it does not."""
+        held = self.held.get(key)
+        return held.flow if held is not None else self.parked.get(key) or self.ready.get(key)
+
     def parked_due(self) -> list[tuple[Key, int]]:
         """Return what waits behind jobs' limits, with when it fell due."""
         return [
@@ -281,10 +275,15 @@ class FairQueue:
     def remove(self, key: Key) -> bool:
         """Forget a launch, whether it waits or runs. False if it is not known."""
         flow = self._withdraw(key)
+        if flow is None and key in self.running:
+            self.ended([key])
+            return True
         if flow is None:
-            return self.ended(key)
+            return False
         flow.share.count(0, -1)
-        self._close(flow)
+        flow.open -= 1
+        if not flow.open:
+            self._idle[flow] = None
         return True
 
     def hold(self, key: Key, due_ms: int, until_ms: int) -> bool:
@@ -297,53 +296,32 @@ class FairQueue:
 
     # ---- what runs
 
-    def _end(self, key: Key, waiting: int) -> Flow | None:
-        """Count a running launch no more; `waiting` is 1 if it waits again."""
-        flow = self.running.pop(key, None)
-        if flow is None:
-            return None
-        job = key[0]
-        self.runs[job] -= 1
-        if not self.runs[job]:
-            del self.runs[job]
-        flow.share.count(-1, waiting)
-        return flow
-
-    def _freed(self, key: Key, flow: Flow) -> None:
-        """Let go on what waited for the end of a launch."""
-        for limiter in flow.share.limiters:
-            if limiter.parked or limiter.bursting:
-                limiter.freed(self.now_ms)
-        if key[0] in self._behind:
-            self._reopen(key[0])
-
-    def ended(self, key: Key) -> bool:
-        """Count a running launch no more and forget it. False if it does not run."""
-        flow = self._end(key, 0)
-        if flow is None:
-            return False
-        self._freed(key, flow)
-        self._close(flow)
-        return True
-
-    def ended_all(self, keys: Iterable[Key]) -> None:
-        """Count running launches no more and forget them."""
+    def ended(self, keys: Iterable[Key]) -> None:
+        """Count running launches no more, forget them, and let go on what waited for their end."""
         counts: dict[Flow, int] = {}
         running, runs, behind = self.running, self.runs, self._behind
+        waited_for: list[Hashable] = []
         for key in keys:
-            flow, job = running.get(key), key[0]
-            if flow is None or flow.share.limiters or job in behind:
-                self.ended(key)
-                continue
-            del running[key]
+            flow, job = running.pop(key), key[0]
+            counts[flow] = counts.get(flow, 0) + 1
             runs[job] -= 1
             if not runs[job]:
                 del runs[job]
-            counts[flow] = counts.get(flow, 0) + 1
+            if job in behind:
+                waited_for.append(job)
         for flow, count in counts.items():
-            flow.share.running -= count
-            flow.open -= count - 1
-            self._close(flow)
+            share = flow.share
+            share.running -= count
+            for limiter in share.limiters:
+                limiter.count(-count, 0)
+            for limiter in share.limiters:
+                limiter.freed(self.now_ms)
+        for job in waited_for:
+            self._reopen(job)
+        for flow, count in counts.items():
+            flow.open -= count
+            if not flow.open:
+                self._idle[flow] = None
 
     def begin_unbound(self, flow_key: FlowKey, keys: Sequence[Key]) -> None:
         """Count launches as running that never waited: `views.unbound` has named their flow."""
@@ -362,10 +340,14 @@ class FairQueue:
 
         With `not_before_ms` it is held until then. False if it does not run.
         """
-        flow = self._end(key, 1)
+        flow = self.running.pop(key, None)
         if flow is None:
             return False
-        need = flow.need
+        job, need = key[0], flow.need
+        self.runs[job] -= 1
+        if not self.runs[job]:
+            del self.runs[job]
+        flow.share.count(-1, 1)
         need.lacks_since_ms = need.lacks_since_ms or need.lacked_since_ms
         self.streak = LIVE_STREAK if flow.key.is_late else max(0, self.streak - 1)
         for limiter in flow.share.limiters:
@@ -377,7 +359,9 @@ class FairQueue:
             self._hold(key, flow, due_ms, not_before_ms)
         else:
             self._return(key, flow, due_ms)
-        self._freed(key, flow)
+        for limiter in flow.share.limiters:
+            limiter.freed(self.now_ms)
+        self._reopen(job)
         return True
 
     def put_aside(self, key: Key, due_ms: int) -> bool:
@@ -431,9 +415,9 @@ class FairQueue:
         late_budget: int = 1,
         free: Free | None = None,
         most: int = 1,
-    ) -> Taken | None:
-        """Return up to `most` launches of one flow that are next, or None; they count as running
-        from now on. Several are returned only where there is room for all that waits.
+    ) -> list[Key]:
+        """Return up to `most` launches of one flow that are next, [] for none; they count as
+        running from now on. Several are returned only where there is room for all that waits.
 
         A need without room is not asked for again before `begin_round`. At most `late_budget` late
         launches are returned. Without `free` no slot is reserved.
@@ -448,7 +432,7 @@ class FairQueue:
                 if flow is not None:
                     turns.move_to_end(turn)
                     return self._take(flow, room, late_budget, most)
-        return None
+        return []
 
     def _order(self, late_budget: int) -> tuple[int, ...]:
         """Return the bands in the order in which they are looked at for what is next."""
@@ -475,7 +459,7 @@ class FairQueue:
             if best is None or best_level is None or free is None or not self.table.kept:
                 return best
             name = turn.pool.name
-            slots = free(self.table.domain(name))
+            slots = free(self.table.domains.get(name, name))
             if self.table.leaves_reserved(name, best_level.priority, slots):
                 return best
             best_level.is_aside = True
@@ -532,7 +516,7 @@ class FairQueue:
             heappop(behind)
         return bool(behind) and behind[0][0] < due_ms
 
-    def _take(self, flow: Flow, room: Room, late_budget: int, most: int) -> Taken:
+    def _take(self, flow: Flow, room: Room, late_budget: int, most: int) -> list[Key]:
         """Take out of a flow what may begin: one launch, or several where nothing binds."""
         share, need, count = flow.share, flow.need, 1
         level = need.pool.turns[flow.band].all[share.priority]
@@ -556,14 +540,15 @@ class FairQueue:
         share.serve(level, flow.band, count)
         if not flow.size:
             flow.leave()
-        return Taken(flow.key, keys)
+        return keys
 
     def _count(self, flow: Flow, room: Room, most: int) -> int:
         """Return how many launches of a flow may begin at once: one under contention."""
         need = flow.need
         if need.is_plenty is None:
-            domain = self._domains[self.table.domain(need.pool.name)]
-            waiting = sum(self.pools[name].ready for name in domain)
+            name = need.pool.name
+            pools = self.domains[self.table.domains.get(name, name)]
+            waiting = sum([self.pools[one].ready for one in pools])
             need.is_plenty = room(need.need, waiting) >= waiting and not self.table.kept
             self._known[need] = None
         if not need.is_plenty:
@@ -580,7 +565,7 @@ class FairQueue:
         reserved for others. `take` has looked at one."""
         flow = self.running[key].key
         kept = self.table.kept_from(flow.pool, flow.priority)
-        return not kept or free(self.table.domain(flow.pool)) - slots >= kept
+        return not kept or free(self.table.domains.get(flow.pool, flow.pool)) - slots >= kept
 
     # ---- who starves
 
@@ -681,20 +666,10 @@ class FairQueue:
 
     def set_domain(self, pool: str, domain: Hashable) -> None:
         """Say whose slots the launches of `pool` share."""
-        before = self.table.domain(pool)
+        before = self.table.domains.get(pool, pool)
         self.table.set_domain(pool, domain)
         if pool in self.pools:
-            del self._domains[before][pool]
-            if not self._domains[before]:
-                del self._domains[before]
-            self._domains.setdefault(domain, {})[pool] = None
-
-    def in_domain(self, pool: str) -> int:
-        """Return how many launches stand in flows of the pools that share the slots of a pool."""
-        pools = self._domains.get(self.table.domain(pool), ())
-        return sum(self.pools[name].ready for name in pools)
-
-    @property
-    def reserved(self) -> Mapping[Hashable, int]:
-        """How many slots are reserved and not used, by domain."""
-        return self.table.kept
+            del self.domains[before][pool]
+            if not self.domains[before]:
+                del self.domains[before]
+            self.domains.setdefault(domain, {})[pool] = None

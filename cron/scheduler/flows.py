@@ -41,9 +41,10 @@ Rank = tuple[int, int, int, int]
 
 
 class FlowKey(msgspec.Struct, frozen=True, cache_hash=True):
-    """What launches of one flow have in common. `need` decides which executors they may go to.
-    `is_limited`: their jobs limit how many of their launches run at once. `is_patient`: they have
-    their rows from a patient line (`LineKey`), and are counted by themselves."""
+    """What launches of one flow have in common, and jobs of one line (`backlog`). `need` decides
+    which executors they may go to: where none fits, they must not take the room of others.
+    `is_limited`: their jobs limit how many of their launches run at once. `is_patient`: their
+    instants are far apart and may begin late, and wait for rows apart from the others."""
 
     tenant: str
     pool: str
@@ -524,10 +525,3 @@ class Held(NamedTuple):
     until_ms: int
     flow: Flow
     due_ms: int
-
-
-class Taken(NamedTuple):
-    """Launches of one flow that may begin next."""
-
-    flow: FlowKey
-    keys: list[Key]

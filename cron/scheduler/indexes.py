@@ -9,13 +9,10 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, compress, islice
 from typing import Final
 
-from cron.scheduler.backlog import Line, LineKey
 from cron.scheduler.candidates import Candidate
-from cron.scheduler.due import DueHeap, DueJob
+from cron.scheduler.due import DueHeap
 from cron.scheduler.forgetting import Forgetting
-from cron.scheduler.placement import free_slots
 from cron.scheduler.queues import Queues
-from cron.scheduler.views import ready
 from cron.state import commands as c
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
@@ -23,16 +20,6 @@ from cron.state.state import State
 
 LET_GO_AT_ONCE: Final = 10_000
 """Launches of removed jobs that one turn takes out of the queues: about 0.05 s."""
-READY_CALM: Final = 64
-"""Live launches of all lines that wait for slots where nothing is behind."""
-READY_MIN: Final = 2
-READY_SHARE: Final = 4
-"""Beside those for which slots are free, so many live launches of a flow have rows as began in a
-quarter of a second: what waits long is about to expire when its turn comes, and then no executor
-can start it in time."""
-PATIENT_MAX: Final = 20_000
-"""Launches of a flow that wait, of jobs that may begin late and fall due rarely: they are better
-off with rows, which a change of leader does not touch."""
 
 
 class LeaderIndexes:
@@ -40,16 +27,10 @@ class LeaderIndexes:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.due_heap = DueHeap(state, self._is_served)
-        self.queues = Queues(state, self._is_patient)
+        self.queues = Queues(state)
+        self.due_heap = DueHeap(state, self.queues)
         self.forgetting = Forgetting(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
-
-    def _is_served(self, line: LineKey) -> bool:
-        return self.queues.is_served(line)
-
-    def _is_patient(self, number: int) -> bool:
-        return self.due_heap.is_patient(number)
 
     def let_go(self) -> bool:
         """Take what waits of removed jobs out of its queues, as much as one turn bears; return
@@ -63,69 +44,47 @@ class LeaderIndexes:
         self._leaving = iter(())
         return True
 
-    def take_due(self, now_s: int, limit: int) -> list[DueJob]:
-        """Return up to `limit` jobs whose instants may have rows now: not more than can begin."""
-        free: dict[str, int] = {}  # slots by pool, for each line
-
-        def room(line: Line) -> int:
-            pool = line.key.pool
-            if line.key.is_patient:
-                most = PATIENT_MAX
-            else:
-                lines = len(self.due_heap.backlog)
-                if pool not in free:
-                    free[pool] = free_slots(self.queues.places, pool) // lines
-                least = READY_MIN if line.is_behind(now_s) else max(READY_CALM // lines, READY_MIN)
-                most = least + free[pool] + self.due_heap.rate(line, now_s) // READY_SHARE
-            return most - ready(self.queues.fair, line.key)
-
-        return self.due_heap.take(now_s, limit=limit, room=room, is_waiting=self.queues.is_waiting)
-
     def follow(self, outcome: Outcome) -> None:
         """Agree with State after an entry."""
         self.queues.follow(outcome.moved.keys())
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
-                self._begun(command, result)
-            elif isinstance(command, c.Skip | c.Cancel | c.Lost):
-                keys = [item.key for item in command.items]
-                self.queues.follow(compress(keys, result.items))
+                for spec in command.batches:
+                    self.due_heap.began(accumulate(spec.jobs), self._state.at_ms // 1000)
+                if result.items:
+                    # The plan has moved it in the queues; what was not accepted has to move back.
+                    keys = [row.key for _, row in command.rows()]
+                    self.queues.follow(dict.fromkeys(compress(keys, result.items)))
             elif isinstance(command, c.Account):
-                self._accounted(command, result)
-            elif isinstance(command, c.PutJobs):
-                self._jobs_changed(command, result)
-            elif isinstance(command, c.Pause | c.Resume):
-                self._look_again(command.jobs)
-            elif isinstance(command, SetLimits):
-                for item in command.items:
-                    self.queues.limit(item.scope, self._state.limits.get(item.scope))
-            elif isinstance(command, CloseGate | LiftGates):
-                self.queues.gates_changed()
-            elif isinstance(command, c.Resolve | c.ResetClock | c.ResetHorizons):
-                # Horizons have moved, and what was in doubt is decided.
-                self.due_heap = DueHeap(self._state, self._is_served)
-                self.queues = Queues(self._state, self._is_patient)
+                for line, verdict in zip(command.lines, result.items, strict=True):
+                    numbers = [*accumulate(line.jobs)]
+                    if verdict or self.due_heap.refused:
+                        refusal = Verdict(verdict).label if verdict else ""
+                        self.due_heap.answered(numbers, refusal)
+                    keys = [(one, due.scheduled_s, 0) for due in line.due for one in numbers]
+                    # What has begun by this very entry has moved.
+                    self.queues.follow(keys if verdict else self._state.due.among(keys))
+            elif not isinstance(command, c.Launched | c.Finished | c.Refused):
+                self._changed(command, result)
 
-    def _begun(self, command: c.Begin, result: Result) -> None:
-        for spec in command.batches:
-            self.due_heap.began(accumulate(spec.jobs), self._state.at_ms // 1000)
-        if result.items:
-            # The plan has moved it in the queues; what was not accepted has to move back.
-            keys = [row.key for _, row in command.rows()]
-            self.queues.follow(dict.fromkeys(compress(keys, result.items)))
-
-    def _accounted(self, command: c.Account, result: Result) -> None:
-        for line, verdict in zip(command.lines, result.items, strict=True):
-            numbers = tuple(accumulate(line.jobs))
-            if verdict:
-                for number in numbers:
-                    self.due_heap.was_refused(number, Verdict(verdict).label)
-            elif len(numbers) == 1:
-                self.due_heap.refused.pop(numbers[0], None)
-            for due in line.due:
-                keys = [(number, due.scheduled_s, 0) for number in numbers]
-                # What has begun by this very entry has moved.
-                self.queues.follow(keys if verdict else self._state.due.among(keys))
+    def _changed(self, command: c.Command, result: Result) -> None:
+        """Agree with State after what is not usual."""
+        if isinstance(command, c.Skip | c.Cancel | c.Lost):
+            keys = [item.key for item in command.items]
+            self.queues.follow(compress(keys, result.items))
+        elif isinstance(command, c.PutJobs):
+            self._jobs_changed(command, result)
+        elif isinstance(command, c.Pause | c.Resume):
+            self._look_again(command.jobs)
+        elif isinstance(command, SetLimits):
+            for item in command.items:
+                self.queues.fair.set_limits(item.scope, self._state.limits.get(item.scope))
+        elif isinstance(command, CloseGate | LiftGates):
+            self.queues.gates_changed()
+        elif isinstance(command, c.Resolve | c.ResetClock | c.ResetHorizons):
+            # Horizons have moved, and what was in doubt is decided.
+            self.queues = Queues(self._state)
+            self.due_heap = DueHeap(self._state, self.queues)
 
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
         if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:
@@ -137,7 +96,7 @@ class LeaderIndexes:
             for number in removed:
                 self.queues.job_removed(number)
         if command.parts > 1:
-            self.due_heap = DueHeap(self._state, self._is_served)
+            self.due_heap = DueHeap(self._state, self.queues)
             live = [name for name, one in self._state.jobs.items() if one.job is not None]
             self._look_again(live)
             return

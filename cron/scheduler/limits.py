@@ -275,7 +275,8 @@ class LimitTable:
         self.kept: dict[Hashable, int] = {}
         """Slots that are reserved and not used, by domain."""
         self._reserved: dict[str, Reserved] = {}
-        self._domains: dict[str, Hashable] = {}
+        self.domains: dict[str, Hashable] = {}
+        """Pool -> whose slots its launches share; its own, if nobody said."""
         self._sweep_at = LINGERING_MIN
         self._queued = self._weighted = 0  # limits of a tenant in a pool, and with a weight
 
@@ -304,13 +305,9 @@ class LimitTable:
 
     # ---- reserved slots
 
-    def domain(self, pool: str) -> Hashable:
-        """Return whose slots the launches of a pool share; its own, if nobody said."""
-        return self._domains.get(pool, pool)
-
     def set_domain(self, pool: str, domain: Hashable) -> None:
         """Say whose slots the launches of `pool` share."""
-        self._domains[pool] = domain
+        self.domains[pool] = domain
         self._reserve(pool)
 
     def _reserve(self, pool: str) -> None:
@@ -322,7 +319,7 @@ class LimitTable:
         found = [self.limiters[scope] for scope in scopes if scope in self.limiters] if pool else []
         reserving = {one.scope[2]: one for one in found if one.limits.reserved}
         if reserving:
-            self._reserved[pool] = Reserved(self.kept, self.domain(pool), reserving)
+            self._reserved[pool] = Reserved(self.kept, self.domains.get(pool, pool), reserving)
 
     def leaves_reserved(self, pool: str, priority: int, free: int) -> bool:
         """Return whether a start, with `free` slots in its domain, uses a slot that is reserved for
@@ -330,12 +327,12 @@ class LimitTable:
         reserved = self._reserved.get(pool)
         if reserved is not None and reserved.is_for(priority):
             return True
-        kept = self.kept.get(self.domain(pool), 0)
+        kept = self.kept.get(self.domains.get(pool, pool), 0)
         return not kept or free > kept
 
     def kept_from(self, pool: str, priority: int) -> int:
         """Return how many slots of its domain are reserved, and not used, for other queues."""
-        kept = self.kept.get(self.domain(pool), 0)
+        kept = self.kept.get(self.domains.get(pool, pool), 0)
         reserved = self._reserved.get(pool)
         if reserved is not None:
             kept += reserved.kept_from(priority) - reserved.amount
@@ -400,25 +397,14 @@ class LimitTable:
             found.append((scope, own.waiting if own else 0, limits.waiting_max))
         return [WaitingLimit(*one) for one in found if one[2] > 0]
 
-    def binds(self, tenant: str, pool: str, priority: int) -> bool:
-        """Return whether any limit counts the launches of a tenant in a queue."""
-        if not self.limits:
-            return False
-        shared = self.shared(pool) or self.shared(pool, priority)
-        return bool(shared or self.of_tenant(tenant, pool, priority))
-
     # ---- what is counted where
 
     def enter(self, tenant: str, pool: str, priority: int, now_ms: int) -> tuple[Limiter, ...]:
         """Return the limiters of a tenant in a queue, which counts there from now on."""
         if not self.limits:
             return ()
-        own = tuple(
-            [
-                self._limiter(scope, limits, now_ms)
-                for scope, limits in self.of_tenant(tenant, pool, priority)
-            ]
-        )
+        applying = self.of_tenant(tenant, pool, priority)
+        own = tuple([self._limiter(scope, limits, now_ms) for scope, limits in applying])
         for limiter in own:
             limiter.users += 1
         return own

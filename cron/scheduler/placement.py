@@ -16,11 +16,10 @@ from typing import Final
 
 import msgspec
 
-from cron.job import COMMAND, Job
+from cron.job import Job
 from cron.scheduler.places import Need, Places, Wanted, where_of
 from cron.state.commands import Key
 from cron.state.state import ExecutorRecord
-from launcher.pool.events import Offer
 from launcher.where import EXECUTOR_LABEL, HOST_LABEL
 
 TOLD_MAX: Final = 8
@@ -60,14 +59,17 @@ class Reservation(msgspec.Struct):
 class Placement:
     """What runs where, beside the places that executors offer. `executors` are those of the log."""
 
-    def __init__(self, executors: Mapping[int, ExecutorRecord] | None = None) -> None:
+    def __init__(
+        self,
+        executors: Mapping[int, ExecutorRecord] | None = None,
+        domains: Mapping[str, Hashable] | None = None,
+    ) -> None:
+        """`domains`: whose slots the launches of a pool share, where that is not the pool."""
         self._executors = executors if executors is not None else {}
+        self._domains = domains if domains is not None else {}
         self._absent: dict[tuple[str, str], str] = {}  # as of this round
         self.places = Places()
         self.running: dict[Key, Running] = {}
-        self.domains: dict[str, str] = {}
-        self.is_mixed = False  # a handler was in two groups: its slots are not those of one name
-        """Handler -> the group of workers that serves it, whose slots it shares."""
         self.reservation: Reservation | None = None
         self._look_ms = 0
         self._had_ms: dict[Wanted, int] = {}  # when a need was last looked at, or let go
@@ -148,7 +150,7 @@ class Placement:
         """Hold what has come free. Executors whose cpu or memory is short get nothing else until
         there is enough; a slot that comes free is held before others are asked for."""
         need = mark.wanted.need
-        domain = self.domain(need.pool)
+        domain = self._domains.get(need.pool, need.pool)
         for number in mark.numbers:
             if number in mark.held:
                 continue
@@ -181,23 +183,7 @@ class Placement:
             return False
         return not (wanted.each and self.absent(wanted.need, wanted.each))
 
-    # ---- who offers what
-
-    def learn(self, offers: Iterable[Offer]) -> dict[str, str]:
-        """Learn which group of workers serves which handler; return what is new, by handler."""
-        moved = {
-            handler: offer.group
-            for offer in offers
-            for handler in offer.handlers
-            if self.domains.get(handler) != offer.group
-        }
-        self.is_mixed = self.is_mixed or any(handler in self.domains for handler in moved)
-        self.domains.update(moved)
-        return moved
-
-    def domain(self, pool: str) -> str:
-        """Return whose slots the launches of a pool share: a group's, or those for commands."""
-        return self.domains.get(pool, pool) if pool != COMMAND else COMMAND
+    # ---- what is free
 
     def free(self, domain: object) -> int:
         """Return the free slots of a domain, with those that are kept for the class that was asked
@@ -205,8 +191,8 @@ class Placement:
         up."""
         known = self._free.get(domain)
         if known is None:
-            pools = (pool for pool, group in self.domains.items() if group == domain)
-            known = self._free[domain] = free_slots(self.places, next(pools, str(domain)))
+            pools = (pool for pool, group in self._domains.items() if group == domain)
+            known = self._free[domain] = self.places.free(next(pools, str(domain)))
         return known + self._kept
 
     def room(self, need: object, most: int) -> int:
@@ -219,9 +205,11 @@ class Placement:
             return 1
         if isinstance(need, Wanted):
             return int(bool(self._executors_of(need)))
-        if not isinstance(need, Need) or not self.places.has_room(need):
+        if not isinstance(need, Need):
             return 0
-        return 1 if most <= 1 or need.takes_resources else self.places.slots(need, most)
+        if most > 1 and not need.takes_resources:
+            return self.places.slots(need, most)
+        return int(self.places.choose(need) is not None)
 
     def _executors_of(self, wanted: Wanted) -> list[int] | None:
         need, each = wanted.need, wanted.each
@@ -291,25 +279,17 @@ class Placement:
         held = f"{len(mark.held)} of {len(mark.numbers)}"
         return f"; what comes free on {', '.join(names)} is kept for it ({held} so far)"
 
-    def occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
-        """Count a launch where it is begun, or runs."""
-        self.running[key] = Running(executors, need)
-        for executor in executors:
-            self.places.take(executor, need)
-        domain = self.domain(need.pool)
-        if domain in self._free:
-            self._free[domain] -= len(executors)
-
-    def occupy_all(self, keys: Iterable[Key], executor: int, need: Need) -> None:
-        """Count launches of one part each where they are begun."""
-        new = dict.fromkeys(keys, Running((executor,), need))
+    def occupy(self, keys: Iterable[Key], executors: tuple[int, ...], need: Need) -> None:
+        """Count launches where they are begun, or run: each on all of these executors."""
+        new = dict.fromkeys(keys, Running(executors, need))
         self.running.update(new)
-        self.places.take(executor, need, len(new))
-        domain = self.domain(need.pool)
+        for executor in executors:
+            self.places.take(executor, need, len(new))
+        domain = self._domains.get(need.pool, need.pool)
         if domain in self._free:
-            self._free[domain] -= len(new)
+            self._free[domain] -= len(executors) * len(new)
 
-    def vacate_all(self, keys: Iterable[Key]) -> None:
+    def vacate(self, keys: Iterable[Key]) -> None:
         """Count launches no more that were counted."""
         counts: dict[int, tuple[Running, int]] = {}  # those that began together share one
         for key in keys:
@@ -329,25 +309,9 @@ class Placement:
                 self.places.give(executor, ran.need)
         ran.executors = tuple(one for one in ran.executors if one in executors)
 
-    def vacate(self, key: Key) -> bool:
-        """Count a launch no more; return whether it was counted."""
-        ran = self.running.pop(key, None)
-        if ran is None:
-            return False
-        for executor in ran.executors:
-            self.places.give(executor, ran.need)
-        return True
-
 
 def _wanted(need: Hashable) -> Wanted:
     """Return what launches with a need take altogether."""
     if isinstance(need, Wanted):
         return need
     return Wanted(need) if isinstance(need, Need) else Wanted(Need(str(need)))
-
-
-def free_slots(places: Places, pool: str) -> int:
-    """Return the free slots of all executors that serve a pool; one pass over them."""
-    views = (view for view in places.views.values() if not view.is_cordoned)
-    groups = (view.by_pool.get(pool) for view in views)
-    return sum(max(0, group.slots - group.used) for group in groups if group is not None)

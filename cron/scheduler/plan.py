@@ -36,8 +36,8 @@ from cron.scheduler.policy import (
     FAILOVER_MS,
     NEVER_MS,
     Accounted,
-    Accounts,
     Given,
+    account_for,
     before_restore,
     skip_older,
 )
@@ -148,44 +148,65 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     ]
     accounts = _accounts(view, now_ms)
     if accounts:
-        commands.append(c.Account(accounts.lines(view.state.catalog)))
+        catalog = view.state.catalog
+        lines = tuple(
+            c.AccountLine(deltas(sorted([one.number for one in records])), catalog, *rows)
+            for (rows, _), records in accounts.items()
+        )
+        commands.append(c.Account(lines))
     choice = _Choice(view, now_ms, _ended(view.state, lost))
     choice.run(accounts)
     return commands + choice.commands()
 
 
-def _accounts(view: View, now_ms: int) -> Accounts:
-    """Rows for the instants that have come up."""
-    accounts = Accounts(now_ms, view.steady_ms)
-    by_number = view.state.by_number
-    room = view.rows_max
+_Accounts = dict[tuple[Accounted, int], list[JobRecord]]
+"""Rows, and the jobs that get them; by job as well where State may refuse them, else 0."""
+
+
+def _accounts(view: View, now_ms: int) -> _Accounts:
+    """Rows for the instants that have come up, and to skip older ones of jobs that wait for room.
+    Jobs with the same schedule, horizon and policies are looked at once."""
+    accounts: _Accounts = {}
+    known: dict[tuple[int, ...], tuple[Accounted, list[JobRecord]] | None] = {}
+    room, steady_ms = view.rows_max, view.steady_ms
     for place, due in enumerate(view.due_jobs):
         if room <= 0:
             view.postponed = view.due_jobs[place:]
             break
-        record = by_number[due.number]
-        item = accounts.of(record, due.ticks, why_behind=due.why_behind)
-        if item is None:
+        record, why = view.state.by_number[due.number], due.why_behind
+        job, alone = record.job, due.number if due.is_apart else 0
+        key: tuple[int, ...] = (due.number,)
+        if job is not None and not (alone or record.spent or record.paused):
+            key = (
+                id(due.ticks), record.horizon_s, record.local_horizon_min, job.catchup, job.overlap,
+                job.deadline_s, why,
+            )  # fmt: skip
+        if key not in known:
+            rows = account_for(record, due.ticks, now_ms, steady_ms, why_behind=why)
+            known[key] = rows and (rows, accounts.setdefault((rows, alone), []))
+        shared = known[key]
+        if shared is None:
             continue
-        if record.spent and item.to_s < now_ms // 1000:
+        rows, records = shared
+        if record.spent and rows.to_s < now_ms // 1000:
             view.again.append(due.number)
-        if len(item.due) > room:
+        if len(rows.due) > room:
             # Up to the last that there is room for: the next turn goes on from there.
-            to_s = item.due[room - 1].scheduled_s
-            skipped = tuple(run for run in item.skipped if run.last_s < to_s)
-            item = Accounted(item.from_s, to_s, item.due[:room], skipped)
+            to_s = rows.due[room - 1].scheduled_s
+            skipped = tuple(run for run in rows.skipped if run.last_s < to_s)
+            rows = Accounted(rows.from_s, to_s, rows.due[:room], skipped)
+            records = accounts.setdefault((rows, alone), [])
             view.postponed = view.due_jobs[place:]
-        accounts.add(record, item, is_apart=due.is_apart)
-        room -= len(item.due)
+        records.append(record)
+        room -= len(rows.due)
         if view.postponed:
             break
     for due in view.stale_jobs:
-        record = by_number[due.number]
-        given = Given(now_ms, view.steady_ms, due.why_behind)
-        item = skip_older(record, due.ticks, given)
-        if item is not None:
-            accounts.add(record, item, is_apart=due.is_apart)
-    return accounts
+        record = view.state.by_number[due.number]
+        older = skip_older(record, due.ticks, Given(now_ms, steady_ms, due.why_behind))
+        if older is not None:
+            accounts.setdefault((older, due.number if due.is_apart else 0), []).append(record)
+    return {rows: records for rows, records in accounts.items() if records}
 
 
 def _at_once(view: View) -> list[Expired]:
@@ -231,7 +252,7 @@ class _Choice:
         self._told: dict[int, str] = {}  # by job: what was lacking
         self._cancel: dict[c.Key, c.CancelItem] = {}
 
-    def run(self, accounts: Accounts) -> None:
+    def run(self, accounts: _Accounts) -> None:
         """Cancel what waits of removed jobs, decide on what is new, the oldest first, and take what
         may begin."""
         for key in self._ended:
@@ -268,7 +289,7 @@ class _Choice:
 
     # ---- what is new
 
-    def _begin_unbound(self, accounts: Accounts) -> None:
+    def _begin_unbound(self, accounts: _Accounts) -> None:
         """Let all launches that fall due begin at once that nothing binds, by count; the others are
         let in, to be judged."""
         flows = self._by_flow(accounts)
@@ -286,14 +307,14 @@ class _Choice:
             for key in waiting:
                 self._queues.offer(of_due(c.DueItem(key[1]), by_number[key[0]]))
 
-    def _by_flow(self, accounts: Accounts) -> dict[FlowKey, list[c.Key]]:
+    def _by_flow(self, accounts: _Accounts) -> dict[FlowKey, list[c.Key]]:
         """Return the launches that fall due in time and need one slot and nothing else, by flow;
         let the others in."""
         flows: dict[FlowKey, list[c.Key]] = {}
         placed_of, has_gates = self._queues.placed, bool(self._view.state.gates)
         start_ms = self._now_ms + self._view.lead_ms
-        for accounted, records in accounts:
-            for due in accounted.due:
+        for (rows, _), records in accounts.items():
+            for due in rows.due:
                 in_time_s = start_ms // 1000 - due.scheduled_s
                 for record in records:
                     job = record.job

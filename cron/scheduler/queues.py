@@ -16,14 +16,13 @@ held there until it has left, whatever it waits for.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice, repeat, takewhile, zip_longest
 from typing import Final, NamedTuple, cast
 
 from cron.job import COMMAND, Job, Overlap
 from cron.scheduler.admission import Admission
-from cron.scheduler.backlog import LineKey
 from cron.scheduler.candidates import Candidate, is_queue, of_row, wanted_of
 from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
@@ -32,9 +31,7 @@ from cron.scheduler.placement import Placement
 from cron.scheduler.places import Need, Wanted
 from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, unbound, why
-from cron.scopes import Scope
 from cron.state.commands import Key
-from cron.state.pool import Limits
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState
 from launcher.names import split_job_name
@@ -47,6 +44,9 @@ REFUSED_REST_MS: Final = 500
 
 
 FLOW_KEYS_MAX: Final = 100_000
+PATIENT_S: Final = 15
+"""A job is patient whose instants lie so far apart and may begin so late: its rows wait apart from
+those of others (`due`)."""
 DEADLINES_MIN: Final = 10_000
 """Fewer deadlines of launches that do not wait any more are not worth looking for."""
 _NO_KEYS: Final[dict[Key, None]] = {}
@@ -63,33 +63,48 @@ class Placed(NamedTuple):
     is_usual: bool
 
 
-def _never(_: int) -> bool:
-    return False
+def placed_of(name: str, job: Job) -> Placed:
+    """Return where launches of a job go."""
+    tenant, _ = split_job_name(name)
+    wanted = wanted_of(job)
+    need = wanted.need if isinstance(wanted, Wanted) else wanted
+    priority = min(max(job.work.priority, 0), 9)
+    is_often = 0 < job.schedule.every_s < PATIENT_S
+    is_patient = job.deadline_s >= PATIENT_S and not is_often
+    live, late = _flow_keys(tenant, need.pool, priority, wanted, job.is_limited, is_patient)
+    is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
+    return Placed(job, need, live, late, is_usual)
+
+
+@lru_cache(FLOW_KEYS_MAX)
+def _flow_keys(
+    tenant: str, pool: str, priority: int, need: Need | Wanted, is_limited: bool, is_patient: bool
+) -> tuple[FlowKey, FlowKey]:
+    """Return one object for equal keys, live and late: they are compared for each launch."""
+    live = FlowKey(tenant, pool, priority, need, False, is_limited, is_patient)
+    return live, FlowKey(tenant, pool, priority, need, True, is_limited)
 
 
 class Queues:
     """All launches that wait or run, by what they wait for."""
 
-    def __init__(self, state: State, is_patient: Callable[[int], bool] = _never) -> None:
-        """`is_patient(number)`: whether a job's launches have their rows from a patient line."""
+    def __init__(self, state: State) -> None:
         self.state = state
-        self._is_patient = is_patient
-        self.placement = Placement(state.executors)
-        self.places = self.placement.places
         self.fair = FairQueue(self._job_limit)
+        self.placement = Placement(state.executors, self.fair.table.domains)
+        self.places = self.placement.places
+        self._is_mixed = False  # a handler was in two groups: its slots are not those of one name
         self.gates = Gates(state)
         self.admission = Admission(state, self.fair.table)
         self._waiting: dict[Key, Candidate] = {}
         self._by_job = WaitingByJob()
         self._running = self.placement.running
-        self._runs: Counter[int] = Counter()  # of each job that runs, how many
         self._new: dict[Key, None] = {}
         self._removed: dict[Key, None] = {}  # of removed jobs, out of all queues
         self._deadlines: list[tuple[int, Key]] = []
         self._needs: dict[int, Placed] = {}
-        self._flow_keys: dict[FlowKey, FlowKey] = {}
         for scope, limits in state.limits.items():
-            self.limit(scope, limits)
+            self.fair.set_limits(scope, limits)
         for row in state.active.values():
             self._run(row)
         self._taken: dict[Key, Candidate] = {}  # and neither begun nor put back yet
@@ -114,10 +129,8 @@ class Queues:
                 over.append(key)
             else:
                 self._follow(key)
-        for key in over:
-            self._stop_running(key[0])
-        self.placement.vacate_all(over)
-        self.fair.ended_all(over)
+        self.placement.vacate(over)
+        self.fair.ended(over)
 
     def _follow(self, key: Key) -> None:
         """Agree with State on a launch, whatever it was before."""
@@ -161,12 +174,12 @@ class Queues:
 
     def serve(self, offers: Iterable[Offer]) -> None:
         """Learn which handlers share the slots of a group of workers."""
-        for handler, group in self.placement.learn(offers).items():
-            self.fair.set_domain(handler, group)
-
-    def limit(self, scope: Scope, limits: Limits | None) -> None:
-        """Go by other limits of a scope, or by none."""
-        self.fair.set_limits(scope, limits)
+        for offer in offers:
+            for handler in offer.handlers:
+                known = self.fair.table.domains.get(handler)
+                if known != offer.group:
+                    self._is_mixed = self._is_mixed or known is not None
+                    self.fair.set_domain(handler, offer.group)
 
     def _job_limit(self, number: Hashable) -> int:
         """Return how many launches of a job may run at once, 0 for any number."""
@@ -183,11 +196,8 @@ class Queues:
             return
         placed = self.placed(record, job)
         self.fair.add_running(row.key, placed.late if row.is_late else placed.live)
-        self._occupy(row.key, tuple(start.executor for start in row.starts()), placed.need)
-
-    def _occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
-        self.placement.occupy(key, executors, need)
-        self._runs[key[0]] += 1
+        executors = tuple(start.executor for start in row.starts())
+        self.placement.occupy([row.key], executors, placed.need)
 
     def offer(self, candidate: Candidate) -> None:
         """Let in a launch that is due, or that this plan makes due."""
@@ -249,17 +259,11 @@ class Queues:
     def end(self, key: Key) -> bool:
         """Count a launch no more that has ended, or that this plan gives up. False if it did not
         run."""
-        if not self.placement.vacate(key):
+        if key not in self._running:
             return False
-        self._stop_running(key[0])
-        self.fair.ended(key)
+        self.placement.vacate([key])
+        self.fair.ended([key])
         return True
-
-    def _stop_running(self, number: int) -> None:
-        if self._runs[number] == 1:
-            del self._runs[number]
-        else:
-            self._runs[number] -= 1
 
     # ---- what the plan does
 
@@ -267,7 +271,7 @@ class Queues:
         """Begin a plan: count anew what is free, and find what is past its deadline."""
         starving = self.fair.starving(now_ms)
         self.fair.begin_round()
-        self.placement.begin_round(starving, self.fair.reserved, now_ms)
+        self.placement.begin_round(starving, self.fair.table.kept, now_ms)
         if self._is_loading:
             loaded = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(loaded) == LOADED_AT_ONCE
@@ -282,7 +286,7 @@ class Queues:
     def unbound(self, counts: Mapping[FlowKey, int], now_ms: int) -> Container[FlowKey]:
         """Return the flows of which so many live launches may begin that fall due now, whatever
         else this plan does."""
-        if self.placement.is_mixed:
+        if self._is_mixed:
             # Who shares slots with whom cannot be told by the names of groups.
             counts = {flow: count for flow, count in counts.items() if flow.pool == COMMAND}
         if not counts or self._is_loading:
@@ -303,9 +307,8 @@ class Queues:
         for key, executor in zip(keys, executors, strict=True):
             begun[executor].append(key)
         for executor, mine in begun.items():
-            self.placement.occupy_all(mine, executor, need)
+            self.placement.occupy(mine, (executor,), need)
         self.fair.begin_unbound(flow, keys)
-        self._runs.update([key[0] for key in keys])
         return begun
 
     def take_new(self, most: int) -> list[Candidate]:
@@ -340,7 +343,8 @@ class Queues:
 
     def runs(self, number: int) -> int:
         """Return how many launches of a job run, with those that this plan begins."""
-        return self._runs.get(number, 0)
+        taken = sum([key[0] == number for key in self._taken])
+        return self.fair.runs.get(number, 0) - taken
 
     def enqueue(self, candidate: Candidate, job: Job, now_ms: int) -> None:
         """Let it wait for its turn; nothing if it does already."""
@@ -396,14 +400,11 @@ class Queues:
         """Return up to `most` launches that may begin next, several only where nothing is to be
         decided between launches; they count as running from here on. Those that do not begin have
         to be put back."""
-        taken = self.fair.take(now_ms, self.placement.room, late_budget, self.placement.free, most)
-        if taken is None:
-            return []
-        waiting, found = self._waiting, []
-        for key in taken.keys:
-            candidate = self._taken[key] = waiting[key]
-            found.append(candidate)
-        return found
+        place = self.placement
+        keys = self.fair.take(now_ms, place.room, late_budget, place.free, most)
+        taken = [self._waiting[key] for key in keys]
+        self._taken.update(zip(keys, taken, strict=True))
+        return taken
 
     def put_back(self, candidate: Candidate, not_before_ms: int) -> bool:
         """Let a launch wait again that was taken. False if it was not."""
@@ -429,7 +430,7 @@ class Queues:
             self.fair.put_aside(key, candidate.enqueued_ms)
             return ()
         if executors:
-            self._occupy(key, executors, need)
+            self.placement.occupy([key], executors, need)
             self.placement.began(need, job)
             del self._taken[key]
         return executors
@@ -440,34 +441,18 @@ class Queues:
 
     def placed(self, record: JobRecord, job: Job) -> Placed:
         """Return where launches of a job go."""
-        known = self._needs.get(record.number)
-        if known is not None and known.job is job:
-            return known
-        tenant, _ = split_job_name(record.name)
-        wanted = wanted_of(job)
-        need = wanted.need if isinstance(wanted, Wanted) else wanted
-        priority = min(max(job.work.priority, 0), 9)
-        flow = (tenant, need.pool, priority, wanted)
-        is_patient = self._is_patient(record.number)
-        live = FlowKey(*flow, False, job.is_limited, is_patient)
-        late = FlowKey(*flow, True, job.is_limited)
-        if len(self._flow_keys) > FLOW_KEYS_MAX:
-            self._flow_keys.clear()
-        # One object for equal keys: they are compared for each launch.
-        live = self._flow_keys.setdefault(live, live)
-        is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
-        placed = self._needs[record.number] = Placed(job, need, live, late, is_usual)
+        placed = self._needs.get(record.number)
+        if placed is None or placed.job is not job:
+            placed = self._needs[record.number] = placed_of(record.name, job)
         return placed
 
     # ---- what decides how much more may fall due
 
-    def is_served(self, line: LineKey) -> bool:
-        """Return whether an executor may get work that has slots for the launches of a line, free
+    def is_served(self, flow: FlowKey) -> bool:
+        """Return whether an executor may get work that has slots for the launches of a flow, free
         or not."""
-        need = line.need.need if isinstance(line.need, Wanted) else line.need
-        if need is None:
-            return True
-        return any(group.slots for group in self.places.fit(need).groups.values())
+        need = flow.need.need if isinstance(flow.need, Wanted) else flow.need
+        return any(group.slots for group in self.places.fit(cast(Need, need)).groups.values())
 
     def is_waiting(self, number: int) -> bool:
         """Return whether a launch of a job, no catch-up, waits for nothing but room, a limit of its

@@ -14,7 +14,6 @@ import msgspec
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
-from cron.state.batches import Batch
 from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.columns import short
@@ -78,10 +77,6 @@ class ReportCommands(msgspec.Struct):
             result.append(c.Lost(tuple(self.lost)))
         return result
 
-    def ack(self, index: int, row: int) -> None:
-        """Note that nothing more need be said of a row."""
-        self.acks.setdefault(index, []).append(row)
-
 
 def digest(
     state: State,
@@ -95,80 +90,62 @@ def digest(
     `executor` is their record, None where the cell has let go of it: then what they say can only be
     late news (rule R9). What is over is acknowledged, and so is what cannot be, so that it is not
     said again.
-
-    Starts, refusals and ends of rows that are open, which is nearly all, are told on by columns;
-    the others one by one.
     """
-    for facts in batches:
-        batch = executor.batches.get(facts.index) if executor is not None else None
-        is_plain = facts.fate is ENDED and not facts.detail and not any(facts.retry_after_ms)
-        is_usual = is_plain or (facts.fate in _BEFORE_IT_RUNS and facts.is_recorded)
-        wanted: tuple[int, ...] = (BEGUN, LAUNCHED) if facts.fate is ENDED else (BEGUN,)
-        if batch is not None and is_usual:
-            usual, others = _sorted_out(batch, facts.rows, wanted)
-            if usual:
-                _tell_on(batch, facts.pick(usual) if others else facts, into)
-            if not others:
-                continue
-            facts = facts.pick(others) if usual else facts
-        for fact in facts.facts():
+    for batch in batches:
+        for fact in _of_batch(executor, batch, into):
             launch = executor.find(fact.index, fact.row) if executor is not None else None
-            start = start_of(launch, executor, fact.row)
-            if launch is None or start is None:
+            start = launch.start_on(executor.number) if launch is not None and executor else None
+            if launch is None or start is None or start.row != fact.row:
                 _of_closed(state, fact, into, source)
             else:
                 _of_open(state, launch, start, fact, into)
 
 
-def _sorted_out(
-    batch: Batch, rows: list[int], wanted: tuple[int, ...]
-) -> tuple[list[int], list[int]]:
-    """Return the places of rows that are usual in a batch and in one of these states, and the
-    places of the others."""
+def _of_batch(
+    executor: ExecutorRecord | None, facts: BatchFacts, into: ReportCommands
+) -> Iterable[Fact]:
+    """Take what is said alike of rows of one batch. Starts, refusals and ends of those that are
+    open, which is nearly all, are told on by columns. Return what is said of the others, to be
+    looked at one by one."""
+    batch = executor.batches.get(facts.index) if executor is not None else None
+    is_end = facts.fate is ENDED
+    is_plain = is_end and not facts.detail and not any(facts.retry_after_ms)
+    is_usual = is_plain or (facts.fate in _BEFORE_IT_RUNS and facts.is_recorded)
+    if batch is None or not is_usual:
+        return facts.facts()
+    wanted = {BEGUN, LAUNCHED} if is_end else {BEGUN}
+    others: Iterable[Fact] = ()
     states, size = batch.states, len(batch.states)
-    if rows[-1] < size and set(map(states.__getitem__, rows)) <= set(wanted):
-        return list(range(len(rows))), []
-    usual: list[int] = []
-    others: list[int] = []
-    for place, row in enumerate(rows):
-        (usual if row < size and states[row] in wanted else others).append(place)
-    return usual, others
-
-
-def _tell_on(batch: Batch, facts: BatchFacts, into: ReportCommands) -> None:
-    """Note the start or the end of usual rows, or that they never ran."""
+    if facts.rows[-1] >= size or not wanted.issuperset(map(states.__getitem__, facts.rows)):
+        is_open = [row < size and states[row] in wanted for row in facts.rows]
+        others = facts.pick([place for place, one in enumerate(is_open) if not one]).facts()
+        facts = facts.pick([place for place, one in enumerate(is_open) if one])
+        if not facts.rows:
+            return others
     rows, started = deltas(facts.rows), uniform(facts.started_ms)
     if facts.fate is ACCEPTED:
         into.starts.append(c.Starts(batch.index, batch.executor, rows, started))
-        return
-    if facts.fate is not ENDED:
-        detail = _shortened(facts.detail)
+    elif not is_end:
+        detail = facts.detail[:DETAIL_CHARS_MAX]
         note = None if detail else Note(_WITHOUT_WORDS[facts.fate])
         into.refusals.append(c.Rows(batch.index, batch.executor, rows, note, detail))
-        return
-    into.ends.append(
-        c.Ends(
-            batch.index,
-            batch.executor,
-            result_of(facts.reason, facts.exit_code),
-            facts.reason,
-            facts.exit_code,
-            rows,
-            started,
-            uniform(facts.finished_ms),
-            tuple(short(facts.output_bytes, 0)),
-            tuple(short(facts.cpu_ms, 0)),
-            tuple(short(facts.memory_peak_bytes, 0)),
+    else:
+        into.ends.append(
+            c.Ends(
+                batch.index,
+                batch.executor,
+                result_of(facts.reason, facts.exit_code),
+                facts.reason,
+                facts.exit_code,
+                rows,
+                started,
+                uniform(facts.finished_ms),
+                tuple(short(facts.output_bytes, 0)),
+                tuple(short(facts.cpu_ms, 0)),
+                tuple(short(facts.memory_peak_bytes, 0)),
+            )
         )
-    )
-
-
-def start_of(launch: LaunchRow | None, executor: ExecutorRecord | None, row: int) -> Start | None:
-    """Return the open start that is this row at an executor, None where there is none."""
-    if launch is None or executor is None:
-        return None
-    start = launch.start_on(executor.number)
-    return start if start is not None and start.row == row else None
+    return others
 
 
 def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -> None:
@@ -181,9 +158,9 @@ def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -
         key, attempt = found
         part = state.lost[found].places().index(place) + 1
         into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
-        into.finished.append(finished_item(key, attempt, part, fact))
+        into.finished.append(_finished(key, attempt, part, fact))
     elif fact.fate is not ACCEPTED:
-        into.ack(fact.index, fact.row)
+        into.acks.setdefault(fact.index, []).append(fact.row)
 
 
 def _of_open(
@@ -196,37 +173,28 @@ def _of_open(
             into.launched.append(c.LaunchedItem(key, attempt, fact.started_ms, part))
         if launch.cancel is not NONE:
             into.kills.append(KillOrder(fact.index, fact.row, launch.cancel))
-    elif fact.fate is Fate.UNKNOWN:
+        return
+    if fact.fate is Fate.UNKNOWN:
         if start.state is BEGUN:
             into.fences.append(fence_order(state, launch, start))
-    else:
-        into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
-        _end_open(launch, start, fact, into)
-
-
-def _end_open(launch: LaunchRow, start: Start, fact: Fact, into: ReportCommands) -> None:
-    """The end of an open part, or that it never ran."""
-    key, attempt, part = launch.key, launch.attempt, start.part
+        return
+    into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
     if fact.fate is ENDED:
-        into.finished.append(finished_item(key, attempt, part, fact))
-    elif fact.fate is Fate.INTERRUPTED:
+        into.finished.append(_finished(key, attempt, part, fact))
+        return
+    # Why it is given up or taken back: what its executor says, or else what is known without that.
+    code = _WITHOUT_WORDS[fact.fate] if fact.is_recorded else NoteCode.NO_RECORD
+    detail = fact.detail[:DETAIL_CHARS_MAX] if fact.is_recorded else ""
+    note = None if detail else Note(code)
+    if fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        into.lost.append(c.LostItem(key, attempt, 0, *_told(fact, part)))
+        into.lost.append(c.LostItem(key, attempt, 0, detail, part, note))
     elif start.state is LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
         note = Note(NoteCode.CONTRADICTED)
         into.lost.append(c.LostItem(key, attempt, 0, "", part, note))
     else:
-        into.refused.append(c.RefusedItem(key, attempt, *_told(fact, part)))
-
-
-def _told(fact: Fact, part: int) -> tuple[str, int, Note | None]:
-    """Return why an attempt is given up or taken back: what its executor says, or else what is
-    known without that. In the order of fields: detail, part, note."""
-    if fact.detail and fact.is_recorded:
-        return _shortened(fact.detail), part, None
-    code = _WITHOUT_WORDS[fact.fate] if fact.is_recorded else NoteCode.NO_RECORD
-    return "", part, Note(code)
+        into.refused.append(c.RefusedItem(key, attempt, detail, part, note))
 
 
 def result_of(reason: Reason, exit_code: int) -> LaunchState:
@@ -238,7 +206,7 @@ def result_of(reason: Reason, exit_code: int) -> LaunchState:
     return LaunchState.FAILED
 
 
-def finished_item(key: c.Key, attempt: int, part: int, fact: Fact) -> c.FinishedItem:
+def _finished(key: c.Key, attempt: int, part: int, fact: Fact) -> c.FinishedItem:
     """Return what the log keeps of a part of an attempt that ran and is over."""
     return c.FinishedItem(
         key,
@@ -248,7 +216,7 @@ def finished_item(key: c.Key, attempt: int, part: int, fact: Fact) -> c.Finished
         fact.exit_code,
         fact.started_ms,
         fact.finished_ms,
-        _shortened(fact.detail),
+        fact.detail[:DETAIL_CHARS_MAX],  # the beginning says what is wrong
         fact.output_bytes,
         fact.retry_after_ms,
         part,
@@ -256,11 +224,6 @@ def finished_item(key: c.Key, attempt: int, part: int, fact: Fact) -> c.Finished
         fact.cpu_ms,
         fact.memory_peak_bytes,
     )
-
-
-def _shortened(detail: str) -> str:
-    """Return what fits into the log a thousand times over: the beginning says what is wrong."""
-    return detail[:DETAIL_CHARS_MAX]
 
 
 def fence_order(state: State, launch: LaunchRow, start: Start) -> FenceOrder:

@@ -108,9 +108,9 @@ def _lacks(group: SlotGroup, need: Need) -> str:
         return "without a free slot"
     if group.view.is_cordoned:
         return "kept free for a launch that needs much"
-    if not group.has_room(need.cpu_milli, 0):
+    if group.view.is_short(Need(cpu_milli=need.cpu_milli)):
         return "without enough free cpu"
-    return "" if group.has_room(0, need.memory_bytes) else "without enough free memory"
+    return "without enough free memory" if group.view.is_short(need) else ""
 
 
 # ---- words

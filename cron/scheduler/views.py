@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from enum import IntEnum
+from operator import attrgetter
 
 import msgspec
 
-from cron.scheduler.backlog import LineKey
 from cron.scheduler.fair_queue import FairQueue, Room
 from cron.scheduler.flows import Flow, FlowKey, Key, Share
-from cron.scheduler.limits import Limiter
 from cron.scopes import ALL_TENANTS, Scope
 
 
@@ -52,38 +51,20 @@ class Depth(msgspec.Struct, frozen=True, gc=False):
 def depths(queue: FairQueue) -> list[Depth]:
     """Return a row per (pool, priority, tenant) with launches, sorted. O(flows, parked, held)."""
     oldest: dict[Share, int] = {}
-    for share, due_ms in _firsts(queue):
-        oldest[share] = min(oldest.get(share, due_ms), due_ms)
-    return [
-        Depth(
-            share.pool,
-            share.priority,
-            share.tenant,
-            share.waiting,
-            share.running,
-            oldest.get(share, 0),
-            _blocker(queue, share),
-        )
-        for share in sorted(
-            queue.shares.values(), key=lambda one: (one.pool, one.priority, one.tenant)
-        )
-        if share.waiting or share.running
-    ]
-
-
-def _firsts(queue: FairQueue) -> list[tuple[Share, int]]:
-    """Return when something of each share fell due, the oldest of each flow among it."""
     firsts = [(flow.share, flow.first_ms()) for flow in queue.flows.values() if flow.size]
     firsts += [(queue.parked[key].share, due_ms) for key, due_ms in queue.parked_due()]
-    return firsts + [(one.flow.share, one.due_ms) for one in queue.held.values()]
-
-
-def _blocker(queue: FairQueue, share: Share) -> Scope | None:
-    if share.waiting:
-        for limiter in share.limiters:
-            if limiter.room(queue.now_ms) <= 0:
-                return limiter.scope
-    return None
+    firsts += [(one.flow.share, one.due_ms) for one in queue.held.values()]
+    for share, due_ms in firsts:
+        oldest[share] = min(oldest.get(share, due_ms), due_ms)
+    found: list[Depth] = []
+    for share in sorted(queue.shares.values(), key=attrgetter("pool", "priority", "tenant")):
+        if share.waiting or share.running:
+            place = (share.pool, share.priority, share.tenant)
+            full = (one.scope for one in share.limiters if one.room(queue.now_ms) <= 0)
+            blocked_by = next(full, None) if share.waiting else None
+            since_ms = oldest.get(share, 0)
+            found.append(Depth(*place, share.waiting, share.running, since_ms, blocked_by))
+    return found
 
 
 def position(queue: FairQueue, key: Key) -> int | None:
@@ -91,24 +72,16 @@ def position(queue: FairQueue, key: Key) -> int | None:
 
     O(waiting of the tenant in that queue, parked, held).
     """
-    held = queue.held.get(key)
-    mine = held.flow if held is not None else queue.parked.get(key) or queue.ready.get(key)
+    mine = queue.flow_of(key)
     if mine is None:
         return None
     found = [one for flow in mine.share.flows.values() for one in flow.waiting()]
     found += [(due_ms, one) for one, due_ms in queue.parked_due()]
     found += [(one.due_ms, other) for other, one in queue.held.items()]
     due = {one: due_ms for due_ms, one in found}
-    return sum(
-        (due_ms, one) < (due[key], key) and _share(queue, one) is mine.share
-        for one, due_ms in due.items()
-    )
-
-
-def _share(queue: FairQueue, key: Key) -> Share:
-    held = queue.held.get(key)
-    flow = held.flow if held is not None else queue.parked.get(key) or queue.ready[key]
-    return flow.share
+    before = [one for one, due_ms in due.items() if (due_ms, one) < (due[key], key)]
+    flows = map(queue.flow_of, before)
+    return sum(flow is not None and flow.share is mine.share for flow in flows)
 
 
 def why(queue: FairQueue, key: Key) -> Wait | None:
@@ -117,7 +90,7 @@ def why(queue: FairQueue, key: Key) -> Wait | None:
     held = queue.held.get(key)
     if held is not None:
         return Wait(WaitFor.HOLD, until_ms=held.until_ms)
-    flow = queue.parked.get(key) or queue.ready.get(key)
+    flow = queue.flow_of(key)
     if flow is None:
         return None
     if flow.key.is_limited:
@@ -125,21 +98,14 @@ def why(queue: FairQueue, key: Key) -> Wait | None:
         if key in queue.parked or (limit and queue.runs.get(key[0], 0) >= limit):
             return Wait(WaitFor.JOB_LIMIT, limit=limit)
     for limiter in (*flow.share.own, *flow.share.limiters):
-        wait = _limited(limiter, queue.now_ms)
-        if wait is not None:
-            return wait
+        if limiter.room(queue.now_ms) <= 0:
+            if limiter.running < limiter.hard and limiter.bucket is not None:
+                ready_ms = limiter.bucket.ready_ms()
+                return Wait(WaitFor.RATE, limiter.scope, limiter.limits.rate_milli, ready_ms)
+            is_shared = limiter.scope[0] == ALL_TENANTS
+            what = WaitFor.QUEUE_LIMIT if is_shared else WaitFor.TENANT_LIMIT
+            return Wait(what, limiter.scope, limiter.hard)
     return _elsewhere(queue, flow)
-
-
-def _limited(limiter: Limiter, now_ms: int) -> Wait | None:
-    if limiter.room(now_ms) > 0:
-        return None
-    if limiter.running >= limiter.hard:
-        is_shared = limiter.scope[0] == ALL_TENANTS
-        what = WaitFor.QUEUE_LIMIT if is_shared else WaitFor.TENANT_LIMIT
-        return Wait(what, limiter.scope, limiter.hard)
-    ready_ms = limiter.bucket.ready_ms() if limiter.bucket is not None else now_ms
-    return Wait(WaitFor.RATE, limiter.scope, limiter.limits.rate_milli, ready_ms)
 
 
 def _elsewhere(queue: FairQueue, flow: Flow) -> Wait:
@@ -155,16 +121,6 @@ def _elsewhere(queue: FairQueue, flow: Flow) -> Wait:
     return Wait(WaitFor.TURN)
 
 
-def ready(queue: FairQueue, line: LineKey) -> int:
-    """Return how many live launches of a line's jobs, and of others like them, wait for nothing but
-    room, a limit of their pool or tenant, or a rate: not those that are held, nor behind their
-    job's limit."""
-    place = (line.tenant, line.pool, line.priority, line.need)
-    keys = (FlowKey(*place, False, limited, line.is_patient) for limited in (False, True))
-    flows = (queue.flows.get(key) for key in keys)
-    return sum(flow.size for flow in flows if flow is not None)
-
-
 def unbound(
     queue: FairQueue, counts: Mapping[FlowKey, int], others: int, room: Room
 ) -> set[FlowKey]:
@@ -176,17 +132,23 @@ def unbound(
         return set()
     waiting: dict[Hashable, int] = {}  # by domain
     for key, count in counts.items():
-        domain = table.domain(key.pool)
+        domain = table.domains.get(key.pool, key.pool)
         if domain not in waiting:
-            waiting[domain] = others + queue.in_domain(key.pool)
+            pools = queue.domains.get(domain, ())
+            waiting[domain] = others + sum([queue.pools[name].ready for name in pools])
         waiting[domain] += count
     is_plenty: dict[tuple[str, Hashable], bool] = {}
+    found: set[FlowKey] = set()
     for key in counts:
-        if (key.pool, key.need) not in is_plenty:
-            most = waiting[table.domain(key.pool)]
-            is_plenty[key.pool, key.need] = room(key.need, most) >= most
-    return {
-        key
-        for key in counts
-        if is_plenty[key.pool, key.need] and not table.binds(key.tenant, key.pool, key.priority)
-    }
+        place = (key.pool, key.need)
+        if place not in is_plenty:
+            most = waiting[table.domains.get(key.pool, key.pool)]
+            is_plenty[place] = room(key.need, most) >= most
+        is_bound = table.limits and (
+            table.shared(key.pool)
+            or table.shared(key.pool, key.priority)
+            or table.of_tenant(key.tenant, key.pool, key.priority)
+        )
+        if is_plenty[place] and not is_bound:
+            found.add(key)
+    return found

@@ -21,7 +21,6 @@ from cron.errors import Conflict, NotNow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.scheduler.policy import nominal_min
 from cron.state import commands as c
 from cron.state.clock import LEAST_MS
 from cron.state.outcome import Verdict
@@ -152,4 +151,4 @@ def _local_min(record: JobRecord, to_s: int) -> int:
         return -1
     ticks = compile_schedule(record.job.schedule)
     tick = ticks.tick_before(to_s + 1)
-    return nominal_min(ticks, tick) if tick is not None else -1
+    return tick.nominal_min if tick is not None else -1

@@ -150,14 +150,14 @@ class Overload:
         now_s = self.now_ms // 1000
         view = View(
             state,
-            self.indexes.take_due(now_s, self.pace.rows_max),
+            self.indexes.due_heap.take(now_s, limit=self.pace.rows_max),
             queues=queues,
             steady_ms=self.steady_ms,
             late_budget=2,
             rows_max=self.pace.rows_max,
             lead_ms=self.pace.lead_ms(self.now_ms),
             stale_jobs=self.indexes.due_heap.stale(now_s, limit=self.pace.rows_max // 8),
-            why_behind=lambda number: self.indexes.due_heap.why_behind(number, now_s),
+            why_behind=self.indexes.due_heap.why_behind,
         )
         commands = [*news, *plan(view, self.now_ms)]
         self.indexes.due_heap.put_back(view.postponed)

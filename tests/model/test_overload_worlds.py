@@ -167,5 +167,5 @@ def test_jobs_with_nothing_due_take_no_room_after_a_change_of_leader() -> None:
     world = Overload(*rare, every_ten_seconds("t/free"), service_ms=20)
     world.now_ms += 600_000
     world.take_over()
-    taken = world.indexes.take_due(world.now_ms // 1000, 100)
+    taken = world.indexes.due_heap.take(world.now_ms // 1000, limit=100)
     assert [world.machine.state.by_number[due.number].name for due in taken] == ["t/free"]

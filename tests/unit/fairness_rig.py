@@ -77,7 +77,10 @@ class Pump:
         return key in self.queue and self.queue.add_running(key, self.items[str(name)].flow)
 
     def ended(self, name: Hashable) -> bool:
-        return self.queue.ended(self._key(name))
+        key = self._key(name)
+        is_running = key in self.queue.running
+        self.queue.ended([key] if is_running else [])
+        return is_running
 
     def put_back(self, item: Item, not_before_ms: int = 0) -> bool:
         return self.queue.put_back(self._key(item.key), item.enqueued_ms, not_before_ms)
@@ -90,7 +93,7 @@ class Pump:
 
     def take(self, now_ms: int, room: Any, late_budget: int = 1, free: Any = None) -> Item | None:
         taken = self.queue.take(now_ms, lambda need, most: int(room(need)), late_budget, free)
-        return None if taken is None else self.items[str(taken.keys[0][1])]
+        return self.items[str(taken[0][1])] if taken else None
 
     def spares(self, item: Item, slots: int, free: Any) -> bool:
         return self.queue.spares(self._key(item.key), slots, free)
@@ -112,7 +115,7 @@ class Pump:
 
     @property
     def reserved(self) -> Any:
-        return self.queue.reserved
+        return self.queue.table.kept
 
     def waiting_limits(self, tenant: str, pool: str, priority: int) -> list[WaitingLimit]:
         return self.queue.table.waiting_limits(tenant, pool, priority)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
+from collections import Counter, OrderedDict
 
 from cron.api.members import OverloadView
 from cron.job import Schedule
 from cron.leader.overload import CALM_S, Overload
-from cron.scheduler.backlog import BEHIND_S, Backlog, Line, LineKey
+from cron.scheduler.backlog import BEHIND_S, Line
 from cron.scheduler.due import SWEEP_S
+from cron.scheduler.flows import FlowKey
 from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
@@ -21,12 +21,17 @@ from tests.unit.test_leader_reign import reigning
 SECOND = Schedule("@every 1s", every_s=1)
 
 
-def behind(why: Reason = Reason.OVERLOAD, **jobs: int) -> dict[Line, Reason]:
+def behind(why: Reason = Reason.OVERLOAD, **jobs: int) -> list[Line]:
     """Lines of these tenants with so many jobs, not empty since T0, which are behind."""
-    backlog = Backlog()
-    for tenant, count in jobs.items():
-        backlog.put(LineKey("command", 5, tenant), range(count), T0)
-    return dict.fromkeys(backlog, why)
+    return [
+        Line(
+            FlowKey(tenant, "command", 5, None),
+            OrderedDict.fromkeys(range(count)),
+            since_s=T0,
+            why=why,
+        )
+        for tenant, count in jobs.items()
+    ]
 
 
 def account(*verdicts: Verdict, reason: Reason = Reason.OVERLOAD) -> tuple[c.Account, Result]:
@@ -37,7 +42,7 @@ def account(*verdicts: Verdict, reason: Reason = Reason.OVERLOAD) -> tuple[c.Acc
 
 def test_a_leader_says_since_when_more_falls_due_than_can_begin_and_what_it_skips() -> None:
     overload = Overload("r1")
-    overload.look({}, T0)
+    overload.look([], T0)
     assert overload.note == ""
     overload.look(behind(acme=3, blue=9), T0 + BEHIND_S)
     overload.follow(*account(Verdict.ACCEPTED, Verdict.WRONG_HORIZON))
@@ -56,9 +61,9 @@ def test_a_leader_says_since_when_more_falls_due_than_can_begin_and_what_it_skip
 def test_an_overload_is_over_once_nothing_was_behind_for_a_while() -> None:
     overload = Overload("r1")
     overload.look(behind(acme=3), T0 + BEHIND_S)
-    overload.look({}, T0 + BEHIND_S + CALM_S - 1)
+    overload.look([], T0 + BEHIND_S + CALM_S - 1)
     assert "overloaded since" in overload.note
-    overload.look({}, T0 + BEHIND_S + CALM_S)
+    overload.look([], T0 + BEHIND_S + CALM_S)
     assert overload.note == ""
 
 
@@ -71,7 +76,7 @@ def test_what_no_executor_can_run_is_no_overload() -> None:
         " 8 instants are skipped/no-executor"
     )
     assert overload.view is None
-    overload.look({}, T0 + BEHIND_S + 1)
+    overload.look([], T0 + BEHIND_S + 1)
     assert overload.note == ""
 
 
@@ -84,10 +89,10 @@ def test_what_fits_no_executor_is_told_apart_from_what_finds_no_slot() -> None:
         now_s, heap = T0 + second, rig.to(second).indexes.due_heap
         view = View(
             rig.state,
-            rig.indexes.take_due(now_s, 100),
+            heap.take(now_s, limit=100),
             rig.queues,
             steady_ms=T0 * 1000,
-            why_behind=partial(heap.why_behind, now_s=now_s),
+            why_behind=heap.why_behind,
         )
         if commands := plan(view, rig.now_ms):
             rig.append(*commands)
@@ -105,7 +110,7 @@ def test_rows_of_patient_jobs_leave_room_for_rows_of_others() -> None:
     rig.queues.places.drop(1)  # nothing begins
     for second in range(60, 63):
         now_s = T0 + second
-        due = rig.to(second).indexes.take_due(now_s, 1_000)
+        due = rig.to(second).indexes.due_heap.take(now_s, limit=1_000)
         commands = plan(View(rig.state, due, rig.queues, steady_ms=T0 * 1000), rig.now_ms)
         rig.append(*commands)
         rows = Counter(rig.state.by_number[key[0]].name for key in rig.state.due)

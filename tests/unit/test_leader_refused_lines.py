@@ -27,7 +27,7 @@ class Refusing:
     def turn(self, second: int) -> list[list[int]]:
         """Take a turn; return the jobs of each line of its entry."""
         rig = self.rig.to(second)
-        due = rig.indexes.take_due(T0 + second, 100)
+        due = rig.indexes.due_heap.take(T0 + second, limit=100)
         commands = plan(View(rig.state, due, rig.queues, steady_ms=T0 * 1000), rig.now_ms)
         sent = [self._refused(one) for one in commands]
         if sent:

@@ -286,10 +286,10 @@ class MovedTicks(Ticks):
 def moved(**fields: object) -> Rig:
     """Local minutes 1, 2, 3 were accounted at 60, 120, 180; then the zone moved by two minutes."""
     rig = Rig(DAILY, **fields)  # type: ignore[arg-type]
-    rig.ticks = MovedTicks([Tick(T0 + 60 * n, n) for n in range(1, 4)])
+    rig.ticks = MovedTicks([Tick(T0 + 60 * n, n, n) for n in range(1, 4)])
     for second in (60, 120, 180):
         assert rig.shown(at(second)) == [(second - (second - 60), "live")]
-    rig.ticks = MovedTicks([Tick(T0 + 60 * n + 120, n) for n in range(1, 9)])
+    rig.ticks = MovedTicks([Tick(T0 + 60 * n + 120, n, n) for n in range(1, 9)])
     return rig
 
 

@@ -44,7 +44,7 @@ class World:
 
     def turn(self, second: int) -> list[str]:
         rig = self.rig.to(second)
-        due = rig.indexes.take_due(rig.now_ms // 1000, 100)
+        due = rig.indexes.due_heap.take(rig.now_ms // 1000, limit=100)
         view = View(rig.state, due, rig.queues, late_budget=9, steady_ms=T0 * 1000)
         commands = plan(view, rig.now_ms)
         self.follow(rig.rig.append(*commands))
@@ -123,7 +123,7 @@ def test_by_count_is_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_would_start_too_late_is_not_begun_by_count(candidates: Callable[[], int]) -> None:
     world = World(*(job(f"j{n}", schedule=SECOND, deadline_s=1) for n in range(3)))
     rig = world.rig.to(1)
-    due = rig.indexes.take_due(rig.now_ms // 1000, 100)
+    due = rig.indexes.due_heap.take(rig.now_ms // 1000, limit=100)
     view = View(rig.state, due, rig.queues, steady_ms=T0 * 1000, lead_ms=1_000)
     assert {word.split()[0] for word in told(plan(view, rig.now_ms))} == {"skip"}
     assert candidates() == 3
