@@ -64,6 +64,9 @@ class MemoryDisk:
         if self.fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
+    def read_mark(self) -> bytes:
+        return self.mark
+
     def write_mark(self, said: bytes) -> None:
         self.mark = said
         self._marks.append(said)
