@@ -56,7 +56,8 @@ test: check ## what must pass before a merge: and models, stories, some of the s
 	$(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
 nightly: setup-tests ## all other tests: seeds, mutants, cells; MINIO=PROGRAM adds a real S3 server
-	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 tests/model tests/simulation
+	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 \
+	  --ignore tests/conformance --ignore tests/cluster tests
 	MINIO="$(MINIO)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
 	  tests/conformance tests/cluster
 

@@ -33,7 +33,7 @@ PROCESSES = [pytest.mark.cluster, pytest.mark.slow]
     params=[
         "memory",
         pytest.param("engine", marks=PROCESSES),
-        pytest.param("seeded", marks=PROCESSES),
+        pytest.param("seeded", marks=[*PROCESSES, pytest.mark.nightly]),
     ]
 )
 async def cell(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cell]:

@@ -12,7 +12,7 @@ from consensus.engine.seeding import seed
 from consensus.leadership import Position
 from tests.conformance.cells import IDS, ProcessDriver, eventually, leader_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.nightly]
 
 FAR = Position(7, 2 * 10**12)
 OLD = [b"one", b"two"]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from launcher.errors import LedgerDamaged, LedgerStuck
+from launcher.errors import LedgerDamaged
 from launcher.executor import journal as journal_module
 from launcher.executor.disk import LocalDisk
 from launcher.executor.journal import Journal, read
 from launcher.executor.ledger import new_uuid
 from tests.unit.journal_rig import MemoryDisk
 
-RECORD_BYTES = 20
-"""What a record takes beside its body."""
 BODIES = [f"record {number} ".encode() * (number % 5 + 1) for number in range(8)]
 
 
@@ -39,29 +35,6 @@ def written(*synced: bool) -> MemoryDisk:
 
 def found(disk: MemoryDisk) -> list[bytes]:
     return Journal(disk).load() or []
-
-
-def test_what_was_appended_is_read_again_in_order_also_after_it_was_written_anew() -> None:
-    disk = written(True, False, True)
-    assert found(disk) == BODIES[:3]
-    for count in (4, 5):
-        journal, before = opened(disk)
-        assert before == BODIES[: count - 1]
-        journal.append(BODIES[count - 1], synced=True)
-    assert found(disk) == BODIES[:5]
-
-
-def test_one_sync_serves_all_that_was_appended_before_it() -> None:
-    disk = MemoryDisk()
-    journal, _ = opened(disk)
-    before = disk.syncs
-    journal.append(BODIES[0], synced=False)
-    journal.append(BODIES[1], synced=False)
-    assert disk.syncs == before
-    journal.append(b"", synced=True)
-    assert (disk.syncs, disk.durable_size) == (before + 1, len(disk.data or b""))
-    journal.append(b"", synced=True)
-    assert disk.syncs == before + 1
 
 
 @pytest.mark.parametrize("was_synced", [False, True])
@@ -171,51 +144,6 @@ def test_a_record_at_another_place_is_no_record() -> None:
 
 
 # ---- a disk that is full, or fails
-
-
-def test_on_a_full_disk_nothing_more_is_ever_written_and_what_was_synced_is_there() -> None:
-    for room in range(200):
-        disk = written(True)
-        journal, _ = opened(disk)
-        disk.room = room
-        done = 1
-        while len(BODIES[done]) + RECORD_BYTES <= disk.room:
-            journal.append(BODIES[done], synced=True)
-            done += 1
-        with pytest.raises(LedgerStuck, match="cannot write: No space left on device") as caught:
-            journal.append(BODIES[done], synced=True)
-        assert "make room on the disk" in caught.value.hint
-        disk.room = None
-        before = bytes(disk.data or b"")
-        with pytest.raises(LedgerStuck):
-            journal.append(b"once more", synced=False)
-        with pytest.raises(LedgerStuck):
-            journal.rewrite([])
-        assert disk.data == before
-        assert found(disk) == BODIES[:done]
-
-
-def test_after_a_sync_that_failed_nothing_more_is_ever_written() -> None:
-    disk = written(True)
-    journal, _ = opened(disk)
-    disk.fails = True
-    with pytest.raises(LedgerStuck, match="cannot be used: Input/output error") as caught:
-        journal.append(BODIES[1], synced=True)
-    assert "see to the disk of /nowhere/data" in caught.value.hint
-    mark, disk.fails = disk.mark, False
-    with pytest.raises(LedgerStuck):
-        journal.append(b"", synced=True)
-    assert disk.mark == mark
-    assert found(disk.after_power_cut(random.Random(1)))[:1] == BODIES[:1]
-
-
-@pytest.mark.parametrize("trouble", ["full", "fails"])
-def test_what_cannot_be_written_anew_leaves_the_old_journal_in_its_place(trouble: str) -> None:
-    disk = written(True, True)
-    disk.room, disk.fails = (10, False) if trouble == "full" else (None, True)
-    with pytest.raises(LedgerStuck):
-        opened(disk)
-    assert found(disk.copy()) == BODIES[:2]
 
 
 def test_it_says_when_it_has_grown_past_twice_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

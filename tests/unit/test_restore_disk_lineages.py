@@ -9,18 +9,14 @@ import pytest
 from cron.errors import Conflict
 from cron.state.image import decode_state
 from cron.state.state import State
-from cron.storage.restore_target import NOTE
-from snapshots.errors import LineageTaken, StoreAway
+from snapshots.errors import StoreAway
 from snapshots.manifest import Lineage
 from snapshots.memory import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
     Backed,
-    Died,
-    no,
     opened,
     restore_disk,
-    tree,
     write_disk,
 )
 
@@ -38,45 +34,6 @@ def restored(data: Path) -> State:
     return decode_state([opened(data)[1]])
 
 
-@pytest.mark.parametrize("has_store", [True, False])
-def test_who_says_no_has_changed_nothing(backed: Backed, tmp_path: Path, has_store: bool) -> None:
-    write_disk(backed.data, backed.rig)
-    before = tree(tmp_path)
-    assert isinstance(backed.store, MemoryStore)
-    objects = dict(backed.store.objects)
-    vault = backed.vault if has_store else None
-    report = restore_disk(backed.data, vault, tmp_path / "new" / "r1", agree=no)
-    assert (report.is_done, report.new_lineage, report.segments) == (False, 2, 4)
-    assert tree(tmp_path) == before
-    assert backed.store.objects == objects
-
-
-@pytest.mark.parametrize("has_store", [True, False])
-@pytest.mark.parametrize("point", ["restore-claimed", "restore-seeded"])
-def test_who_dies_goes_on_under_the_same_lineage(
-    backed: Backed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, has_store: bool
-) -> None:
-    write_disk(backed.data, backed.rig)
-    vault = backed.vault if has_store else None
-    data = tmp_path / "r1"
-
-    def hit(name: str) -> None:
-        if name == point:
-            raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cron.storage.restoring.hit", hit)
-        patch.setattr("cron.storage.restore_target.hit", hit)
-        with pytest.raises(Died):
-            restore_disk(backed.data, vault, data)
-    assert (data / NOTE).exists()
-    assert not (data / "raft").exists()
-    report = restore_disk(backed.data, vault, data, draw="again")
-    assert (report.is_done, report.new_lineage) == (True, 2)
-    assert [one.id for one in backed.vault.lineages()] == ["first", "drawn"][: 1 + has_store]
-    assert restored(data).digest == backed.state.digest
-
-
 def test_a_life_that_was_begun_since_is_not_passed_over(backed: Backed, tmp_path: Path) -> None:
     """The disk is of lineage 1, and lineage 2 may be running."""
     write_disk(backed.data, backed.rig)
@@ -89,23 +46,6 @@ def test_a_life_that_was_begun_since_is_not_passed_over(backed: Backed, tmp_path
     assert not (tmp_path / "r1").exists()
     report = restore_disk(backed.data, backed.vault, tmp_path / "r1", abandon=2)
     assert report.new_lineage == 3
-
-
-def test_of_two_at_once_exactly_one_wins_and_the_other_may_look_again(
-    backed: Backed, tmp_path: Path
-) -> None:
-    write_disk(backed.data, backed.rig)
-
-    def other_is_faster(_: object) -> bool:
-        other = restore_disk(backed.data, backed.vault, tmp_path / "other", draw="other")
-        assert other.is_done
-        return True
-
-    with pytest.raises(LineageTaken):
-        restore_disk(backed.data, backed.vault, tmp_path / "r1", agree=other_is_faster)
-    assert not (tmp_path / "r1").exists()
-    with pytest.raises(Conflict, match="restored already"):
-        restore_disk(backed.data, backed.vault, tmp_path / "r1", draw="third")
 
 
 def test_a_store_that_is_away_is_told_before_anything_is_begun(

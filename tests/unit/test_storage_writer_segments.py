@@ -54,58 +54,6 @@ async def test_what_is_sealed_is_a_file_of_the_same_bytes_on_every_replica(
     assert disk.writer.segment_path("0001-0000000009-runs.seg") is None
 
 
-async def test_the_log_brings_again_what_is_here_and_nothing_is_written(disk: Disk) -> None:
-    disk.apply()
-    await asyncio.to_thread(disk.writer.wait_durable)
-    before = {path: path.stat().st_mtime_ns for path in disk.data.rglob("*.seg")}
-    disk.stop()
-    again = Disk(disk.data, disk.log).start()
-    again.apply()
-    await asyncio.to_thread(again.writer.wait_durable)
-    again.stop()
-    assert {path: path.stat().st_mtime_ns for path in disk.data.rglob("*.seg")} == before
-
-
-async def test_a_kill_before_the_file_is_whole_loses_nothing(disk: Disk) -> None:
-    disk.apply()
-    await asyncio.to_thread(disk.writer.wait_durable)
-    disk.stop()
-    files = disk.files()
-    runs, failures = sorted(disk.data.rglob("*2-*.seg"), reverse=True)
-    runs.rename(runs.with_name(runs.name + ".unfinished"))
-    failures.write_bytes(b"")
-    again = Disk(disk.data, disk.log).start()
-    assert [name_of(one) for one in again.writer.missing()] == []  # no catalog yet
-    again.apply()
-    await asyncio.to_thread(again.writer.wait_durable)
-    again.stop()
-    assert again.files() == files
-
-
-async def test_a_disk_that_refuses_is_tried_again_and_a_dump_waits(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeping, "RETRY_S", 0.02)
-    monkeypatch.setattr(keeping, "DURABLE_S", 0.1)
-    shutil.rmtree(disk.writer.folders.segments)
-    disk.writer.folders.segments.write_text("no folder")
-    with structlog.testing.capture_logs() as logs:
-        disk.apply()
-        with pytest.raises(OSError, match="history cannot be kept"):
-            await asyncio.to_thread(list, disk.applier.take())
-        await until(lambda: disk.writer.trouble)
-    assert "directory" in disk.writer.trouble.lower()
-    assert [line["event"] for line in logs] == ["snapshot_writer.refused"]
-    assert disk.writer.missing() == []  # they wait to be written
-    disk.writer.folders.segments.unlink()
-    disk.writer.folders.incoming.mkdir(parents=True)
-    monkeypatch.setattr(keeping, "DURABLE_S", 20.0)
-    await asyncio.to_thread(disk.writer.wait_durable)
-    assert len(disk.files()) == 4
-    assert disk.writer.trouble == ""
-    assert b"".join(disk.applier.take())
-
-
 async def test_what_finds_no_room_in_memory_is_owed_until_it_is_fetched(
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,16 +146,6 @@ async def test_a_segment_of_another_life_is_not_admitted(disk: Disk, tmp_path: P
         disk.writer.admit(record)
     assert not incoming.exists()
     assert disk.writer.read(record)
-
-
-async def test_leftovers_of_a_crash_are_gone_after_a_start(disk: Disk) -> None:
-    disk.stop()
-    for folder in (disk.writer.folders.segments, disk.writer.folders.snapshots):
-        (folder / "x.unfinished").write_bytes(b"x")
-    (disk.writer.folders.incoming / "0001-0000000001-runs.seg").write_bytes(b"half")
-    disk.writer.start()
-    assert list(disk.writer.folders.incoming.iterdir()) == []
-    assert not list(disk.data.rglob("*.unfinished"))
 
 
 async def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:

@@ -75,41 +75,6 @@ async def test_the_newest_stay_and_older_ones_go(disk: Disk) -> None:
     assert len(again.files("snapshots")) == 1
 
 
-async def test_the_log_brings_a_snapshot_again_that_is_here_and_nothing_is_done(
-    disk: Disk,
-) -> None:
-    await shoot(disk)
-    disk.stop()
-    (path,) = (disk.data / "snapshots").iterdir()
-    before = path.stat().st_mtime_ns
-    again = Disk(disk.data, disk.log).start()
-    again.apply()
-    await until(again.writer.snapshots)
-    assert not again.applier.state.is_imaging
-    more(again.log, 1)
-    again.apply()
-    again.stop()
-    assert again.told == []
-    assert path.stat().st_mtime_ns == before
-
-
-async def test_a_snapshot_that_a_kill_prevented_is_taken_when_the_log_brings_it_again(
-    disk: Disk,
-) -> None:
-    index = await shoot(disk)
-    disk.stop()
-    files = disk.files("snapshots")
-    (path,) = (disk.data / "snapshots").iterdir()
-    path.rename(path.with_name(path.name + ".unfinished"))
-    more(disk.log, 2)
-    again = Disk(disk.data, disk.log).start()
-    again.apply()
-    await until(lambda: again.told)
-    again.stop()
-    assert again.told[0].header.index == index
-    assert again.files("snapshots") == files
-
-
 async def test_of_those_that_wait_for_one_under_way_only_the_newest_is_taken(disk: Disk) -> None:
     disk.log.append(c.SnapshotAt())
     slow = Gated.of(disk.log, 1)
@@ -162,22 +127,6 @@ async def test_a_stop_ends_a_snapshot_under_way_and_leaves_nothing(disk: Disk) -
     assert disk.files("snapshots") == {}
     assert not slow.is_open
     assert not waiting.is_open
-
-
-async def test_a_snapshot_that_the_disk_refuses_is_given_up_and_the_next_is_taken(
-    disk: Disk,
-) -> None:
-    folder = disk.writer.folders.snapshots
-    folder.rename(folder.with_name("elsewhere"))
-    with structlog.testing.capture_logs() as logs:
-        disk.log.append(c.SnapshotAt())
-        disk.apply()
-        await until(lambda: disk.writer.trouble and not disk.applier.state.is_imaging)
-    assert [line["event"] for line in logs] == ["snapshot_writer.refused"]
-    assert "snapshot" in disk.writer.trouble
-    folder.with_name("elsewhere").rename(folder)
-    await shoot(disk)
-    assert disk.writer.trouble == ""
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "other cell"])
