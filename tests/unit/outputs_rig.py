@@ -48,6 +48,10 @@ class FakeExecutors:
         first = min((name for name in self.problems if self.waiting.get(name)), default="")
         return OutputsWaiting(count, first, self.problems.get(first, ""))
 
+    def place_output(self, executor: str, ledger: str, place: pool_pb2.OutputPlace) -> None:
+        assert ledger == f"ledger-{executor}"
+        self.places.append((executor, place))
+
     async def packed_output(
         self, executor: str, ledger: str, name: AttemptName, *,
         offset: int, limit: int, timeout_ms: int,
