@@ -25,7 +25,8 @@ from cron.history.order import Query
 from cron.history.segment import Segment
 from cron.history.store import RowStore
 from cron.state.archive import Sealed, SegmentRecord
-from cron.state.imaging import Imaging
+from cron.state.image import decode_state
+from cron.state.imaging import Imaging, encode_state
 from cron.state.rows import Chunk
 from cron.state.state import State
 from cron.storage.folders import Folders
@@ -123,9 +124,9 @@ class History:
         """Begin anew from an image of the tails and the files; return how many seconds it takes to
         answer for the first time."""
         self.row_store.stop()
-        image = self.state.history.encode()
+        image = encode_state(State(history=self.state.history))
         began = time.perf_counter()
-        self.state.history = type(self.state.history).decode(image)
+        self.state.history = decode_state([image]).history
         self.start()
         if not await self.row_store.newest(Query(job=next(iter(self.state.jobs)))):
             raise RuntimeError("history is not there")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Final
 
 from cron.job import Job, Overlap, Schedule
-from cron.state.rows import Chunk, column, joined
+from cron.state.batches import COLUMNS
+from cron.state.rows import Chunk, column
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Span, State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
@@ -61,22 +63,18 @@ def _launch(state: State, executor: int, numbers: list[int], instants: list[int]
     rows = len(numbers) * len(instants)
     batch = state.batch(executor, 999_000, T0 * 1000, EPOCH)
     deadlines_ms = [(T0 + 3600) * 1000] * rows
-    batch.extend(
-        0,
-        bytes(rows),
-        bytes((LaunchState.LAUNCHED,)) * rows,
-        [
-            numbers * len(instants),
-            [at_s for at_s in instants for _ in numbers],
-            [1] * rows,
-            deadlines_ms,
-            deadlines_ms,
-            [-1] * rows,
-        ],
-    )
+    for name in COLUMNS:
+        getattr(batch, name).extend([0] * rows)
+    batch.numbers[:] = array("q", numbers * len(instants))
+    batch.scheduled_s[:] = array("q", [at_s for at_s in instants for _ in numbers])
+    batch.deadlines_ms[:] = batch.not_after_ms[:] = array("q", deadlines_ms)
+    batch.local_mins[:] = array("q", [-1] * rows)
+    batch.lates += bytes(rows)
+    batch.states += bytes((LaunchState.LAUNCHED,)) * rows
+    batch.usual = rows
     batch.start(range(rows), 999_001, T0 * 1000, [T0 * 1000] * rows)
     for at_s in instants:
-        state.active.usual.setdefault(at_s, {}).update(dict.fromkeys(numbers, batch))
+        state.active.put(at_s, numbers, batch)
     state.running.update(dict.fromkeys(numbers, len(instants)))
 
 
@@ -112,7 +110,7 @@ def _chunk(names: list[str], mine: list[int], number: int) -> Chunk:
         EPOCH,
         f"e{index % 7}",
         "0d7c4b1e-5a4e-4f0e-9f3a-6f8a1d1c2b3a",
-        joined(names[at % jobs] for at in mine),
+        "\n".join(names[at % jobs] for at in mine),
         1,
         column(seconds),
         local_mins=column([second // 60 for second in seconds]),

@@ -37,7 +37,7 @@ from cron.history.blocks import Block, Frame, Unfolded, Written, block_of
 from cron.history.columns import Planes, from_columns, to_columns, to_planes
 from cron.history.order import Match, best, newest_of, newest_s
 from cron.state.archive import SegmentRecord
-from cron.state.rows import COLUMNS, Chunk, Row, column, joined, values
+from cron.state.rows import COLUMNS, Chunk, Row, column, values
 from cron.state.tail import RowsDamaged, Tail, content_digest, decode_row, encode_item, head_of
 
 BLOCK_ROWS: Final = 512
@@ -486,5 +486,5 @@ def _chunk_of(rows: list[tuple[Block, int]]) -> bytes:
     found = [block.unfolded(one) for block, one in mine]
     columns = zip(*(integers for _, _, integers in found), strict=True)
     fields = {name: column(integers) for name, integers in zip(COLUMNS, columns, strict=True)}
-    jobs = joined(block.job(one) for block, one in mine)
+    jobs = "\n".join(block.job(one) for block, one in mine)
     return encode_item(msgspec.structs.replace(found[0][0], jobs=jobs, **fields))

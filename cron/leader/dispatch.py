@@ -107,15 +107,9 @@ class Dispatcher:
         usual = [row for row in asked if row not in batch.odd] if batch.odd else list(asked)
         found = []
         if usual:
-            columns = (
-                batch.numbers,
-                batch.scheduled_s,
-                batch.not_after_ms,
-                batch.deadlines_ms,
-                batch.attempts,
-            )
+            columns = (batch.numbers, batch.scheduled_s, batch.not_after_ms, batch.deadlines_ms)
             is_whole = len(usual) == len(batch.numbers)
-            numbers, at_s, ends_ms, deadlines_ms, attempts = (
+            numbers, at_s, ends_ms, deadlines_ms = (
                 one.tolist() if is_whole else list(map(one.__getitem__, usual)) for one in columns
             )
             works = list(map(self._current.get, numbers))
@@ -129,7 +123,7 @@ class Dispatcher:
                     at_s,
                     ends_ms,
                     deadlines_ms,
-                    attempts,
+                    [1] * len(usual),  # attempts
                     is_first=is_first,
                 )
             )

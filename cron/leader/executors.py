@@ -12,7 +12,6 @@ from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import Expired
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
-from cron.state.ends import count_on
 from cron.state.state import ExecutorRecord
 from launcher.pool.events import Offer
 from launcher.pool.lease import Key
@@ -135,7 +134,7 @@ class Executors:
 
     def drained(self) -> list[c.ExecutorLeft]:
         """Return that those leave which are drained and have finished all that they had."""
-        done = [record for record in self._draining.values() if not record.open]
+        done = [record for record in self._draining.values() if not record.batches]
         self._drained = frozenset(record.executor for record in done)
         return [c.ExecutorLeft(record.number, "it was drained") for record in done]
 
@@ -148,7 +147,7 @@ class Executors:
             record = self._applier.state.executor_of(executor, ledger)
             if record is None:
                 self._pool.forget(executor, ledger)
-            elif record.open or not record.drained_by:
+            elif record.batches or not record.drained_by:
                 result.append(Expired(record.number, now_ms))
         self._expired = frozenset(one.number for one in result)
         return result
@@ -163,7 +162,9 @@ class Executors:
             if not isinstance(command, c.Lost):
                 continue
             for gone in command.executors:
-                counts[gone.executor] = counts.get(gone.executor, 0) + count_on(state, gone)
+                record = state.executors.get(gone.executor)
+                count = 0 if record is None else record.count_open(gone.through_index)
+                counts[gone.executor] = counts.get(gone.executor, 0) + count
             for item in command.items:
                 row = state.active.get(item.key)
                 for start in row.starts() if row is not None else ():

@@ -146,7 +146,7 @@ class Inbox:
         left, self._left = self._left, []
         for event in left:
             record = state.executor_of(event.executor, event.ledger)
-            in_doubt = len(record.open) if record is not None and event.is_cut else 0
+            in_doubt = record.count_open() if record is not None and event.is_cut else 0
             told = {"executor": event.executor, "error": event.reason}
             if not in_doubt:
                 _log.info("executor.left", **told)

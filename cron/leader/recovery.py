@@ -326,7 +326,7 @@ def facts_of_open(
     attempt that it does not remember never ran there, unless it may have been forgotten.
     """
     facts: list[BatchFacts] = []
-    for row in record.open.values():
+    for row in record.launches():
         start = row.start_on(record.number)
         if start is None:
             continue

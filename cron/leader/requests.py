@@ -13,7 +13,6 @@ from consensus.errors import NotLeader as LogNotLeader
 from cron.errors import CronError, LimitExceeded, NotLeader, OutcomeUnknown, Unavailable
 from cron.state import commands as c
 from cron.state.commands import Command
-from cron.state.ends import count_on
 from cron.state.outcome import Result
 from cron.state.state import State
 
@@ -164,7 +163,8 @@ def rows_of(command: Command, state: State) -> int:
     if isinstance(command, c.Refused):
         rows += sum(len(one.rows) for one in command.rows)
     if isinstance(command, c.Lost):
-        rows += sum(count_on(state, gone) for gone in command.executors)
+        known = [one for one in command.executors if one.executor in state.executors]
+        rows += sum(state.executors[one.executor].count_open(one.through_index) for one in known)
     return rows
 
 

@@ -146,7 +146,7 @@ class Resolving:
             untold = [
                 record
                 for record in untold
-                if record.open
+                if record.batches
                 or not record.drained_by
                 or (record.executor, record.ledger) not in gone
             ]

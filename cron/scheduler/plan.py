@@ -215,7 +215,7 @@ def _at_once(view: View) -> list[Expired]:
     count = 0
     for place, one in enumerate(view.expired):
         record = view.state.executors.get(one.number)
-        count += len(record.open) if record else 0
+        count += record.count_open() if record else 0
         if place and count > LOST_MAX:
             return view.expired[:place]
     return view.expired

@@ -16,7 +16,7 @@ def detail(state: State, record: ExecutorRecord, view: ExecutorView, limit: int)
     """Return an executor with what is open on it: how much in each group of workers, and the
     `limit` launches that began first."""
     counts: dict[str, int] = {}  # by pool
-    for row in record.open.values():
+    for row in record.launches():
         pool = _pool_of(state, row)
         counts[pool] = counts.get(pool, 0) + 1
     commands = counts.pop(COMMAND, 0)
@@ -26,7 +26,7 @@ def detail(state: State, record: ExecutorRecord, view: ExecutorView, limit: int)
         )
         for group in view.groups
     ]
-    first = nsmallest(limit, record.open.values(), key=lambda row: (row.begun_at_ms, row.key))
+    first = nsmallest(limit, record.launches(), key=lambda row: (row.begun_at_ms, row.key))
     return ExecutorDetail(
         executor=msgspec.structs.replace(view, groups=groups),
         commands=commands,

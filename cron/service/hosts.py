@@ -164,7 +164,7 @@ def _view(record: ExecutorRecord, session: SessionView | None) -> ExecutorView:
         host=record.host,
         version=record.version,
         slots=record.slots,
-        open=len(record.open),
+        open=record.count_open(),
         labels=[f"{name}={value}" for name, value in sorted(record.labels)],
         cpu_milli=record.cpu_milli,
         memory_bytes=record.memory_bytes,
@@ -202,7 +202,7 @@ def _drained(record: ExecutorRecord) -> str:
     if not record.drained_by:
         return ""
     since = format_time(record.drained_ms // 1000)
-    rest = f"{len(record.open)} to finish" if record.open else "finished"
+    rest = f"{record.count_open()} to finish" if record.batches else "finished"
     return f"drained by {record.drained_by} since {since}, {rest}"
 
 

@@ -305,7 +305,7 @@ class Roster:
                 role="in-doubt" if leads else "unknown",
                 since_ms=record.joined_ms,
                 slots=record.slots,
-                running=len(record.open),
+                running=record.count_open(),
                 ledger=record.ledger,
                 note=_SILENT if leads else "there is no leader to ask",
             )
@@ -319,7 +319,7 @@ class Roster:
             clock_offset_ms=session.offset_ms,
             since_ms=session.connected_since_ms,
             slots=record.slots,
-            running=len(record.open),
+            running=record.count_open(),
             ledger=record.ledger,
             note=_why_no_work(session),
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Final
 
 from cron.state import commands as c
 from cron.state.context import Context, pause_note
-from cron.state.due import Mark
+from cron.state.launch_index import Mark
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import JobRecord, Paused, State
@@ -28,43 +28,47 @@ _spent: Final = attrgetter("spent")
 
 def account(context: Context, command: c.Account) -> Result:
     """Give instants their rows and move horizons (rule R1)."""
-    return Result(ACCEPTED, tuple(_account(context, line) for line in command.lines))
-
-
-def _account(context: Context, line: c.AccountLine) -> Verdict:
-    state = context.state
-    verdict = _check_line(line)
-    if verdict is not ACCEPTED:
-        return verdict
-    mins = [due.local_min for due in line.due] + [skip.local_min for skip in line.skipped]
-    mins = [local_min for local_min in mins if local_min >= 0]  # these must not repeat
-    members = _members(state, line, mins)
-    if isinstance(members, Verdict):
-        return members
-    if state.imagings:
+    state, verdicts = context.state, []
+    for line in command.lines:
+        mins = [due.local_min for due in line.due] + [skip.local_min for skip in line.skipped]
+        mins = [local_min for local_min in mins if local_min >= 0]
+        members = _members(state, line, mins)
+        if isinstance(members, Verdict):
+            verdicts.append(members)
+            continue
+        verdicts.append(ACCEPTED)
+        if state.imagings:
+            for record in members:
+                state.touch(record)
+        if line.skipped:
+            _record_skipped(context, members, line.skipped)
+        for due in line.due:
+            numbers = accumulate(line.jobs)
+            state.due.put(due.scheduled_s, numbers, Mark(due.local_min, due.is_late))
+        to_s, newest_min = line.to_s, max(mins, default=-1)
         for record in members:
-            state.touch(record)
-    if line.skipped:
-        _record_skipped(context, members, line.skipped)
-    for due in line.due:
-        mark = Mark(due.local_min, due.is_late)
-        state.due.put_line(due.scheduled_s, accumulate(line.jobs), mark)
-    to_s, newest_min = line.to_s, max(mins, default=-1)
-    for record in members:
-        record.horizon_s = to_s
-        if newest_min > record.local_horizon_min:
-            record.local_horizon_min = newest_min
-        if record.spent:
-            record.spent = [at_s for at_s in record.spent if at_s > to_s]
-        if record.dead:
-            for due in line.due:
+            record.horizon_s = to_s
+            if newest_min > record.local_horizon_min:
+                record.local_horizon_min = newest_min
+            if record.spent:
+                record.spent = [at_s for at_s in record.spent if at_s > to_s]
+            for due in line.due if record.dead else ():
                 context.unbury((record.number, due.scheduled_s, 0))
-    return ACCEPTED
+    return Result(ACCEPTED, tuple(verdicts))
 
 
 def _members(state: State, line: c.AccountLine, mins: list[int]) -> list[JobRecord] | Verdict:
-    """Return the jobs of a line with these nominal local times, or why one of them, and so all of
-    it, is refused."""
+    """Return the jobs of a line with these nominal local times, which must not repeat, or why one
+    of them, and so all of it, is refused."""
+    if not line.jobs or min(line.jobs) <= 0:
+        return Verdict.REPEATED
+    spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in line.due]
+    spans += [(skip.first_s, skip.last_s, skip.local_min) for skip in line.skipped]
+    if not line.from_s < line.to_s <= SCHEDULED_S_MAX:
+        return Verdict.BAD_TIMES
+    misfit = _misfit(line, sorted(spans))
+    if misfit is not ACCEPTED:
+        return misfit
     # A look at all members for each question, in C: a line may have thousands.
     found = list(map(state.by_number.get, accumulate(line.jobs)))
     members = [record for record in found if record is not None]
@@ -74,31 +78,18 @@ def _members(state: State, line: c.AccountLine, mins: list[int]) -> list[JobReco
         return Verdict.STALE_REVISION
     if set(map(_horizon_s, members)) != {line.from_s}:
         return Verdict.WRONG_HORIZON
-    if any(map(_spent, members)) and _repeats(members, line):
+    # No name gets a second row that has begun before the clock was reset.
+    spent = list(chain.from_iterable(map(_spent, members)))
+    if any(first_s <= at_s <= last_s for at_s in spent for first_s, last_s, _ in spans):
         return Verdict.BAD_TIMES
     if mins and min(mins) <= max(map(_local_horizon_min, members)):
         return Verdict.REPEATED_LOCAL_TIME
     return members
 
 
-def _repeats(members: list[JobRecord], line: c.AccountLine) -> bool:
-    """Whether a name would get a second row that has begun before the clock was reset."""
-    spans = [(due.scheduled_s, due.scheduled_s) for due in line.due]
-    spans += [(skip.first_s, skip.last_s) for skip in line.skipped]
-    spent = [at_s for record in members for at_s in record.spent]
-    return any(first_s <= at_s <= last_s for at_s in spent for first_s, last_s in spans)
-
-
-def _check_line(line: c.AccountLine) -> Verdict:
-    """Whether it names each job once, and its rows lie inside (from, to], apart, and repeat no
-    fixed local time (R1, R11)."""
-    if not line.jobs or min(line.jobs) <= 0:
-        return Verdict.REPEATED
-    if not line.from_s < line.to_s <= SCHEDULED_S_MAX:
-        return Verdict.BAD_TIMES
-    spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in line.due]
-    spans += [(skip.first_s, skip.last_s, skip.local_min) for skip in line.skipped]
-    spans.sort()
+def _misfit(line: c.AccountLine, spans: list[tuple[int, int, int]]) -> Verdict:
+    """Whether the rows of a line lie inside (from, to], apart, and repeat no fixed local time (R1,
+    R11)."""
     before_s, local_before_min = line.from_s, -1
     for first_s, last_s, local_min in spans:
         if not before_s < first_s <= last_s <= line.to_s:

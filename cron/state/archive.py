@@ -18,14 +18,10 @@ from typing import Annotated, Final
 
 import msgspec
 
-from cron.errors import InvariantViolated, invariant
 from cron.state.commands import SegmentKey
 from cron.state.rows import Chunk, Row
-from cron.state.tail import ITEMS_MAX, RowsDamaged, Tail, head_of
+from cron.state.tail import Tail
 from launcher.launch import LaunchState
-
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_encoder = msgspec.msgpack.Encoder()
 
 
 class Stream(enum.IntEnum):
@@ -115,43 +111,23 @@ class Backup(msgspec.Struct, frozen=True, array_like=True):
     claim: str = ""
 
 
-class _Encoded(msgspec.Struct, frozen=True, array_like=True):
-    """One tail in an image."""
-
-    content: bytes
-    items: int
-
-
-class _Image(msgspec.Struct, frozen=True, array_like=True):
-    """History in an image; append at the end with a default."""
-
-    seals: int
-    sealed_to: int
-    tails: list[_Encoded]
-    segments: list[SegmentRecord]
-    taken: Taken
-    backup: Backup
-    opened_at_ms: int
-    retired: int = 0
-
-
-class History:
-    """The open tails and the catalog; of State, and changed only by applying.
+class History(msgspec.Struct, array_like=True, eq=False):
+    """The open tails and the catalog; of State, and changed only by applying. An image has these
+    fields as they are; append at the end with a default.
 
     `seals` counts Seals in the cell's life, `sealed_to` is the log index of the newest.
     `opened_at_ms`: when the oldest row of the tails was added; 0 while there is none. `retired`:
     the highest number of a Seal of which retention has let a segment go altogether.
     """
 
-    def __init__(self) -> None:
-        self.seals = 0
-        self.sealed_to = 0
-        self.opened_at_ms = 0
-        self.retired = 0
-        self.tails = tuple(Tail() for _ in Stream)
-        self.segments: dict[SegmentKey, SegmentRecord] = {}
-        self.taken = Taken()
-        self.backup = Backup()
+    seals: _Natural = 0
+    sealed_to: _Natural = 0
+    opened_at_ms: int = 0
+    retired: _Natural = 0
+    tails: tuple[Tail, Tail] = msgspec.field(default_factory=lambda: (Tail(), Tail()))
+    segments: dict[SegmentKey, SegmentRecord] = {}
+    taken: Taken = Taken()
+    backup: Backup = Backup()
 
     @property
     def open_rows(self) -> int:
@@ -206,51 +182,7 @@ class History:
             )
             self.segments[record.key] = record
             sealed.append(Sealed(record, tail))
-        self.tails = tuple(Tail() for _ in Stream)
+        self.tails = (Tail(), Tail())
         self.sealed_to = index
         self.opened_at_ms = 0
         return tuple(sealed)
-
-    def encode(self) -> bytes:
-        """Return its part of an image."""
-        tails = [_Encoded(bytes(tail.content), len(tail)) for tail in self.tails]
-        return _encoder.encode(
-            _Image(
-                self.seals,
-                self.sealed_to,
-                tails,
-                list(self.segments.values()),
-                self.taken,
-                self.backup,
-                self.opened_at_ms,
-                self.retired,
-            )
-        )
-
-    @classmethod
-    def decode(cls, content: bytes) -> History:
-        """Return the history that `encode` took.
-
-        Raises:
-            InvariantViolated: it cannot be read.
-        """
-        try:
-            image = msgspec.msgpack.decode(content, type=_Image)
-        except _UNREADABLE as error:
-            raise InvariantViolated(f"history in a state image cannot be read: {error}") from error
-        invariant(len(image.tails) == len(Stream), "history in a state image lacks a tail")
-        history = cls()
-        history.seals, history.sealed_to = image.seals, image.sealed_to
-        history.opened_at_ms, history.retired = image.opened_at_ms, image.retired
-        history.taken, history.backup = image.taken, image.backup
-        history.segments = {record.key: record for record in image.segments}
-        history.tails = tuple(_tail_of(encoded) for encoded in image.tails)
-        return history
-
-
-def _tail_of(encoded: _Encoded) -> Tail:
-    invariant(0 <= encoded.items <= ITEMS_MAX, "history in a state image counts wrongly")
-    try:
-        return Tail.of(head_of(encoded.items) + encoded.content)
-    except RowsDamaged as error:
-        raise InvariantViolated(f"history in a state image cannot be read: {error}") from error

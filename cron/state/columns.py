@@ -2,22 +2,19 @@
 
 In a command a column is a tuple. One that ascends is delta-coded: its first integer, then the
 differences. A column that is left out, or has one integer, may stand for all rows, as its field
-says. In State a column is an array of 64-bit integers.
+says.
 """
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from cron.state.rows import Column
 from launcher.columns import differences
 
 Deltas: TypeAlias = tuple[int, ...]
-_WIDTH: Final = 8
 _FITS: Final = 1 << 62
 """Nothing that State counts or dates comes near; sums of a few such fit into 64 bits."""
 
@@ -56,20 +53,3 @@ def full(plain: Sequence[int], rows: int) -> Sequence[int] | None:
     if len(plain) < 2:
         return array("q", plain or (0,)) * rows
     return plain if len(plain) == rows else None
-
-
-def unpacked(one: Column, rows: int) -> array[int]:
-    """Return the integers of a column that `cron.state.rows.column` made.
-
-    Raises:
-        ValueError: its bytes are not of so many rows.
-    """
-    if isinstance(one, int):
-        return array("q", (one,)) * rows
-    if len(one) != _WIDTH * rows:
-        raise ValueError(f"a column of {rows} rows has {len(one)} bytes")
-    values = array("q")
-    values.frombytes(one)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values

@@ -130,8 +130,8 @@ class Context(msgspec.Struct):
 
     def _leave_due(self, row: LaunchRow) -> None:
         due = self.state.due
-        if due.odd.pop(row.key, None) is None and not row.trigger:
-            due.take(row.scheduled_s, row.number)
+        if due.odd.pop(row.key, None) is None and row.key in due:
+            due.take(row.scheduled_s, (row.number,))
 
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""

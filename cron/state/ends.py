@@ -7,10 +7,10 @@ ways come to the same State, and rows reach history in their order whatever is o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import compress, count, groupby
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from cron.job import OnLost
 from cron.notes import Note
@@ -18,10 +18,10 @@ from cron.state import commands as c
 from cron.state.batches import Batch, taken
 from cron.state.columns import full, spread
 from cron.state.context import Context
-from cron.state.launches import change_one
+from cron.state.launches import Item, change_one
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_success, hold_slot, is_kept
-from cron.state.rows import Chunk, column, joined
+from cron.state.rows import Chunk, column
 from cron.state.state import JobRecord, LostRow, State
 from launcher.launch import LaunchState, Reason
 
@@ -52,15 +52,6 @@ def named(state: State, executor: int, begun_index: int, row: int) -> Named | No
     return (*lost, state.lost[lost].places().index(place) + 1)
 
 
-def count_on(state: State, gone: c.LostExecutor) -> int:
-    """Return how many rows are open on an executor that is lost with them."""
-    record = state.executors.get(gone.executor)
-    batches = record.batches.items() if record is not None else ()
-    return sum(
-        batch.usual + len(batch.odd) for index, batch in batches if index <= gone.through_index
-    )
-
-
 def _found(
     state: State, said: c.Starts | c.Ends, rows: Sequence[int]
 ) -> tuple[Batch | None, bytes]:
@@ -74,6 +65,24 @@ def _found(
     if rows[-1] < size:
         return batch, bytes(taken(states, rows))
     return batch, bytes([states[row] if row < size else 0 for row in rows])
+
+
+def _change_row(
+    context: Context, said: c.Starts | c.Ends | c.Rows, row: int, kind: type[Item], **fields: Any
+) -> Verdict:
+    """Do what a command says of a row that is not usual."""
+    found = named(context.state, said.executor, said.begun_index, row)
+    if found is None:
+        return Verdict.NOT_OPEN
+    key, attempt, part = found
+    return change_one(context, kind(key=key, attempt=attempt, part=part, **fields))
+
+
+def _result(context: Context, of_rows: list[Verdict], items: Sequence[Item]) -> Result:
+    """Do what a command says of single attempts; return all verdicts, those of rows first, and
+    these left out where all are accepted."""
+    told = of_rows if any(of_rows) else ()
+    return Result(ACCEPTED, (*told, *[change_one(context, item) for item in items]))
 
 
 # ---- log point 2
@@ -92,36 +101,17 @@ def launched(context: Context, command: c.Launched) -> Result:
         if batch is not None and seen.count(BEGUN) == len(rows):
             batch.start(rows, context.index, context.at_ms, times)
             verdicts += [ACCEPTED] * len(rows)
-        else:
-            verdicts += _launch_each(context, starts, batch, seen, zip(rows, times, strict=True))
-    rows_told = verdicts if any(verdicts) else ()
-    return Result(ACCEPTED, (*rows_told, *[change_one(context, item) for item in command.items]))
-
-
-def _launch_each(
-    context: Context,
-    starts: c.Starts,
-    batch: Batch | None,
-    seen: bytes,
-    told: Iterable[tuple[int, int]],
-) -> list[Verdict]:
-    """Write log point 2 of rows some of which are not usual, or have it."""
-    verdicts: list[Verdict] = []
-    for before, (row, started_ms) in zip(seen, told, strict=True):
-        if batch is not None and before == BEGUN:
-            batch.start([row], context.index, context.at_ms, [started_ms])
-            verdicts.append(ACCEPTED)
-        elif before:
-            verdicts.append(Verdict.ALREADY)
-        else:
-            found = named(context.state, starts.executor, starts.begun_index, row)
-            if found is None:
-                verdicts.append(Verdict.NOT_OPEN)
+            continue
+        for before, row, started_ms in zip(seen, rows, times, strict=True):
+            if before == LAUNCHED:
+                verdicts.append(Verdict.ALREADY)
+            elif batch is not None and before:
+                batch.start([row], context.index, context.at_ms, [started_ms])
+                verdicts.append(ACCEPTED)
             else:
-                key, attempt, part = found
-                item = c.LaunchedItem(key, attempt, started_ms, part)
-                verdicts.append(change_one(context, item))
-    return verdicts
+                told = {"started_ms": started_ms}
+                verdicts.append(_change_row(context, starts, row, c.LaunchedItem, **told))
+    return _result(context, verdicts, command.items)
 
 
 # ---- ends
@@ -137,10 +127,6 @@ class _Told(NamedTuple):
     cpu_ms: Sequence[int]
     memory_peak_bytes: Sequence[int]
 
-    def between(self, first: int, last: int) -> _Told:
-        """Return the reports of the rows from one place to before another."""
-        return _Told(*(column[first:last] for column in self))
-
 
 class _End(NamedTuple):
     """How rows end: as in Row."""
@@ -151,57 +137,44 @@ class _End(NamedTuple):
     note: Note | None = None
 
 
-def _told(ends: c.Ends) -> _Told | None:
-    """Return the reports of rows, None where a column does not fit the number of rows."""
-    columns = spread(ends.rows, ends.started_ms, ends.finished_ms)
-    if columns is None or full((ends.exit_code,), 1) is None:
-        return None
-    beside = []
-    for plain in (ends.output_bytes, ends.cpu_ms, ends.memory_peak_bytes):
-        column_ = full(plain, len(ends.rows))
-        if column_ is None:
-            return None
-        beside.append(column_)
-    return _Told(*columns, *beside)
-
-
 def finished(context: Context, command: c.Finished) -> Result:
     """Write the ends of attempts; late news about lost ones become amendments (rule R9)."""
     verdicts: list[Verdict] = []
     for ends in command.ends:
-        told = _told(ends)
-        if told is None:
+        columns = spread(ends.rows, ends.started_ms, ends.finished_ms)
+        beside = (ends.output_bytes, ends.cpu_ms, ends.memory_peak_bytes)
+        more = [full(plain, len(ends.rows)) for plain in beside]
+        if columns is None or None in more or full((ends.exit_code,), 1) is None:
             verdicts += [Verdict.WRONG_STATE] * len(ends.rows)
             continue
+        told = _Told(*columns, *(one for one in more if one is not None))
         batch, seen = _found(context.state, ends, told.rows)
+        end = _End(ends.state, ends.reason, ends.exit_code)
         is_usual = batch is not None and ends.state is SUCCEEDED and 0 not in seen
         # What ended without log point 2 was started all the same, or is not usual.
         if batch is not None and is_usual and (BEGUN not in seen or min(told.started_ms) > 0):
-            _end(context, batch, _End(ends.state, ends.reason, ends.exit_code), told)
+            _end(context, batch, end, told)
             verdicts += [ACCEPTED] * len(told.rows)
         else:
-            verdicts += _end_each(context, ends, batch, seen, told)
+            usual = _usual(context.state, batch, ends, seen, told)
+            for may_be, run in groupby(range(len(usual)), key=usual.__getitem__):
+                places = list(run)
+                part = _Told(*(column[places[0] : places[-1] + 1] for column in told))
+                if may_be and batch is not None:
+                    _end(context, batch, end, part)
+                    verdicts += [ACCEPTED] * len(places)
+                    continue
+                for row in zip(*part, strict=True):
+                    fields = dict(zip(_Told._fields, row, strict=True))
+                    verdicts.append(
+                        _change_row(
+                            context, ends, fields.pop("rows"), c.FinishedItem, **fields,
+                            state=ends.state, reason=ends.reason, exit_code=ends.exit_code,
+                        )
+                    )  # fmt: skip
         if batch is not None:
             context.state.shrink(batch)
-    rows_told = verdicts if any(verdicts) else ()
-    return Result(ACCEPTED, (*rows_told, *[change_one(context, item) for item in command.items]))
-
-
-def _end_each(
-    context: Context, ends: c.Ends, batch: Batch | None, seen: bytes, told: _Told
-) -> list[Verdict]:
-    """Write the ends of rows some of which are not usual, in the order of the rows."""
-    usual = _usual(context.state, batch, ends, seen, told)
-    verdicts: list[Verdict] = []
-    for is_usual, run in groupby(range(len(usual)), key=usual.__getitem__):
-        places = list(run)
-        part = told.between(places[0], places[-1] + 1)
-        if is_usual and batch is not None:
-            _end(context, batch, _End(ends.state, ends.reason, ends.exit_code), part)
-            verdicts += [ACCEPTED] * len(places)
-        else:
-            verdicts += [_end_one(context, ends, item) for item in zip(*part, strict=True)]
-    return verdicts
+    return _result(context, verdicts, command.items)
 
 
 def _usual(state: State, batch: Batch | None, ends: c.Ends, seen: bytes, told: _Told) -> list[bool]:
@@ -219,22 +192,6 @@ def _usual(state: State, batch: Batch | None, ends: c.Ends, seen: bytes, told: _
         ]
         usual = [job is not None and not is_kept(job, ends.state, ends.reason) for job in jobs]
     return usual
-
-
-def _end_one(context: Context, ends: c.Ends, told: tuple[int, ...]) -> Verdict:
-    row, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = told
-    found = named(context.state, ends.executor, ends.begun_index, row)
-    if found is None:
-        return Verdict.NOT_OPEN
-    key, attempt, part = found
-    return change_one(
-        context,
-        c.FinishedItem(
-            key, attempt, ends.state, ends.reason, ends.exit_code, started_ms, finished_ms,
-            output_bytes=output_bytes, part=part, cpu_ms=cpu_ms,
-            memory_peak_bytes=memory_peak_bytes,
-        ),
-    )  # fmt: skip
 
 
 def _end(context: Context, batch: Batch, end: _End, told: _Told) -> list[JobRecord]:
@@ -264,11 +221,11 @@ def _end(context: Context, batch: Batch, end: _End, told: _Told) -> list[JobReco
             batch.epoch,
             executor.executor,
             executor.ledger,
-            joined(map(_name, records)),
+            "\n".join(map(_name, records)),
             column(list(map(_revision, records))),
             column(scheduled_s),
             0,  # triggers
-            column(taken(batch.attempts, rows)),
+            1,  # attempts
             column(taken(batch.local_mins, rows)),
             column(taken(batch.launched_index, rows)),
             column(taken(batch.launched_at_ms, rows)),
@@ -303,16 +260,9 @@ def refused(context: Context, command: c.Refused) -> Result:
         if columns is None:
             verdicts += [Verdict.NOT_OPEN] * len(said.rows)
             continue
-        for row in columns[0]:
-            found = named(context.state, said.executor, said.begun_index, row)
-            if found is None:
-                verdicts.append(Verdict.NOT_OPEN)
-            else:
-                key, attempt, part = found
-                item = c.RefusedItem(key, attempt, said.detail, part, said.note)
-                verdicts.append(change_one(context, item))
-    rows_told = verdicts if any(verdicts) else ()
-    return Result(ACCEPTED, (*rows_told, *[change_one(context, item) for item in command.items]))
+        told = {"detail": said.detail, "note": said.note}
+        verdicts += [_change_row(context, said, row, c.RefusedItem, **told) for row in columns[0]]
+    return _result(context, verdicts, command.items)
 
 
 def lost(context: Context, command: c.Lost) -> Result:
@@ -375,4 +325,4 @@ def _lose(context: Context, batch: Batch, gone: c.LostExecutor, rows: list[int])
             (row,),
         )
         key = (record.number, batch.scheduled_s[row], 0)
-        state.remember_lost(key, batch.attempts[row], known)
+        state.remember_lost(key, 1, known)

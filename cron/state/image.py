@@ -18,81 +18,38 @@ from typing import Final
 import msgspec
 
 from cron.errors import InvariantViolated, TooOld
-from cron.job import Job
-from cron.scopes import Scope
-from cron.state.archive import History
-from cron.state.batches import Batch
-from cron.state.columns import Deltas, unpacked
+from cron.state.batches import COLUMNS
+from cron.state.columns import Deltas, deltas
 from cron.state.commands import FORMAT, LEAST_FORMAT, Key
-from cron.state.due import Mark
-from cron.state.pool import Gate, Limits, OpenedGate
-from cron.state.rows import Column, column
-from cron.state.state import (
-    ExecutorRecord,
-    JobRecord,
-    LostRow,
-    Reign,
-    Reset,
-    Restored,
-    Revision,
-    State,
-)
+from cron.state.launch_index import Mark
+from cron.state.rows import Column, column, values
+from cron.state.state import JobRecord, LostRow, State
+from cron.state.tail import RowsDamaged, Tail
 from launcher.launch import ACTIVE, LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 8
-"""The only one that is read: earlier ones are of formats 1 to 3 of the log."""
+IMAGE_VERSION: Final = 9
+"""The only one that is read."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""
 
 
-class _BatchImage(msgspec.Struct, frozen=True, array_like=True):
-    """A batch in an image: its columns, with what they say of rows that are over. Its odd rows are
-    among the launches of their jobs."""
-
-    index: int
-    executor: int
-    at_ms: int
-    epoch: Epoch
-    lates: bytes
-    states: bytes
-    columns: tuple[Column, ...]
-
-
 class _Head(msgspec.Struct, array_like=True):
-    """Field by field what State holds beside jobs; append at the end with a default."""
+    """State without its jobs; append at the end with a default.
+
+    `lines` are due launches without rows of their own, as (instant, local_min, is_late, delta-coded
+    numbers of jobs). `batches` are those that have usual rows, by executor and log index, as
+    (executor, index, at_ms, epoch, lates, states, columns), with what they say of rows that are
+    over. Odd launches are with their jobs.
+    """
 
     version: int
     jobs: int
-    term: int
-    index: int
-    digest: bytes
-    at_ms: int
-    epoch: Epoch
-    tzdata: str
-    catalog: int
-    executors: list[ExecutorRecord]
-    executor_numbers: int
-    requests: list[tuple[str, Key]]
+    state: State
     lost: list[tuple[Key, int, LostRow]]
-    staged: list[tuple[str, list[tuple[Job, ...]]]]
-    history: bytes
-    reigns: list[Reign]
-    restored: Restored | None
-    limits: list[tuple[Scope, Limits]]
-    gates: list[Gate]
-    gate_numbers: int
-    dead_numbers: int
-    budgets: list[tuple[str, int]]
-    format: int
-    job_numbers: int
-    forgotten_s: int
-    opened: list[OpenedGate]
-    resets: list[Reset]
-    revisions: list[Revision]
-    lines: list[tuple[int, int, bool, Deltas]]  # of what is due, without rows of its own
-    batches: list[_BatchImage]  # that have usual rows; by executor and log index
+    lines: list[tuple[int, int, bool, Deltas]]
+    batches: list[tuple[int, int, int, Epoch, bytes, bytes, tuple[Column, ...]]]
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -101,10 +58,20 @@ class _Versioned(msgspec.Struct, array_like=True):
     version: int
 
 
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_encoder = msgspec.msgpack.Encoder()
+def _encoded(value: object) -> object:
+    if isinstance(value, Tail):
+        return value.whole()
+    raise NotImplementedError(type(value))
+
+
+def _decoded(_kind: type, value: bytes) -> Tail:
+    return Tail.of(value)
+
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RowsDamaged)
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encoded)
 _versions = msgspec.msgpack.Decoder(_Versioned)
-_heads = msgspec.msgpack.Decoder(_Head)
+_heads = msgspec.msgpack.Decoder(_Head, dec_hook=_decoded)
 _records = msgspec.msgpack.Decoder(list[JobRecord])
 
 
@@ -113,62 +80,35 @@ _records = msgspec.msgpack.Decoder(list[JobRecord])
 
 def encode_head(state: State) -> bytes:
     """Return the first part of the image of State: everything but the jobs."""
-    return _part(
-        _encoder.encode(
-            _Head(
-                version=IMAGE_VERSION,
-                jobs=len(state.by_number),
-                term=state.term,
-                index=state.index,
-                digest=state.digest,
-                at_ms=state.at_ms,
-                epoch=state.epoch,
-                tzdata=state.tzdata,
-                catalog=state.catalog,
-                executors=[
-                    msgspec.structs.replace(record, batches={})
-                    for record in state.executors.values()
-                ],
-                executor_numbers=state.executor_numbers,
-                requests=list(state.requests.items()),
-                lost=[(key, attempt, one) for (key, attempt), one in state.lost.items()],
-                staged=list(state.staged.items()),
-                history=state.history.encode(),
-                reigns=state.reigns,
-                restored=state.restored,
-                limits=list(state.limits.items()),
-                gates=list(state.gates.values()),
-                gate_numbers=state.gate_numbers,
-                dead_numbers=state.dead_numbers,
-                budgets=list(state.budgets.items()),
-                format=state.format,
-                job_numbers=state.job_numbers,
-                revisions=state.revisions,
-                forgotten_s=state.forgotten_s,
-                opened=state.opened,
-                resets=state.resets,
-                lines=state.due.image(),
-                batches=[
-                    _batch_image(record.batches[index])
-                    for record in state.executors.values()
-                    for index in sorted(record.batches)
-                    if record.batches[index].usual
-                ],
-            )
+    lines: list[tuple[int, int, bool, Deltas]] = []
+    for at_s, mine in sorted(state.due.usual.items()):
+        by_mark: dict[Mark, list[int]] = {}
+        for number in sorted(mine):
+            by_mark.setdefault(mine[number], []).append(number)
+        lines += [(at_s, *mark, deltas(by_mark[mark])) for mark in sorted(by_mark)]
+    batches = [
+        (
+            batch.executor,
+            batch.index,
+            batch.at_ms,
+            batch.epoch,
+            bytes(batch.lates),
+            bytes(batch.states),
+            tuple(column(getattr(batch, name)) for name in COLUMNS),
         )
+        for record in state.executors.values()
+        for _, batch in sorted(record.batches.items())
+        if batch.usual
+    ]
+    head = _Head(
+        IMAGE_VERSION,
+        len(state.by_number),
+        state,
+        [(key, attempt, one) for (key, attempt), one in state.lost.items()],
+        lines,
+        batches,
     )
-
-
-def _batch_image(batch: Batch) -> _BatchImage:
-    return _BatchImage(
-        batch.index,
-        batch.executor,
-        batch.at_ms,
-        batch.epoch,
-        bytes(batch.lates),
-        bytes(batch.states),
-        tuple(map(column, batch.columns)),
-    )
+    return _part(_encoder.encode(head))
 
 
 def encode_record(record: JobRecord) -> bytes:
@@ -281,59 +221,27 @@ def _decode_head(part: bytes) -> tuple[State, int]:
             "this replica's directory is of an earlier version of raftcron; start a new cell"
         )
     head = _heads.decode(part)
-    check_format(head.format)
-    state = State()
-    state.format = head.format
-    state.job_numbers = head.job_numbers
-    state.forgotten_s = head.forgotten_s
-    state.revisions = head.revisions
-    state.term, state.index, state.digest = head.term, head.index, head.digest
-    state.at_ms, state.epoch, state.tzdata = head.at_ms, head.epoch, head.tzdata
-    state.catalog = head.catalog
-    state.executors = {record.number: record for record in head.executors}
-    state.by_ledger = {(record.executor, record.ledger): record for record in head.executors}
-    state.executor_numbers = head.executor_numbers
-    state.requests = dict(head.requests)
+    state = head.state
+    check_format(state.format)
     for key, attempt, one in head.lost:
         state.remember_lost(key, attempt, one)
-    state.staged = dict(head.staged)
-    state.history = History.decode(head.history)
-    state.reigns = head.reigns
-    state.restored = head.restored
-    state.resets = head.resets
-    state.limits = dict(head.limits)
-    state.gates = {gate.number: gate for gate in head.gates}
-    state.gate_numbers, state.dead_numbers = head.gate_numbers, head.dead_numbers
-    state.budgets = dict(head.budgets)
-    state.opened = head.opened
     for at_s, local_min, is_late, numbers in head.lines:
-        state.due.put_line(at_s, accumulate(numbers), Mark(local_min, is_late))
-    for image in head.batches:
-        _add_batch(state, image)
+        state.due.put(at_s, accumulate(numbers), Mark(local_min, is_late))
+    for executor, index, at_ms, epoch, lates, states, columns in head.batches:
+        _check_known(executor in state.executors, f"executor {executor}")
+        batch = state.batch(executor, index, at_ms, epoch)
+        try:
+            for name, coded in zip(COLUMNS, columns, strict=True):
+                getattr(batch, name).extend(values(coded, len(states)))
+        except (ValueError, OverflowError) as error:
+            raise InvariantViolated(f"state image cannot be read: {error}") from error
+        is_known = not states.translate(None, bytes((0, *ACTIVE)))
+        if len(lates) != len(states) or batch.states or not is_known:
+            raise InvariantViolated("state image cannot be read: a batch is not of its rows")
+        batch.lates += lates
+        batch.states += states
+        batch.usual = len(states) - states.count(0)
     return state, head.jobs
-
-
-def _add_batch(state: State, image: _BatchImage) -> None:
-    """Add a batch whose rows are not looked at yet: that takes the jobs.
-
-    Raises:
-        InvariantViolated: its executor is not there, or a column has another number of rows.
-    """
-    _check_known(image.executor in state.executors, f"executor {image.executor}")
-    rows = len(image.states)
-    batch = state.batch(image.executor, image.index, image.at_ms, image.epoch)
-    try:
-        columns = [unpacked(one, rows) for one in image.columns]
-        for mine, theirs in zip(batch.columns, columns, strict=True):
-            mine.extend(theirs)
-    except (ValueError, OverflowError) as error:
-        raise InvariantViolated(f"state image cannot be read: {error}") from error
-    is_known = not image.states.translate(None, bytes((0, *ACTIVE)))
-    if len(image.lates) != rows or batch.states or not is_known:
-        raise InvariantViolated("state image cannot be read: a batch is not of its rows")
-    batch.lates += image.lates
-    batch.states += image.states
-    batch.usual = rows - image.states.count(0)
 
 
 def check_format(format_: int) -> None:
@@ -359,12 +267,21 @@ def _derive(state: State) -> None:
     Raises:
         InvariantViolated: they speak of a job or an executor that is not there.
     """
-    for line in state.due.lines.values():
+    for line in state.due.usual.values():
         for number in line:
             _check_known(number in state.by_number, f"job {number}")
-    for executor in state.executors.values():
-        for batch in executor.batches.values():
-            _derive_batch(state, batch)
+    batches = [batch for one in state.executors.values() for batch in one.batches.values()]
+    for batch in batches:
+        for number, at_s, is_usual in zip(
+            batch.numbers, batch.scheduled_s, batch.states, strict=True
+        ):
+            if is_usual:
+                record = state.by_number.get(number)
+                _check_known(record is not None and record.job is not None, f"job {number}")
+                is_new = (number, at_s, 0) not in state.active
+                _check_known(is_new, f"a second name for {number}")
+                state.active.put(at_s, (number,), batch)
+                state.running[number] = state.running.get(number, 0) + 1
     rows = [row for record in state.by_number.values() for row in record.open.values()]
     rows.sort(key=lambda row: (row.scheduled_s, row.number, row.trigger))
     for row in rows:
@@ -386,23 +303,6 @@ def _derive(state: State) -> None:
         for place, letter in record.dead.items()
     ]
     state.dead = dict(sorted(dead, key=lambda item: item[1].serial))
-
-
-def _derive_batch(state: State, batch: Batch) -> None:
-    """Note the usual rows of a batch.
-
-    Raises:
-        InvariantViolated: they speak of a job that is not there, or of a launch twice.
-    """
-    for row, is_usual in enumerate(batch.states):
-        if is_usual:
-            number, scheduled_s = batch.numbers[row], batch.scheduled_s[row]
-            record = state.by_number.get(number)
-            _check_known(record is not None and record.job is not None, f"job {number}")
-            by_number = state.active.usual.setdefault(scheduled_s, {})
-            _check_known(number not in by_number, f"a second name for {number}")
-            by_number[number] = batch
-            state.running[number] = state.running.get(number, 0) + 1
 
 
 def _check_known(is_known: bool, what: str) -> None:

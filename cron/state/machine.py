@@ -62,22 +62,27 @@ class Machine:
         context = Context(state, entry.epoch, state.at_ms, index)
         is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
         # A claim must be newer than the newest; all else comes from who leads (rule R3).
-        if entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch:
-            results = tuple([_apply(context, command) for command in entry.commands])
-            if context.seals:  # all rows of an entry are on one side of it
-                sealed = state.history.seal(entry.epoch.lineage, index, state.at_ms)
-                context.sealed += sealed
-            outcome = Outcome(
-                Verdict.ACCEPTED,
-                entry.epoch,
-                entry.commands,
-                results,
-                tuple(context.ended),
-                tuple(context.sealed),
-                Moved(context.moved, context.moved_rows),
-            )
-        else:
-            outcome = Outcome(Verdict.STALE_EPOCH, entry.epoch, (), (), ())
+        is_leaders = entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch
+        results: list[Result] = []
+        for command in entry.commands if is_leaders else ():
+            if isinstance(command, _LAUNCHING) and state.is_resolving:
+                results.append(_not_resolved(command))
+                continue
+            result = _TABLE[type(command)](context, command)
+            results.append(result)
+            if isinstance(command, revisions.KEPT):
+                revisions.note(context, command, result)
+        if context.seals:  # all rows of an entry are on one side of it
+            context.sealed += state.history.seal(entry.epoch.lineage, index, state.at_ms)
+        outcome = Outcome(
+            Verdict.ACCEPTED if is_leaders else Verdict.STALE_EPOCH,
+            entry.epoch,
+            entry.commands if is_leaders else (),
+            tuple(results),
+            tuple(context.ended),
+            tuple(context.sealed),
+            Moved(context.moved, context.moved_rows),
+        )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.
         rolling = hashlib.blake2b(state.digest, digest_size=16)
@@ -88,21 +93,15 @@ class Machine:
         return outcome
 
 
-def _apply(context: Context, command: c.Command) -> Result:
-    if context.state.is_resolving and isinstance(command, _LAUNCHING):
-        asked: Sequence[object] = getattr(command, "items", ())
-        if isinstance(command, c.Account):
-            asked = command.lines
-        elif isinstance(command, c.Begin):
-            asked = list(command.rows())
-        elif isinstance(command, pool.Redrive):
-            asked = command.keys
-        items = tuple(Verdict.RESOLVING for _ in asked)
-        return Result(Verdict.RESOLVING, items)
-    result = _TABLE[type(command)](context, command)
-    if isinstance(command, revisions.KEPT):
-        revisions.note(context, command, result)
-    return result
+def _not_resolved(command: c.Command) -> Result:
+    asked: Sequence[object] = getattr(command, "items", ())
+    if isinstance(command, c.Account):
+        asked = command.lines
+    elif isinstance(command, c.Begin):
+        asked = list(command.rows())
+    elif isinstance(command, pool.Redrive):
+        asked = command.keys
+    return Result(Verdict.RESOLVING, tuple(Verdict.RESOLVING for _ in asked))
 
 
 def _claim(context: Context, command: c.Claim) -> Result:

@@ -6,19 +6,18 @@ A part is begun, started, and ends by itself; what has become of the launch foll
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from cron.job import Job, Retry
+from cron.job import Retry
 from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Verdict
 from cron.state.retries import is_fatal
 from cron.state.rows import PartRow
-from cron.state.state import LaunchRow, LostRow, Part, State
+from cron.state.state import LaunchRow, LostRow, Part
 from launcher.launch import ACTIVE, LaunchState, Reason, may_follow
 
 _WORST_FIRST: Final = (
@@ -28,16 +27,6 @@ _WORST_FIRST: Final = (
     LaunchState.CANCELLED,
     LaunchState.SUCCEEDED,
 )
-
-
-def misfit(state: State, job: Job, executors: Sequence[int]) -> Verdict | None:
-    """Return why a launch of the job may not begin on these executors, a part on each; None where
-    it may."""
-    if any(executor not in state.executors for executor in executors):
-        return Verdict.UNKNOWN_EXECUTOR
-    is_twice = len(dict.fromkeys(executors)) < len(executors)
-    fits = not is_twice and (bool(job.each) or len(executors) == job.parts)
-    return None if fits else Verdict.WRONG_PARTS
 
 
 def part_of(row: LaunchRow, number: int) -> Part | Verdict:

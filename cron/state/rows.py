@@ -133,19 +133,20 @@ def at(one: Column, number: int) -> int:
 
 
 def values(one: Column, rows: int) -> array[int]:
-    """Return the integers of a column of so many rows."""
+    """Return the integers of a column of so many rows.
+
+    Raises:
+        ValueError: its bytes are not of so many.
+    """
     if isinstance(one, int):
         return array("q", (one,)) * rows
+    if len(one) != _WIDTH * rows:
+        raise ValueError(f"a column of {rows} rows has {len(one)} bytes")
     items = array("q")
     items.frombytes(one)
     if sys.byteorder == "big":
         items.byteswap()
     return items
-
-
-def joined(names: Iterable[str]) -> str:
-    """Return the names of jobs as a chunk has them."""
-    return "\n".join(names)
 
 
 CHUNK: Final = 3
@@ -171,7 +172,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
     epoch: Epoch
     executor: str
     ledger: str
-    jobs: str  # the names of one at least, with line feeds between: see `joined`
+    jobs: str  # the names of one at least, with line feeds between
     revisions: Column
     scheduled_s: Column
     triggers: Column = 0
@@ -203,7 +204,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
             like.epoch,
             "",  # executor
             "",  # ledger
-            joined(jobs),
+            "\n".join(jobs),
             column(revisions),
             like.scheduled_s,
             attempts=0,
@@ -217,13 +218,6 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
     def __len__(self) -> int:
         """Return how many rows it has."""
         return self.jobs.count("\n") + 1
-
-    def span_s(self) -> tuple[int, int]:
-        """Return the oldest and the newest ScheduledTime of its rows."""
-        if isinstance(self.scheduled_s, int):
-            return self.scheduled_s, self.last_s if self.count else self.scheduled_s
-        instants = values(self.scheduled_s, len(self))
-        return min(instants), max(instants)
 
     def is_sound(self) -> bool:
         """Whether each of its columns is as `column` makes them, of as many rows as it has, and

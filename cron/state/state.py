@@ -7,6 +7,7 @@ reads. Dicts are in log order; there are no sets, no floats and no clocks here.
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -18,9 +19,9 @@ from cron.limits import LOST_KEPT
 from cron.notes import Note
 from cron.scopes import Scope
 from cron.state.archive import History
-from cron.state.batches import ActiveRows, Batch, OpenRows
+from cron.state.batches import COLUMNS, Batch
 from cron.state.commands import LEAST_FORMAT, Key
-from cron.state.due import DueLaunches, Mark
+from cron.state.launch_index import LaunchIndex, Mark
 from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate
 from cron.state.rows import PartRow
 from launcher.launch import ACTIVE, LaunchState, Reason
@@ -226,7 +227,7 @@ class JobRecord(msgspec.Struct, array_like=True):
         return sum(count for until_ms, count in self.held.items() if until_ms > now_ms)
 
 
-class ExecutorRecord(msgspec.Struct, array_like=True):
+class ExecutorRecord(msgspec.Struct, array_like=True, dict=True):
     """One (executor id, ledger): launches begin on its number.
 
     Rows count what one entry begins on one executor, in the order of its Begin: so an attempt, or a
@@ -239,7 +240,6 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     slots: int
     host: str
     joined_ms: int
-    batches: dict[int, Batch] = {}  # by log index of the Begin: those with an open row
     recalled: int = 0  # the lineage in which its ledger told all it remembers (rule R13)
     version: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -248,10 +248,22 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     drained_by: str = ""  # who has it drained: it gets no more work
     drained_ms: int = 0
 
-    @property
-    def open(self) -> OpenRows:
-        """What is begun or launched on it; to be read only."""
-        return OpenRows(self.batches)
+    def __post_init__(self) -> None:
+        self.batches: dict[int, Batch] = {}  # by log index of the Begin: those with an open row
+
+    def count_open(self, through_index: int | None = None) -> int:
+        """Return how many launches are begun or launched on it, of all or of those that were begun
+        up to a log index."""
+        return sum(
+            batch.usual + len(batch.odd)
+            for index, batch in self.batches.items()
+            if through_index is None or index <= through_index
+        )
+
+    def launches(self) -> Iterator[LaunchRow]:
+        """Yield what is begun or launched on it; to be read only."""
+        for batch in self.batches.values():
+            yield from batch.launches()
 
     def find(self, begun_index: int, row: int) -> LaunchRow | None:
         """Return the open launch that is this row of what one entry began here; read only."""
@@ -321,47 +333,54 @@ class Keeps(Protocol):
         """Note `record`, which is about to change; return whether it wants to know of more."""
 
 
-class State:
-    """Everything that the replicas agree on, after the entry at (term, index)."""
+class State(msgspec.Struct, array_like=True, dict=True, eq=False):
+    """Everything that the replicas agree on, after the entry at (term, index).
 
-    def __init__(self) -> None:
-        self.term = 0
-        self.index = 0
-        self.digest = bytes(16)
-        self.at_ms = 0
-        self.epoch = Epoch()
-        self.reigns: list[Reign] = []  # the newest, oldest first, for stories
-        self.tzdata = ""
-        self.format = LEAST_FORMAT  # what entries and image mean; raised by `RaiseFormat`
-        self.catalog = 0  # revision of the set of jobs
+    An image has these fields as they are; append at the end with a default. What `__post_init__`
+    adds is in it in another form, or follows from the rest.
+    """
+
+    term: int = 0
+    index: int = 0
+    digest: bytes = bytes(16)
+    at_ms: int = 0
+    epoch: Epoch = Epoch()
+    tzdata: str = ""
+    format: int = LEAST_FORMAT  # what entries and image mean; raised by `RaiseFormat`
+    catalog: int = 0  # revision of the set of jobs
+    job_numbers: int = 0  # given so far; none is given twice
+    forgotten_s: int = 0  # newest time to which a removed job was known that is forgotten
+    executor_numbers: int = 0
+    gate_numbers: int = 0
+    dead_numbers: int = 0
+    executors: dict[int, ExecutorRecord] = {}
+    reigns: list[Reign] = []  # the newest, oldest first, for stories
+    revisions: list[Revision] = []  # the newest, oldest first
+    requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
+    staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
+    restored: Restored | None = None
+    resets: list[Reset] = []
+    limits: dict[Scope, Limits] = {}
+    gates: dict[int, Gate] = {}
+    opened: list[OpenedGate] = []  # gates that let wait, the one opened last at the end
+    budgets: dict[str, int] = {}  # tenant -> thousandths of retries it is ahead
+    history: History = msgspec.field(default_factory=History)
+
+    def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
         self.by_number: dict[int, JobRecord] = {}  # in ascending order
-        self.revisions: list[Revision] = []  # the newest, oldest first
-        self.job_numbers = 0  # given so far; none is given twice
-        self.forgotten_s = 0  # newest time to which a removed job was known that is forgotten
-        self.due = DueLaunches(self._due_row)
-        self.active = ActiveRows()
+        self.due = LaunchIndex[Mark](self._due_row)
+        self.active = LaunchIndex[Batch](
+            lambda number, at_s, batch: self._begun_row(batch, batch.find(number, at_s))
+        )
         self.running: dict[int, int] = {}  # of each job that has active launches, how many
         self.delays_s: dict[int, int] = {}  # `deadline_s` of jobs whose launches begin in lines
-        self.executors: dict[int, ExecutorRecord] = {}
-        self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
-        self.executor_numbers = 0
-        self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
+        self.by_ledger = {(one.executor, one.ledger): one for one in self.executors.values()}
         # By launch and attempt, the oldest first. Of a dict whose first items went one by one, to
         # find the next one is slow.
         self.lost: OrderedDict[tuple[Key, int], LostRow] = OrderedDict()
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
-        self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
-        self.history = History()
-        self.restored: Restored | None = None
-        self.resets: list[Reset] = []
-        self.limits: dict[Scope, Limits] = {}
-        self.gates: dict[int, Gate] = {}
-        self.gate_numbers = 0
-        self.opened: list[OpenedGate] = []  # gates that let wait, the one opened last at the end
         self.dead: dict[Key, DeadLetter] = {}  # in the order of dying
-        self.dead_numbers = 0
-        self.budgets: dict[str, int] = {}  # tenant -> thousandths of retries it is ahead
         self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
 
     def _due_row(self, number: int, scheduled_s: int, mark: Mark) -> LaunchRow:
@@ -392,7 +411,7 @@ class State:
             batch.deadlines_ms[row],
             batch.local_mins[row],
             bool(batch.lates[row]),
-            batch.attempts[row],
+            1,  # attempt
             record.revision,
             batch.index,
             batch.at_ms,
@@ -413,16 +432,16 @@ class State:
         for key in self.due.of_jobs([record.number for record in records]):
             record, row = self.by_number[key[0]], self.due[key]
             self.touch(record)
-            self.due.take(key[1], key[0])
+            self.due.take(key[1], key[:1])
             self.due.odd[key] = record.open[key[1:]] = row
         running = [record.number for record in records if record.number in self.running]
-        for batch, place in self.active.of_jobs(running):
-            self.make_row_odd(batch, place)
+        for key in self.active.of_jobs(running):
+            self.changeable(key)
 
     def note_job(self, record: JobRecord) -> None:
         """Take note of what a job is now: call this once it has changed, or is gone."""
         job = record.job
-        if job is None or job.has_parts or job.concurrency:
+        if job is None or job.has_parts:
             self.delays_s.pop(record.number, None)
         else:
             self.delays_s[record.number] = job.deadline_s
@@ -444,13 +463,14 @@ class State:
     def open_of(self, record: JobRecord) -> dict[tuple[int, int], LaunchRow]:
         """Return the open launches of a job by (scheduled_s, trigger), in no order; to be read
         only, and before the next entry. A look at all instants at which anything waits."""
-        number = record.number
-        places = [(at_s, 0) for at_s in self.due.instants_of(number)]
-        usual = self._usual_of(record)
-        if not places and not usual:
-            return record.open
-        waiting = {place: self.due[(number, *place)] for place in places}
-        return record.open | waiting | {(one.scheduled_s, 0): one for one in usual}
+        indexes = (self.due, self.active) if record.number in self.running else (self.due,)
+        usual = {
+            key[1:]: launch
+            for index in indexes
+            for key in index.of_jobs((record.number,))
+            if (launch := index.get(key)) is not None
+        }
+        return record.open | usual if usual else record.open
 
     def count_open(self, records: Collection[JobRecord]) -> int:
         """Return how many launches of these jobs are open; one look at all instants."""
@@ -460,22 +480,15 @@ class State:
 
     def is_open(self, record: JobRecord) -> bool:
         """Return whether a launch of a job is open."""
-        if record.open or record.number in self.running:
-            return True
-        return bool(self.due.instants_of(record.number))
+        number = record.number
+        return bool(record.open or number in self.running or self.due.of_jobs((number,)))
 
     def active_of(self, record: JobRecord) -> list[LaunchRow]:
         """Return the launches of a job that may be running; to be read only."""
         if record.number not in self.running:  # the usual case, cheap
             return []
-        odd = [row for row in record.open.values() if row.state in ACTIVE]
-        return [*odd, *self._usual_of(record)]
-
-    def _usual_of(self, record: JobRecord) -> list[LaunchRow]:
-        if record.number not in self.running:  # the usual case, cheap
-            return []
-        found = (batch.launch(row) for batch, row in self.active.of(record.number))
-        return [launch for launch in found if launch is not None]
+        usual = map(self.active.__getitem__, self.active.of_jobs((record.number,)))
+        return [*(row for row in record.open.values() if row.state in ACTIVE), *usual]
 
     def batch(self, executor: int, index: int, at_ms: int, epoch: Epoch) -> Batch:
         """Return what one entry begins on an executor that takes part; made if it is not there."""
@@ -509,20 +522,24 @@ class State:
     ) -> None:
         """Note that usual rows of a batch, in ascending order, are over: those of these jobs and
         instants."""
-        batch.end(rows)
-        if len(numbers) > 1 and set(map(self.running.get, numbers)) == {1}:
-            deque(map(self.running.__delitem__, numbers), maxlen=0)
+        first, last = rows[0], rows[-1] + 1
+        if last - first == len(rows):
+            batch.states[first:last] = bytes(len(rows))
+        else:
+            for row in rows:
+                batch.states[row] = 0
+        batch.usual -= len(rows)
+        running = self.running
+        if set(map(running.get, numbers)) == {1}:
+            deque(map(running.__delitem__, numbers), maxlen=0)
         else:  # one of them runs several times
             for number in numbers:
                 self.stop_running(number)
-        usual, at_s = self.active.usual, instants[0]
-        if instants.count(at_s) < len(instants):
-            for number, one_s in zip(numbers, instants, strict=True):
-                self.active.leave(number, one_s)
-        elif len(usual[at_s]) == len(numbers):
-            del usual[at_s]
+        if instants.count(instants[0]) == len(instants):
+            self.active.take(instants[0], numbers)
         else:
-            deque(map(usual[at_s].__delitem__, numbers), maxlen=0)
+            for number, at_s in zip(numbers, instants, strict=True):
+                self.active.take(at_s, (number,))
 
     def stop_running(self, number: int) -> None:
         """Count one launch less of a job that may be running."""
@@ -540,8 +557,8 @@ class State:
         if not batch.usual:
             if not batch.odd:
                 self.executors[batch.executor].batches.pop(batch.index, None)
-            for column in batch.columns:
-                del column[:]
+            for name in COLUMNS:
+                setattr(batch, name, array("q"))
             batch.lates.clear()
             batch.states.clear()
             batch.places.clear()
@@ -556,7 +573,7 @@ class State:
         batch.odd[row] = launch
         batch.states[row] = 0
         batch.usual -= 1
-        self.active.leave(launch.number, launch.scheduled_s)
+        self.active.take(launch.scheduled_s, (launch.number,))
         self.active.odd[launch.key] = launch
         record.open[(launch.scheduled_s, launch.trigger)] = launch
         return launch
@@ -564,8 +581,8 @@ class State:
     def changeable(self, key: Key) -> LaunchRow | None:
         """Return the launch under `key` that may be running, to be changed."""
         launch = self.active.odd.get(key)
-        batch = None if key[2] or launch else self.active.usual.get(key[1], {}).get(key[0])
-        if batch is not None:
+        if launch is None and key in self.active:
+            batch = self.active.usual[key[1]][key[0]]
             return self.make_row_odd(batch, batch.find(key[0], key[1]))
         return launch
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from cron.errors import InvalidInput, InvariantViolated
-from cron.state.rows import CHUNK, Chunk, Row, RowKind, rows_of
+from cron.state.rows import CHUNK, Chunk, Row, RowKind, rows_of, values
 
 ITEMS_MAX: Final = 1 << 24
 """Items that a decoder takes from one segment: far above any that we seal, against damage."""
@@ -146,7 +146,12 @@ class Tail:
             last_s = item.last_s if item.kind is _RANGE else first_s
         else:
             rows = len(item)
-            first_s, last_s = item.span_s()
+            if isinstance(item.scheduled_s, int):
+                first_s = item.scheduled_s
+                last_s = item.last_s if item.count else first_s
+            else:
+                instants = values(item.scheduled_s, rows)
+                first_s, last_s = min(instants), max(instants)
         index = item.ended_index
         if index == self.last_index and number <= self.last_number:
             self.is_numbered = False

@@ -182,7 +182,7 @@ class Cell:
         for session in self.pool.sessions():
             record = self.state.executor_of(session.executor, session.ledger)
             if record is not None and session.gets_work:
-                slots[record.number] = session.slots - len(record.open)
+                slots[record.number] = session.slots - record.count_open()
         now_s = self.now_ms // 1000
         due, queues = self.due_heap.take(now_s, limit=100), queues_with(self.state, slots)
         view = View(self.state, due, queues, expired=gone, late_budget=10)

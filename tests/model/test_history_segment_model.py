@@ -26,7 +26,7 @@ from cron.history.order import Match, listed, newest_of, newest_s
 from cron.history.segment import Segment, check_sections, job_hash, sections_of
 from cron.notes import Note, NoteCode
 from cron.state.archive import SegmentRecord, Stream
-from cron.state.rows import Chunk, Row, RowKind, column, joined, rows_of
+from cron.state.rows import Chunk, Row, RowKind, column, rows_of
 from cron.state.tail import RowsDamaged, Tail, content_digest
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
@@ -89,7 +89,7 @@ def random_chunk(rng: random.Random, index: int, number: int) -> Chunk:
         rng.choice((Epoch(), Epoch(1, 2, "r1"))),
         rng.choice(("", "e1", "e2")),
         rng.choice(("", "l1")),
-        joined(rng.choices(JOBS, k=rows)),
+        "\n".join(rng.choices(JOBS, k=rows)),
         some(1, 2),
         some(begun_s, begun_s, begun_s - 3, begun_s + 1),
         some(0, 0, 4),
@@ -242,7 +242,7 @@ def test_sections_that_are_not_those_of_the_rows_are_refused(seed: int) -> None:
     ]  # fmt: skip
     chunk = Chunk(
         rng.choice(ENDS), Reason.NONE, 0, 10**12 + 10, 0, 9, 1_795_190_400_000, Epoch(), "e1", "l1",
-        joined(rng.choices(JOBS, k=20)), 1, 1_795_190_400, number=0,
+        "\n".join(rng.choices(JOBS, k=20)), 1, 1_795_190_400, number=0,
         started_ms=column([1_795_190_400_000 + at for at in range(20)]),
     )  # fmt: skip
     _, record, sections = sealed([*rows, chunk])

@@ -15,7 +15,7 @@ from cron.history.gaps import Gap
 from cron.history.order import Query
 from cron.history.store import RowStore
 from cron.state.archive import SegmentRecord, Stream, stream_of
-from cron.state.rows import Chunk, Column, Row, RowKind, column, joined, rows_of
+from cron.state.rows import Chunk, Column, Row, RowKind, column, rows_of
 from launcher.launch import LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
@@ -88,7 +88,7 @@ def _chunk(rng: random.Random, index: int, number: int) -> Chunk:
         epoch=Epoch(1, 1, "r1"),
         executor="e1",
         ledger="l1",
-        jobs=joined(rng.choices(_JOBS, k=rows)),
+        jobs="\n".join(rng.choices(_JOBS, k=rows)),
         revisions=1,
         scheduled_s=drawn_column(first_s, first_s + 1, first_s + 5),
         triggers=drawn_column(0, 1),

@@ -152,7 +152,7 @@ class World:
 
     def free_slots(self) -> dict[int, int]:
         records = self.machine.state.executors.items()
-        free = {n: self.chance.randint(0, one.slots) - len(one.open) for n, one in records}
+        free = {n: self.chance.randint(0, one.slots) - one.count_open() for n, one in records}
         return {number: count for number, count in free.items() if count > 0}
 
     def results(self) -> None:
@@ -260,7 +260,7 @@ class World:
         for number, record in state.executors.items():
             mark = queues.placement.reservation
             held = int(mark is not None and number in mark.held)
-            assert sum(queues.places.used(number).slots.values()) == len(record.open) + held
+            assert sum(queues.places.used(number).slots.values()) == record.count_open() + held
 
     def check_overlap(self) -> None:
         """Of what began under a policy that forbids it (an edit may forbid what is running)."""

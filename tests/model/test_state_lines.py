@@ -47,9 +47,9 @@ def compared(seed: int) -> int:
         first, second = lines.apply(1, index, data), rows.apply(1, index, data)
         assert (first.results, first.rows) == (second.results, second.rows)
         rows.state.make_odd(rows.state.by_number.values())
-        assert not rows.state.due.lines
+        assert not rows.state.due.usual
         assert seen(lines.state) == seen(rows.state)
-        in_lines += len(lines.state.due.lines)
+        in_lines += len(lines.state.due.usual)
         if index % 50 == 0:  # a replica that begins from an image goes on in the same way
             image = encode_state(lines.state)
             lines = Machine(decode_state([image]))

@@ -29,7 +29,7 @@ from tests.batches import answered
 from tests.drawn import MODEL_EXAMPLES, seeds
 from tests.model.drawn_commands import OVERLAPS, STEP_S, T0, Commands, job
 from tests.model.naive_state import NaiveState
-from tests.unit.state_rig import running_in
+from tests.unit.state_rig import open_on, running_in
 
 KINDS = {RowKind.ENDED: "ended", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
 
@@ -137,7 +137,9 @@ class StateAgainstNaive(RuleBasedStateMachine):
             )
             for key, one in self.naive.open.items()
         }  # fmt: skip
-        by_executor = {key: number for number, one in state.executors.items() for key in one.open}
+        by_executor = {
+            key: number for number, one in state.executors.items() for key in open_on(one)
+        }
         assert by_executor == {
             key: one.executor
             for key, one in self.naive.open.items()

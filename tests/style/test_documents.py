@@ -171,6 +171,6 @@ def test_the_bounds_of_state_name_all_its_fields() -> None:
     text = documents()["cron/state/DESIGN.md"].partition("| field | bound |")[2].partition("##")[0]
     cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     named = {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)}
-    fields = set(vars(State()))
+    fields = {*State.__struct_fields__, *vars(State())}
     assert fields - named - {"history", "restored"} == set(), "history and restored: their parts"
     assert {name for name in named if "." not in name} - fields == set()

@@ -8,7 +8,8 @@ from pathlib import Path
 from cron.history.segment import Segment
 from cron.history.store import RowStore
 from cron.state.archive import History, Sealed, SegmentRecord
-from cron.state.imaging import Imaging
+from cron.state.image import decode_state
+from cron.state.imaging import Imaging, encode_state
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import State
 from cron.storage.folders import Folders
@@ -131,6 +132,6 @@ class Fed:
         """Begin again, with State from an image and the files that were written."""
         self.row_store.stop()
         self.shelf.write()  # the log brings what was not written once more
-        self.history = History.decode(self.history.encode())
+        self.history = decode_state([encode_state(State(history=self.history))]).history
         self.row_store = RowStore(self.shelf)
         self.row_store.follow(self.history)

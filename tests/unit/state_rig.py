@@ -47,7 +47,7 @@ def job(
 def but_place_and_time(state: State) -> list[Any]:
     """The image without position, digest and time: what refused input may not change."""
     head, *jobs = image_parts(encode_state(state))
-    del head[2:6]
+    del head[2][:4]
     return [head, *jobs]
 
 
@@ -80,9 +80,14 @@ def running_in(state: State) -> dict[int, int]:
 def executors_of(state: State) -> dict[int, tuple[ExecutorRecord, dict[c.Key, LaunchRow]]]:
     """The executors, and what is open on each."""
     return {
-        number: (msgspec.structs.replace(record, batches={}), dict(record.open))
+        number: (msgspec.structs.replace(record), open_on(record))
         for number, record in state.executors.items()
     }
+
+
+def open_on(record: ExecutorRecord) -> dict[c.Key, LaunchRow]:
+    """What is open on an executor."""
+    return {row.key: row for row in record.launches()}
 
 
 class StateRig:

@@ -185,7 +185,7 @@ def test_launches_that_are_over_leave_no_deadlines_behind() -> None:
     for second in range(1, 26_000, 1000):
         rig.account(*range(second, second + 1000))
         for key in list(rig.state.due):
-            rig.state.due.take(key[1], key[0])
+            rig.state.due.take(key[1], (key[0],))
         queues.follow([(1, T0 + one, 0) for one in range(second, second + 1000)])
     assert not queues._waiting
     assert len(queues._deadlines) < 12_000
@@ -198,7 +198,7 @@ def test_deadlines_hold_whatever_was_forgotten_of_others() -> None:
     for second in range(1, 13_000, 1000):
         rig.account(*range(second, second + 1000))
         for one in range(second, second + 1000):
-            rig.state.due.take(T0 + one, 1)
+            rig.state.due.take(T0 + one, (1,))
         rig.queues.follow([(1, T0 + one, 0) for one in range(second, second + 1000)])
     assert rig.turn() == []
     assert rig.to(20_001).turn() == ["skip 2@1 deadline"]

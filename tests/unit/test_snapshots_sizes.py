@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from cron.state.archive import History, SegmentRecord
-from cron.state.rows import joined
 from cron.state.tail import content_digest
 from cron.storage.folders import Folders
 from cron.storage.segments import name_of
@@ -78,7 +77,7 @@ def test_a_segment_whose_rows_have_nothing_in_common_is_admitted(tmp_path: Path)
             chunk(
                 2, ended_index=index, number=0, exit_code=some(), ended_at_ms=some(),
                 begun_index=some(), begun_at_ms=some(), executor=f"e{index}", revisions=some(),
-                jobs=joined(f"{index}/{n}" for n in range(2)), scheduled_s=some(), triggers=some(),
+                jobs=f"{index}/0\n{index}/1", scheduled_s=some(), triggers=some(),
                 attempts=some(), local_mins=some(), launched_index=some(), launched_at_ms=some(),
                 started_ms=some(), finished_ms=some(), output_bytes=some(), ledger="",
                 cpu_ms=some(), memory_peak_bytes=some(),

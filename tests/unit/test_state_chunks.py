@@ -7,7 +7,7 @@ from typing import Any
 
 from cron.state.archive import History
 from cron.state.context import Context
-from cron.state.rows import Chunk, Row, RowKind, at, column, joined
+from cron.state.rows import Chunk, Row, RowKind, at, column
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import FIRST, T0
@@ -25,7 +25,7 @@ def chunk(rows: int = 3, **fields: Any) -> Chunk:
         "epoch": FIRST,
         "executor": "e1",
         "ledger": "l1",
-        "jobs": joined(f"default/j{n}" for n in range(rows)),
+        "jobs": "\n".join(f"default/j{n}" for n in range(rows)),
         "revisions": 1,
         "scheduled_s": T0,
         "launched_index": 8,

@@ -13,6 +13,7 @@ from cron.state import image
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
+from cron.state.state import State
 from launcher.work import Epoch
 from tests.unit.state_rig import StateRig, image_of, image_parts
 from tests.unit.test_leader_reign import reigning
@@ -28,7 +29,7 @@ def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def place_of(field: str) -> int:
-    return image._Head.__struct_fields__.index(field)
+    return State.__struct_fields__.index(field)
 
 
 @pytest.mark.parametrize("log_format", [c.FORMAT, LATER])
@@ -83,7 +84,7 @@ def test_an_image_keeps_the_format(log_format: int) -> None:
 
 def test_an_image_above_the_own_format_is_refused() -> None:
     parts = image_parts(encode_state(StateRig().state))
-    parts[0][place_of("format")] = LATER + 1
+    parts[0][2][place_of("format")] = LATER + 1
     with pytest.raises(TooOld, match="upgrade this replica"):
         decode_state([image_of(parts)])
 

@@ -11,7 +11,6 @@ import pytest
 
 from cron.errors import InvariantViolated
 from cron.state import commands as c
-from cron.state.archive import History
 from cron.state.image import IMAGE_VERSION, decode_outline, decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
@@ -116,7 +115,6 @@ def test_what_is_nested_too_deep_is_refused(nested: bytes) -> None:
         for decode in (decode_state, decode_outline):
             with pytest.raises(InvariantViolated, match="cannot be read"):
                 decode(pieces)
-    assert refuses(lambda: History.decode(b"\x99" + nested))
     assert refuses(lambda: Tail.of(b"\xdd\x00\x00\x00\x01" + nested).all_rows())
     lead = form.LEAD.pack(form.SNAPSHOT_MAGIC, form.FORMAT_VERSION, 4000)
     fields = b"\x97\xa1c\x01\x01\x01\xc4\x00\x01"

@@ -11,6 +11,7 @@ from cron.state.image import IMAGE_VERSION, decode_outline, decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.pool import Limits
+from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.unit.state_rig import StateRig, executors_of, image_of, image_parts, job
@@ -92,7 +93,9 @@ def test_the_first_part_tells_limits_and_gates_without_the_jobs() -> None:
 def test_a_later_release_may_append_to_every_struct() -> None:
     """Evolution: new fields come at the end; who does not know them ignores them."""
     head, *parts = image_parts(encode_state(pooled().state))
-    head[9] = [[*one, "new"] for one in head[9]]
+    head[2].append("new")
+    at = State.__struct_fields__.index("executors")
+    head[2][at] = {number: [*one, "new"] for number, one in head[2][at].items()}
     longer = [[*one, "new"] for part in parts for one in part]
     again = decode_state([image_of([[*head, "new"], longer])])
     assert encode_state(again) == encode_state(pooled().state)

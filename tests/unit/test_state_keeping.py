@@ -14,7 +14,7 @@ from cron.state.outcome import Verdict
 from cron.state.state import State
 from cron.state.tail import RowsDamaged, Tail, content_digest
 from launcher.launch import LaunchState, Reason
-from tests.unit.state_rig import T0, StateRig, with_job
+from tests.unit.state_rig import T0, StateRig, image_of, image_parts, with_job
 
 
 def ran(rig: StateRig, second: int, *, fails: bool = False) -> None:
@@ -165,8 +165,11 @@ def test_bytes_that_are_no_rows_are_refused() -> None:
 
 
 def test_history_that_lacks_a_tail_is_refused() -> None:
+    head, *parts = image_parts(encode_state(three_ran().state))
+    tails = State.__struct_fields__.index("history"), History.__struct_fields__.index("tails")
+    del head[2][tails[0]][tails[1]][1]
     with pytest.raises(InvariantViolated):
-        History.decode(b"\x97\x00\x00\x90\x90\x93\x00\x00\x00\x96\xa0\x00\x00\x00\x00\x00\x00")
+        decode_state([image_of([head, *parts])])
 
 
 def test_two_images_may_be_under_way_and_each_is_of_its_moment() -> None:

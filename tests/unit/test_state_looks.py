@@ -55,9 +55,9 @@ def spread(count: int) -> StateRig:
     for number in numbers:
         begin(rig, T0 + number, number)
     state = rig.state
-    state.due.lines = {at_s: Instant(line) for at_s, line in state.due.lines.items()}
+    state.due.usual = {at_s: Instant(line) for at_s, line in state.due.usual.items()}
     state.active.usual = {at_s: Instant(rows) for at_s, rows in state.active.usual.items()}
-    assert len(state.due.lines) == len(state.active.usual) == count
+    assert len(state.due.usual) == len(state.active.usual) == count
     return rig
 
 
@@ -78,14 +78,14 @@ def looks(count: int, act: Callable[[StateRig, int], None]) -> int:
 def change(rig: StateRig, count: int) -> None:
     changed = (job(f"j{number}", deadline_s=9) for number in range(1, count + 1))
     assert rig.put(*changed).verdict is Verdict.ACCEPTED
-    assert not rig.state.due.lines
+    assert not rig.state.due.usual
     assert not rig.state.active.usual
 
 
 def change_half(rig: StateRig, count: int) -> None:
     changed = (job(f"j{number}", deadline_s=9) for number in range(1, count, 2))
     assert rig.put(*changed).verdict is Verdict.ACCEPTED
-    assert len(rig.state.due.lines) == len(rig.state.active.usual) == count // 2
+    assert len(rig.state.due.usual) == len(rig.state.active.usual) == count // 2
 
 
 def remove_half(rig: StateRig, count: int) -> None:

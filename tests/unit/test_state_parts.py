@@ -12,7 +12,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import LaunchRow
 from launcher.launch import LaunchState, Reason
-from tests.unit.state_rig import T0, StateRig, job, said
+from tests.unit.state_rig import T0, StateRig, job, open_on, said
 
 KEY = (1, T0 + 60, 0)
 
@@ -66,7 +66,7 @@ def active(rig: StateRig) -> LaunchRow:
 def test_a_part_is_begun_on_each_executor() -> None:
     rig = begun()
     assert [part.executor for part in active(rig).parts] == [1, 2, 3]
-    assert all(KEY in record.open for record in rig.state.executors.values())
+    assert all(KEY in open_on(record) for record in rig.state.executors.values())
     assert active(rig).starts() == [(number, number, LaunchState.BEGUN, 0) for number in (1, 2, 3)]
 
 
@@ -75,7 +75,7 @@ def test_it_is_over_when_all_parts_are_and_has_one_row() -> None:
     assert [launched(rig, part) for part in (1, 2, 3)] == [Verdict.ACCEPTED] * 3
     assert launched(rig, 2) is Verdict.ALREADY
     assert ended(rig, 2, output_bytes=5) is Verdict.ACCEPTED
-    assert KEY not in rig.state.executors[2].open
+    assert KEY not in open_on(rig.state.executors[2])
     assert ended(rig, 2) is Verdict.NOT_OPEN
     assert ended(rig, 1, output_bytes=7) is Verdict.ACCEPTED
     assert not rig.rows
@@ -87,7 +87,7 @@ def test_it_is_over_when_all_parts_are_and_has_one_row() -> None:
         ("e1", 7), ("e2", 5), ("e3", 0),
     ]  # fmt: skip
     assert not rig.state.active
-    assert not any(record.open for record in rig.state.executors.values())
+    assert not any(record.batches for record in rig.state.executors.values())
 
 
 FATAL = Retry(3, backoff_ms=1_000, fatal_codes=(78,))
