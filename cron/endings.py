@@ -1,7 +1,7 @@
-"""How a replica ends: the one table of its exit codes, for whoever starts it again.
+"""The exit codes of a replica, for operators and service managers.
 
-A replica whose disk was replaced must stay down for good; every other end is worth another start,
-if only after somebody has read the message.
+A replica with exit code 4 or 6 must not be started again on its data. After every other code it may
+be started again, for some of them once the operator has fixed what the message names.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ DISK_FULL: Final = 5
 SUPERSEDED: Final = 6
 
 MEANINGS: Final = {
-    STOPPED: "it was told to stop",
-    FAILED: "it failed; its log says how",
-    REFUSED: "it does not start: configuration, ports, data; nothing was changed",
-    TOO_OLD: "its data or its peers are of a newer version; upgrade it",
-    REPLACED: "another disk stands for its id; never start it on this data again",
-    DISK_FULL: "its disk is full; started again, it waits ten minutes for room",
-    SUPERSEDED: "the cell was restored elsewhere; never start it on this data again",
+    STOPPED: "the replica was told to stop",
+    FAILED: "the replica failed; its log has the reason",
+    REFUSED: "the replica cannot start (configuration, ports, data); nothing was changed",
+    TOO_OLD: "the data or the peers are of a newer version; upgrade this replica",
+    REPLACED: "another disk has replaced this one; never start a replica on this data again",
+    DISK_FULL: "the disk is full; a restarted replica waits ten minutes for free space",
+    SUPERSEDED: "the cell was restored elsewhere; never start a replica on this data again",
 }
 
 _TABLE: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -39,13 +39,13 @@ _TABLE: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 
 def exit_code(error: BaseException, *, is_start: bool) -> int:
-    """Return the exit code of a replica that `error` ended, or kept from starting."""
+    """Return the exit code of a replica that stopped, or could not start, because of `error`."""
     other = REFUSED if is_start else FAILED
     return next((code for kind, code in _TABLE if isinstance(error, kind)), other)
 
 
 def epilog() -> str:
-    """Return the table as lines for `--help`, with what systemd should know of it."""
+    """Return the exit codes as lines for `--help`, with the matching systemd settings."""
     lines = [f"  {code}  {meaning}" for code, meaning in MEANINGS.items()]
     unit = f"systemd: Restart=always and RestartPreventExitStatus={REPLACED} {SUPERSEDED}"
     return "\n".join(["\b", "Exit codes:", *lines, unit])

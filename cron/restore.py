@@ -41,31 +41,45 @@ LIVING_S: Final = 2.0
 
 @click.command("restore", epilog=exits.epilog())
 @click.option(
-    "--config", metavar="FILE", required=True, type=click.Path(), help="A replica's replica.toml."
+    "--config",
+    metavar="FILE",
+    required=True,
+    type=click.Path(),
+    help="Configuration file of a replica.",
 )
-@click.option("--from", "url", metavar="URL", help="Object storage; default what FILE says.")
+@click.option(
+    "--from", "url", metavar="URL", help="URL of the object storage (default as in FILE)."
+)
 @click.option(
     "--from-data",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
-    help="Instead: the data of a stopped replica, the only disk that is left.",
+    help="Restore from the data directory of a stopped replica instead.",
 )
-@click.option("--at", type=Moment(), help="The newest snapshot that is not taken after this TIME.")
-@click.option("--data", metavar="DIR", help="Where to; default what FILE says.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--at", type=Moment(), help="Use the newest snapshot taken at or before TIME.")
+@click.option("--data", metavar="DIR", help="Data directory to write (default as in FILE).")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
-@click.option("--abandon", metavar="N", type=int, default=0, help="Give up lineage N.")
-@click.option("--unconditional", is_flag=True, help="The store cannot tell who is first: go on.")
-@click.option("--even-if-running", is_flag=True, help="Replicas answer: end their cell.")
+@click.option(
+    "--abandon", metavar="N", type=int, default=0, help="Give up generation N, which never ran."
+)
+@click.option(
+    "--unconditional", is_flag=True, help="Proceed although the store has no conditional writes."
+)
+@click.option(
+    "--even-if-running",
+    is_flag=True,
+    help="Proceed although replicas answer, and replace their cell.",
+)
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
 def restore_command(**options: Any) -> NoReturn:
-    """Begin a new life of a cell whose disks are all lost, or all but one.
+    """Restore a cell whose disks are all lost, or all but one.
 
-    It writes the data of one replica, into an empty folder. Start it then, and the other two with
-    --bootstrap in empty folders. No launch that an executor remembers runs again, and none of which
-    nobody knows, unless its job says on-lost=retry.
+    Writes the data of one replica into an empty directory. Then start that replica, and the other
+    two with --bootstrap and empty directories. Launches that executors have in their journals do
+    not run again. Launches with an unknown outcome run again only if their job has on-lost=retry.
     """
     from launcher.private import private_files
 

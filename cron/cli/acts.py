@@ -37,14 +37,16 @@ if TYPE_CHECKING:
 
 @click.command("trigger")
 @click.argument("job")
-@click.option("--wait", is_flag=True, help="Wait for the launch's end; exit with 1 if it failed.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the launch is over; exit with 1 if it failed."
+)
 @cell_options
 @pass_settings
 def trigger_command(settings: Settings, job: str, wait: bool) -> None:
-    """Launch JOB now, besides its schedule.
+    """Launch JOB now, in addition to its schedule.
 
-    With --wait, --timeout bounds the wait as well, where it is given: it ends with 6 then, and the
-    launch goes on. Without --wait, 1 says that the launch was over at once and did not succeed.
+    With --wait, the command exits with 6 if --timeout expires first; the launch continues. Without
+    --wait, exit code 1 means that the launch ended at once and did not succeed.
     """
     with settings.client() as client:
         view = client.ask(
@@ -65,20 +67,22 @@ def trigger_command(settings: Settings, job: str, wait: bool) -> None:
 
 @click.command("backfill")
 @click.argument("job")
-@click.option("--from", "from_", type=Moment(), required=True, help="First instant, inclusive.")
-@click.option("--to", type=Moment(), help="End, exclusive; default now.")
-@click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
-@click.option("--dry-run", is_flag=True, help="Only show which launches it would be.")
+@click.option(
+    "--from", "from_", type=Moment(), required=True, help="Start of the period, inclusive."
+)
+@click.option("--to", type=Moment(), help="End of the period, exclusive (default now).")
+@click.option("--yes", is_flag=True, help="Do not refuse more than 10 launches.")
+@click.option("--dry-run", is_flag=True, help="Only list the launches; change nothing.")
 @wait_option
 @cell_options
 @pass_settings
 def backfill_command(
     settings: Settings, job: str, from_: int, to: int | None, yes: bool, dry_run: bool, wait: bool
 ) -> None:
-    """Launch again what JOB skipped, lost, failed or never had in a period.
+    """Launch JOB for its instants in a period that were skipped, lost, failed or have no row.
 
-    Prints which launches that is; more than 10 need --yes. With --wait, --timeout bounds the wait
-    as well, where it is given: it ends with 6 then, and the launches go on.
+    Lists the launches first; more than 10 need --yes. With --wait, the command exits with 6 if
+    --timeout expires first; the launches continue.
     """
     to_ms = settings.now_ms() if to is None else to
     from_s, to_s = -(-from_ // 1000), -(-to_ms // 1000)  # both rounded up: [from, to) of seconds
@@ -122,15 +126,17 @@ def _show_backfill(settings: Settings, report: BackfillReport, what: str) -> Non
 
 @click.command("kill")
 @click.argument("launch")
-@click.option("--wait", is_flag=True, help="Wait until it is over, all attempts and parts of it.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until all attempts and parts of the launch are over."
+)
 @cell_options
 @pass_settings
 def kill_command(settings: Settings, launch: str, wait: bool) -> None:
-    """Cancel LAUNCH: committed first, then its processes are ended (TERM, later KILL).
+    """Cancel LAUNCH. The cell commits the cancel, then ends the processes (TERM, later KILL).
 
-    With --wait it ends with 0 once the launch is over, however and whenever that came; with 6 where
-    it is lost, for then nobody saw its processes end. --timeout bounds the wait as well, where it
-    is given: it ends with 6 then, too, and the kill goes on.
+    With --wait, the command exits with 0 once the launch is over, in whatever state it ended. It
+    exits with 6 if the launch is lost, because its processes may still run, or if --timeout expires
+    first; the kill continues.
     """
     name, attempt = split_attempt(launch)
     if attempt:

@@ -20,29 +20,29 @@ from cron.errors import CronError, InvalidInput
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "apply": ("cron.cli.crontabs", "Apply crontabs and job files, all or none."),
-    "remove": ("cron.cli.crontabs", "Remove single jobs, without their file."),
+    "remove": ("cron.cli.crontabs", "Remove single jobs by name."),
     "lint": ("cron.cli.crontabs", "Check crontabs and job files without a cluster."),
     "next": ("cron.cli.next", "Show when an expression, a file or a job is due next."),
     "jobs": ("cron.cli.jobs", "List jobs."),
     "pause": ("cron.cli.jobs", "Stop launching jobs until they are resumed."),
     "resume": ("cron.cli.jobs", "Launch paused jobs again."),
     "history": ("cron.cli.launches", "List launches, newest first."),
-    "show": ("cron.cli.launches", "Show all that is known of a launch."),
-    "why": ("cron.cli.launches", "Tell why a job did or did not run at a time."),
-    "logs": ("cron.cli.logs", "Print what a launch wrote."),
+    "show": ("cron.cli.launches", "Show all details of a launch."),
+    "why": ("cron.cli.launches", "Explain why a job did or did not run at a time."),
+    "logs": ("cron.cli.logs", "Print the output of a launch."),
     "trigger": ("cron.cli.acts", "Launch a job now."),
-    "backfill": ("cron.cli.acts", "Launch what was skipped, lost or failed in a period."),
+    "backfill": ("cron.cli.acts", "Launch a job's skipped, lost or failed instants again."),
     "kill": ("cron.cli.acts", "Cancel a launch."),
-    "dead": ("cron.cli.dead", "Show launches that were given up; launch or forget them."),
-    "queue": ("cron.cli.queues", "Show what waits where, and why."),
-    "limit": ("cron.cli.limits", "Limit what runs, waits and starts: tenants, handlers."),
-    "gate": ("cron.cli.gates", "Hold back or drop launches, for a reason and a time."),
+    "dead": ("cron.cli.dead", "List, redrive or drop dead letters."),
+    "queue": ("cron.cli.queues", "Show how many launches wait in each queue, and why."),
+    "limit": ("cron.cli.limits", "Limit the launches of tenants and handlers."),
+    "gate": ("cron.cli.gates", "Hold back or skip launches until a gate is opened."),
     "executors": ("cron.cli.executors", "List the executors: slots, labels, handlers."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
     "clock": ("cron.cli.clock", "Set the cell's time back after a wrong clock moved it ahead."),
     "snapshot": ("cron.cli.snapshots", "Save, list and verify snapshots of the cell's state."),
-    "audit": ("cron.cli.cell", "Prove that every instant has its row, and every row its proof."),
-    "certs": ("cron.cli.certs", "Make the certificates of a cell that spans machines."),
+    "audit": ("cron.cli.cell", "Check that every instant has exactly one row in history."),
+    "certs": ("cron.cli.certs", "Create the certificates of a cell."),
 }
 """Each command with its module and the line that the list of commands shows."""
 
@@ -100,8 +100,7 @@ class Commands(Group):
 @click.version_option(None, "--version", package_name="raftcron", message="%(prog)s %(version)s")
 @cell_options
 def cli() -> None:
-    """Cron that survives the machine it runs on.
+    """Replicated cron: jobs keep running when machines fail.
 
-    Three replicas agree on every launch before it happens and after it happened. Try it with
-    `raftcron dev`.
+    Three replicas agree on every launch before and after it happens. Try it with `raftcron dev`.
     """

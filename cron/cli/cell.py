@@ -19,9 +19,10 @@ from launcher.names import short_job_name
 @cell_options
 @pass_settings
 def status_command(settings: Settings) -> None:
-    """Show the replicas and executors, as any replica that answers sees them.
+    """Show the replicas and executors, as the replica that answers sees them.
 
-    STANDING "votes #1": it votes, on the first disk of its id; `replica replace` makes it #2.
+    STANDING "votes #1" means that the replica votes, and that its disk is the first one of its id.
+    After `replica replace` it is #2.
     """
     with settings.client() as client:
         views = client.ask(table.STATUS).rows
@@ -54,10 +55,10 @@ def _show_kept(views: list[StatusRow], now_ms: int) -> None:
 @cell_options
 @pass_settings
 def audit_command(settings: Settings, job: str, since: int | None) -> None:
-    """Prove that every instant of all jobs or of JOB has its row, and every row its log points.
+    """Check that every instant of JOB, or of all jobs, has one row, and every row its log points.
 
-    Launches that are still open pass. Exits with 1 on a violation, and where 15 s are not enough
-    for all jobs: it says how many are left. JOB or --since make less of it.
+    Launches that are not over are accepted. Exits with 1 if a check fails, or if 15 s are not
+    enough for all jobs; then it says how many jobs are left. JOB and --since reduce the work.
     """
     with settings.client() as client:
         report = client.ask(table.AUDIT, AuditRequest(job=job, since_ms=since or 0))

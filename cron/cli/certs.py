@@ -27,20 +27,23 @@ GOES: Final = {
 @click.group("certs", cls=Group)
 @output_option
 def certs_command() -> None:
-    """Make and show the certificates of a cell that spans machines.
+    """Create and show the certificates of a cell.
 
-    The authority is a folder with a key that signs: keep it off the cell's machines.
+    The authority is a directory with the key that signs them. Do not keep it on the cell's
+    machines.
     """
 
 
 @certs_command.command("init")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--cell", metavar="NAME", required=True, help="As `cell` in the configurations.")
-@click.option("--days", type=int, default=3650, show_default=True, help="How long it is good.")
+@click.option(
+    "--cell", metavar="NAME", required=True, help="The cell's name, as in the configuration files."
+)
+@click.option("--days", type=int, default=3650, show_default=True, help="Days until it expires.")
 @output_option
 @pass_settings
 def init_command(settings: Settings, folder: Path, cell: str, days: int) -> None:
-    """Make a private authority in DIR; one that is there is never overwritten."""
+    """Create a certificate authority in DIR; an existing one is never overwritten."""
     from cron.certs.files import CA, CA_KEY, find_certificates, write_authority
     from cron.certs.making import make_authority
 
@@ -57,22 +60,22 @@ def init_command(settings: Settings, folder: Path, cell: str, days: int) -> None
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
-@click.option("--days", type=int, default=365, show_default=True, help="How long it is good.")
+@click.option("--days", type=int, default=365, show_default=True, help="Days until it expires.")
 @click.option(
     "--out",
     metavar="OUT",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where its folder KIND-NAME is made; default DIR.",
+    help="Where the directory KIND-NAME is created (default DIR).",
 )
 @output_option
 @pass_settings
 def issue_command(
     settings: Settings, folder: Path, kind: str, name: str, days: int, out: Path | None
 ) -> None:
-    """Issue a certificate of the authority in DIR.
+    """Issue a certificate with the authority in DIR.
 
-    NAME is the id in the configuration of a replica or executor; a person's name is what the
-    cell records with each change. OUT/KIND-NAME gets ca.pem, cert.pem and key.pem.
+    NAME is the id of a replica or executor, as in its configuration, or the name of a person,
+    which the cell records with each change. Writes ca.pem, cert.pem and key.pem to OUT/KIND-NAME.
     """
     from cron.certs.files import CERTIFICATE, find_certificates, open_authority, write_issued
     from cron.certs.making import issue
@@ -92,7 +95,7 @@ def issue_command(
 @output_option
 @pass_settings
 def show_command(settings: Settings, place: Path) -> None:
-    """Show the certificates in a file or folder: whose they are, and until when."""
+    """Show the owners and expiry dates of the certificates in a file or directory."""
     from cron.certs.files import find_certificates
 
     _show(settings, find_certificates(place), _now_s(settings))

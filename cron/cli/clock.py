@@ -19,18 +19,19 @@ from cron.errors import NotNow, OutcomeUnknown
 @click.group("clock", cls=Group)
 @cell_options
 def clock_command() -> None:
-    """Look after the cell's time."""
+    """Manage the cell's time."""
 
 
 @clock_command.command("reset", short_help="Set the cell's time back to the leader's clock.")
-@click.option("--yes", is_flag=True, help="Do it without a question.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @cell_options
 @pass_settings
 def reset_command(settings: Settings, yes: bool) -> None:
-    """Set the cell's time back after a wrong clock moved it ahead; shows the plan and asks.
+    """Set the cell's time back after a wrong clock moved it ahead.
 
-    Jobs go on from now. Launches that began ahead of their time are not repeated; instants that
-    were skipped ahead of it come up again. History keeps all rows and says who did it.
+    Shows the plan and asks for confirmation. Jobs continue from now. Launches that began too early
+    are not repeated; instants that were skipped too early are due again. History keeps all rows and
+    records who reset the clock.
     """
     request = ClockRequest(is_dry_run=True, by=person())
     with settings.client() as cell:

@@ -27,11 +27,15 @@ _MARKS = {"added": "+", "changed": "~", "removed": "-", "unchanged": "="}
 
 @click.command("apply")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--system", is_flag=True, help="The crontabs have a user column, as /etc/crontab.")
-@click.option("--source", metavar="NAME", help="Who owns the jobs; default the file's name.")
-@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
-@click.option("--prune", is_flag=True, help="Remove jobs of the source that it has no more.")
-@click.option("--yes", is_flag=True, help="Remove them unasked, even all or more than 10.")
+@click.option("--system", is_flag=True, help="The crontabs have a user column, like /etc/crontab.")
+@click.option(
+    "--source", metavar="NAME", help="Source that the jobs belong to (default the file's name)."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option(
+    "--prune", is_flag=True, help="Also remove jobs of the source that are not in the file."
+)
+@click.option("--yes", is_flag=True, help="Remove them without confirmation.")
 @cell_options
 @pass_settings
 def apply_command(
@@ -45,10 +49,10 @@ def apply_command(
 ) -> None:
     """Apply crontabs and job files (*.toml): all of them, or none if one has an error.
 
-    Prints what changes, and the next times before and after. `-` is the standard input.
+    Prints the changes, and the next times before and after. `-` is the standard input.
 
-    --prune asks before it removes more than 10 jobs, or all of a source. Where nobody can answer,
-    nothing is changed without --yes. `raftcron remove JOB` removes single jobs.
+    --prune asks for confirmation before it removes more than 10 jobs, or all jobs of a source. If
+    standard input is not a terminal, it needs --yes. `raftcron remove JOB` removes single jobs.
     """
     if STDIN in files and source is None:
         raise click.UsageError("the standard input has no name: say --source NAME")
@@ -163,8 +167,8 @@ def _show_change(change: JobChange, *, err: bool) -> None:
 def remove_command(settings: Settings, jobs: tuple[str, ...]) -> None:
     """Remove single jobs: all that are named, or none if one does not exist.
 
-    What runs goes on, what waits is cancelled, history stays. The file of a job brings it back with
-    the next `apply`, unless it is taken out there, too.
+    Running launches continue, waiting launches are cancelled, and history is kept. The next
+    `apply` of a job's file adds the job again, unless it is removed from the file too.
     """
     with settings.client() as client:
         report = client.ask(table.REMOVE_JOBS, RemoveRequest(jobs=list(jobs), by=person()))
@@ -192,14 +196,14 @@ def _show_removed(report: RemoveReport) -> None:
 
 @click.command("lint")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--system", is_flag=True, help="The crontabs have a user column, as /etc/crontab.")
+@click.option("--system", is_flag=True, help="The crontabs have a user column, like /etc/crontab.")
 @output_option
 @pass_settings
 def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> None:
-    """Check crontabs and job files without a cluster, together as `apply` takes them.
+    """Check crontabs and job files without a cell, as `apply` would.
 
-    Prints every error, warning and note with its place; a note says what other crons refuse. Exits
-    with 0 on warnings and notes, with 2 on errors.
+    Prints every error, warning and note with its position. A note marks syntax that other cron
+    implementations reject. Exits with 2 if there is an error, otherwise with 0.
     """
     from cron.crontab.together import read_together
 

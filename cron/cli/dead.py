@@ -40,13 +40,13 @@ DEAD_NARROW: Final = ("pool", "exit", "tries")
 def filter_options(command: F) -> F:
     """Add what says which dead letters are meant; `query_of` makes a query of it."""
     for option in (
-        click.option("--before", type=Moment(), help="Died before this time."),
-        click.option("--since", type=Moment(), help="Died at or after this time."),
+        click.option("--before", type=Moment(), help="Failed before this time."),
+        click.option("--since", type=Moment(), help="Failed at or after this time."),
         word_option("--reason", metavar="WORD", help="Such as failed, timeout, raised or budget."),
         pool_options,
         collection_option,
-        word_option("--tenant", metavar="T", help="Of this tenant."),
-        word_option("--job", metavar="PATTERN", help="Of jobs such as 'billing/*'."),
+        word_option("--tenant", metavar="T", help="Only jobs of this tenant."),
+        word_option("--job", metavar="PATTERN", help="Only jobs that match, such as 'billing/*'."),
     ):
         command = option(command)
     return command
@@ -73,18 +73,18 @@ def query_of(
 @click.group("dead", cls=Group)
 @cell_options
 def dead_command() -> None:
-    """Show launches that were given up; launch them again, or forget them."""
+    """List dead letters (launches that failed for good), redrive or drop them."""
 
 
 @dead_command.command("list")
 @filter_options
-@click.option("--newest", is_flag=True, help="The newest first, and the oldest left out.")
+@click.option("--newest", is_flag=True, help="List the newest first.")
 @limit_option(DEAD_MAX, 50)
 @stale_option
 @cell_options
 @pass_settings
 def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -> None:
-    """List dead letters, the oldest first, or with --newest the newest."""
+    """List dead letters, oldest first; with --newest, newest first."""
     with settings.client() as client:
         report = client.ask(table.DEAD, query_of(said, limit=limit, is_newest=newest))
     if settings.is_json:
@@ -104,7 +104,7 @@ def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -
 @cell_options
 @pass_settings
 def show_command(settings: Settings, launch: str) -> None:
-    """Show why LAUNCH was given up, and the end of its last output."""
+    """Show why LAUNCH failed for good, and the end of its last output."""
     name, _ = split_attempt(launch)
     with settings.client() as client:
         (view,) = client.ask(table.DEAD, DeadQuery(launch=name, limit=1)).letters
@@ -121,17 +121,17 @@ def show_command(settings: Settings, launch: str) -> None:
 @click.argument("launch", default="", callback=not_empty)
 @filter_options
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
-@click.option("--dry-run", is_flag=True, help="Only show which launches it would be.")
+@click.option("--yes", is_flag=True, help="Do not refuse more than 10 launches.")
+@click.option("--dry-run", is_flag=True, help="Only list the launches; change nothing.")
 @wait_option
 @cell_options
 @pass_settings
 def redrive_command(settings: Settings, /, launch: str, wait: bool, **said: Any) -> None:
-    """Launch dead letters again, with all their tries: LAUNCH, or those that fit all filters.
+    """Launch dead letters again, with all their retries: LAUNCH, or those that match all filters.
 
-    At most 10,000 at once; says how many are left. Exits with 3, and says why, where nothing is
-    launched. With --wait, --timeout bounds the wait as well, where it is given: it ends with 6
-    then, and the launches go on.
+    Redrives at most 10,000 at once, and says how many are left. Exits with 3, and says why, if
+    there is nothing to launch. With --wait, the command exits with 6 if --timeout expires first;
+    the launches continue.
     """
     _Change(settings, table.REDRIVE, "due again", "launched").run(launch, said, is_awaited=wait)
 
@@ -140,14 +140,15 @@ def redrive_command(settings: Settings, /, launch: str, wait: bool, **said: Any)
 @click.argument("launch", default="", callback=not_empty)
 @filter_options
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
-@click.option("--dry-run", is_flag=True, help="Only show which launches it would be.")
+@click.option("--yes", is_flag=True, help="Do not refuse more than 10 launches.")
+@click.option("--dry-run", is_flag=True, help="Only list the launches; change nothing.")
 @cell_options
 @pass_settings
 def drop_command(settings: Settings, /, launch: str, **said: Any) -> None:
-    """Forget dead letters: LAUNCH, or those that fit all filters. Their rows stay in history.
+    """Delete dead letters: LAUNCH, or those that match all filters. Their rows stay in history.
 
-    At most 10,000 at once; says how many are left. Exits with 3 where nothing is dropped.
+    Drops at most 10,000 at once, and says how many are left. Exits with 3 if there is nothing to
+    drop.
     """
     _Change(settings, table.DROP_DEAD, "dropped", "dropped").run(launch, said)
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from cron.api.client import Client
 
 EPILOG: Final = """\b
-Exit codes of one that runs:
-  0  it was told to stop, or was drained and has finished
-  1  it cannot run here, or not any more; its log says why
-  2  bad input: its configuration cannot be used
-  4  another executor has its directory
-systemd: with Restart=always it comes back after a drain, with on-failure it stays away"""
+Exit codes of a running executor:
+  0  the executor was told to stop, or was drained and has finished
+  1  the executor cannot start or continue; its log has the reason
+  2  the configuration is invalid
+  4  another executor uses the data directory
+systemd: after a drain, Restart=always starts it again, Restart=on-failure does not"""
 _LOOK_S: Final = 0.5
 _LEFT: Final = "left"
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -66,25 +66,25 @@ class _Executor(click.Command):
 @click.option("--config", metavar="FILE", required=True, type=click.Path())
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="")
 def executor_command(config: str, more: tuple[str, ...]) -> None:
-    """Run one executor, as its configuration file says.
+    """Run an executor with the configuration in FILE.
 
-    `executor drain ID` lets one finish what it has and leave; `executor undrain ID` takes that
-    back.
+    `executor drain ID` lets a running executor finish its launches and leave the cell. `executor
+    undrain ID` cancels a drain.
     """
     become("launcher.executor", "--config", config, *more)
 
 
 @click.command("drain")
 @click.argument("executor", metavar="ID")
-@click.option("--wait", is_flag=True, help="Wait until it has finished and left.")
+@click.option("--wait", is_flag=True, help="Wait until the executor has finished and left.")
 @cell_options
 @pass_settings
 def drain_command(settings: Settings, executor: str, wait: bool) -> None:
-    """Give executor ID no more work: it finishes what it has, and leaves.
+    """Give executor ID no more launches; it finishes those that it has, and leaves the cell.
 
-    With --wait, --timeout bounds the wait, where it is given: it ends with 6 then. One that was
-    drained and has left already is as wanted (0). An ID that the cell does not know is not found
-    (3): it is misspelt, or it left before the replicas were started.
+    With --wait, the command exits with 6 if --timeout expires first. Exits with 0 if the executor
+    was drained and has left already. Exits with 3 if the cell does not know the ID: it is misspelt,
+    or the executor left before the replicas were started.
     """
     with settings.client() as client:
         view = _drained(client, executor)
@@ -108,7 +108,7 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
 @cell_options
 @pass_settings
 def undrain_command(settings: Settings, executor: str) -> None:
-    """Give executor ID work again, where it has not left yet."""
+    """Cancel the drain of executor ID, if it has not left yet."""
     with settings.client() as client:
         view = client.ask(table.DRAIN, DrainRequest(executor=executor, is_over=True, by=person()))
     if not settings.is_json:

@@ -39,10 +39,10 @@ HANDLERS_SHOWN: Final = 3
 @cell_options
 @pass_settings
 def executors_command(settings: Settings, executor: str, limit: int) -> None:
-    """List the executors: slots, what runs, labels, handlers, when they were heard last.
+    """List the executors: slots, running launches, labels, handlers, last heartbeat.
 
-    With an ID: all that is known of that one, and up to --limit launches that run there.
-    `raftcron executor drain ID` lets one finish and leave.
+    With an ID, show all details of that executor, and up to --limit launches that run there.
+    `raftcron executor drain ID` lets an executor finish its launches and leave.
     """
     with settings.client() as client:
         if executor:

@@ -28,13 +28,13 @@ PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
 
 MEANINGS: Final = {
     OK: "done",
-    FAILED: "the launch failed, an audit or a check found damage, or you said no",
-    USAGE: "bad input or usage; nothing changed",
+    FAILED: "the launch failed, a check found damage, or you answered no",
+    USAGE: "invalid input or usage; nothing changed",
     NOT_FOUND: "no such job, launch, replica, executor, gate, limit or snapshot",
-    CONFLICT: "somebody was faster, or not in this state; nothing changed",
-    UNAVAILABLE: "nobody can answer now; nothing changed",
-    UNKNOWN: "the change may or may not happen, or is not over; look before trying again",
-    NOT_ALLOWED: "not allowed, or certificates that do not fit; nothing changed",
+    CONFLICT: "conflict with another change or with the current state; nothing changed",
+    UNAVAILABLE: "no replica can answer now; nothing changed",
+    UNKNOWN: "the change may or may not happen, or is not complete; check before you retry",
+    NOT_ALLOWED: "not allowed, or the certificates do not match; nothing changed",
 }
 
 TABLE: Final[tuple[tuple[type[CronError], int], ...]] = (
@@ -54,6 +54,6 @@ def exit_code(error: CronError) -> int:
 
 
 def epilog() -> str:
-    """Return the table as lines for `--help`."""
+    """Return the exit codes as lines for `--help`."""
     lines = [f"  {code}  {meaning}" for code, meaning in MEANINGS.items()]
     return "\n".join(["\b", "Exit codes:", *lines])

@@ -58,13 +58,18 @@ class Writer(Protocol):
 
 @click.command("export")
 @click.argument("job", default="")
-@click.option("--state", "states", multiple=True, help="Only these; repeat it, or a comma list.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    help="Only these states; may be repeated or a comma-separated list.",
+)
 @click.option("--since", type=Moment(), help="Scheduled at or after this time.")
 @click.option("--until", type=Moment(), help="Scheduled before this time.")
-@click.option("--archive", is_flag=True, help="Also what is in object storage alone.")
+@click.option("--archive", is_flag=True, help="Include launches kept in object storage only.")
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "csv", "parquet"]),
-    help="Default: what FILE's suffix says, or jsonl.",
+    help="Default: by the suffix of FILE, otherwise jsonl.",
 )  # fmt: skip
 @click.option("--out", metavar="FILE", default="-", show_default=True, help="`-` is stdout.")
 @stale_option
@@ -73,8 +78,9 @@ class Writer(Protocol):
 def export_command(
     settings: Settings, /, job: str, kind: str | None, out: str, **wanted: Any
 ) -> None:
-    """Write all launches of all jobs or of JOB to a file, newest first; a run of skipped instants
-    is a row for each. FILE is there once it is whole."""
+    """Write all launches of JOB, or of all jobs, to a file, newest first.
+
+    Each skipped instant is a row of its own. FILE appears when it is complete."""
     query = HistoryQuery(
         job=job,
         states=[one.strip() for text in wanted["states"] for one in text.split(",") if one.strip()],

@@ -33,14 +33,14 @@ GATE_NARROW: Final = ("by", "since utc")
 @click.group("gate", cls=Group)
 @cell_options
 def gate_command() -> None:
-    """Hold back or drop launches: of a handler, collection, tenant, of jobs or a priority."""
+    """Hold back or skip launches by handler, collection, tenant, job or priority."""
 
 
 @gate_command.command("close")
 @pool_options
 @collection_option
-@word_option("--tenant", metavar="T", help="Of this tenant.")
-@word_option("--job", "jobs", metavar="PATTERN", help="Of jobs such as 'billing/*'.")
+@word_option("--tenant", metavar="T", help="Match this tenant.")
+@word_option("--job", "jobs", metavar="PATTERN", help="Match jobs, such as 'billing/*'.")
 @priority_option
 @click.option("--all", "is_everything", is_flag=True, help="All launches of the cell.")
 @click.option(
@@ -48,14 +48,14 @@ def gate_command() -> None:
     type=click.Choice(["pause", "drop"]),
     default="pause",
     show_default=True,
-    help="Let them wait, while the clock of their deadline stands still, or skip them.",
+    help="Let the launches wait and extend their deadlines, or skip them.",
 )
-@click.option("--reason", default="", help="Why; shown wherever a launch is held.")
+@click.option("--reason", default="", help="Shown with each launch that is held back.")
 @until_options
 @cell_options
 @pass_settings
 def close_command(settings: Settings, /, **said: Any) -> None:
-    """Close a gate: what fits all that is named does not begin. What runs goes on."""
+    """Close a gate: launches that match all options do not begin; running launches continue."""
     request = _request(settings.now_ms(), said)
     with settings.client() as client:
         view = client.ask(table.CLOSE_GATE, request)

@@ -20,17 +20,19 @@ from launcher.names import short_job_name
 @click.command("jobs")
 @click.argument("pattern", default="", callback=not_empty)
 @jobs_option("pattern")
-@word_option("--tenant", metavar="T", help="Of this tenant.")
+@word_option("--tenant", metavar="T", help="Only jobs of this tenant.")
 @pool_options
 @collection_option
-@click.option("-l", "--long", "is_long", is_flag=True, help="All that each job says, line by line.")
+@click.option(
+    "-l", "--long", "is_long", is_flag=True, help="Show all fields of each job, one per line."
+)
 @stale_option
 @cell_options
 @pass_settings
 def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str) -> None:
     """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches.
 
-    HELD says what keeps a job from being launched: a pause, or a gate by its number.
+    HELD shows why a job is not launched: a pause, or the number of a gate.
     """
     wanted = JobsRequest(
         pattern=pattern,
@@ -53,14 +55,14 @@ def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str
 @click.command("pause")
 @click.argument("pattern", default="", metavar="PATTERN", callback=not_empty)
 @jobs_option("pattern", is_needed=True)
-@click.option("--reason", default="", help="Why; shown wherever the job is.")
+@click.option("--reason", default="", help="Shown with the job.")
 @until_options
 @cell_options
 @pass_settings
 def pause_command(
     settings: Settings, pattern: str, reason: str, until: int | None, for_: str | None
 ) -> None:
-    """Stop launching the jobs that PATTERN matches; what is due meanwhile is skipped."""
+    """Pause the jobs that PATTERN matches; instants that fall due meanwhile are skipped."""
     end_ms = until_ms(settings.now_ms(), until, for_)
     request = PauseRequest(pattern=pattern, reason=reason, until_ms=end_ms, by=person())
     with settings.client() as client:
@@ -75,7 +77,7 @@ def pause_command(
 @cell_options
 @pass_settings
 def resume_command(settings: Settings, pattern: str) -> None:
-    """Launch the jobs that PATTERN matches again."""
+    """Resume the jobs that PATTERN matches."""
     with settings.client() as client:
         report = client.ask(table.RESUME, ResumeRequest(pattern=pattern, by=person()))
     _show(settings, report, "resumed", "resumed", "was not paused")

@@ -72,15 +72,27 @@ class _History(click.Command):
 @click.command("history", cls=_History)
 @click.argument("job", default="", metavar="[JOB|PATTERN]", callback=not_empty)
 @jobs_option("job")
-@word_option("--tenant", metavar="T", help="Of this tenant.")
+@word_option("--tenant", metavar="T", help="Only jobs of this tenant.")
 @pool_options
 @collection_option
-@click.option("--state", "states", multiple=True, help="Only these; repeat it, or a comma list.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    help="Only these states; may be repeated or a comma-separated list.",
+)
 @click.option("--since", type=Moment(), help="Scheduled at or after this time.")
 @click.option("--until", type=Moment(), help="Scheduled before this time.")
 @limit_option(limits.HISTORY_ROWS_MAX, 50)
-@click.option("--archive", is_flag=True, help="Also what is in object storage alone; slower.")
-@click.option("--all", "is_all", is_flag=True, help="Lost attempts and late news of them as rows.")
+@click.option(
+    "--archive", is_flag=True, help="Include launches kept in object storage only; slower."
+)
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Show lost attempts and their late reports as separate rows.",
+)
 @stale_option
 @cell_options
 @pass_settings
@@ -94,11 +106,10 @@ def history_command(
     limit: int,
     **said: Any,
 ) -> None:
-    """List launches of all jobs, of JOB or of jobs such as 'billing/*', newest first, in every
-    state.
+    """List launches in every state, newest first: of all jobs, of JOB, or of jobs like 'billing/*'.
 
-    A lost attempt of which late news came is shown as amended, with its end.
-    `raftcron history export` writes them all to a file.
+    A lost attempt whose executor reported its end later is shown as amended, with that end.
+    `raftcron history export` writes all launches to a file.
     """
     query = HistoryQuery(
         is_all=said["is_all"],
@@ -155,8 +166,9 @@ def listed(client: Client, query: HistoryQuery) -> list[LaunchView]:
 @cell_options
 @pass_settings
 def show_command(settings: Settings, launch: str) -> None:
-    """Show all that is known of LAUNCH, or of the newest one of JOB: both log points, epoch, times,
-    the output's tail."""
+    """Show all details of LAUNCH, or of the newest launch of JOB.
+
+    Shows both log points, the epoch, times, and the end of the output."""
     with settings.client() as client:
         name, attempt = split_attempt(newest_of(client, launch))
         views = client.ask(table.SHOW, ShowRequest(launch=name))
@@ -324,11 +336,11 @@ def _as_one_time(
 @cell_options
 @pass_settings
 def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> None:
-    """Tell why JOB did or did not run at TIME, or what became of LAUNCH.
+    """Explain why JOB did or did not run at TIME, or what happened to LAUNCH.
 
-    TIME is as tables print it, 2026-11-20 15:00:00, or 15:00 of today, in UTC. An age such as 5m is
-    about the newest scheduled time that is not after it. Without TIME it is about the newest launch
-    of JOB.
+    TIME is in UTC: 2026-11-20 15:00:00, as tables print it, or 15:00 for today. An age such as 5m
+    selects the last scheduled time at or before that moment. Without TIME, the newest launch of JOB
+    is explained.
     """
     with settings.client() as client:
         job, at_ms, is_nearest, manual = _asked(settings, client, job, time)

@@ -55,33 +55,32 @@ def show_rate(rate_milli: int) -> str:
 @click.group("limit", cls=Group)
 @cell_options
 def limit_command() -> None:
-    """Limit what runs, waits and starts: of tenants, handlers and priorities.
+    """Limit how many launches of tenants, handlers and priorities run, wait and start.
 
-    Limits apply from the moment they are set; nothing that runs is stopped. `limit remove` takes
-    those of one scope away.
+    Limits apply from the moment they are set. They never stop a running launch.
     """
 
 
 @limit_command.command("set")
 @scope_options
-@click.option("--concurrent", type=Most(), help="Launches at once.")
-@click.option("--burst", type=Most(), help="As many, while others are idle.")
-@click.option("--rate", "rate_milli", type=Rate(), help="Starts, such as 100/s or 90/m.")
+@click.option("--concurrent", type=Most(), help="Launches that may run at once.")
+@click.option("--burst", type=Most(), help="Launches while others leave slots free.")
+@click.option("--rate", "rate_milli", type=Rate(), help="Starts per time, such as 100/s or 90/m.")
 @click.option("--waiting", "waiting_max", type=Most(), help="Launches that may wait.")
-@click.option("--reserve", "reserved", type=Most(), help="Slots kept for nobody else.")
+@click.option("--reserve", "reserved", type=Most(), help="Slots kept free for this scope.")
 @click.option(
-    "--weight", type=Most(most=WEIGHT_MAX), help="A tenant's share beside others, 1 if not."
+    "--weight", type=Most(most=WEIGHT_MAX), help="A tenant's share in the round robin (default 1)."
 )
-@click.option("--retry-budget", type=Most(), help="Retries a tenant may be ahead of successes.")
+@click.option("--retry-budget", type=Most(), help="Retries that a tenant has in advance.")
 @cell_options
 @pass_settings
 def set_command(settings: Settings, /, **said: Any) -> None:
-    """Set limits of one scope; those that are not named stay, `none` (or 0) is not limited.
+    """Set limits of one scope; the others of that scope stay, and `none` (or 0) removes a limit.
 
-    The most specific limits apply, as a whole: a tenant's own override those of --each-tenant, and
-    a queue's override its handler's. A tenant's own begin as a copy of those of --each-tenant.
-    `--tenant acme --concurrent none` lets acme run any number although each tenant is limited;
-    `limit remove --tenant acme` makes the limits of each tenant apply to it again.
+    The most specific limits apply, as a whole: a tenant's own limits override --each-tenant, and a
+    queue's limits override its handler's. A tenant's own limits start as a copy of --each-tenant.
+    `--tenant acme --concurrent none` removes the limit for acme alone. After `limit remove --tenant
+    acme` the limits of --each-tenant apply to acme again.
     """
     scope = scope_of(said)
     if all(value is None for value in said.values()):
@@ -103,7 +102,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
 @cell_options
 @pass_settings
 def remove_command(settings: Settings, /, **said: Any) -> None:
-    """Remove all limits of one scope; less specific ones apply to it from now on."""
+    """Remove all limits of one scope; less specific limits apply to it from then on."""
     scope = scope_of(said)
     removal = LimitRemoval(
         tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person()

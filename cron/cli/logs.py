@@ -28,16 +28,16 @@ _LOOKED_AT: Final = 200
 
 @click.command("logs")
 @click.argument("launch", metavar="LAUNCH|JOB")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the launch is over.")
-@click.option("--raw", is_flag=True, help="The bytes as they are, into a file or a pipe.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output until the launch is over.")
+@click.option("--raw", is_flag=True, help="Write the bytes unchanged; only to a file or a pipe.")
 @cell_options
 @pass_settings
 def logs_command(settings: Settings, launch: str, follow: bool, raw: bool) -> None:
-    """Print what LAUNCH wrote to standard output and error, or the newest one of JOB that began.
+    """Print the standard output and error of LAUNCH, or of the newest launch of JOB that began.
 
-    LAUNCH#2 is its second attempt, LAUNCH#2/3 the third part of that. Control characters are
-    escaped, but for newlines and tabs: \\x1b is an escape character. --raw writes them as they
-    are, and is refused on a terminal.
+    LAUNCH#2 is the second attempt, LAUNCH#2/3 the third part of that attempt. Control characters
+    other than newlines and tabs are escaped, such as \\x1b. --raw writes them unchanged, and is
+    refused on a terminal.
     """
     if raw and settings.is_json:
         raise click.UsageError("--raw writes bytes, -o json writes text: choose one")

@@ -66,8 +66,8 @@ class _WithExpression(click.Command):
 
 @click.command("next", cls=_WithExpression)
 @click.argument("what", metavar="EXPR|FILE|JOB")
-@click.option("--tz", "zone", metavar="ZONE", help="Zone of the schedule (default UTC).")
-@click.option("--after", type=Moment(), help="Only times after this one; default now.")
+@click.option("--tz", "zone", metavar="ZONE", help="Time zone of the schedule (default UTC).")
+@click.option("--after", type=Moment(), help="Only times after this one (default now).")
 @limit_option(COUNT_MAX, 5, "count")
 @click.option("--system", is_flag=True, help="The file has a user column.")
 @stale_option
@@ -78,8 +78,9 @@ def next_command(
 ) -> None:
     """Show when an expression, the jobs of a file, or a job are due next.
 
-    Five fields or an @ are an expression, anything else the name of an existing file, or else of a
-    job. Only a job needs a cluster. Elsewhere a `?` is placed as in a cell without other jobs.
+    The argument is an expression if it has five fields or begins with @. Otherwise it is a file
+    if a file of that name exists, or else a job. Only a job needs a cell. Without a cell, `?`
+    gets the value that it would get in a cell without other jobs.
     """
     zones.pin()
     if zone is not None:

@@ -134,7 +134,7 @@ def output_option(command: F) -> F:
         type=click.Choice(["table", "json"]),
         expose_value=False,
         callback=_keep,
-        help="table (default), or json: one object a line. Errors are text on stderr in both.",
+        help="table (default), or json: one object per line. Errors are always text on stderr.",
     )(command)
 
 
@@ -146,21 +146,21 @@ def cell_options(command: F) -> F:
         type=Timeout(),
         expose_value=False,
         callback=_keep,
-        help="How long to try, such as 10s (default; status 3s; audit, apply --prune 60s).",
+        help="How long to try, such as 10s (the default; status 3s; audit, apply --prune 60s).",
     )(command)
     command = click.option(
         "--tls",
         metavar="DIR",
         expose_value=False,
         callback=_keep,
-        help="Folder of `raftcron certs issue`: ca.pem, cert.pem, key.pem; default $RAFTCRON_TLS.",
+        help="Directory with ca.pem, cert.pem and key.pem (default $RAFTCRON_TLS).",
     )(command)
     return click.option(
         "--server",
         metavar="HOST:PORT,...",
         expose_value=False,
         callback=_keep,
-        help="Replicas to ask; default $RAFTCRON_SERVER, or 127.0.0.1:7400 and its two neighbours.",
+        help="Replicas to ask (default $RAFTCRON_SERVER, or 127.0.0.1, ports 7400 to 7402).",
     )(command)
 
 
@@ -172,8 +172,8 @@ def stale_option(command: F) -> F:
         default=None,
         expose_value=False,
         callback=_keep,
-        help="Take the answer of any replica, at once and also without a leader; how old it is"
-        " is told on stderr. Without it the leader answers, with all that was committed before.",
+        help="Let any replica answer at once, even without a leader; stderr says how old the"
+        " answer is. By default the leader answers with everything committed before the call.",
     )(command)
 
 

@@ -38,20 +38,20 @@ WAIT_NARROW: Final = ("pool", "priority", "start until utc")
 @click.command("queue")
 @click.argument("target", default="", metavar="[JOB|PATTERN|LAUNCH]", callback=not_empty)
 @jobs_option("target")
-@word_option("--tenant", metavar="T", help="Only this tenant.")
+@word_option("--tenant", metavar="T", help="Only launches of this tenant.")
 @pool_options
 @collection_option
 @limit_option(1_000, 50)
 @cell_options
 @pass_settings
 def queue_command(settings: Settings, /, target: str, limit: int, **said: str) -> None:
-    """Show how much waits and runs in each queue, and which limit is reached there.
+    """Show how many launches wait and run in each queue, and which limit is reached.
 
-    Jobs that are "behind" have an instant that fell due and waits for its turn, since more falls
-    due than can begin.
+    A job is "behind" if one of its instants fell due and has no launch yet, because more launches
+    fall due than can begin.
 
-    With a JOB, a PATTERN of jobs, a LAUNCH or --collection: its open launches, how many are before
-    each, and why it waits.
+    With a JOB, a PATTERN of jobs, a LAUNCH or --collection, show the open launches, how many are
+    ahead of each, and why it waits.
     """
     tenant, collection = said["tenant"], said["collection"]
     pool = pool_of(said["handler"], said["pool"])

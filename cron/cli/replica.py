@@ -29,22 +29,24 @@ _LOOK_S: Final = 0.5
 @click.group(
     "replica",
     cls=Group,
-    short_help="Run one replica, or replace one whose disk is lost.",
+    short_help="Run a replica, or replace one whose disk is lost.",
     invoke_without_command=True,
     subcommand_metavar="[replace REPLICA]",
     epilog=endings.epilog(),
 )
-@click.option("--config", metavar="FILE", type=click.Path(), help="The replica's TOML file.")
-@click.option("--data", metavar="DIR", help="Its data directory, instead of the file's.")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(), help="Configuration file of the replica."
+)
+@click.option("--data", metavar="DIR", help="Data directory, instead of the one in FILE.")
 @click.option(
     "--bootstrap",
     is_flag=True,
-    help="An empty directory is one of a new cell; means nothing to one that is not empty.",
+    help="Found a new cell if the data directory is empty; otherwise ignored.",
 )
 @click.option(
     "--join",
     is_flag=True,
-    help="An empty directory takes the place of a disk that was lost and replaced.",
+    help="Join with an empty data directory, after `replica replace`.",
 )
 @click.option("--die-with-parent", is_flag=True, hidden=True)
 @click.pass_context
@@ -56,10 +58,10 @@ def replica_command(
     join: bool,
     die_with_parent: bool,
 ) -> None:
-    """Run one replica, as its configuration file says; `replica replace` asks the living.
+    """Run a replica with the configuration in FILE.
 
-    With an empty data directory it does not start, unless it is told what that means: an id that
-    forgot its votes could undo what was agreed.
+    A replica with an empty data directory starts only with --bootstrap or --join: a replica that
+    forgot its votes could undo committed entries.
     """
     if ctx.invoked_subcommand is not None:
         if config is not None:
@@ -75,21 +77,25 @@ def replica_command(
     become("cron.daemon", "--config", config, *place, *given)
 
 
-@replica_command.command("replace", short_help="Make room for a new disk under a replica's id.")
+@replica_command.command("replace", short_help="Allow a new disk to replace a replica's disk.")
 @click.argument("replica")
-@click.option("--raft", metavar="HOST:PORT", default="", help="Where the new one listens for Raft.")
-@click.option("--client", metavar="HOST:PORT", default="", help="Where it listens for clients.")
-@click.option("--yes", is_flag=True, help="Do it, even if the old one is connected.")
-@click.option("--wait", is_flag=True, help="Wait until the new one votes; shows how far it is.")
+@click.option("--raft", metavar="HOST:PORT", default="", help="Raft address of the new replica.")
+@click.option(
+    "--client", metavar="HOST:PORT", default="", help="Client address of the new replica."
+)
+@click.option("--yes", is_flag=True, help="Do not ask, even if the old replica is connected.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the new replica votes, and show its progress."
+)
 @cell_options
 @pass_settings
 def replace_command(
     settings: Settings, replica: str, raft: str, client: str, yes: bool, wait: bool
 ) -> None:
-    """Make room for a new disk under the id REPLICA, and shut the old one out for good.
+    """Allow a new disk to replace the disk of REPLICA, and exclude the old disk for good.
 
-    Without --raft and --client the new one is expected where the old one was. With --wait,
-    --timeout bounds the wait, where it is given: it ends with 6 then.
+    Without --raft and --client, the new replica has the addresses of the old one. With --wait, the
+    command exits with 6 if --timeout expires first.
     """
     request = ReplaceRequest(
         replica=replica, raft=raft, client=client, is_confirmed=yes, by=person()

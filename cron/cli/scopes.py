@@ -27,13 +27,15 @@ class Scope(NamedTuple):
 
 def pool_options(command: F) -> F:
     """Add --handler and --pool, of which `pool_of` makes one name."""
-    command = word_option("--pool", metavar="NAME", help="command, or a handler.")(command)
-    return word_option("--handler", metavar="H", help="Of this handler.")(command)
+    command = word_option("--pool", metavar="NAME", help="Work pool: `command`, or a handler.")(
+        command
+    )
+    return word_option("--handler", metavar="H", help="Only this handler.")(command)
 
 
 def collection_option(command: F) -> F:
     """Add --collection."""
-    return word_option("--collection", metavar="WORD", help="Of jobs with this collection.")(
+    return word_option("--collection", metavar="WORD", help="Only jobs of this collection.")(
         command
     )
 
@@ -56,7 +58,7 @@ def jobs_option(argument: str, *, is_needed: bool = False) -> Callable[[F], F]:
             "--job",
             "same_jobs",
             metavar="PATTERN",
-            help="Of jobs such as 'billing/*'; the same as the argument.",
+            help="Only jobs that match, such as 'billing/*'; the same as the argument.",
         )
         return cast(F, option(named_once))
 
@@ -72,7 +74,7 @@ def limit_option(most: int, default: int, name: str = "limit") -> Callable[[F], 
         type=Count(1, most),
         default=default,
         show_default=True,
-        help="Rows at most.",
+        help="Print at most N rows.",
     )
 
 
@@ -91,17 +93,19 @@ def pool_of(handler: str, pool: str) -> str:
 
 def priority_option(command: F) -> F:
     """Add --priority, as a number or None."""
-    return click.option("--priority", type=Count(0, 9), help="0 (first) to 9.")(command)
+    return click.option("--priority", type=Count(0, 9), help="0 (most urgent) to 9.")(command)
 
 
 def scope_options(command: F) -> F:
     """Add what says whose limits are meant; `scope_of` makes a Scope of it."""
-    command = click.option("--all", "everything", is_flag=True, help="Of all launches together.")(
+    command = click.option("--all", "everything", is_flag=True, help="All launches together.")(
         command
     )
     command = pool_options(priority_option(command))
-    command = click.option("--each-tenant", is_flag=True, help="Each tenant by itself.")(command)
-    return word_option("--tenant", metavar="T", help="Of this tenant.")(command)
+    command = click.option(
+        "--each-tenant", is_flag=True, help="Every tenant that has no limits of its own."
+    )(command)
+    return word_option("--tenant", metavar="T", help="Only this tenant.")(command)
 
 
 def scope_of(said: dict[str, Any]) -> Scope:

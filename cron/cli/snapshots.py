@@ -39,20 +39,21 @@ READ_MS: Final = 600_000
 def snapshot_command() -> None:
     """Save, list and verify snapshots of the cell's state.
 
-    They are taken by themselves, every so often; replica.toml says when, and where they are kept.
+    The cell takes snapshots automatically. replica.toml sets how often, and where they are
+    kept.
     """
 
 
 @snapshot_command.command("save")
 @click.option("--wait", "wait", metavar="LENGTH", default="5m", show_default=True,
-              help="How long to wait until it is safe.")  # fmt: skip
+              help="How long to wait for the upload.")  # fmt: skip
 @cell_options
 @pass_settings
 def save_command(settings: Settings, wait: str) -> None:
     """Take a snapshot now, and return once it and all history up to it are uploaded.
 
-    Without object storage it returns once it is on the leader's disk. Exits with 6 if that takes
-    longer than --wait: it goes on all the same.
+    Without object storage, the command returns once the snapshot is on the leader's disk. Exits
+    with 6 if this takes longer than --wait; the snapshot and the upload continue.
     """
     wait_ms = parse_length(wait)
     with settings.client() as client:
@@ -119,8 +120,12 @@ def _say(line: str, said: str) -> str:
 
 
 @snapshot_command.command("list")
-@click.option("--from", "url", metavar="URL", help="Ask this object storage, not the cell.")
-@click.option("--cell", default="default", show_default=True, help="With --from: whose they are.")
+@click.option(
+    "--from", "url", metavar="URL", help="Read this object storage directly, without the cell."
+)
+@click.option(
+    "--cell", default="default", show_default=True, help="With --from: the name of the cell."
+)
 @cell_options
 @pass_settings
 def list_command(settings: Settings, url: str | None, cell: str) -> None:
@@ -140,15 +145,19 @@ def list_command(settings: Settings, url: str | None, cell: str) -> None:
 
 @snapshot_command.command("verify")
 @click.argument("name", default="")
-@click.option("--remote", is_flag=True, help="Only those in object storage.")
-@click.option("--from", "url", metavar="URL", help="Ask this object storage, not the cell.")
-@click.option("--cell", default="default", show_default=True, help="With --from: whose they are.")
+@click.option("--remote", is_flag=True, help="Only snapshots in object storage.")
+@click.option(
+    "--from", "url", metavar="URL", help="Read this object storage directly, without the cell."
+)
+@click.option(
+    "--cell", default="default", show_default=True, help="With --from: the name of the cell."
+)
 @cell_options
 @pass_settings
 def verify_command(settings: Settings, name: str, remote: bool, url: str | None, cell: str) -> None:
-    """Read snapshots back, all or NAME, and check every byte of them.
+    """Read all snapshots, or NAME, and check every byte of them.
 
-    Exits with 1 on damage, and with 3 where there is nothing to read.
+    Exits with 1 if a snapshot is damaged, and with 3 if there is no snapshot.
     """
     if url is not None:
         views = _verified(url, cell, name)

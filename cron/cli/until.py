@@ -15,10 +15,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def until_options(command: F) -> F:
     """Add --until and --for, as `until` and `for_`."""
-    command = click.option("--for", "for_", metavar="LENGTH", help="Ends by itself after 2h ...")(
-        command
-    )
-    return click.option("--until", type=Moment(), help="Ends by itself at this time.")(command)
+    command = click.option(
+        "--for", "for_", metavar="LENGTH", help="Ends automatically after this time, such as 2h."
+    )(command)
+    return click.option("--until", type=Moment(), help="Ends automatically at this time.")(command)
 
 
 def until_ms(now_ms: int, until: int | None, for_: str | None) -> int:

@@ -35,7 +35,7 @@ _LOOKS_MAX: Final = 100
 def wait_option(command: F) -> F:
     """Add --wait, for the launches that a command makes due again."""
     return click.option(
-        "--wait", is_flag=True, help="Wait until all are over; exit with 1 if one failed."
+        "--wait", is_flag=True, help="Wait until all launches are over; exit with 1 if one failed."
     )(command)
 
 

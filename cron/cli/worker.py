@@ -13,9 +13,9 @@ from cron.cli.times import parse_length
 
 EPILOG: Final = """\b
 Exit codes:
-  0  it was told to stop, and all has ended by itself
-  1  it was told to stop, and some process had to be killed
-  2  usage, or MODULE cannot be served; nothing was started"""
+  0  the worker was told to stop, and all its processes ended in time
+  1  the worker was told to stop, and had to kill a process
+  2  wrong usage, or MODULE cannot be used; nothing was started"""
 
 
 @click.command("worker", short_help="Run the handlers of an app.", epilog=EPILOG)
@@ -27,46 +27,49 @@ Exit codes:
     default=8,
     show_default=True,
     metavar="N",
-    help="Handlers at once in each process.",
+    help="Number of handlers that each process runs at once.",
 )
-@click.option("--group", metavar="NAME", default="", help="Workers of one name share their slots.")
+@click.option(
+    "--group", metavar="NAME", default="", help="Workers with the same NAME share their slots."
+)
 @click.option(
     "--executor",
     metavar="SOCKET",
     default="",
-    help="workers.sock in the executor's data directory; default $RAFTCRON_WORKERS.",
+    help="Path of workers.sock in the executor's data directory (default $RAFTCRON_WORKERS).",
 )
 @click.option(
     "--buffer",
     type=click.IntRange(0, 10_000),
     default=0,
     metavar="N",
-    help="Launches that may wait at each process; default 16 a thread.",
+    help="Launches that may wait at each process (default 16 per thread).",
 )
 @click.option("--grace", metavar="LENGTH", default="30s", show_default=True)
 @click.option(
     "--memory-max",
     metavar="SIZE",
     default="",
-    help="Renew a process that has so much; kill it at half as much again.",
+    help="Replace a process that uses this much memory; kill it at 1.5 times as much.",
 )
 @click.option(
     "--renew-after",
     type=click.IntRange(1, 1_000_000_000),
     default=None,
     metavar="N",
-    help="Renew each process after about N launches.",
+    help="Replace each process after about N launches.",
 )
 def worker_command(grace: str, memory_max: str, renew_after: int | None, **said: Any) -> None:
     """Run the handlers that MODULE registers, on this host.
 
     MODULE is imported from the current directory or the Python path. The executor of this host
-    hands it launches of jobs that name one of its handlers. Ctrl-C or TERM: what runs has --grace
-    to end.
+    sends the worker launches of jobs whose handler is registered in MODULE. After Ctrl-C or
+    TERM, running handlers have --grace to end.
 
-    Programs leak. A process that has --memory-max of resident memory, or has run --renew-after
-    launches, takes no more, finishes what it runs, ends, and is replaced; nothing fails of it. One
-    process at a time is renewed, the others serve meanwhile: use at least two.
+    --memory-max and --renew-after limit memory leaks. A process that uses --memory-max of
+    resident memory, or has run --renew-after launches, takes no more launches, finishes those
+    that run, and is replaced. No launch fails because of this. One process is replaced at a
+    time while the others continue, so use at least two processes.
     """
     said["grace_ms"] = parse_length(grace)
     said["memory_max_bytes"] = parse_size(memory_max) if memory_max else 0

@@ -17,7 +17,7 @@ from cron.dev.options import DevOptions
     "--data",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Keep state here between runs; default a new directory that goes with dev.",
+    help="Keep state in DIR between runs (default a temporary directory).",
 )
 @click.option(
     "--port",
@@ -25,20 +25,24 @@ from cron.dev.options import DevOptions
     type=click.IntRange(1, 65_523),
     default=7400,
     show_default=True,
-    help="Clients on P, P+1, P+2; Raft on P+10 to P+12.",
+    help="Client ports P to P+2, Raft ports P+10 to P+12.",
 )
 @click.option(
-    "--for", "for_", metavar="LENGTH", help="Run for this time once it works, such as 90s."
+    "--for",
+    "for_",
+    metavar="LENGTH",
+    help="Stop after this time, such as 90s, counted from when the cell works.",
 )
 @click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
-@click.option("--no-restart", is_flag=True, help="Leave processes that die dead.")
+@click.option("--no-restart", is_flag=True, help="Do not restart processes that end.")
 @click.option("--system", is_flag=True, help="The crontab has a user column.")
 @click.option("--object-storage", metavar="URL", help="Back up to s3://... or file:///...")
-@click.option("--restore", is_flag=True, help="The replicas' folders are gone: begin from there.")
+@click.option("--restore", is_flag=True, help="Restore the replicas from object storage.")
 def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
     """Run three replicas and an executor on this machine.
 
-    CRONTAB is applied at the start; jobs that it no longer has are removed. Ctrl-C ends all.
+    Applies CRONTAB at the start, and removes jobs that are no longer in it. Ctrl-C stops
+    everything.
     """
     from cron.dev.supervisor import run_dev
 

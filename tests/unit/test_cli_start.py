@@ -97,7 +97,7 @@ async def test_each_command_has_help(name):
     assert result.exit_code == 0
     assert "Usage: raftcron " in result.stdout
     assert "--output" in result.stdout
-    assert "Errors are text on stderr" in " ".join(result.stdout.split())
+    assert "Errors are always text on stderr" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize(
