@@ -1,7 +1,7 @@
-"""Handlers of a small shop: `raftcron worker tasks --threads 8`, started in this directory.
+"""Handlers of a small shop. Start `raftcron worker tasks --threads 8` in this directory.
 
-A job names one of them instead of a command, with its payload in JSON. Each is tested without a
-cluster, with `from raftcron import testing`.
+A job names a handler instead of a command, with a payload in JSON. Handlers can be tested without a
+cell, with `from raftcron import testing`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Invoice(msgspec.Struct):
-    """What a job says of an invoice; what does not fit never reaches the handler."""
+    """The payload of an invoice job. A payload that does not match never reaches the handler."""
 
     customer: str
     cents: int
@@ -25,7 +25,7 @@ class Invoice(msgspec.Struct):
 
 @handler("shop.invoice", timeout="5m")
 def invoice(payload: Invoice, context: Context) -> str:
-    """Send an invoice, once: the launch's name is the key by which the bank knows it."""
+    """Pay an invoice. The launch's name is the idempotency key, the same in every attempt."""
     if payload.cents <= 0:
         raise Fatal(f"nothing to pay for {payload.customer}")
     log.warning("paying %s by key %s", payload.customer, context.launch)
@@ -34,7 +34,7 @@ def invoice(payload: Invoice, context: Context) -> str:
 
 @handler("shop.fetch", timeout="30s")
 async def fetch(payload: dict[str, str], context: Context) -> None:
-    """Fetch something that is not always there: wait longer from try to try."""
+    """Fetch something that may be unavailable; each retry waits longer."""
     await asyncio.sleep(0)
     if payload.get("state") == "busy":
         raise Retry(after=30 * context.attempt, reason="busy")
@@ -44,7 +44,7 @@ async def fetch(payload: dict[str, str], context: Context) -> None:
 
 @handler("shop.reindex", heartbeat="30s")
 def reindex(payload: int | None, context: Context) -> str:
-    """Work through many rows, say so, and leave off when told to."""
+    """Process many rows, report progress, and stop when the launch is cancelled."""
     rows = payload or 1000
     for row in range(rows):
         context.check()
@@ -55,5 +55,5 @@ def reindex(payload: int | None, context: Context) -> str:
 
 @handler("shop.ping")
 def ping() -> None:
-    """Do nothing. What is called from here asks for the context itself."""
+    """Log a line. `current()` returns the context of the running handler."""
     current().log("pong")
