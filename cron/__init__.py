@@ -1,3 +1,3 @@
-"""The daemon: what a user means by a schedule, the replicated state, the leader, the faces."""
+"""The daemon: crontabs and schedules, the replicated state, the leader, API, CLI and console."""
 
 from __future__ import annotations

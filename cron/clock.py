@@ -1,4 +1,4 @@
-"""The daemon's only door to the clock."""
+"""The clocks of the daemon; no other module reads the time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for schedules, monotonic time for everything that is waited for."""
+    """Wall time for schedules, monotonic time for timeouts and intervals."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch, UTC; may jump either way."""
+        """Return milliseconds since the epoch, UTC; may jump in either direction."""
 
     def mono_ms(self) -> int:
-        """Milliseconds of a clock that only goes forward, also while the machine sleeps."""
+        """Return milliseconds of a clock that never goes back and counts while suspended."""
 
 
 class SystemClock:
-    """The machine's clocks. CLOCK_BOOTTIME counts while the machine sleeps, as leases must."""
+    """The machine's clocks. CLOCK_BOOTTIME also counts while the machine is suspended."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch, UTC."""
+        """Return milliseconds since the epoch, UTC."""
         return time.time_ns() // 1_000_000
 
     def mono_ms(self) -> int:
-        """Milliseconds since boot, sleep included."""
+        """Return milliseconds since boot, including time while suspended."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -1,7 +1,7 @@
 """The configuration of one replica: a TOML file, read once at start and never changed.
 
-Unknown fields are errors, because a misspelt limit that is silently left at its default is found
-on the day it is needed. Every error names the file, the field and the way out.
+Unknown fields are errors: otherwise a misspelt limit would silently keep its default until the day
+it is needed. Every error names the file and the field, and has a hint.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from cron.keeping_config import (
 from launcher.tls import TlsFiles
 
 REPLICAS: Final = 3
-"""Size of a cell; fixed for its life, since two of three must agree on everything."""
+"""The number of replicas of a cell; two of three must agree on every entry."""
 LEASE_MARGIN_MS_MIN: Final = 100
 LEASE_MARGIN_SHARE: Final = 10
-"""Self-kill comes at least a tenth of itself, and 100 ms, before the leader gives up: clocks of two
-machines drift far less than that, a loaded machine kills within it."""
+"""The leader gives up at least this fraction of `self_kill_ms`, and 100 ms, after the self-kill:
+the clocks of two machines drift much less, and a loaded machine finishes killing within it.
+"""
 SNAPSHOT_ENTRIES_MIN: Final = 10
-"""With fewer a replica would do little but write snapshots."""
+"""With fewer entries between snapshots, a replica would spend most of its time on them."""
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
@@ -43,9 +44,9 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
 class PeerAddresses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one replica is reached, as `host:port`.
+    """The addresses of one replica, as `host:port`.
 
-    `client` is its gRPC address for clients and executors, `raft` the one for the other replicas.
+    `client` is its gRPC address for clients and executors, `raft` its address for other replicas.
     """
 
     client: str
@@ -53,17 +54,17 @@ class PeerAddresses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LeaseConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long an executor that is silent still counts as alive (rule R5). Same on all replicas.
+    """How long an executor that does not answer counts as alive (rule R5). Same on all replicas.
 
-    `heartbeat_ms`: how often an executor renews its lease. Shorter finds dead hosts sooner and
-    costs one round of messages each; must fit twice into `self_kill_ms`, so that one lost heartbeat
-    kills nothing. Suggested: 5000.
+    `heartbeat_ms`: how often an executor renews its lease. A shorter interval detects dead hosts
+    sooner and costs more messages. It must fit twice into `self_kill_ms`, so that one lost
+    heartbeat kills nothing. Suggested: 5000.
 
-    `self_kill_ms`: an executor without an answer for this long kills guarded work. It must be over
-    before the leader gives up, or the next attempt runs beside it. Suggested: 20000.
+    `self_kill_ms`: an executor that got no answer for this long kills guarded work. This must
+    happen before the leader gives up, or the next attempt runs beside it. Suggested: 20000.
 
-    `give_up_ms`: an executor that is silent for this long has lost its launches. At least a tenth
-    of `self_kill_ms` (and 100 ms) above it. Suggested: 30000.
+    `give_up_ms`: the launches of an executor that sent nothing for this long are lost. At least
+    10 % (and 100 ms) above `self_kill_ms`. Suggested: 30000.
     """
 
     heartbeat_ms: Milliseconds = 5_000
@@ -72,13 +73,12 @@ class LeaseConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ElectionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Raft's times. A field that is left out takes the engine's default. Same on all replicas.
+    """Raft's timeouts. An omitted field takes the engine's default. Same on all replicas.
 
-    `min_ms`, `max_ms`: a follower that hears no leader for a time between the two stands for
-    election. Too short, and a pause of the machine costs a leader; too long, and nothing is
-    launched meanwhile; `max_ms` is at least 1.5 times `min_ms`, or elections collide.
-    `heartbeat_ms`: how often the leader shows that it is there; must fit five times into `min_ms`,
-    or one late message votes a healthy leader out.
+    `min_ms`, `max_ms`: the election timeout is a random time between the two. If it is too short, a
+    pause of the machine causes an election; if it is too long, failovers take longer. `max_ms` is
+    at least 1.5 times `min_ms`, or candidates collide. `heartbeat_ms`: the interval of the leader's
+    heartbeats; it must fit five times into `min_ms`, or one late message causes an election.
     """
 
     min_ms: Milliseconds | None = None
@@ -87,22 +87,22 @@ class ElectionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds of what the leader does.
+    """Limits of the leader.
 
-    `start_window_ms`: how long after its Begin a launch may still start (rule R7); a takeover
-    within it repeats the start, afterwards it fences, and what never ran begins anew until its
-    deadline. Longer than an election, or a failover begins all that it finds once more; no longer
-    than an instant is live (5 s), or an order that waited in a dead connection starts late also
-    with `catchup=none`. 5000.
+    `start_window_ms`: how long after its Begin an attempt may start (rule R7). Within it, a new
+    leader repeats the start; afterwards it sends a fence, and a launch that never ran begins again
+    until its deadline. It must be longer than an election, or a failover begins every open attempt
+    again. It must not be longer than an instant is live (5 s), or an order that waited in a dead
+    connection starts late, even with `catchup=none`. Default 5000.
 
-    `catchup_per_second`: missed instants that are launched a second once a leader is there again;
-    prevents that an outage of an hour ends in a storm. 100.
+    `catchup_per_second`: how many missed instants are launched per second after an outage, so that
+    an outage of an hour does not end in a burst. Default 100.
 
-    `clock_offset_ms_max`: a leader whose clock is further from the replicas' median hands over, an
-    executor further off gets no work (rule R10). 10000.
+    `clock_offset_ms_max`: a leader whose clock differs more from the median of the replicas hands
+    over; an executor whose clock differs more gets no work (rule R10). Default 10000.
 
-    `snapshot_entries`: log entries between two snapshots; bounds the journal and the time to read
-    it at start. 0 leaves it to the engine.
+    `snapshot_entries`: log entries between two dumps of the engine; limits the size of the
+    journal and the time to read it at start. 0 means the engine's default.
     """
 
     start_window_ms: Milliseconds = 5_000
@@ -112,26 +112,27 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One replica.
+    """The configuration of one replica.
 
-    `id`: its name for the life of the cell, such as `r1`; one of the keys of `peers`.
+    `id`: its name, such as `r1`; one of the keys of `peers`. It never changes.
 
-    `data`: folder of its journal, snapshots and history; relative to the file's folder. Two
-    replicas on one folder would destroy each other.
+    `data`: the directory of its journal, snapshots and history, relative to the file's directory.
+    Two replicas must not share a directory.
 
     `peers`: client and Raft addresses of all three replicas, this one included.
 
     `cell`: name of the group; executors of another cell are refused.
 
-    `client`, `raft`: where it listens; left out, where `peers` says that it is reached. With [tls]
-    it may be any address of this host, such as 0.0.0.0:7400 or one behind a port mapping.
+    `client`, `raft`: the addresses on which it listens (default: its addresses in `peers`).
+    With [tls] they may be any address of this host, such as 0.0.0.0:7400 or one behind a port mapping.
 
-    `tls`: PEM files, relative to the file's folder: the cell's authority `ca`, this replica's
-    `cert` and its `key`, as `raftcron certs` makes them. Without, all addresses are on loopback;
-    with it, everybody who connects needs a certificate of the authority, on loopback, too.
+    `tls`: PEM files, relative to the file's directory: the certificate of the cell's authority
+    (`ca`), this replica's `cert` and its `key`, as `raftcron certs` makes them. Without them, all
+    addresses must be on loopback. With them, every caller needs a certificate of the authority,
+    also on loopback.
 
-    `zone`: IANA zone of schedules without CRON_TZ. It matters when a crontab is applied, so it
-    should be the same on all replicas. UTC has no days of 23 hours.
+    `zone`: IANA time zone of schedules without CRON_TZ. It is used when a crontab is applied, so it
+    should be the same on all replicas. UTC has no changes to daylight saving time.
 
     `object_storage`, `snapshots`, `history`: see `cron.keeping_config`.
     """
@@ -153,11 +154,13 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_replica_config(path: str | Path) -> ReplicaConfig:
-    """Return the configuration in the TOML file at `path`, checked, with paths made absolute; what
-    is in the files of `tls` is not looked at.
+    """Return the checked configuration in the TOML file at `path`, with absolute paths.
+
+    The contents of the files in `tls` are not checked.
 
     Raises:
-        ConfigError: it cannot be read, is no TOML, or a field is unknown, missing or impossible.
+        ConfigError: the file cannot be read, is not TOML, or a field is unknown, missing or
+            invalid.
     """
     place = Path(path)
     config = parse_replica_config(_read(place), str(path))
@@ -170,7 +173,7 @@ def parse_replica_config(text: str, file: str) -> ReplicaConfig:
     """Return the checked configuration in `text`; `file` is its name in messages.
 
     Raises:
-        ConfigError: it is no TOML, or a field is unknown, missing or impossible.
+        ConfigError: it is not TOML, or a field is unknown, missing or invalid.
     """
     try:
         config = msgspec.convert(tomllib.loads(text), ReplicaConfig)
@@ -233,7 +236,7 @@ def _check_names(config: ReplicaConfig, file: str) -> None:
 
 
 def _with_addresses(config: ReplicaConfig, file: str) -> ReplicaConfig:
-    """Return the configuration with where it listens, if all addresses can be."""
+    """Return the configuration with its listen addresses, after checking all addresses."""
     if len(config.peers) != REPLICAS:
         hint = "a cell has three replicas; name all of them, this one included"
         raise ConfigError(f"{file}: peers: {len(config.peers)} of {REPLICAS} replicas", hint)
@@ -259,7 +262,7 @@ def _with_addresses(config: ReplicaConfig, file: str) -> ReplicaConfig:
 
 
 def _check_listening(config: ReplicaConfig, own: PeerAddresses, file: str) -> None:
-    """Refuse to listen where the others, by `peers`, will not look."""
+    """Raise ConfigError if a listen address contradicts this replica's address in `peers`."""
     is_secure = config.tls is not None
     places = []
     for field, ours, theirs in (
@@ -268,7 +271,7 @@ def _check_listening(config: ReplicaConfig, own: PeerAddresses, file: str) -> No
     ):
         place = parse_address(ours, f"{file}: {field}", is_secure=is_secure)
         reached = parse_address(theirs, f"{file}: {field}", is_secure=is_secure)
-        # Between two different hosts there may be a mapping of ports; on one there is not.
+        # Different hosts may mean a port mapping; the same host means that the ports must be equal.
         if place != reached and (not is_secure or place[0] == reached[0]):
             message = f"{file}: {field}: {ours}, but peers.{config.id}.{field} is {theirs}"
             hint = f"leave {field} out; the others look in peers"
@@ -287,10 +290,10 @@ def _addresses(config: ReplicaConfig) -> list[tuple[str, str]]:
 
 
 def parse_address(text: str, place: str, *, is_secure: bool = False) -> tuple[str, int]:
-    """Return (host, port) of `host:port`; `place` begins the message of an error.
+    """Return (host, port) of `host:port`; error messages begin with `place`.
 
     Raises:
-        ConfigError: it is no such address, or, unless TLS makes it secure, not on loopback.
+        ConfigError: it is not an address, or it is not on loopback and there is no TLS.
     """
     host, colon, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
@@ -324,7 +327,7 @@ def _is_everywhere(host: str) -> bool:
 
 
 def lease_margin_ms(self_kill_ms: int) -> int:
-    """Return by how much `give_up_ms` must exceed `self_kill_ms`."""
+    """Return by how many milliseconds `give_up_ms` must exceed `self_kill_ms`."""
     return max(LEASE_MARGIN_MS_MIN, self_kill_ms // LEASE_MARGIN_SHARE)
 
 

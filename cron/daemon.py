@@ -1,8 +1,8 @@
-"""The replica process: the only module that knows all the parts.
+"""The replica process: builds all parts and connects them.
 
-`python -m cron.daemon --config FILE`; `raftcron replica --help` says what else may be given. One
-event loop owns State, the leader and the API; Raft ticks in a thread of its own, SQLite in another
-(DESIGN.md lists them).
+`python -m cron.daemon --config FILE`; `raftcron replica --help` lists the other options. One event
+loop owns State, the leader and the API; Raft runs in a thread of its own (DESIGN.md lists all
+threads).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-# Before gRPC is imported: its own lines would stand between those of the log, which are JSON.
+# Must precede the import of gRPC, whose own lines would appear between the JSON lines of the log.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
@@ -81,7 +81,7 @@ _log = structlog.get_logger()
 STOP_GRACE_S = 1.0
 
 Start = Literal["resume", "bootstrap", "join"]
-"""What an empty data directory means, as EngineConfig says."""
+"""What an empty data directory means; see EngineConfig."""
 
 
 class Daemon:
@@ -225,7 +225,7 @@ class Daemon:
         return functools.partial(parse_address, is_secure=self._credentials is not None)
 
     def _leader_address(self) -> str | None:
-        """Return the leader's client address, None where none is known or it is this replica."""
+        """Return the leader's client address; None if it is unknown or this replica leads."""
         leader = self._replicated.leadership.leader
         if leader is None or leader == self._config.id:
             return None
@@ -244,25 +244,24 @@ class Daemon:
         return [self._client_address(name) for name in self._config.peers]
 
     def _fail(self, error: BaseException) -> None:
-        """Stop: better dead than divergent."""
+        """Stop the replica after an error in the log or in State, before it can diverge."""
         self._failure = self._failure or error
         self._stopping.set()
 
     async def start(self) -> None:
-        """Load what is on the disk, listen, and take part.
+        """Load the files, listen, and join the cell.
 
         Raises:
-            ConfigError, ConsensusError, Unavailable: it cannot; all is closed again.
+            ConfigError, ConsensusError, Unavailable: the start failed; everything is closed again.
         """
         listeners = check_free(self._config.client)
         try:
             self._writer.start()
             await self._replicated.start()
             self._garbage.begin()
-            # Raft's thread must get its turn within milliseconds, also while a large crontab is
-            # read.
+            # Raft's thread must run within milliseconds, also while a large crontab is parsed.
             sys.setswitchinterval(0.001)
-            # Not before: a server that was bound and never started holds its port for good.
+            # Not earlier: a server that was bound and never started keeps its port.
             server = self._server = self._serve(listeners)
             await server.start()
         except BaseException:
@@ -270,7 +269,7 @@ class Daemon:
             raise
 
     async def run(self) -> int:
-        """Serve, once started, until told to stop or failing; return the exit code."""
+        """Serve until the replica is told to stop or fails; return the exit code."""
         self._replicated.subscribe(self._let_go)
         self._replicated.subscribe(lambda _: self._pool.watchers.change())
         self._leader.start()
@@ -297,14 +296,14 @@ class Daemon:
         has_promised = self._replicated.has_promised
         await self._close()
         if self._failure is not None and self._fresh is not None and not has_promised:
-            self._fresh.undo()  # the cell refused it; one that was stopped may be known already
+            self._fresh.undo()  # the cell refused this disk; otherwise it may know it
         if self._failure is None:
             _log.info("replica.stopped")
             return endings.STOPPED
         return _ended_by(self._failure)
 
     def _let_go(self, leadership: Leadership) -> None:
-        """What the start set aside is of no use once the replica takes part."""
+        """Delete the files that the start moved aside, once the replica takes part."""
         if leadership.leader is not None:
             self._fresh = None
             keep(Path(self._config.data))
@@ -333,7 +332,7 @@ class Daemon:
 
 
 def _credentials(config: ReplicaConfig) -> Current | None:
-    """Return this replica's certificate, None where the cell is on loopback without any."""
+    """Return this replica's certificate; None in a cell on loopback without certificates."""
     if config.tls is None:
         return None
     ours = identity.Identity(config.cell, identity.REPLICA, config.id)
@@ -350,7 +349,7 @@ def _engine(config: ReplicaConfig, start: Start) -> EngineConfig:
     tls = config.tls
     engine = EngineConfig(
         replica=config.id,
-        # The others are dialled where they are reached; our own address is where we listen.
+        # Peers are dialled at the addresses in `peers`; this replica's entry is its listen address.
         peers={name: peer.raft for name, peer in config.peers.items()} | {config.id: config.raft},
         data=str(Path(config.data) / "raft"),
         cell=config.cell,
@@ -370,14 +369,14 @@ def _failed_task(fail: Callable[[BaseException], None]) -> Callable[[asyncio.Tas
 
 
 def _tell(line: str) -> None:
-    """Tell a person who watches; the log has it as well."""
+    """Print a line for a person at a terminal; the log has it as well."""
     if sys.stdout.isatty():
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
 def _ended_by(error: BaseException) -> int:
-    """Say what ended the replica, and return its exit code."""
+    """Report the error that ended the replica, and return the exit code."""
     code = endings.exit_code(error, is_start=False)
     is_bug = code == endings.FAILED
     if is_bug:
@@ -388,7 +387,7 @@ def _ended_by(error: BaseException) -> int:
 
 
 def _complain(error: BaseException, event: str = "replica.refused", **fields: int) -> None:
-    """Say why the replica does not run: as a line of the log, or to a person who watches."""
+    """Report why the replica does not run: as a log line, or as text on a terminal."""
     hint = getattr(error, "hint", "")
     if sys.stderr.isatty():
         sys.stderr.write(f"raftcron replica: {error}\n" + (f"  hint: {hint}\n" if hint else ""))
@@ -457,7 +456,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _load(options: argparse.Namespace) -> ReplicaConfig:
-    """Return the configuration, with its folder made."""
+    """Return the configuration, and create the data directory."""
     config = load_replica_config(options.config)
     if options.data is not None:
         config = msgspec.structs.replace(config, data=str(Path(options.data).absolute()))
@@ -470,7 +469,7 @@ def _load(options: argparse.Namespace) -> ReplicaConfig:
 
 
 def _tighten(config: ReplicaConfig) -> None:
-    """Take from others the files that an older version let them read."""
+    """Remove read permission of other users from files that an older version wrote."""
     store = config.object_storage.url
     folders = {Path(config.data): False}
     if store.startswith("file://"):
@@ -484,7 +483,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a replica until it is told to stop; return an exit code of `cron.endings`."""
     options = _parse(argv)
     start: Start = "join" if options.join else "bootstrap" if options.bootstrap else "resume"
-    configure_logs(replica="")  # until the configuration says its name
+    configure_logs(replica="")  # until the configuration is read
     try:
         if options.die_with_parent:
             die_with_parent()

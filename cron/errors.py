@@ -1,4 +1,4 @@
-"""Errors of the daemon and what they tell an operator.
+"""Errors of the daemon, with hints for the operator.
 
 CronError                     .code (stable, snake_case)   .hint (what the operator can do, or "")
 ├ InvalidInput                CrontabError(problems)  ScheduleError(column)  ConfigError(path)
@@ -11,8 +11,8 @@ CronError                     .code (stable, snake_case)   .hint (what the opera
 └ LimitExceeded               TooManyTimes
 InvariantViolated(Exception)  a bug. Not a CronError, never caught: the replica stops
 
-Messages: lower case, no full stop, the thing first. `cron/api/status.py` maps them to gRPC codes,
-`cron/cli/exits.py` to exit codes.
+Messages are lower case, have no full stop, and begin with the thing that is wrong.
+`cron/api/status.py` maps errors to gRPC codes, `cron/cli/exits.py` to exit codes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 
 class CronError(Exception):
-    """Base of what a user may be told."""
+    """Base class of errors that users may see."""
 
     code = "error"
 
@@ -31,13 +31,13 @@ class CronError(Exception):
 
 
 class InvalidInput(CronError):
-    """What was given cannot be meant; nothing happened."""
+    """The input is not valid; nothing changed."""
 
     code = "invalid_input"
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """One error or warning of a file. `line` and `column` count from 1; 0 where there is none."""
+    """An error or warning in a file. `line` and `column` count from 1; 0 means unknown."""
 
     file: str
     line: int
@@ -56,34 +56,34 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
     @property
     def mark(self) -> str:
-        """What stands before the message of all but errors."""
+        """Return the prefix of the message: empty for errors, `warning: ` otherwise."""
         return "warning: " if self.is_warning else ""
 
     @property
     def is_note(self) -> bool:
-        """Whether nothing has to be done about it."""
+        """Return whether this is a note, which needs no action."""
         return False
 
 
 class Note(Problem, frozen=True):
-    """A warning that is none: the file means here what it looks like, if not for other crons.
+    """A note: valid here, but other cron implementations reject it.
 
-    Notes are for `raftcron lint`; a replica does not send them.
+    Only `raftcron lint` shows notes; a replica does not send them.
     """
 
     @property
     def mark(self) -> str:
-        """What stands before the message."""
+        """Return the prefix of the message."""
         return "note: "
 
     @property
     def is_note(self) -> bool:
-        """Whether nothing has to be done about it."""
+        """Return whether this is a note, which needs no action."""
         return True
 
 
 class CrontabError(InvalidInput):
-    """A file has errors: all of them, and nothing was changed."""
+    """All errors of a file; nothing changed."""
 
     code = "crontab"
 
@@ -93,7 +93,7 @@ class CrontabError(InvalidInput):
 
 
 class ScheduleError(InvalidInput):
-    """A schedule cannot be read. `column` counts characters of the expression from 1."""
+    """A schedule is not valid. `column` counts characters of the expression from 1."""
 
     code = "schedule"
 
@@ -109,7 +109,7 @@ class ConfigError(InvalidInput):
 
 
 class NotFound(CronError):
-    """The thing that was named does not exist."""
+    """The named object does not exist."""
 
     code = "not_found"
 
@@ -133,37 +133,37 @@ class UnknownReplica(NotFound):
 
 
 class Superseded(CronError):
-    """The cell was restored elsewhere: this one must never act again."""
+    """The cell was restored elsewhere: this replica must never act again."""
 
     code = "superseded"
 
 
 class Conflict(CronError):
-    """Somebody else was faster, or the thing is not in the state for this; nothing happened."""
+    """The change conflicts with another change or with the current state; nothing changed."""
 
     code = "conflict"
 
 
 class RevisionConflict(Conflict):
-    """The jobs were changed meanwhile."""
+    """The jobs were changed since they were read."""
 
     code = "revision_conflict"
 
 
 class NotNow(Conflict):
-    """The launch's state, or the cell's, does not allow it."""
+    """The state of the launch or of the cell does not allow the change now."""
 
     code = "not_now"
 
 
 class StillAlive(Conflict):
-    """The replica that is to be replaced seems to be well; whoever means it confirms it."""
+    """The replica to be replaced seems to be alive; the caller must confirm."""
 
     code = "still_alive"
 
 
 class Unavailable(CronError):
-    """Nobody can answer now; nothing happened."""
+    """No replica can answer now; nothing changed."""
 
     code = "unavailable"
 
@@ -191,37 +191,37 @@ class Shutdown(Unavailable):
 
 
 class ExecutorAway(Unavailable):
-    """The executor that has what was asked for is known, and not connected now."""
+    """The executor that has the requested data is not connected now."""
 
     code = "executor_away"
 
 
 class StorageAway(Unavailable):
-    """Object storage does not answer; whoever was asked to ask it is well."""
+    """Object storage does not answer; the replica itself works."""
 
     code = "storage_away"
 
 
 class OutcomeUnknown(CronError):
-    """The change may happen now, later or never; look before trying again."""
+    """The change may happen now, later or never; check before you retry."""
 
     code = "outcome_unknown"
 
 
 class NotAllowed(CronError):
-    """Whoever asks may not do this; nothing happened."""
+    """The caller may not do this; nothing changed."""
 
     code = "not_allowed"
 
 
 class NotAuthenticated(NotAllowed):
-    """Certificates do not prove who asks, or who answers; nothing happened."""
+    """The caller or the server could not be authenticated; nothing changed."""
 
     code = "not_authenticated"
 
 
 class LimitExceeded(CronError):
-    """More than the documented bound; nothing happened."""
+    """A documented limit is exceeded; nothing changed."""
 
     code = "limit_exceeded"
 
@@ -233,7 +233,7 @@ class TooManyTimes(LimitExceeded):
 
 
 class InvariantViolated(Exception):
-    """Something that cannot be, is. The replica stops."""
+    """An invariant does not hold. The replica stops."""
 
 
 class TooOld(InvariantViolated):

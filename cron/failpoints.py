@@ -1,6 +1,6 @@
-"""Named points of the daemon at which a test may stop, slow or kill it.
+"""Named points in the daemon at which a test may stop, delay or kill the process.
 
-Off unless RAFTCRON_FAILPOINTS names them; `launcher.failpoints` says how and does it.
+They are off unless RAFTCRON_FAILPOINTS names them; see `launcher.failpoints`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A start on a disk without a log: what it finds is set aside until the cell has taken it in.
+"""A start on a disk without a log: moves existing files aside until the cell has admitted the disk.
 
-A start that is refused leaves the folder as it was: the next one may be of another kind (`--join`
-after a `--bootstrap` that the cell refused), and what an earlier life of the disk left may be all
-that a person has. A process that is killed in between leaves `ASIDE`, which the next start that
-takes part removes, and a log that promised nothing, which the engine takes for none.
+A start that is refused restores the directory, because the next start may be of another kind
+(`--join` after a refused `--bootstrap`), and the files may be the only copy of older data. If the
+process is killed in between, it leaves the directory `ASIDE`, which the next successful start
+removes, and a log that acknowledged nothing, which the engine treats as empty.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Final
 
 ASIDE: Final = ".before-start"
-"""A folder in the data directory."""
+"""The directory for files that were moved aside, in the data directory."""
 _OURS: Final = ("raft", "segments", "snapshots")
-"""What a replica makes in its data directory."""
+"""The files and directories that a replica creates in its data directory."""
 _LOCK: Final = "lock"
 
 
 class FreshStart:
-    """One start of a replica that has no log yet. Blocks; the files are few."""
+    """One start of a replica that has no log yet. Calls block; there are few files."""
 
     def __init__(self, data: Path) -> None:
-        """List the files in `data`, and set aside those that an earlier start kept. An empty folder
-        stays, which an operator may have made on a disk of its own."""
+        """List the files in `data`, and move aside those of an earlier start. Empty directories
+        stay, because an operator may have mounted a disk there.
+        """
         self._data = data
         self._aside = data / ASIDE
         self._had_raft = (data / "raft").is_dir()
@@ -34,7 +35,7 @@ class FreshStart:
         for path in found:
             if path not in self._stays:
                 self._aside.mkdir(exist_ok=True)
-                if self._kept(path).exists():  # of a start that was killed
+                if self._kept(path).exists():  # left by a start that was killed
                     _remove(path)
                 else:
                     path.rename(self._kept(path))
@@ -46,7 +47,7 @@ class FreshStart:
         return self._aside / path.name
 
     def undo(self) -> None:
-        """Leave the folder as it was found; after all files in it are closed."""
+        """Restore the directory; call it after all files in it are closed."""
         for path in self._found():
             if path in self._stays:
                 for made in path.iterdir():
@@ -69,7 +70,7 @@ class FreshStart:
 
 
 def keep(data: Path) -> None:
-    """Let go of what a start set aside: the cell has taken the replica in."""
+    """Delete the files that were moved aside, after the cell has admitted the replica."""
     shutil.rmtree(data / ASIDE, ignore_errors=True)
 
 

@@ -1,11 +1,11 @@
-"""Python's garbage collector, kept from stopping the process for long.
+"""Limits how long Python's garbage collector stops the process.
 
-A collection stops all threads, Raft's among them, for half a microsecond per object that it looks
-at: 290 ms with 100,000 jobs, and a leader steps down after 640 ms without answers. So young objects
-are looked at in small portions, and old ones never by Python's own decision. This module looks at
-them now and then. Where there are many it freezes them, which takes no time: they are State, whose
-parts go by their reference counts. A State as a whole is a cycle; it is collected when another one
-takes its place.
+A collection stops all threads, including Raft's, for half a microsecond per object: 290 ms with
+100,000 jobs. A leader steps down after 640 ms without answers. So Python collects young objects in
+small portions and never collects old ones. This module checks the old objects periodically. If
+there are few, it collects them; if there are many, it freezes them, which takes no time: they are
+parts of State, which reference counting frees. A whole State is a cycle of references; it is
+collected when another State replaces it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from collections.abc import Callable
 from typing import Final
 
 THRESHOLDS: Final = (20_000, 5, 1_000_000)
-"""Young objects are looked at when so many are new, middle ones at every sixth time: 26 ms at most
-while 100,000 jobs are read. The last figure means never."""
+"""Thresholds for `gc.set_threshold`: young objects are collected when this many are new, middle
+ones every sixth time; at most 26 ms while 100,000 jobs are read. The last number means never.
+"""
 LOOK_EVERY_S: Final = 10.0
 COLLECT_OBJECTS_MAX: Final = 100_000
-"""How many old objects are collected: 50 ms. More are frozen."""
+"""The most old objects that are collected (50 ms); more are frozen."""
 
 
 class Garbage:
-    """The collector of this process. `root` returns the State in force."""
+    """The garbage collector of this process. `root` returns the current State."""
 
     def __init__(self, root: Callable[[], object]) -> None:
         self._root = root
@@ -37,7 +38,7 @@ class Garbage:
         _freeze_living()
 
     def look(self) -> None:
-        """Collect what became old since the last look, or freeze it where it is much."""
+        """Collect the objects that became old since the last call; freeze them if they are many."""
         root = self._root()
         if root is not self._seen:
             self._seen = root
@@ -49,7 +50,7 @@ class Garbage:
                 gc.collect()
 
     async def watch(self) -> None:
-        """Look now and then, for ever."""
+        """Call `collect` periodically, for ever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.look()

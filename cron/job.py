@@ -1,7 +1,7 @@
-"""What a crontab line declares: a Job, its schedule and its policies.
+"""A Job as a crontab line declares it, with its schedule and policies.
 
-These structs are in the log and in snapshots: append fields at the end with a default, never
-reorder, rename a meaning or reuse a place.
+These structs are in the log and in snapshots. Append fields at the end with a default; never
+reorder them, change a meaning or reuse a position.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 from launcher.work import WorkSpec
 
 COMMAND: Final = "command"
-"""The pool of launches that are commands."""
+"""The work pool of launches that are commands."""
 
 
 class Overlap(enum.IntEnum):
-    """What happens when a launch is due while an earlier one of the same job is not over."""
+    """What happens when a job is due while one of its launches is not over."""
 
     ALLOW = 0
     FORBID = 1
@@ -27,7 +27,7 @@ class Overlap(enum.IntEnum):
 
 
 class Catchup(enum.IntEnum):
-    """Which missed instants are still launched, if their deadline allows it."""
+    """Which missed instants are launched late, within their deadline."""
 
     NONE = 0
     LAST = 1
@@ -35,7 +35,7 @@ class Catchup(enum.IntEnum):
 
 
 class OnLost(enum.IntEnum):
-    """What follows when nobody can know what became of a launch."""
+    """What happens when a launch is lost: nobody knows whether it ran."""
 
     SKIP = 0
     RETRY = 1
@@ -47,8 +47,8 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     `text` is what the user wrote (five fields with `?`, an alias, or `@every 90s`). `resolved` is
     the same without `?` and without aliases: five plain fields, or "" for `@every`. `zone` is an
     IANA name. `every_s` is the period of `@every` in seconds, else 0; it is anchored to the epoch.
-    `placement` is the version of the algorithm that chose the `?`, 0 where there was none. The
-    choice was made once, by the leader that accepted the job; nobody computes it again.
+    `placement` is the version of the algorithm that chose the values of `?`, 0 without `?`. The
+    leader that accepted the job chose them once; they are never computed again.
     """
 
     text: str
@@ -59,17 +59,17 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_placed(self) -> bool:
-        """Whether every `?` has been given a place."""
+        """Return whether every `?` has a value."""
         return bool(self.every_s) or bool(self.resolved)
 
 
 class Retry(msgspec.Struct, frozen=True, array_like=True):
-    """What follows when an attempt fails.
+    """The retry policy of a job.
 
-    It is tried `tries` times in all, 1 for once; what was never started or was lost does not count.
-    Before try n + 1 it rests `backoff_ms * 2**(n - 1)`, at most `backoff_max_ms`, and up to a tenth
-    longer. An exit code in `retry_codes`, if there are any, is alone worth a retry; one in
-    `fatal_codes` never is.
+    A launch has at most `tries` attempts; attempts that never started or were lost do not count.
+    The delay before attempt n + 1 is `backoff_ms * 2**(n - 1)`, at most `backoff_max_ms`, plus up
+    to 10 %. If `retry_codes` is not empty, only these exit codes are retried; exit codes in
+    `fatal_codes` are never retried.
     """
 
     tries: int = 1
@@ -80,13 +80,13 @@ class Retry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """One job as declared. `name` is `tenant/job`.
+    """A job as declared. `name` is `tenant/job`.
 
-    `deadline_s` is the latest start after ScheduledTime, always set (a default was computed where
-    the crontab names none). `line` says where in its source it stands, for messages. `concurrency`
-    is how many of its launches may run at once where `overlap` is allowed, 0 for any number.
-    `collection` is a word by which gates find it. `where` says which executors may run it
-    (`cron/scheduler/places.py`); it runs on `parts` of them, or on each that `each` describes.
+    `deadline_s` is how long after ScheduledTime a launch may start; it is always set, if need be to
+    a computed default. `line` is the line in its source, for messages. `concurrency` is how many
+    launches may run at once if `overlap` is allowed, 0 for any number. `collection` is a label for
+    gates and filters. `where` selects executors by label (`cron/scheduler/places.py`); a launch
+    runs on `parts` of them, or on each that `each` selects.
     """
 
     name: str
@@ -106,16 +106,17 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether it limits how many of its launches run at once: they must not outlive the lease
-        of their executor, or what begins in the place of a lost one would run beside it."""
+        """Return whether the job limits how many of its launches run at once. Such launches must
+        end with their executor's lease, or the launch that replaces a lost one would run beside it.
+        """
         return self.overlap is not Overlap.ALLOW or self.concurrency > 0
 
     @property
     def has_parts(self) -> bool:
-        """Whether its launches begin on several executors at once."""
+        """Return whether its launches run on several executors at once."""
         return self.parts > 1 or bool(self.each)
 
     @property
     def pool(self) -> str:
-        """What its launches wait for: the name of a handler, or `command`."""
+        """Return the job's work pool: the name of its handler, or `command`."""
         return self.work.handler or COMMAND

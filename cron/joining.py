@@ -1,4 +1,4 @@
-"""Tells how far a replica has come that does not vote yet: to its log, and to who watches."""
+"""Reports the progress of a replica that does not vote yet, in the log and on a terminal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _log = structlog.get_logger()
 
 LOOK_S: Final = 0.5
 LOG_LOOKS: Final = 20
-"""So many looks between two log lines of one stage; a person is told at each look."""
+"""How many checks pass between two log lines of one stage; a terminal gets a line at each check."""
 SAID_MAX: Final = 1_000
 
 
 class JoiningLog(Protocol):
-    """What is asked of the replicated log."""
+    """The part of the replicated log that this module uses."""
 
     @property
     def members(self) -> Mapping[str, MemberView]:
@@ -28,7 +28,7 @@ class JoiningLog(Protocol):
 
     @property
     def joining(self) -> Joining | None:
-        """How far it is; None once it votes."""
+        """Return the progress of this replica; None once it votes."""
 
 
 async def watch_joining(
@@ -39,12 +39,13 @@ async def watch_joining(
     is_new: bool,
     look_s: float = LOOK_S,
 ) -> None:
-    """Tell how `replica` joins until it votes; return at once, silently, if it does already and its
-    disk is not new (`is_new`: it may have joined before the first look)."""
+    """Report the progress of `replica` until it votes; return silently if it votes already.
+
+    A new disk (`is_new`) is reported even if it votes at the first check."""
     teller, begun = _Teller(replica, say), is_new
     while True:
         joining, member = log.joining, log.members.get(replica)
-        # The engine goes by its log; whose incarnation it is, is known once that is applied.
+        # The engine reads its log; State knows the incarnation once that entry is applied.
         if joining is None and (not begun or (member is not None and member.standing == "votes")):
             break
         if joining is not None:
@@ -57,7 +58,7 @@ async def watch_joining(
 
 
 class _Teller:
-    """Tells each piece of news once: peers that refuse take turns."""
+    """Reports each message once; several refusing peers alternate."""
 
     def __init__(self, replica: str, say: Callable[[str], None]) -> None:
         self._replica = replica

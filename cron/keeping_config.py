@@ -1,6 +1,6 @@
-"""Configuration of what is kept, where, and for how long: [object_storage], [snapshots], [history].
+"""Configuration of storage and retention: [object_storage], [snapshots] and [history].
 
-The same on all replicas: any of them may lead, and the leader decides.
+It must be the same on all replicas: any of them may lead, and the leader decides.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ SEGMENT_BYTES_MAX: Final = 64 << 20
 
 
 class StorageConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where backups go.
+    """The object storage of the cell.
 
     `url`: `s3://BUCKET/PREFIX?endpoint=…&region=…&path_style=1&sse=AES256`, or `file:///DIRECTORY`
-    (of this machine: for trying it out, or a network file system). Empty: nowhere; then losing all
-    three disks loses everything. Credentials come from the environment, as for any AWS client.
+    (a directory of this machine, for trials, or a network file system). Empty: no backups, so
+    losing all three disks loses everything. Credentials come from the environment, as for any AWS
+    client.
 
-    `output`: what finished launches wrote goes there, too, as it is: it may hold secrets, which the
-    URL's `sse` has encrypted. Otherwise it stays with the executors alone, which keep the newest.
-    true. `output_days`: it is deleted so many days after the day (UTC) on which the launch ended; 0
-    keeps it as long as the history: the longer of `keep_days` and `keep_failed_days`, for ever if
-    `keep_days` is 0.
+    `output`: whether the output of finished launches is uploaded, unchanged. It may contain
+    secrets; the URL's `sse` encrypts it. Otherwise only the executors keep the newest outputs.
+    Default true. `output_days`: output is deleted this many days after the UTC day on which the
+    launch ended; 0 keeps it as long as the history: the longer of `keep_days` and
+    `keep_failed_days`, for ever if `keep_days` is 0.
     """
 
     url: str = ""
@@ -39,14 +40,15 @@ class StorageConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SnapshotsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When the cell's state is kept beside the log.
+    """When snapshots are taken, and how many are kept.
 
-    `interval_s`, `entries`: a snapshot is taken when so much time has passed, or so many entries
-    of the log have come, since the last one. What came after the last uploaded one is lost if all
-    disks are. 600 and 200000.
+    `interval_s`, `entries`: a snapshot is taken when this time has passed, or this many log entries
+    were applied, since the last one. If all disks are lost, changes after the last uploaded
+    snapshot are lost. Defaults 600 and 200000.
 
-    `local`: newest ones on each replica's disk. 3. `remote_newest`, `remote_daily`: in object
-    storage, so many newest ones and the last of so many days. 24 and 7.
+    `local`: how many snapshots each replica keeps on its disk. Default 3. `remote_newest`,
+    `remote_daily`: object storage keeps this many newest snapshots, and the last snapshot of this
+    many days. Defaults 24 and 7.
     """
 
     interval_s: Annotated[int, Meta(ge=1, le=86_400)] = 600
@@ -57,20 +59,20 @@ class SnapshotsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HistoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How history is cut into segments, and how long it is kept.
+    """How history is divided into segments, and how long it is kept.
 
     `segment_rows`, `segment_bytes`, `segment_age_s`: a segment is sealed when one of them is
-    reached. Small ones cost requests, large ones memory: 65536 rows, 8 MiB, a day.
+    reached. Small segments cost requests, large ones memory. Defaults 65536 rows, 8 MiB, a day.
 
     `keep_days`: launches that ended earlier are deleted; 0 keeps them for ever. `keep_failed_days`:
-    those that failed or were lost are kept for so long; not less than `keep_days`, 0 is no longer
-    than the others. `keep_runs`: launches that have so many newer ones of their job are deleted
-    earlier, failed ones not before `keep_failed_days`; 0 is no bound. A segment is deleted whole,
-    once nothing in it is to be kept; so a launch may stay longer than said.
+    the same for launches that failed or were lost; at least `keep_days`, 0 means the same as
+    `keep_days`. `keep_runs`: how many launches of each job are kept; older ones are deleted before
+    `keep_days`, but failed ones not before `keep_failed_days`; 0 means no limit. A segment is
+    deleted as a whole, when no launch in it must be kept, so a launch may be kept longer.
 
-    `local_days`: segments older than this are only in object storage, and are looked into with
-    `history --archive`; 0 keeps all on the replicas' disks. `keep_runs` counts what is on the
-    disks: segments that are only in object storage go by `keep_days`.
+    `local_days`: segments older than this are kept in object storage only, and are read by `history
+    --archive`; 0 keeps all segments on the replicas' disks. `keep_runs` applies to segments on the
+    disks; segments in object storage only are deleted by `keep_days`.
     """
 
     segment_rows: Annotated[int, Meta(ge=10, le=1_000_000)] = 65_536
@@ -86,7 +88,7 @@ def checked_storage(storage: StorageConfig, file: str) -> StorageConfig:
     """Return the configuration with its URL in normal form.
 
     Raises:
-        ConfigError: the URL cannot be meant.
+        ConfigError: the URL is not valid.
     """
     if not storage.url:
         return storage
@@ -97,7 +99,7 @@ def checked_storage(storage: StorageConfig, file: str) -> StorageConfig:
 
 
 def check_history(history: HistoryConfig, storage: StorageConfig, file: str) -> None:
-    """Refuse what contradicts itself."""
+    """Raise ConfigError if fields contradict each other."""
     keep, failed = history.keep_days, history.keep_failed_days
     if failed and not keep and not history.keep_runs:
         message = f"{file}: history.keep_failed_days: {failed}, but all are kept for ever"

@@ -1,7 +1,7 @@
-"""A thread of its own for calls that may hang, one after the other.
+"""A thread that makes calls that may hang, one after the other.
 
-Not concurrent.futures: Python waits for its threads before it ends, and a store that hangs must not
-keep a replica from stopping.
+It does not use concurrent.futures: Python waits for those threads at exit, and a store that hangs
+must not keep a replica from stopping.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class _Call(Generic[_T]):
-    """One call, and who waits for it."""
+    """A call, and the future that waits for its result."""
 
     __slots__ = ("_call", "_loop", "future")
 
@@ -29,7 +29,7 @@ class _Call(Generic[_T]):
         self.future: asyncio.Future[_T] = self._loop.create_future()
 
     def run(self) -> None:
-        """Call, and bring what comes of it to the loop."""
+        """Make the call, and pass its result or error to the event loop."""
         try:
             value = self._call()
         except BaseException as error:  # noqa: BLE001 - it is the asker's
@@ -38,7 +38,9 @@ class _Call(Generic[_T]):
             self._bring(self._answer, value)
 
     def _bring(self, how: Callable[[Any], None], what: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the event loop is closed: nobody waits for the result
             self._loop.call_soon_threadsafe(how, what)
 
     def _answer(self, value: _T) -> None:
@@ -51,7 +53,7 @@ class _Call(Generic[_T]):
 
 
 class Lane:
-    """The thread `name`, begun with the first call. Use it from one event loop."""
+    """A thread called `name`, started by the first call. Use it from one event loop."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -60,8 +62,8 @@ class Lane:
         self._is_closed = False
 
     async def work(self, call: Callable[[], _T]) -> _T:
-        """Return what `call` returns, or raise what it raises. Whoever stops waiting does not stop
-        the call.
+        """Return the result of `call`, or raise its error. Cancelling the wait does not cancel the
+        call.
 
         Raises:
             Shutdown: the lane is closed.
@@ -71,8 +73,9 @@ class Lane:
         return await self._put(call)
 
     def leave(self, call: Callable[[], object]) -> None:
-        """Have `call`, which is short and raises nothing, made after those that wait, and wait for
-        nothing; where the lane is closed, at once."""
+        """Queue `call` and return at once; if the lane is closed, make the call now. `call` must be
+        short and must not raise.
+        """
         if self._is_closed or self._thread is None:
             call()
         else:
@@ -87,7 +90,7 @@ class Lane:
         return waiting.future
 
     def close(self) -> None:
-        """Take no more calls; the one that is under way is left to itself. Idempotent."""
+        """Accept no more calls; do not wait for the current one. Idempotent."""
         self._is_closed = True
         self._calls.put(None)
 

@@ -1,4 +1,4 @@
-"""Bounds of everything that comes from outside, with their arithmetic; a test each reaches them."""
+"""Limits of all input, with their arithmetic; for each limit a test reaches it."""
 
 from __future__ import annotations
 
@@ -44,31 +44,32 @@ DEADLINE_S_DEFAULT_MAX: Final = 3600
 JOBS_PER_ENTRY_BYTES_MAX: Final = 1 << 20
 """Encoded jobs in one part of a change; a larger change takes several entries."""
 CATCHUP_ALL_MAX: Final = 100_000
-"""Instants of one job that a catch-up looks at one by one: a day of seconds, and a bit."""
+"""Instants of a job that a catch-up examines one by one: a little more than a day of seconds."""
 BACKFILL_MAX: Final = 10_000
 """Launches that one backfill may reopen."""
 BACKFILL_WITHOUT_YES_MAX: Final = 10
 PRUNE_WITHOUT_YES_MAX: Final = 10
-"""Jobs that one apply removes without being confirmed."""
+"""Jobs that one apply removes without confirmation."""
 REMOVED_AT_ONCE_MAX: Final = 1_000
 """Jobs that one request removes by name."""
 ATTEMPTS_MAX: Final = 999_999_999
-"""Attempts of one launch: nine digits, which is what its name has room for."""
+"""Attempts of one launch: nine digits, the most that its name can hold."""
 SPANS_KEPT: Final = 256
-"""Schedules of one job that audit knows, one after the other; of more, the oldest are forgotten."""
+"""Past schedules of one job that are kept for audits; the oldest are forgotten first."""
 REMOVED_KEPT: Final = 100_000
-"""Removed jobs of which audit knows; of more, those that were removed first are forgotten."""
+"""Removed jobs that are kept for audits; those removed first are forgotten first."""
 REVISIONS_KEPT: Final = 1_000
-"""Changes by people of which State knows who made them; the leader's log has a line of each."""
+"""Changes whose author State keeps; the leader's log has a line for every change."""
 REQUEST_IDS_KEPT: Final = 4_096
 """Manual triggers remembered, so that a repeated request is answered and not repeated."""
 LIFE_ENTRIES: Final = 10**12
-"""Indexes of the log for each life of a cell (its lineage): at a hundred entries a second one ends
-after three hundred years, and indexes of two lives never meet."""
+"""Log indexes reserved for each generation of a cell: at a hundred entries a second they last three
+hundred years, and the indexes of two generations never overlap.
+"""
 LIVES_MAX: Final = 128
-"""Lives of a cell: what a row's place in the index of history has room for."""
+"""Generations of a cell: the most that a row's position in the index of history can hold."""
 HELD_KEPT: Final = 64
-"""Times until which slots of a job with `concurrency` are held, each by any number of launches."""
+"""End times of held slots of a job with `concurrency`; each time may hold any number of slots."""
 LOST_KEPT: Final = 10_000
 """Lost launches for which a late result still makes an amendment (rule R9)."""
 HISTORY_PAGE_MAX: Final = 20_000
@@ -76,26 +77,28 @@ HISTORY_PAGE_MAX: Final = 20_000
 HISTORY_ROWS_MAX: Final = 100_000
 """Rows that one query may return."""
 AUDIT_MS_MAX: Final = 15_000
-"""How long a replica works on one audit; it then says how many jobs it has not looked at. A client
-waits longer than that before it asks another replica."""
+"""How long a replica works on one audit; the answer says how many jobs are left. A client waits
+longer than this before it asks another replica.
+"""
 RPC_BYTES_MAX: Final = 80 << 20
-"""A crontab of the largest size, and its frame."""
+"""The largest message: a crontab of the largest size, and its encoding."""
 DETAIL_CHARS_MAX: Final = 200
-"""Of what a system said about one attempt: 5,000 of them share an entry."""
+"""Characters of a system's message about one attempt; an entry may contain 5,000 of them."""
 NOTE_CHARS_MAX: Final = 500
-"""Reason of a pause, detail of an end: what a person wrote or the system said."""
+"""Characters of the reason of a pause, or of the detail of an end."""
 LIMITS_MAX: Final = 10_000
-"""Scopes with limits of their own: as many tenants."""
+"""Scopes that have limits, for example tenants."""
 GATES_MAX: Final = 1_000
 """Closed gates: each is compared with each job when it closes or opens."""
 BUDGETS_KEPT: Final = 100_000
-"""Tenants that are ahead of their successes with retries; of more, the first is forgiven."""
+"""Tenants whose use of the retry budget is recorded; the first is forgotten first."""
 DEAD_KEPT: Final = 100_000
-"""Dead letters; of more, the oldest are only in history."""
+"""Dead letters that are kept; older ones are only in history."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
-"""What a handler is given: as SQS takes it, and a bound for ten thousand that wait."""
+"""Bytes of a handler's payload: the limit of SQS, and bounded memory for ten thousand launches."""
 AHEAD_MS_MAX: Final = 60_000
-"""How far ahead of a replica's own clock a new entry may be for the replica to acknowledge it: far
-more than clocks that are kept differ, and little enough to wait for."""
+"""How far a new entry's time may be ahead of a replica's clock for the replica to acknowledge it:
+much more than synchronised clocks differ, and short enough to wait for.
+"""
 PARTS_MAX: Final = 100
-"""Executors that one launch may run on at once."""
+"""Executors on which one launch may run at once."""

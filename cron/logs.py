@@ -1,7 +1,7 @@
-"""The daemon's logs: one line an event on stderr, JSON unless a person watches.
+"""The daemon's log: one line per event on stderr, as JSON, or as text on a terminal.
 
-Events are `noun.past_participle`, constant; what varies are keys. Lines of PySyncObj, grpc and
-asyncio, which use the standard library's logging, take the same way out.
+The name of an event is a constant `noun.past_participle`; details are keys. Lines of PySyncObj,
+grpc and asyncio, which use the standard library's logging, are written in the same form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AT: Final = "at"
 """The key of the time in every line, as in the logs of executors."""
 _NOISY = {
     **dict.fromkeys(("pysyncobj", "grpc", "asyncio"), logging.WARNING),
-    # What becomes of a request is logged by whoever made it.
+    # The caller of a request logs its result.
     **dict.fromkeys(("boto3", "botocore", "s3transfer", "urllib3"), logging.ERROR),
 }
 
@@ -64,7 +64,9 @@ def configure_logs(*, replica: str, level: str = "info", stream: TextIO | None =
 
 
 def _naming(replica: str) -> Processor:
-    """Return a processor that adds the replica; not a context variable, which threads lack."""
+    """Return a processor that adds the replica's id. A context variable would be missing in
+    threads.
+    """
 
     def add(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if replica:

@@ -1,8 +1,8 @@
-"""What a record says beside its reason, as a code with arguments; and the sentence of it. Pure.
+"""Notes: explanations in replicated records, as codes with arguments, and their sentences. Pure.
 
-Rows, open launches and dead letters hold notes, which are replicated. A sentence is made where it
-is shown, so that its words may change from release to release. In the log: append codes, never
-renumber, and append arguments of a code at the end.
+Rows, open launches and dead letters contain notes. The sentence is made when a note is shown, so
+its wording may change between releases. Notes are in the log: append codes, never renumber them,
+and append arguments of a code at the end.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX, format_time
 
 TEXT_CHARS_MAX: Final = 256
-"""Of a text from outside that a row holds: 1 KiB at the most."""
+"""Characters of a text from outside that a row keeps; at most 1 KiB."""
 GATE_REASON_CHARS_MAX: Final = 100
-"""Of the reason of a gate, which each launch that it drops holds: what is left when it is open."""
+"""Characters of a gate's reason that each launch keeps that the gate dropped."""
 
 
 class NoteCode(enum.IntEnum):
-    """What a note says; its arguments stand behind it, those in brackets may be missing."""
+    """The kinds of notes. Comments list the arguments; those in brackets are optional."""
 
     REMOVED = 1  # the job was removed
     IN_DOUBT = 2  # it was due in the snapshot of a restored cell
     NOBODYS = 3  # it ran on an executor that the restored cell does not know
-    PAUSED = 4  # by whom, until_ms (0: until resumed), reason
-    GATE = 5  # number, [by whom, until_ms (0: until opened), reason]
+    PAUSED = 4  # who paused it, until_ms (0: until resumed), reason
+    GATE = 5  # number, [who closed it, until_ms (0: until opened), reason]
     BEFORE_RESTORE = 6  # until_s: a launch from before the restore may run until then
     PART = 7  # number, of how many, executor, [code and arguments of a note about that part]
     LATE_PART = 8  # number, [LaunchState, [code and arguments of a note about that part]]
     SILENT = 9  # the lease of its executor ended
     DIED = 10  # its executor died
-    CONTRADICTED = 11  # its executor said that it began, and that it never did
+    CONTRADICTED = 11  # its executor reported that it began, and that it never ran
     NO_RECORD = 12  # its executor has no record of it
     REFUSED = 13
     FENCED = 14
-    PARTS = 15  # the LaunchState of each part: what executors remember of a launch of several
-    FORGOTTEN = 16  # nobody remembers that part
-    UNSENT = 17  # its order never left for its executor
+    PARTS = 15  # the LaunchState of each part, as executors reported it after a restore
+    FORGOTTEN = 16  # no executor has a record of that part
+    UNSENT = 17  # its order was never sent to its executor
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -52,7 +52,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _SENTENCES: Final[dict[NoteCode, str]] = {
     NoteCode.REMOVED: "the job was removed",
-    NoteCode.IN_DOUBT: "it was due in the snapshot, and may have run since",
+    NoteCode.IN_DOUBT: "it was due in the snapshot, and may have run afterwards",
     NoteCode.NOBODYS: "its executor is not known",
     NoteCode.SILENT: "its executor went silent",
     NoteCode.DIED: "its executor died",
@@ -60,20 +60,19 @@ _SENTENCES: Final[dict[NoteCode, str]] = {
     NoteCode.NO_RECORD: "its executor has no record of it",
     NoteCode.REFUSED: "refused",
     NoteCode.FENCED: "fenced",
-    NoteCode.FORGOTTEN: "nobody remembers it",
-    NoteCode.UNSENT: "its order never left: the executor did not answer",
+    NoteCode.FORGOTTEN: "no executor has a record of it",
+    NoteCode.UNSENT: "its order was never sent: the executor did not answer",
 }
-"""Those that have no arguments."""
+"""The sentences of notes without arguments."""
 
 
 def sentence(note: Note | None, text: str = "") -> str:
-    """Return the sentence of a note, with `text` that came from outside; `text` where there is no
-    note."""
+    """Return the sentence of a note with the added `text`; only `text` if there is no note."""
     if note is None:
         return text
     try:
         said = _SENTENCES.get(note.code) or _TELLERS[note.code](note.args)
-    except (ValueError, IndexError, OverflowError, RecursionError):  # arguments that are none
+    except (ValueError, IndexError, OverflowError, RecursionError):  # invalid arguments
         said = f"{note.code.name.lower()} {note.args}"
     if not text:
         return said
@@ -81,17 +80,17 @@ def sentence(note: Note | None, text: str = "") -> str:
 
 
 def written(note: Note | None, text: str = "") -> tuple[str, Note | None]:
-    """Return text and note as State and its commands hold them."""
+    """Return (text, note) in the form that State and its commands store."""
     return shortened(text, TEXT_CHARS_MAX), note
 
 
 def about_part(code: NoteCode, args: tuple[int | str, ...], inner: Note | None) -> Note:
-    """Return a note about a part that has a note itself."""
+    """Return a note about a part, which contains the part's own note."""
     return Note(code, args if inner is None else (*args, int(inner.code), *inner.args))
 
 
 def shortened(text: str, chars: int) -> str:
-    """Return `text`, or its beginning and an ellipsis where it is longer."""
+    """Return `text`, cut to `chars` characters with an ellipsis if it is longer."""
     return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
 
@@ -129,7 +128,7 @@ def _parts(args: tuple[int | str, ...]) -> str:
 
 
 def _inner(args: tuple[int | str, ...]) -> str:
-    """What a note within a note says."""
+    """Return the sentence of a note inside another note."""
     return f": {sentence(Note(NoteCode(int(args[0])), args[1:]))}" if args else ""
 
 

@@ -1,7 +1,7 @@
-"""Work that takes its time, so that the event loop beside it need not wait for its own.
+"""Slows down background work, so that the event loop is not delayed.
 
-An image of a hundred thousand jobs keeps one thread busy for half a second. Python runs one thread
-at a time, and a machine may have few cores: without rests every launch of that half second would be
+An image of a hundred thousand jobs keeps a thread busy for half a second. Python runs one thread at
+a time, and a machine may have few cores: without pauses, every launch in that half second would be
 late by a tenth of it.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 RESTS: Final = 2.0
-"""How long to rest, in terms of how long the work took: a third of one core at most is used."""
+"""The length of a pause relative to the work before it: at most a third of a core is used."""
 REST_S_MAX: Final = 0.05
 TURN_ITEMS: Final = 250
-"""What one turn of the loop does of a list: some milliseconds of what a person asks to see."""
+"""Items that one callback of the event loop handles: some milliseconds."""
 
 T = TypeVar("T")
 
@@ -26,8 +26,9 @@ def paced(
     rest: Callable[[float], object] = time.sleep,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """Yield `pieces`, and rest after each for longer than it took to make and to use it: seconds
-    are given to `rest`."""
+    """Yield `pieces`, and pause after each for longer than it took to make and use it. `rest` is
+    called with the seconds.
+    """
     began_s = now_s()
     for piece in pieces:
         yield piece
@@ -36,7 +37,7 @@ def paced(
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield `items` on the event loop, and let everything else on it have its turn in between."""
+    """Yield `items` on the event loop, and let other tasks run in between."""
     for number, item in enumerate(items, 1):
         yield item
         if not number % TURN_ITEMS:

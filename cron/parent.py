@@ -1,4 +1,4 @@
-"""A replica that must not outlive the one that started it."""
+"""Ends a replica when the process that started it ends."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import launcher.executor.parent
 from cron.errors import ConfigError
 
 PARENT_VARIABLE: Final = "RAFTCRON_PARENT"
-"""Set by `dev` to its own pid, so that a parent that died before the call below is missed."""
+"""Set by `dev` to its own pid, so that a parent that died before the call below is noticed."""
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process as soon as its parent is gone.
+    """Ask the kernel to kill this process when its parent dies.
 
-    SIGKILL and not SIGTERM: it also ends a process that is stopped or stuck, and to lose a replica
-    that way at any moment is what the whole system is made for. The parent is the process with the
-    id `parent`, or the one RAFTCRON_PARENT names, or the present one; if it is gone already, this
-    process ends here.
+    The signal is SIGKILL, which also ends a process that is stopped or stuck; a cell tolerates it
+    at any moment. The parent is the process with the id `parent`, or the one in RAFTCRON_PARENT, or
+    the current parent. If it is dead already, this process ends here.
 
     Raises:
-        ConfigError: the system has no such call (it is Linux's).
+        ConfigError: the system is not Linux.
     """
     expected = parent or int(os.environ.get(PARENT_VARIABLE, "0"))
     try:

@@ -1,4 +1,4 @@
-"""How far a replica that joins has come, in words for a person."""
+"""The progress of a replica that joins a cell, as text."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Progress(Protocol):
 
     @property
     def done(self) -> int:
-        """Bytes of the dump, or the last entry that is here."""
+        """Bytes of the dump, or the last entry that this replica has."""
 
     @property
     def goal(self) -> int:
-        """What `done` is on its way to."""
+        """The value of `done` at the end of the stage."""
 
     @property
     def text(self) -> str:
-        """What it waits for."""
+        """What the replica waits for."""
 
 
 def describe_progress(progress: Progress) -> str:
-    """Return `receives the state: 40 of 100 MB`, and its like for the other stages."""
+    """Return the progress as text, such as `receives the state: 40 of 100 MB`."""
     if progress.stage == "dump":
         return f"receives the state: {_bytes(progress.done, progress.goal)}"
     if progress.stage == "log":

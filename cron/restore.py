@@ -1,4 +1,4 @@
-"""`raftcron restore`: what a person says, sees and agrees to."""
+"""`raftcron restore`: options, report and confirmation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 LIVING_S: Final = 2.0
-"""How long an address may take to answer."""
+"""Seconds that an address may take to answer."""
 
 
 @click.command("restore", epilog=exits.epilog())
@@ -122,13 +122,13 @@ def _restore(config: str, output: str, **said: Any) -> int:
 
 
 def _check_over(config: ReplicaConfig, *, is_told: bool, dry_run: bool) -> None:
-    """Refuse to end a cell that runs; whoever only looks is told of it."""
+    """Refuse to replace a cell that runs; a dry run only prints a warning."""
     found = [] if is_told else living(config)
     if not found:
         return
     text = f"cell {config.cell} may be running: {', '.join(found)} answer at their addresses"
     if not dry_run:
-        hint = "stop them first; --even-if-running begins another life, which ends theirs"
+        hint = "stop them first; with --even-if-running the restored cell replaces theirs"
         raise Conflict(text, hint)
     _tell(text)
 
@@ -143,7 +143,7 @@ def run_restore(
     *,
     tell: Callable[[str], None],
 ) -> Report:
-    """Restore into `data`; errors of the pillars become those of `cron.errors`."""
+    """Restore into `data`; raise errors of the other packages as errors of `cron.errors`."""
     from cron.storage.restore_target import Target
     from cron.storage.restoring import restore_from_disk, restore_from_store
     from snapshots.urls import open_store
@@ -151,7 +151,9 @@ def run_restore(
 
     if from_data is not None and choices.at_ms is not None:
         hint = "leave out --at, or restore --from object storage"
-        raise InvalidInput("--from-data: a disk has one state, and none of a time", hint)
+        raise InvalidInput(
+            "--from-data and --at: a data directory holds only its latest state", hint
+        )
     target = Target(data, config.cell, config.id)
     where = url or config.object_storage.url
     draw = secrets.token_hex(16)
@@ -161,13 +163,15 @@ def run_restore(
             source = Path(from_data).absolute()
             return restore_from_disk(source, vault, target, choices, draw, agree, tell)
         if vault is None:
-            raise ConfigError("there is nowhere to restore from", "give --from URL, or --from-data")
+            raise ConfigError(
+                "no source to restore from is given", "give --from URL, or --from-data"
+            )
         return restore_from_store(vault, target, choices, draw, agree, tell)
 
 
 @contextlib.contextmanager
 def _told(data: Path, from_data: str | None) -> Iterator[None]:
-    """Say in the words of this command what the pillars and the disk report."""
+    """Raise errors of the other packages and of the disk as errors of this command."""
     from consensus.errors import ConsensusError, LogDamaged, NoData
     from snapshots.errors import SnapshotError
 
@@ -198,7 +202,7 @@ def _asking(*, is_json: bool, yes: bool, dry_run: bool) -> Agree:
 
 
 def _abandoning(lineage: int, agree: Agree) -> Agree:
-    """Refuse to abandon what is not there to be: whoever says so means another store or cell."""
+    """Refuse `--abandon` of a generation that is not the newest: it may be the wrong store."""
 
     def agree_unless(report: Report) -> bool:
         newest = report.new_lineage - 1
@@ -216,14 +220,14 @@ def _abandoning(lineage: int, agree: Agree) -> Agree:
 
 def _is_confirmed() -> bool:
     try:
-        return click.confirm("Begin this new life of the cell?", default=False, err=True)
-    except click.Abort:  # nobody is there to answer, or Ctrl-C
+        return click.confirm("Begin this new generation of the cell?", default=False, err=True)
+    except click.Abort:  # standard input is closed, or Ctrl-C
         render.line(err=True)
         return False
 
 
 def show(report: Report) -> None:
-    """Show what was found, and what is not in it."""
+    """Print what the restore found, and what is missing."""
     age_ms = max(0, SystemClock().wall_ms() - report.taken_ms)
     rows = [
         ("from", report.source),
@@ -287,7 +291,7 @@ def _person() -> str:
 
 
 def living(config: ReplicaConfig) -> list[str]:
-    """Return the ids of the replicas at whose addresses somebody listens, in their order."""
+    """Return the ids of the replicas whose addresses accept connections, in order."""
     ids = sorted(config.peers)
     with ThreadPoolExecutor(len(ids)) as threads:
         found = threads.map(lambda name: _answers(config.peers[name].raft), ids)

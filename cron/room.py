@@ -1,4 +1,4 @@
-"""Starting on an empty disk, and on a full one: who waits is better off than who dies in a loop."""
+"""Starts on an empty disk and on a full one. A start on a full disk waits for free space."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from consensus.errors import DiskFull, NoData
 _log = structlog.get_logger()
 _T = TypeVar("_T")
 Answering = Callable[[str], AbstractAsyncContextManager[None]]
-"""What answers others while a replica waits, given what it waits for."""
+"""Returns a server that answers other replicas while this one waits; called with the reason."""
 
 LOOK_S: Final = 2.0
 GIVE_UP_S: Final = 600.0
-"""After so long without room a replica ends with the exit code of a full disk, so that who watches
-its service sees it. Whoever started it may start it again: it waits anew."""
+"""After this time without free space, a replica exits with the code of a full disk, so that service
+monitoring sees it. A replica that is started again waits again.
+"""
 LEAST_BYTES: Final = 1 << 20
-"""With less on the disk, whatever a start fails of is due to that: not even history opens."""
+"""With less free space, any failure of a start is attributed to the full disk."""
 
 
 def check_log(data: Path, *, may_be_empty: bool) -> bool:
     """Return whether the folder of a replica has a log, before anything is written there.
 
     Raises:
-        NoData: it has none, and nobody said what that means; or all disks are lost, and what is to
-            be restored here finds it as it was.
+        NoData: it has none, and neither `bootstrap` nor `join` was given. Nothing was
+            changed, so that a restore into this directory remains possible.
     """
     raft = data / "raft"
     has_log = raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
@@ -42,7 +43,7 @@ def check_log(data: Path, *, may_be_empty: bool) -> bool:
 
 
 def room_bytes(folder: Path) -> int:
-    """Return what an ordinary user may still write on the file system of `folder`."""
+    """Return how many bytes an ordinary user can still write on the file system of `folder`."""
     room = os.statvfs(folder)
     return room.f_bavail * room.f_frsize
 
@@ -68,11 +69,13 @@ async def with_room(
     give_up_s: float = GIVE_UP_S,
     answering: Answering = _silent,
 ) -> _T | None:
-    """Return what `start` returns; while the disk of `folder` is full, try again once there is more
-    room than there was. None if told to stop meanwhile. `answering` is told what it waits for.
+    """Return the result of `start`; while the disk of `folder` is full, repeat it when more space
+    is free.
+
+    Returns None if the replica is told to stop meanwhile. `answering` is called with the reason.
 
     Raises:
-        DiskFull: there was no room for `give_up_s`. Whatever else `start` raises.
+        DiskFull: no space became free for `give_up_s`. Other errors of `start` pass.
     """
     is_told = False
     clock = asyncio.get_running_loop().time

@@ -1,23 +1,23 @@
-"""The scope of a limit: which launches a limit is for, and how people read that."""
+"""The scope of a limit: the launches that it applies to, and its text form."""
 
 from __future__ import annotations
 
 from typing import Final, TypeAlias
 
 PRIORITIES: Final = 10
-"""0 goes first, 9 last."""
+"""Priorities are 0 (most urgent) to 9."""
 ANY_PRIORITY: Final = -1
 ALL_TENANTS: Final = ""
 """In a scope: all tenants together."""
 EACH_TENANT: Final = "*"
-"""In a scope: every tenant by itself, unless a scope names it."""
+"""In a scope: each tenant separately, unless it has a scope of its own."""
 
 Scope: TypeAlias = tuple[str, str, int]
 """(tenant, pool, priority) of a limit; pool "" is any, priority -1 is any."""
 
 
 def is_scope(scope: Scope) -> bool:
-    """Return whether limits can be set for `scope`: a tenant's has a pool or any priority."""
+    """Return whether limits can be set for `scope`: a tenant's priority needs a pool."""
     tenant, pool, priority = scope
     if not ANY_PRIORITY <= priority < PRIORITIES:
         return False
@@ -25,7 +25,7 @@ def is_scope(scope: Scope) -> bool:
 
 
 def scope_text(scope: Scope) -> str:
-    """Return `scope` as people read it: `tenant acme in queue billing/5`."""
+    """Return `scope` as text, such as `tenant acme in queue billing/5`."""
     tenant, pool, priority = scope
     parts = []
     if tenant:

@@ -1,3 +1,3 @@
-"""Bytes out of memory onto disks, and back, verified."""
+"""Snapshots and segments of history as verified files, on disks and in object storage."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Object storage in a directory: `file:///DIRECTORY`, the embedded default.
 
-An object is a file whose path is its name. It is written under a temporary name beside the others,
-synced, and linked or renamed into its place; then its directory is synced. A link fails where the
-name is taken, which is what "if absent" needs, also between processes. What a crash leaves of
-temporary files is never listed, and removed after a day; nor is listed what people leave there
-under names that no object has.
+An object is a file whose path is the object's name. `put` writes it under a temporary name in the
+same directory, syncs it, links or renames it to its name, and syncs the directory. A link fails if
+the name exists, which implements "if absent" also between processes. Temporary files that a crash
+leaves are never listed, and are removed after a day. Files whose names no object can have are not
+listed either.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from snapshots.store import ObjectEntry, Tell, check_name, is_name
 
 TEMPORARY: Final = ".tmp-"
 LEFT_S: Final = 86_400
-"""A temporary file that is so much older than one of now is of a process that died."""
+"""A temporary file older than this was left by a process that died."""
 SWEEP_PUTS: Final = 100
 _COPY_BYTES: Final = 1 << 20
 _LOST: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
-"""What the kernel says of a file that its disk has lost: of one, not of the store."""
+"""Errors that mean that the disk lost one file; other errors concern the whole store."""
 _REFUSALS: Final = (PermissionError, NotADirectoryError, IsADirectoryError)
 
 
 class DirectoryStore:
-    """The objects below `root`, which is made when it is first written to."""
+    """The objects below `root`; the first write creates `root`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -40,7 +40,7 @@ class DirectoryStore:
         self.url = root.as_uri()
 
     def conditional(self) -> bool:
-        """A link is refused where the name is taken."""
+        """Return True: a link to an existing name fails."""
         return True
 
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> bool:
@@ -48,7 +48,7 @@ class DirectoryStore:
         return self._put(name, lambda file: file.write(content), if_absent)
 
     def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> None:
-        """Nobody else can write here."""
+        """Return None: only this process can write here."""
 
     def put_file(
         self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
@@ -87,8 +87,9 @@ class DirectoryStore:
         return True
 
     def _sweep(self, temporary: Path) -> None:
-        """Remove now and then what processes left beside `temporary` that died while they wrote;
-        by the clock that gives files their times, and nothing of this call's fails."""
+        """Remove old temporary files beside `temporary`, in one of many calls; ignore errors. Ages
+        are measured by the file system's clock.
+        """
         folder = temporary.parent
         self._puts[folder] = self._puts.get(folder, -1) + 1
         if self._puts[folder] % SWEEP_PUTS:
@@ -119,7 +120,7 @@ class DirectoryStore:
         return done
 
     def _pieces(self, name: str, source: BinaryIO) -> Iterator[bytes]:
-        """Yield an object; what fails here is the store, and not the disk that it goes to."""
+        """Yield the pieces of an object. Read errors are raised as errors of the store."""
         while True:
             with self._told(name):
                 piece = source.read(_COPY_BYTES)
@@ -159,7 +160,7 @@ class DirectoryStore:
                 self._path(name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is held open."""
 
     def _path(self, name: str) -> Path:
         path = self._root / check_name(name)
@@ -174,7 +175,7 @@ class DirectoryStore:
 
     @contextlib.contextmanager
     def _told(self, name: str = "") -> Iterator[None]:
-        """Say in the words of a store what the file system says."""
+        """Raise errors of the file system as StoreError."""
         try:
             yield
         except StoreError:
@@ -184,7 +185,7 @@ class DirectoryStore:
                 raise ObjectMissing(self.url, name) from error
             raise StoreAway(self.url, f"{error.strerror or error}") from error
         except _REFUSALS as error:
-            hint = "let this user write there, or name another directory"
+            hint = "give this user write permission, or use another directory"
             raise StoreRefused(self.url, f"{error.strerror or error}", hint) from error
         except OSError as error:
             if name and error.errno in _LOST:
@@ -199,7 +200,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _make(folder: Path) -> None:
-    """Make a directory and those above it, durably."""
+    """Create a directory and its parents, and sync them."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)

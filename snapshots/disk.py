@@ -1,9 +1,9 @@
-"""Snapshots as files of one directory: written whole or not at all, and read back.
+"""Snapshots as files in one directory, written atomically and read back.
 
-`segments.py` writes and reads segments by the same steps.
+`segments.py` writes and reads segments in the same way.
 
-A file is written under a temporary name, synced, renamed; then its directory is synced, and the
-file is read again from the start and compared with what was meant (DESIGN.md,
+A file is written under a temporary name, synced and renamed. Then its directory is synced, and the
+file is read from the start and compared with the intended content (DESIGN.md,
 "Crash points of the disk").
 """
 
@@ -33,13 +33,13 @@ from snapshots.layout import parse_snapshot_name, snapshot_name
 UNFINISHED: Final = ".unfinished"
 _BUFFER_BYTES: Final = 1 << 20
 _UNREADABLE: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EISDIR})
-"""What the kernel says of a file that is lost; other errors, as too many open files, pass."""
+"""Errors that count as damage of a file; others, such as too many open files, are raised."""
 
 H = TypeVar("H", bound=msgspec.Struct)
 
 
 class SnapshotFile(msgspec.Struct, frozen=True):
-    """A snapshot on a disk, verified. `checksum` is the SHA-256 of all its bytes but itself."""
+    """A verified snapshot on a disk. `checksum` is the SHA-256 of all bytes before the checksum."""
 
     path: Path
     header: SnapshotHeader
@@ -50,7 +50,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 
 
 class FrameFile(msgspec.Struct):
-    """What reading a file to its end has shown."""
+    """The result of reading a file to its end."""
 
     lead: bytes
     header: bytes
@@ -60,12 +60,12 @@ class FrameFile(msgspec.Struct):
     checksum: bytes
 
 
-AS_ANOTHER: Final = "it was read back as another one than was written"
+AS_ANOTHER: Final = "it reads back differently from what was written"
 
 
 @contextlib.contextmanager
 def read_back(path: Path) -> Iterator[None]:
-    """Delete the file at `path`, which was just written, if reading it back fails inside."""
+    """Delete the file at `path`, which was just written, if the body of this context fails."""
     try:
         yield
     except (SnapshotError, OSError):
@@ -79,11 +79,11 @@ def read_back(path: Path) -> Iterator[None]:
 def write_snapshot(
     directory: Path, header: SnapshotHeader, pieces: Iterable[bytes]
 ) -> SnapshotFile:
-    """Keep a snapshot durably in `directory`, which exists; return it as it was read back.
+    """Write a snapshot durably to the existing `directory`; return it as it was read back.
 
     Raises:
-        OSError: the disk refused; no snapshot was harmed. And whatever `pieces` raises.
-        SnapshotCorrupt: what was read back is not what was written; the file is gone again.
+        OSError: the write failed; existing snapshots are unchanged. Errors of `pieces` pass.
+        SnapshotCorrupt: the file reads back differently; it was removed.
     """
     path = directory / snapshot_name(header.term, header.index)
     checksum = write_file(path, form.SNAPSHOT_MAGIC, header, packed(pieces))
@@ -95,11 +95,11 @@ def write_snapshot(
 
 
 def verify_snapshot(path: Path, cell: str) -> SnapshotFile:
-    """Read all of the snapshot at `path` and return what it is.
+    """Verify the whole snapshot at `path` and return its description.
 
     Raises:
         SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
-        OSError: the disk refused.
+        OSError: the read failed.
     """
     read = read_frames(path, form.SNAPSHOT_MAGIC, lambda block: None, form.CONTENT_BYTES_MAX)
     header = form.decode_header(read.lead, read.header, SnapshotHeader, path.name)
@@ -118,8 +118,8 @@ def read_snapshot(path: Path, cell: str) -> tuple[SnapshotFile, Iterator[bytes]]
     """Return the snapshot at `path`, verified, and its content in pieces of at most 1 MiB.
 
     Raises:
-        as `verify_snapshot`. The pieces raise SnapshotCorrupt if the file changed meanwhile: the
-            last one comes only when all of them are known to be right.
+        as `verify_snapshot`. The pieces raise SnapshotCorrupt if the file changed meanwhile; the
+            last piece is returned only after all of them were verified again.
     """
     file = verify_snapshot(path, cell)
     return file, _content(file)
@@ -134,7 +134,7 @@ def list_snapshots(directory: Path) -> list[Path]:
 
 
 def newest_snapshot(directory: Path, cell: str) -> tuple[SnapshotFile | None, list[SnapshotError]]:
-    """Return the newest snapshot that verifies, None if none does, and why newer ones do not."""
+    """Return the newest snapshot that verifies (or None), and the errors of newer ones."""
     skipped: list[SnapshotError] = []
     for path in list_snapshots(directory):
         try:
@@ -148,10 +148,10 @@ def newest_snapshot(directory: Path, cell: str) -> tuple[SnapshotFile | None, li
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` durable.
+    """Sync `directory`, so that the names in it are durable.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the sync failed.
     """
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -161,11 +161,11 @@ def sync_directory(directory: Path) -> None:
 
 
 def move_into_place(unfinished: Path, path: Path) -> None:
-    """Give a file that is synced its name, durably, over what has it.
+    """Rename a synced file durably, and replace a file of the new name.
 
     Raises:
-        OSError: the disk refused, and there is no file of that name: a second sync might succeed
-            without having written what the first one lost.
+        OSError: the sync failed, and no file of that name is left: a second sync might succeed
+            without writing what the first one lost.
     """
     os.replace(unfinished, path)
     try:
@@ -176,7 +176,7 @@ def move_into_place(unfinished: Path, path: Path) -> None:
 
 
 def remove_unfinished(directory: Path) -> list[Path]:
-    """Remove what crashes left half written in `directory`; return what was removed."""
+    """Remove unfinished files that crashes left in `directory`; return their names."""
     found = sorted(directory.glob(f"*{UNFINISHED}"))
     for path in found:
         path.unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def remove_unfinished(directory: Path) -> list[Path]:
 
 
 def files_in(directory: Path) -> Iterator[Path]:
-    """Yield what is in a directory; nothing where there is none."""
+    """Yield the entries of a directory; nothing if it does not exist."""
     try:
         yield from directory.iterdir()
     except FileNotFoundError:
@@ -194,11 +194,12 @@ def files_in(directory: Path) -> Iterator[Path]:
 def write_file(
     path: Path, magic: bytes, header: msgspec.Struct, frames: Iterable[tuple[bytes, bytes]]
 ) -> bytes:
-    """Write a file of frames, each content and what it is packed into, durably under its name;
-    return its checksum.
+    """Write a file of frames durably under its name; return its checksum.
+
+    `frames` are pairs of content and compressed content.
 
     Raises:
-        OSError: the disk refused; nothing was harmed.
+        OSError: the write failed; existing files are unchanged.
     """
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
@@ -215,13 +216,13 @@ def write_file(
 
 
 def _forget_pages(descriptor: int) -> None:
-    """Let what is read back come from the disk and not from memory, as far as the kernel likes."""
+    """Ask the kernel to drop a file's cached pages, so that the next read comes from the disk."""
     with contextlib.suppress(OSError):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def create(path: Path) -> BinaryIO:
-    """Open a new file to write, in place of what has its name."""
+    """Open a new file for writing; replace a file of the same name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     return open(os.open(path, flags, 0o600), "wb", buffering=_BUFFER_BYTES)
 
@@ -258,7 +259,7 @@ def _put_frames(file: BinaryIO, lead: bytes, frames: Iterable[tuple[bytes, bytes
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read; what the disk has lost of it is damage, as any other."""
+    """Open a file for reading; errors that mean lost data are raised as SnapshotCorrupt."""
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             yield file
@@ -274,7 +275,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def read_frames(
     path: Path, magic: bytes, take: Callable[[bytes], object], content_max: int
 ) -> FrameFile:
-    """Read a file to its end, give its content to `take`, and check everything about it."""
+    """Read a file to its end, pass its content to `take`, and verify the file."""
     name = path.name
     sums = form.Summing()
     with opened(path) as file:
@@ -295,7 +296,7 @@ def read_frames(
 
 
 def _frames(file: BinaryIO, sums: form.Summing, name: str, content_max: int) -> Iterator[bytes]:
-    """Yield the content of each frame; what is read goes into `sums`."""
+    """Yield the content of each frame, and add all bytes that are read to `sums`."""
     while True:
         length = file.read(form.LENGTH.size)
         if len(length) < form.LENGTH.size:
@@ -319,7 +320,7 @@ def _frames(file: BinaryIO, sums: form.Summing, name: str, content_max: int) -> 
 
 
 def _content(file: SnapshotFile) -> Iterator[bytes]:
-    """Yield the content of a file that was verified, the last piece after looking at all again."""
+    """Yield the content of a verified file; the last piece comes after a second verification."""
     name, sums, held = file.path.name, form.Summing(), b""
     with opened(file.path) as source:
         lead = source.read(form.LEAD.size)

@@ -1,22 +1,18 @@
 """Errors of snapshots, segments and object storage, and what they tell an operator.
 
-SnapshotError             .code (stable), .hint (what the operator can do, or ""), .name
-├ SnapshotCorrupt(name)   its bytes are not what was written; another one must be used
-│ └ OutputDamaged         a stored output; there is no other one
-├ SnapshotUnsupported     written by another release; its bytes may be fine
-├ SnapshotForeign         it belongs to another cell
-├ SnapshotMissing         there is none under that name
-├ SnapshotRefused         the store has it, and does not let us read it
-├ SegmentClash            object storage has other bytes under that name
-├ LineageTaken(lineage)   somebody else has begun this life of the cell
-└ NotConditional          the store cannot tell who was first
-StoreError                .code, .hint, .store (its URL)
-├ StoreAway               cannot be reached, or fails; trying again later is right
-├ StoreRefused            credentials, permission, bucket: a person must act
-├ ObjectMissing(name)     no such object
-├ ObjectDamaged(name)     fewer bytes than promised, or another checksum
-└ BadStoreUrl             the URL cannot be meant
-InvariantViolated         a bug. Not a SnapshotError, never caught: the replica stops
+SnapshotError             .code (stable), .hint (what the operator can do, or ""), .name ├
+SnapshotCorrupt(name)   the bytes are not those that were written; use another file │ └
+OutputDamaged         a stored output is damaged; there is no other copy ├ SnapshotUnsupported
+another release wrote the file; its bytes may be intact ├ SnapshotForeign         the file belongs
+to another cell ├ SnapshotMissing         there is no file of that name ├ SnapshotRefused
+the store has the object, and does not permit reading it ├ SegmentClash            object storage
+has other bytes under that name ├ LineageTaken(lineage)   another restore has begun this generation
+of the cell └ NotConditional          the store does not honour conditional writes StoreError
+.code, .hint, .store (its URL) ├ StoreAway               the store cannot be reached, or fails;
+retry later ├ StoreRefused            credentials, permission or bucket are wrong; the operator must
+act ├ ObjectMissing(name)     no such object ├ ObjectDamaged(name)     fewer bytes than announced,
+or a wrong checksum └ BadStoreUrl             the URL is not valid InvariantViolated         a bug.
+Not a SnapshotError, never caught: the replica stops
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from typing import Any
 
 
 class SnapshotError(Exception):
-    """Base of what snapshots and segments report. `name` is the file's or object's name."""
+    """Base class of errors of snapshots and segments. `name` is the file's or object's name."""
 
     code = "snapshot"
     hint = ""
@@ -44,7 +40,7 @@ class SnapshotCorrupt(SnapshotError):
 
 
 class OutputDamaged(SnapshotCorrupt):
-    """A stored output is not what was stored."""
+    """A stored output is damaged."""
 
     code = "output_damaged"
     hint = "it is not shown; its executor may still have it, once it is connected"
@@ -61,7 +57,7 @@ class SnapshotUnsupported(SnapshotError):
 
 
 class SnapshotForeign(SnapshotError):
-    """It is whole, and of another cell."""
+    """The file is intact and belongs to another cell."""
 
     code = "snapshot_foreign"
     hint = "check the cell's name, and the data directory or the prefix in the store"
@@ -74,7 +70,7 @@ class SnapshotMissing(SnapshotError):
 
 
 class SnapshotRefused(SnapshotError):
-    """The store has it and does not let us read it: this one, perhaps no other."""
+    """The store does not permit reading this object; others may be readable."""
 
     code = "snapshot_refused"
     hint = "check permissions, keys, and rules that move objects to an archive"
@@ -91,7 +87,7 @@ class SegmentClash(SnapshotError):
 
 
 class LineageTaken(SnapshotError):
-    """Somebody else has begun this lineage; `lineage` is what their marker says."""
+    """Another restore has begun this lineage; `lineage` is its marker."""
 
     code = "lineage_taken"
     hint = "the cell was restored already: join it, or restore again from what it has stored"
@@ -109,7 +105,7 @@ class NotConditional(SnapshotError):
 
 
 class StoreError(Exception):
-    """Base of what object storage reports. `store` is its URL, without secrets."""
+    """Base class of errors of object storage. `store` is its URL, without secrets."""
 
     code = "store"
     hint = ""
@@ -121,14 +117,14 @@ class StoreError(Exception):
 
 
 class StoreAway(StoreError):
-    """It cannot be reached, or fails; trying again later is right."""
+    """The store cannot be reached, or fails; retry later."""
 
     code = "store_away"
     hint = "it is tried again; look at the network and at the store's own state"
 
 
 class StoreRefused(StoreError):
-    """It does not let us: a person must act."""
+    """The store refuses access; the operator must act."""
 
     code = "store_refused"
     hint = "check credentials, permissions, bucket and region"
@@ -145,7 +141,7 @@ class ObjectMissing(StoreError):
 
 
 class ObjectDamaged(StoreError):
-    """Fewer bytes than promised, more than allowed, or another checksum."""
+    """The object has fewer bytes than announced, more than allowed, or a wrong checksum."""
 
     code = "object_damaged"
 
@@ -155,14 +151,14 @@ class ObjectDamaged(StoreError):
 
 
 class BadStoreUrl(StoreError):
-    """The URL cannot be meant."""
+    """The URL is not valid."""
 
     code = "bad_store_url"
     hint = "s3://BUCKET/PREFIX?region=… or file:///DIRECTORY"
 
 
 class InvariantViolated(Exception):
-    """Something that cannot be, is. The replica stops."""
+    """An invariant does not hold. The replica stops."""
 
 
 def invariant(condition: bool, message: str) -> None:

@@ -1,6 +1,6 @@
-"""What makes a file a snapshot, or a segment, that can be trusted. Pure; `disk` streams them.
+"""The file format of snapshots and segments: header, lengths, checksums. Pure; `disk` does the I/O.
 
-All have the same frame. Integers are big-endian and unsigned.
+All kinds of files have the same structure. Integers are big-endian and unsigned.
 
     offset  bytes  what
          0      8  magic: 89 "RCSNAP" 0A, or 89 "RCSEGM" 0A
@@ -13,11 +13,11 @@ All have the same frame. Integers are big-endian and unsigned.
          …     32  SHA-256 of the content
          …     32  SHA-256 of all bytes before
 
-A segment is made of sections, which are packed one by one, so that a reader may take one out. The
-content of its first frame says how many bytes the frames of each section take, as u32.
+A segment consists of sections, which are compressed separately, so that one can be read alone. The
+first frame contains the total length of each section's frames, as u32.
 
-Invariant: equal contents have equal bytes, and any other bytes than those written are refused: a
-flipped bit anywhere, a lost tail, bytes in addition.
+Invariant: equal contents give equal bytes, and a file with any other bytes is refused: a flipped
+bit anywhere, a lost tail, additional bytes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ H = TypeVar("H", bound=msgspec.Struct)
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True, array_like=True):
-    """State at a position of a cell's log. `digest` is the state's own, by which replicas compare;
-    `taken_ms` the log's time there."""
+    """A state at a position of a cell's log. `digest` is the digest by which replicas compare
+    states; `taken_ms` is the log's time at the position.
+    """
 
     cell: str
     lineage: Number
@@ -58,8 +59,9 @@ class SnapshotHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one stream with `from_index` < log index <= `to_index`. `digest` is that of the rows
-    in the cell's catalog: whoever knows how rows are kept in sections can compare it."""
+    """Rows of one stream with `from_index` < log index <= `to_index`. `digest` is the digest of the
+    rows, as in the cell's catalog.
+    """
 
     cell: str
     lineage: Number
@@ -79,10 +81,10 @@ def encode_lead(magic: bytes, header: msgspec.Struct) -> bytes:
 
 
 def header_bytes(lead: bytes, magic: bytes, name: str) -> int:
-    """Return the length of the header that follows `lead`.
+    """Return the length of the header that follows `lead`, the first bytes of a file.
 
     Raises:
-        SnapshotCorrupt: it does not begin like a file of this kind.
+        SnapshotCorrupt: the file does not begin like a file of this kind.
     """
     if len(lead) < LEAD.size or not lead.startswith(magic):
         raise SnapshotCorrupt(name, "it does not begin like one")
@@ -93,11 +95,11 @@ def header_bytes(lead: bytes, magic: bytes, name: str) -> int:
 
 
 def decode_header(lead: bytes, content: bytes, kind: type[H], name: str) -> H:
-    """Return the header of a file whose checksum is known to be right.
+    """Return the header of a file whose checksum was verified.
 
     Raises:
         SnapshotUnsupported: another release wrote it.
-        SnapshotCorrupt: it cannot be read all the same.
+        SnapshotCorrupt: the header cannot be decoded although the checksum is right.
     """
     _, version, _ = LEAD.unpack_from(lead)
     if version != FORMAT_VERSION:
@@ -109,7 +111,7 @@ def decode_header(lead: bytes, content: bytes, kind: type[H], name: str) -> H:
 
 
 class Summing:
-    """The two digests of a file, as its bytes go by."""
+    """The two checksums of a file, updated as its bytes are read or written."""
 
     def __init__(self) -> None:
         self.content = hashlib.sha256()
@@ -117,10 +119,10 @@ class Summing:
         self.content_bytes = 0
 
     def add_content(self, block: bytes) -> None:
-        """Take a block of content."""
+        """Add a block of content."""
         self.content.update(block)
         self.content_bytes += len(block)
 
     def end(self) -> bytes:
-        """Return the bytes behind the last frame but for the checksum, which covers them."""
+        """Return the bytes behind the last frame, without the checksum that covers them."""
         return LENGTH.pack(0) + END.pack(self.content_bytes, self.content.digest())

@@ -1,7 +1,7 @@
-"""Names: of files in a replica's folder, and of a cell's objects in a store. Pure.
+"""Names of files in a replica's directory and of a cell's objects in a store. Pure.
 
-Lexical order is log order in both. A name that does not parse is not ours, and is left alone; so
-are copies in a folder below.
+Lexical order is log order in both. Files and objects whose names do not parse, and copies in
+subdirectories, belong to somebody else and are not touched.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def parse_segment_name(name: str) -> tuple[int, int, str] | None:
 
 
 def cell_prefix(cell: str) -> str:
-    """Return what the names of all objects of a cell begin with."""
+    """Return the prefix of all object names of a cell."""
     return f"cells/{cell}/"
 
 
 def lineage_object(cell: str, lineage: int) -> str:
-    """Return the name of the marker that somebody has begun this lineage."""
+    """Return the name of the marker object of a lineage."""
     return f"cells/{cell}/lineages/{lineage:04d}.json"
 
 
 def lineages_prefix(cell: str) -> str:
-    """Return what the names of all markers of lineages begin with."""
+    """Return the prefix of all names of markers of lineages."""
     return f"cells/{cell}/lineages/"
 
 
@@ -72,12 +72,12 @@ def parse_lineage_object(name: str) -> int | None:
 
 
 def _is_padded(lineage: str) -> bool:
-    """Whether it is written as we write it, so that no two names mean one thing."""
+    """Return whether a name is in its canonical form, so that no two names mean the same."""
     return lineage == f"{int(lineage):04d}"
 
 
 def snapshots_prefix(cell: str) -> str:
-    """Return what the names of all snapshots and manifests begin with."""
+    """Return the prefix of all names of snapshots and manifests."""
     return f"cells/{cell}/snapshots/"
 
 
@@ -87,7 +87,7 @@ def snapshot_object(cell: str, lineage: int, term: int, index: int) -> str:
 
 
 def manifest_object(cell: str, lineage: int, term: int, index: int) -> str:
-    """Return the name of the manifest that makes a snapshot exist."""
+    """Return the name of a snapshot's manifest."""
     return f"cells/{cell}/snapshots/{lineage:04d}-{term:016x}-{index:016x}.json"
 
 
@@ -109,7 +109,7 @@ def _position(pattern: re.Pattern[str], name: str) -> tuple[int, int, int] | Non
 
 
 def segments_prefix(cell: str) -> str:
-    """Return what the names of all stored segments begin with."""
+    """Return the prefix of all names of stored segments."""
     return f"cells/{cell}/segments/"
 
 
@@ -119,21 +119,22 @@ def segment_object(cell: str, name: str) -> str:
 
 
 def outputs_prefix(cell: str) -> str:
-    """Return what the names of all stored outputs begin with."""
+    """Return the prefix of all names of stored outputs."""
     return f"cells/{cell}/output/"
 
 
 def output_object(cell: str, ended_at_ms: int, launch: str, attempt: int) -> str:
-    """Return the name of what an attempt wrote; `launch` has nothing that a name may not have.
+    """Return the name of an attempt's stored output. All characters of `launch` must be permitted
+    in names.
 
-    It begins with the day (UTC) of the attempt's end, so that whole days can be deleted.
+    The name begins with the UTC day of the attempt's end, so that whole days can be deleted.
     """
     day = _EPOCH + timedelta(milliseconds=ended_at_ms)
     return f"{outputs_prefix(cell)}{day:%Y-%m-%d}/{launch}+a{attempt}.zst"
 
 
 def parse_output_day(cell: str, name: str) -> int | None:
-    """Return the day in an output's name, counted since 1970, None if it is no such name."""
+    """Return the day in an output's name, as days since 1970; None if it is no such name."""
     found = _OUTPUT.fullmatch(name.removeprefix(outputs_prefix(cell)))
     if found is None or not name.startswith(outputs_prefix(cell)):
         return None

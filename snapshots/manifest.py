@@ -1,7 +1,7 @@
-"""What a store says of a snapshot, and of a lineage: small JSON objects that people can read. Pure.
+"""Manifests of stored snapshots and markers of lineages: small JSON objects. Pure.
 
-A snapshot without its manifest does not exist: the manifest is written last. Retention believes
-what it names, so its last member, `sum`, is the SHA-256 of all bytes before it.
+A manifest is written last: a snapshot without one is not valid. Retention relies on the names in a
+manifest, so its last member, `sum`, is the SHA-256 of all bytes before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snapshots.errors import SnapshotCorrupt, SnapshotForeign, SnapshotUnsupport
 MANIFEST_FORMAT: Final = 1
 LINEAGE_FORMAT: Final = 1
 MANIFEST_BYTES_MAX: Final = 64 << 20
-"""A hundred thousand segments take 20 MB."""
+"""A manifest with a hundred thousand segments takes 20 MB."""
 LINEAGE_BYTES_MAX: Final = 16 << 10
 
 _MARKER_HINT: Final = (
@@ -27,7 +27,7 @@ _MARKER_HINT: Final = (
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
-"""Milliseconds up to the end of the year 9999: others cannot be shown."""
+"""The end of the year 9999; later times cannot be formatted."""
 T = TypeVar("T")
 
 _SUM = b',\n "sum": "%s"\n}\n'
@@ -46,10 +46,10 @@ class SegmentName(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored snapshot: its position, what its object must be, and what it names.
+    """A stored snapshot: its position, the size and checksum of its object, and its segments.
 
-    `state_digest` is the State's own, `checksum` that of the file; both in hex. `replica` and
-    `release` say who uploaded it.
+    `state_digest` is the State's digest, `checksum` the file's; both in hex. `replica` and
+    `release` are those of the uploader.
     """
 
     format: int = MANIFEST_FORMAT
@@ -69,12 +69,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """(lineage, index, term): by this the newest is found."""
+        """Return (lineage, index, term), which sorts manifests by age."""
         return (self.lineage, self.index, self.term)
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody has begun this life of the cell. `id` tells one claim from another."""
+    """The marker of a generation of the cell. `id` identifies the restore that began it."""
 
     format: int = LINEAGE_FORMAT
     cell: str
@@ -92,7 +92,7 @@ class _Formatted(msgspec.Struct):
 
 
 def encode(value: Manifest | Lineage) -> bytes:
-    """Return the JSON, with line breaks for people, and its checksum in the end."""
+    """Return the JSON text with line breaks and, as its last member, the checksum."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=1)
     body = text.removesuffix(b"\n}")
     return body + _SUM % hashlib.sha256(body).hexdigest().encode()

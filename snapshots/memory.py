@@ -1,4 +1,4 @@
-"""Object storage in memory, for tests: it can be away, refuse, damage, and crash its callers."""
+"""Object storage in memory, for tests. It can be unreachable, refuse calls and run a hook."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from snapshots.store import ObjectEntry, Tell, check_name
 
 
 class MemoryStore:
-    """Objects in a dict. `away` and `refused`, if not empty, are what every call raises.
+    """Objects in a dict. If `away` or `refused` is not empty, every call raises that error.
 
-    `hook` is called with the operation and the name before it happens; what it raises goes through.
-    Tests may write into `objects` as they like.
+    `hook` is called with the operation and the name before each operation, and may raise. Tests may
+    change `objects` directly.
     """
 
     def __init__(self, url: str = "memory://test") -> None:
@@ -36,7 +36,7 @@ class MemoryStore:
             raise StoreAway(self.url, self.away)
 
     def conditional(self) -> bool:
-        """Whether conditions are honoured here."""
+        """Return whether this store honours conditional writes."""
         self._call("conditional", "")
         return self.conditions
 
@@ -50,7 +50,7 @@ class MemoryStore:
         return True
 
     def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> None:
-        """Nobody else can write here."""
+        """Return None: only this process can write here."""
 
     def put_file(
         self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
@@ -102,4 +102,4 @@ class MemoryStore:
             self.objects.pop(name, None)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

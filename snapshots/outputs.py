@@ -1,7 +1,7 @@
-"""What an attempt wrote, as one object: fetched, and unpacked once it is verified.
+"""The output of an attempt as one stored object: fetch, verify, decompress.
 
-The frame is that of snapshots and segments (`format`), with a magic of its own. Its executor packs
-it (`launcher.executor.packing`).
+The file format is that of snapshots and segments (`format`), with its own magic. The executor
+writes it (`launcher.executor.packing`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from snapshots.store import ObjectStore
 
 OUTPUT_MAGIC: Final = b"\x89RCOUTP\n"
 OUTPUT_BYTES_MAX: Final = 1 << 30
-"""What an executor keeps of one attempt at most."""
+"""The largest output that an executor keeps of one attempt."""
 _FRAMING_BYTES_MAX: Final = 16 << 10
-"""Of header, lengths and sums, with room."""
+"""An upper bound for header, lengths and checksums."""
 
 
 class OutputHeader(msgspec.Struct, frozen=True, array_like=True):
-    """Whose output it is. The content has `size` bytes; `dropped` bytes before it were over the
-    executor's bound, and nobody has them."""
+    """The header of an output. The content has `size` bytes; `dropped` bytes before it exceeded the
+    executor's limit and were discarded.
+    """
 
     cell: str
     launch: str
@@ -48,19 +49,19 @@ class PackedOutput(msgspec.Struct, frozen=True):
 
 
 def packed_bytes_max(output_bytes: int) -> int:
-    """Return how large the object of so many bytes of output may be, with room."""
+    """Return an upper bound for the size of the object that holds `size` bytes of output."""
     return output_bytes + (output_bytes >> 6) + _FRAMING_BYTES_MAX
 
 
 def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> OutputHeader | None:
     """Write a stored output to `path`, verified, and return its header; None if there is none.
 
-    `whose` says of which cell, launch and attempt it must be, and how large it is at most: nobody
-    fetches or unpacks more. Uses a file beside `path`.
+    `whose` is the expected cell, launch and attempt, and the largest size: no more is fetched
+    or decompressed. Uses a temporary file beside `path`.
 
     Raises:
-        OutputDamaged, SnapshotForeign, SnapshotUnsupported: nothing of it may be shown.
-        StoreError, OSError: it cannot be read now.
+        OutputDamaged, SnapshotForeign, SnapshotUnsupported: the output must not be shown.
+        StoreError, OSError: the output cannot be read now.
     """
     packed = path.with_name(path.name + disk.UNFINISHED)
     path.parent.mkdir(parents=True, exist_ok=True)

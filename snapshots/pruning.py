@@ -1,5 +1,6 @@
-"""Deletes from a store what nobody needs: manifests first, then their snapshots, then segments, so
-that whatever is left can be restored, wherever it ends."""
+"""Deletes unneeded objects of a store: manifests first, then snapshots, then segments.
+
+Whenever a pruning is interrupted, the remaining snapshots can be restored."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ Place = tuple[int, int, int]
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What a pruning has deleted: names of snapshots and of segments.
+    """The names of deleted snapshots and segments.
 
-    `skipped`: why manifests could not be read; while there are any, no segment goes.
+    `skipped` are the errors of unreadable manifests; while there are any, no segment is deleted.
     """
 
     snapshots: list[str] = []
@@ -45,8 +46,9 @@ def prune(
     wanted: Collection[str],
     is_over: Callable[[], bool],
 ) -> Pruned:
-    """Do what `Vault.prune` says. Nothing is deleted once `is_over`: a call may hang, so it is
-    asked before each."""
+    """Delete what `Vault.prune` describes. `is_over` is called before each deletion, because a call
+    may hang; once it returns True, nothing more is deleted.
+    """
     manifests, skipped = vault.manifests()
     stored = _snapshots(vault)
     broken = {one.position for one in manifests if not _is_whole(one, stored)}
@@ -84,7 +86,7 @@ def _snapshots(vault: Vault) -> dict[Place, ObjectEntry]:
 def _delete_orphans(
     vault: Vault, stored: dict[Place, ObjectEntry], manifests: Collection[Manifest], now_ms: int
 ) -> None:
-    """Delete snapshots whose manifest never came, or went in a pruning that died."""
+    """Delete snapshots without a manifest: an upload or a pruning was interrupted."""
     named = {(one.lineage, one.term, one.index) for one in manifests}
     old_ms = now_ms - GRACE_MS
     orphans = [at for at, one in stored.items() if at not in named and one.modified_ms < old_ms]

@@ -1,7 +1,7 @@
-"""Which snapshots and segments a store may lose. Pure; nothing is deleted here.
+"""Which snapshots and segments a store may delete. Pure; nothing is deleted here.
 
-The newest snapshot is always kept, whatever clock and policy say, and with it every segment that it
-names: retention must never delete what a restore would need.
+The newest snapshot and its segments are always kept, whatever clock and policy say: retention must
+never delete what a restore would need.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from snapshots.manifest import Manifest
 
 DAY_MS: Final = 86_400_000
 GRACE_MS: Final = DAY_MS
-"""A segment that no snapshot names may be on its way: uploaded by a leader whose next entry or
-snapshot is still to come."""
+"""How long a segment is kept that no snapshot names: a leader may have uploaded it, and not yet
+stored the snapshot that names it."""
 
 
 class SnapshotPolicy(msgspec.Struct, frozen=True):
-    """How many snapshots a store keeps: the newest ones, and the last of each day."""
+    """How many snapshots a store keeps: the newest ones, and the last one of each day."""
 
     newest: int = 24
     daily: int = 7
 
 
 class StoredSegment(msgspec.Struct, frozen=True):
-    """A segment in a listing: its file name, and the store's time of it."""
+    """A segment in a listing: its file name, and its modification time in the store."""
 
     name: str
     modified_ms: int
@@ -39,11 +39,11 @@ def snapshots_to_delete(
     policy: SnapshotPolicy,
     broken: Collection[tuple[int, int, int]] = (),
 ) -> list[Manifest]:
-    """Return the manifests of what may go, oldest first.
+    """Return the manifests of snapshots that may be deleted, oldest first.
 
-    Of each day (UTC, by when it was taken) the last is kept, for as many of the newest days as the
-    policy says; a clock that was wrong costs a day's place and never the newest. Those whose
-    positions are in `broken` take no place of a whole one, and go when they would go if whole.
+    The last snapshot of each UTC day is kept, for as many of the newest days as the policy says. A
+    wrong clock can displace a day's snapshot, but never the newest one. Snapshots whose positions
+    are in `broken` do not count towards these numbers, and are deleted as if they were intact.
     """
     ordered = sorted(manifests, key=lambda one: one.position, reverse=True)
     whole = [one for one in ordered if one.position not in broken]
@@ -53,7 +53,7 @@ def snapshots_to_delete(
 
 
 def _kept(ordered: Sequence[Manifest], policy: SnapshotPolicy) -> set[tuple[int, int, int]]:
-    """Return the positions of what the policy keeps of `ordered`, newest first."""
+    """Return the positions of the snapshots in `ordered` (newest first) that the policy keeps."""
     kept = {one.position for one in ordered[: max(policy.newest, 1)]}
     last_of_day: dict[int, Manifest] = {}
     for one in ordered:
@@ -69,10 +69,10 @@ def segments_to_delete(
     wanted: Collection[str],
     now_ms: int,
 ) -> list[str]:
-    """Return the names of segments that nobody needs any more.
+    """Return the names of segments that are not needed any more.
 
-    `kept` are the manifests of all snapshots that stay, `wanted` the names in the cell's catalog.
-    What does not parse is not ours. Without any manifest nothing is deleted.
+    `kept` are the manifests of all snapshots that are kept, `wanted` the names in the cell's
+    catalog. Names that do not parse are never returned. Without a manifest, nothing is returned.
     """
     manifests = list(kept)
     if not manifests:

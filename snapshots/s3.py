@@ -1,9 +1,9 @@
-"""Object storage over S3: AWS and its compatibles. The only importer of boto3.
+"""Object storage over S3: AWS and compatible stores. The only importer of boto3.
 
-Uploads carry a SHA-256 that the store checks; downloads are counted against the length that was
-promised. Small objects are one request; large files go in parts, and exist only once all are there.
-A request is tried four times with backoff by boto3; what is left becomes one of our errors: away
-(try later) or refused (a person must act).
+Uploads contain a SHA-256 that the store checks; the length of a download is compared with the
+announced length. A small object is one request; a large file is a multipart upload, and exists only
+when it is complete. boto3 tries a request four times with backoff. A remaining error is raised as
+StoreAway (retry later) or StoreRefused (the operator must act).
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ DELETED_AT_ONCE: Final = 1_000
 TRIES: Final = 4
 CONFLICTS_MAX: Final = 5
 CONNECTIONS_MAX: Final = 40
-"""One for every thread that may ask at once, or urllib3 throws them away and complains: asyncio has
-32 at most, and what backs up some of its own. They are made when they are needed."""
+"""At least one connection for each thread that may call at once, or urllib3 discards connections
+and warns: asyncio has at most 32 threads, and the backup has some of its own. Connections are
+opened when they are needed.
+"""
 _READ_BYTES: Final = 1 << 20
 _MISSING: Final = ("404", "NoSuchKey", "NotFound")
 _TAKEN: Final = ("412", "PreconditionFailed")
@@ -47,11 +49,11 @@ _REFUSED: Final = (
     "NotSignedUp", "InvalidRequest", "InvalidArgument", "NotImplemented", "400", "301",
     "KMS.DisabledException",
 )  # fmt: skip
-"""What no repetition mends."""
+"""Error codes that a retry does not cure."""
 
 
 class S3Place(msgspec.Struct, frozen=True):
-    """Where: bucket, prefix ("" or ending in `/`), and what compatibles need."""
+    """A bucket, a prefix ("" or ending in `/`), and settings for compatible stores."""
 
     bucket: str
     prefix: str = ""
@@ -87,13 +89,13 @@ class S3Store:
             read_timeout=read_timeout_s,
             retries={"mode": "standard", "total_max_attempts": TRIES},
             s3={"addressing_style": "path" if place.path_style else "auto"},
-            # Compatibles do not know the newer checksums; ours are given explicitly.
+            # Compatible stores may not know the newer checksums, so each request sets its own.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             max_pool_connections=CONNECTIONS_MAX,
         )
         with self._told(), self._meant():
-            # A session of our own: boto3's default one is not for threads.
+            # boto3's default session must not be shared by threads.
             self._s3: S3Client = boto3.session.Session().client(
                 "s3",
                 endpoint_url=place.endpoint or None,
@@ -104,7 +106,7 @@ class S3Store:
     # --- the protocol
 
     def conditional(self) -> bool:
-        """Whether conditions are honoured; tried once."""
+        """Return whether the store honours conditional writes; tested once."""
         if self._conditional is None:
             self._conditional = probe_conditional(self)
         return self._conditional
@@ -128,7 +130,7 @@ class S3Store:
                 progress(size)
             return done
         if if_absent and self.head(name) is not None:
-            return False  # spares the parts; who is first is decided at the end all the same
+            return False  # saves the parts; the condition is checked again at the end
         return self._put_parts(name, path, size, if_absent, progress)
 
     def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> SignedPut:
@@ -160,7 +162,7 @@ class S3Store:
         """Write an object to a file."""
         done = 0
         pieces = self._read(name, None)
-        first = next(pieces, b"")  # what is missing is known before the file is touched
+        first = next(pieces, b"")  # a missing object is noticed before the file is written
         with path.open("wb") as file:
             for piece in itertools.chain((first,), pieces):
                 file.write(piece)
@@ -214,7 +216,7 @@ class S3Store:
                 raise StoreRefused(self.url, text)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._s3.close()
 
     # --- how
@@ -232,7 +234,7 @@ class S3Store:
         return sealed
 
     def _first(self, name: str, if_absent: bool, put: Any) -> bool:
-        """Put, on the condition that nothing is there if asked for; False if something is."""
+        """Put an object; with `if_absent`, return False if the name exists."""
         condition = {"IfNoneMatch": "*"} if if_absent and self._place.conditions else {}
         for _ in range(CONFLICTS_MAX):
             try:
@@ -245,7 +247,7 @@ class S3Store:
                     return False
             else:
                 return True
-        raise StoreAway(self.url, f"object {name}: somebody else writes it again and again")
+        raise StoreAway(self.url, f"object {name}: another writer keeps replacing it")
 
     def _put_parts(
         self, name: str, path: Path, size: int, if_absent: bool, progress: Tell | None
@@ -285,7 +287,7 @@ class S3Store:
                     progress(done)
 
     def _read(self, name: str, bytes_max: int | None) -> Iterator[bytes]:
-        """Yield an object in pieces, and see that it is as long as promised."""
+        """Yield an object in pieces, and check its announced length."""
         with self._told(name):
             found = self._s3.get_object(**self._key(name))
             body, size = found["Body"], found["ContentLength"]
@@ -306,7 +308,7 @@ class S3Store:
 
     @contextlib.contextmanager
     def _meant(self) -> Iterator[None]:
-        """Refuse an endpoint of which boto3 says, by a plain ValueError, that it is none."""
+        """Raise BadStoreUrl for an endpoint that boto3 rejects with a plain ValueError."""
         try:
             yield
         except botocore.exceptions.BotoCoreError:
@@ -316,7 +318,7 @@ class S3Store:
 
     @contextlib.contextmanager
     def _told(self, name: str = "") -> Iterator[None]:
-        """Say in our words what boto3 says."""
+        """Raise errors of boto3 as StoreError."""
         try:
             yield
         except botocore.exceptions.ClientError as error:
@@ -359,11 +361,11 @@ class S3Store:
 
 
 class _Taken(Exception):
-    """The condition of a put did not hold."""
+    """The condition of a put did not hold (412)."""
 
 
 class _Conflict(Exception):
-    """Another conditional put of this name is under way."""
+    """Another conditional put of this name is in progress (409)."""
 
 
 def _brief(error: Exception) -> str:

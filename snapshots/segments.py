@@ -1,10 +1,9 @@
-"""Segments as files of one directory: sections that can be read one by one.
+"""Segments as files in one directory, with sections that can be read separately.
 
-A segment is written, synced, renamed and read back like a snapshot (`disk.py`). Whoever writes it
-cuts its content into sections; each section is packed into frames of its own, with a sum of its
-own. The first frame is a table of how long the sections are. So a reader of one section reads the
-beginning of the file and that section, and neither trusts nor needs the rest. Before a file is
-believed as a whole, all of it is verified.
+A segment is written, synced, renamed and read back like a snapshot (`disk.py`). The writer divides
+the content into sections; each section has frames and a checksum of its own. The first frame is a
+table of the sections' lengths. So a reader of one section reads and verifies only the beginning of
+the file and that section. The whole file is verified when it is written or fetched.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from snapshots.layout import parse_segment_name, segment_name
 
 SEGMENT_BYTES_MAX: Final = 1 << 30
 SECTIONS_MAX: Final = 1 << 17
-"""Far above what any segment has: its table fits into one frame."""
+"""Far above the number of sections of any segment, so the table fits into one frame."""
 _FIRST_READ_BYTES: Final = 1 << 14
 
 
 class SegmentFile(msgspec.Struct, frozen=True):
-    """A segment on a disk, verified."""
+    """A verified segment on a disk."""
 
     path: Path
     header: SegmentHeader
@@ -42,7 +41,7 @@ class SegmentFile(msgspec.Struct, frozen=True):
 
 
 class Sections:
-    """The sections of one segment's file. Nothing is held open."""
+    """The sections of a segment's file. The file is not held open."""
 
     def __init__(self, path: Path, header: SegmentHeader, begin: int, sizes: Sequence[int]) -> None:
         self.path = path
@@ -50,15 +49,15 @@ class Sections:
         self._offsets = [*accumulate(sizes, initial=begin)]
 
     def __len__(self) -> int:
-        """Return how many sections there are."""
+        """Return the number of sections."""
         return len(self._offsets) - 1
 
     def read(self, number: int) -> bytes:
         """Return the content of a section.
 
         Raises:
-            SnapshotMissing: the file is gone. SnapshotCorrupt: it is damaged here.
-            OSError: the disk refused.
+            SnapshotMissing: the file is gone. SnapshotCorrupt: the section is damaged.
+            OSError: the read failed.
         """
         begin, end = self._offsets[number : number + 2]
         with disk.opened(self.path) as file:
@@ -69,11 +68,11 @@ class Sections:
 
 
 def open_segment(path: Path, cell: str) -> Sections:
-    """Return the sections of the segment at `path`, of which only the beginning is read.
+    """Return the sections of the segment at `path`; reads only the beginning of the file.
 
     Raises:
         SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
-        OSError: the disk refused.
+        OSError: the read failed.
     """
     name = path.name
     with disk.opened(path) as file:
@@ -94,7 +93,7 @@ def open_segment(path: Path, cell: str) -> Sections:
 
 
 def _unpacked(stored: bytes, name: str) -> Iterator[bytes]:
-    """Yield the content of the frames that `stored` consists of."""
+    """Yield the content of the frames in `stored`."""
     at = 0
     while at < len(stored):
         end = at + form.LENGTH.size
@@ -110,12 +109,12 @@ def _unpacked(stored: bytes, name: str) -> Iterator[bytes]:
 
 
 def write_segment(directory: Path, header: SegmentHeader, sections: Sequence[bytes]) -> SegmentFile:
-    """Keep a segment durably in `directory`; one that is there already, and is the same, stays.
+    """Write a segment durably to `directory`; keep an existing file if it is the same.
 
     Raises:
-        OSError: the disk refused; nothing was harmed.
-        SnapshotCorrupt: it is larger than any; or what was read back is not what was written, and
-            the file is gone again.
+        OSError: the write failed; existing files are unchanged.
+        SnapshotCorrupt: the content is too large; or the file reads back differently, and was
+            removed.
     """
     path = directory / segment_name(header.lineage, header.number, header.stream)
     if sum(map(len, sections)) > SEGMENT_BYTES_MAX or len(sections) > SECTIONS_MAX:
@@ -123,7 +122,9 @@ def write_segment(directory: Path, header: SegmentHeader, sections: Sequence[byt
     with contextlib.suppress(SnapshotError):
         known = verify_segment(path, header.cell)
         if known.header == header:
-            disk.sync_directory(directory)  # the writer may have died before the name was durable
+            disk.sync_directory(
+                directory
+            )  # an earlier writer may have died before it synced the directory
             return known
     checksum = disk.write_file(path, form.SEGMENT_MAGIC, header, _packed(sections))
     with disk.read_back(path):
@@ -134,7 +135,7 @@ def write_segment(directory: Path, header: SegmentHeader, sections: Sequence[byt
 
 
 def _packed(sections: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the frames of a segment: the table, then those of each section."""
+    """Yield the frames of a segment: the table, then the frames of each section."""
     packed = [
         [(block, zstd.compress_checked(block)) for block in zstd.blocks((section,))]
         for section in sections
@@ -147,12 +148,11 @@ def _packed(sections: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def verify_segment(path: Path, cell: str, content_max: int = SEGMENT_BYTES_MAX) -> SegmentFile:
-    """Read all of the segment at `path`, at most `content_max` bytes of content, and return what it
-    is.
+    """Verify the segment at `path`, of at most `content_max` bytes; return its description.
 
     Raises:
         SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
-        OSError: the disk refused.
+        OSError: the read failed.
     """
     read = disk.read_frames(path, form.SEGMENT_MAGIC, lambda block: None, content_max)
     header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)

@@ -1,7 +1,7 @@
-"""Object storage as the rest of the code sees it: names, bytes, and who was first.
+"""The interface of object storage: objects with names, and conditional writes.
 
-All calls block, and belong into a thread of their own. They raise StoreError and nothing else of
-the store's doing (`snapshots.errors`). Names are relative to the store's prefix.
+All calls block; make them in a thread of their own. Every error of the store is raised as
+StoreError (`snapshots.errors`). Names are relative to the store's prefix.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 from snapshots.errors import invariant
 
 NAME_BYTES_MAX: Final = 800
-"""S3 allows 1,024 with the prefix."""
+"""S3 allows 1,024 bytes, including the prefix."""
 _NAME = re.compile(r"[A-Za-z0-9._=+@:-]+(/[A-Za-z0-9._=+@:-]+)*")
 
 Tell = Callable[[int], None]
-"""Called with the number of bytes that are done."""
+"""Called with the number of bytes transferred so far."""
 
 
 class ObjectEntry(msgspec.Struct, frozen=True):
-    """An object in a listing; `modified_ms` is the store's own time."""
+    """An object in a listing; `modified_ms` is by the store's clock."""
 
     name: str
     size: int
@@ -32,49 +32,53 @@ class ObjectEntry(msgspec.Struct, frozen=True):
 
 
 class SignedPut(msgspec.Struct, frozen=True):
-    """A URL with which somebody without credentials may put one object, once or again, until it
-    expires; `headers` must be sent with it. A secret."""
+    """A signed URL with which a client without credentials may put one object, also repeatedly,
+    until it expires. The client must send `headers`. The URL is a secret.
+    """
 
     url: str
     headers: dict[str, str]
 
 
 class ObjectStore(Protocol):
-    """A flat space of names. What is put is there for everybody once the call returns."""
+    """A flat namespace of objects. An object is visible to every client once `put` returns."""
 
     @property
     def url(self) -> str:
-        """Where it is, normalised and without secrets: by this people and cells know it."""
+        """The store's URL, normalised and without secrets. It identifies the store."""
 
     def conditional(self) -> bool:
-        """Whether `put(if_absent=True)` is honoured; tried once with an object of its own."""
+        """Return whether the store honours `put(if_absent=True)`; tested once."""
 
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> bool:
-        """Put an object. Returns False, where `if_absent`, if one is there already: perhaps our
-        own, if the answer to an earlier try was lost."""
+        """Put an object. With `if_absent`, return False if the name exists already; it may be our
+        own object, if the answer to an earlier attempt was lost.
+        """
 
     def put_file(
         self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
     ) -> bool:
-        """Put the file at `path`, in parts if it is large. As `put` otherwise."""
+        """Put the file at `path`, as a multipart upload if it is large. Otherwise like `put`."""
 
     def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> SignedPut | None:
-        """Return a URL for a put of exactly these bytes within `valid_s` seconds; None where the
-        store takes no puts from others."""
+        """Return a URL for a put of exactly these bytes within `valid_s` seconds; None if the store
+        cannot sign URLs.
+        """
 
     def get(self, name: str, bytes_max: int) -> bytes:
         """Return an object.
 
         Raises:
-            ObjectMissing: there is none. ObjectDamaged: it is cut, or longer than `bytes_max`.
+            ObjectMissing: there is no object. ObjectDamaged: it is truncated, or longer
+                than `bytes_max`.
         """
 
     def get_file(self, name: str, path: Path, *, progress: Tell | None = None) -> int:
-        """Write an object to `path`, synced, over what is there; return its size.
+        """Write an object to `path`, synced, and replace an existing file; return its size.
 
         Raises:
-            ObjectMissing, ObjectDamaged: see `get`; `path` may be half written.
-            OSError: the disk refused.
+            ObjectMissing, ObjectDamaged: see `get`; `path` may be incomplete.
+            OSError: the write failed.
         """
 
     def head(self, name: str) -> ObjectEntry | None:
@@ -87,23 +91,23 @@ class ObjectStore(Protocol):
         """Delete objects; missing ones are no error."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 def is_name(name: str) -> bool:
-    """Return whether `name` may be an object's."""
+    """Return whether `name` is a valid object name."""
     is_good = len(name) <= NAME_BYTES_MAX and _NAME.fullmatch(name) is not None
     return is_good and not {".", ".."} & {*name.split("/")}
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it may be an object's; anything else is a bug of the caller."""
+    """Return `name` if it is a valid object name; otherwise stop, because the caller has a bug."""
     invariant(is_name(name), f"{name!r} cannot be an object's name")
     return name
 
 
 PROBE: Final = "raftcron-probe"
-"""What `conditional` tries with; removed again."""
+"""The probe object of `conditional`; it is removed again."""
 
 
 def probe_conditional(store: ObjectStore) -> bool:

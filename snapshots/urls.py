@@ -1,11 +1,12 @@
-"""Where object storage is, as a person writes it.
+"""URLs of object storage, as users write them.
 
     file:///DIRECTORY
     s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path_style=1&sse=AES256&sse_key=ID&conditions=0]
 
-`endpoint` is for compatibles; `path_style` puts the bucket into the path; `sse` is server-side
-encryption, AES256 or aws:kms; `conditions=0` is for stores without conditional writes. Credentials
-come from where boto3 looks for them (environment, files, the machine), never from the URL.
+`endpoint` is for compatible stores; `path_style` puts the bucket into the path; `sse` is
+server-side encryption, AES256 or aws:kms; `conditions=0` is for stores without conditional writes.
+Credentials come from boto3's usual places (environment, files, the machine's role), never from the
+URL.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _ENCRYPTIONS: Final = ("AES256", "aws:kms")
 
 
 def check_url(url: str) -> str:
-    """Return the URL in its one normal form.
+    """Return the URL in its canonical form.
 
     Raises:
-        BadStoreUrl: it cannot be meant; the message says what is wrong, and shows no secret.
+        BadStoreUrl: the URL is not valid; the message says what is wrong, and shows no secret.
     """
     parts = _split(url)
     if parts.scheme == "file":
@@ -41,10 +42,10 @@ def check_url(url: str) -> str:
 
 
 def open_store(url: str) -> ObjectStore:
-    """Return the store at `url`; nothing is asked of it yet.
+    """Return the store at `url`, without connecting to it.
 
     Raises:
-        BadStoreUrl: it cannot be meant. StoreRefused: it lacks a region or the like.
+        BadStoreUrl: the URL is not valid. StoreRefused: the region or another setting is missing.
     """
     parts = _split(url)
     if parts.scheme == "file":
@@ -124,7 +125,7 @@ def _options(parts: SplitResult, url: str) -> dict[str, str]:
 
 
 def _normal(parts: SplitResult, options: dict[str, str], url: str) -> str:
-    """Options that say where come first in order; those that only say how do not name a store."""
+    """Options that locate the store come first and are part of its name; the others are not."""
     prefix = parts.path.strip("/")
     named = [(name, options[name]) for name in _OPTIONS if options.get(name)]
     query = urlencode(named, safe=":/")

@@ -1,8 +1,8 @@
-"""What one cell keeps in object storage: segments, snapshots, lineages; written so that any step
-may be the last, and read so that nothing is believed unverified.
+"""The backup store of one cell: its segments, snapshots and lineages in object storage.
 
-Order is the safety: a snapshot's segments are there before it, its manifest comes after it; what is
-deleted goes the other way round.
+A crash after any step leaves the store consistent, because of the order of the steps: the segments
+of a snapshot are stored before the snapshot, and its manifest after it; deletion goes the other way
+round. Everything is verified before it is used.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from snapshots.segments import SEGMENT_BYTES_MAX, SegmentFile, verify_segment
 from snapshots.store import ObjectEntry, ObjectStore, SignedPut, Tell
 
 COMPARED_BYTES_MAX: Final = 16 << 20
-"""Larger segments are compared on the disk, not in memory."""
+"""Segments above this size are compared on the disk, not in memory."""
 
 SEGMENT_FILE_BYTES_MAX: Final = SEGMENT_BYTES_MAX + (SEGMENT_BYTES_MAX >> 6)
-"""What a segment may be packed into, with room."""
+"""An upper bound for the size of a segment's object."""
 
 T = TypeVar("T")
 
 
 class Vault:
-    """The objects of `cell` in `store`. Blocks; keeps nothing, so any thread may use it."""
+    """The objects of `cell` in `store`. Calls block. It has no state, so any thread may use it."""
 
     def __init__(self, store: ObjectStore, cell: str) -> None:
         self.store = store
@@ -66,10 +66,11 @@ class Vault:
     # --- segments
 
     def put_segment(self, path: Path) -> bool:
-        """Store a segment's file; return False if the same was there already.
+        """Store a segment's file; return False if the same segment was stored already.
 
-        It is verified first: what is stored stays for ever, and may soon be the only one. It is
-        looked for first: a store that does not honour conditions would overwrite it.
+        Verifies the file first, because the stored segment is never replaced and may become the
+        only copy. Looks for the object first, because a store without conditional writes would
+        overwrite it.
 
         Raises:
             SegmentClash: other bytes are stored under its name.
@@ -114,7 +115,7 @@ class Vault:
     def fetch_segment(
         self, name: str, directory: Path, progress: Tell | None = None
     ) -> SegmentFile:
-        """Fetch a segment into `directory`, verified, durably under its name.
+        """Fetch a segment into `directory`, verify it, and store it durably under its name.
 
         Raises:
             SnapshotMissing, SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported: see there.
@@ -138,10 +139,11 @@ class Vault:
     def put_snapshot(
         self, file: SnapshotFile, manifest: Manifest, progress: Tell | None = None
     ) -> None:
-        """Store a snapshot whose segments are stored, then its manifest; may be repeated.
+        """Store a snapshot, then its manifest; may be repeated. Its segments must be stored
+        already.
 
         Raises:
-            SnapshotCorrupt: what is stored under its name is not it.
+            SnapshotCorrupt: another object is stored under its name.
         """
         at = (manifest.cell, manifest.lineage, manifest.term, manifest.index)
         header = file.header
@@ -159,7 +161,7 @@ class Vault:
         self.store.put(layout.manifest_object(*at), encode(manifest))
 
     def manifests(self) -> tuple[list[Manifest], list[SnapshotError]]:
-        """Return the snapshots that exist, newest first, and why others cannot be read."""
+        """Return the manifests, newest first, and the errors of those that cannot be read."""
         found: list[Manifest] = []
         skipped: list[SnapshotError] = []
         for entry in self.store.list(layout.snapshots_prefix(self.cell)):
@@ -172,7 +174,7 @@ class Vault:
                     raise SnapshotCorrupt(entry.name, "it is the manifest of another snapshot")
                 found.append(manifest)
             except ObjectMissing:
-                continue  # pruned between the listing and now
+                continue  # a pruning deleted it after the listing
             except SnapshotError as error:
                 skipped.append(error)
         found.sort(key=lambda one: one.position, reverse=True)
@@ -185,7 +187,7 @@ class Vault:
     def fetch_snapshot(
         self, manifest: Manifest, directory: Path, progress: Tell | None = None
     ) -> SnapshotFile:
-        """Fetch a snapshot into `directory`, verified against its manifest and by itself.
+        """Fetch a snapshot into `directory`; verify the file, and compare it with its manifest.
 
         Raises:
             SnapshotMissing, SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported: see there.
@@ -207,7 +209,9 @@ class Vault:
 
     @contextlib.contextmanager
     def _fetched(self, name: str, path: Path, progress: Tell | None) -> Iterator[Path]:
-        """Fetch an object beside its place; what is verified inside gets the place."""
+        """Fetch an object to a temporary file; rename it after the body of this context verified
+        it.
+        """
         unfinished = path.with_name(path.name + UNFINISHED)
         try:
             get = partial(self.store.get_file, name, unfinished, progress=progress)
@@ -222,7 +226,9 @@ class Vault:
     # --- lineages
 
     def lineages(self) -> list[Lineage]:
-        """Return all markers that can be read, oldest first; see `newest_lineage` for others."""
+        """Return all markers that can be read, oldest first; `newest_lineage` counts the others
+        too.
+        """
         found = []
         for entry in self.store.list(layout.lineages_prefix(self.cell)):
             if layout.parse_lineage_object(entry.name) is not None:
@@ -235,8 +241,9 @@ class Vault:
         return decode_lineage(content, name, self.cell)
 
     def newest_lineage(self) -> int:
-        """Return the highest lineage that anybody has begun, 0 if nobody has: by the names alone,
-        so that a damaged marker counts as well."""
+        """Return the highest lineage that was begun, 0 if none was. Uses only the names of the
+        markers, so that a damaged marker counts.
+        """
         numbers = (
             layout.parse_lineage_object(entry.name)
             for entry in self.store.list(layout.lineages_prefix(self.cell))
@@ -244,12 +251,12 @@ class Vault:
         return max((number for number in numbers if number is not None), default=0)
 
     def claim_lineage(self, lineage: Lineage, *, unconditional: bool = False) -> None:
-        """Begin a lineage: for whoever is first, and for them again.
+        """Begin a lineage. Only the first caller succeeds; it may repeat the call.
 
         Raises:
-            LineageTaken: somebody else was first.
-            NotConditional: the store cannot tell who is; `unconditional` takes that risk.
-            SnapshotCorrupt: the marker that is there cannot be read, so nobody knows whose it is.
+            LineageTaken: another restore was first.
+            NotConditional: the store has no conditional writes; `unconditional` accepts that risk.
+            SnapshotCorrupt: the existing marker cannot be read, so its owner is unknown.
         """
         invariant(lineage.cell == self.cell, "a claim of another cell")
         name = layout.lineage_object(self.cell, lineage.lineage)
@@ -259,7 +266,7 @@ class Vault:
         is_there = not is_safe and self.store.head(name) is not None
         is_new = not is_there and self.store.put(name, encode(lineage), if_absent=is_safe)
         if not is_new or not is_safe:
-            self._check_ours(name, lineage)  # unsafe: whoever was overwritten may still see it
+            self._check_ours(name, lineage)  # a restore that was overwritten may notice it here
 
     def _check_ours(self, name: str, lineage: Lineage) -> None:
         found = self._lineage(name)
@@ -276,14 +283,14 @@ class Vault:
         wanted: Collection[str],
         lineage: int | None = None,
     ) -> Pruned:
-        """Delete what nobody needs: manifests first, then their snapshots, then segments.
+        """Delete unneeded objects: manifests first, then their snapshots, then segments.
 
-        `wanted` are the names of the segments in the cell's catalog. Where a manifest cannot be
-        read nobody knows what it names: then no segment is deleted. A snapshot that is not there,
-        or has another size, does not count as kept: an older one stays in its place.
+        `wanted` are the names of the segments in the cell's catalog. If a manifest cannot be read,
+        its segments are unknown, so no segment is deleted. A snapshot that is missing, or has
+        another size than its manifest says, does not count as kept; an older one is kept instead.
 
-        `lineage` is whose catalog it is. Where a later one was begun nothing is deleted: it may be
-        fetching just now what that catalog does not want.
+        `lineage` is the lineage of that catalog. If a later lineage was begun, nothing is deleted:
+        a restore may be fetching objects that this catalog does not contain.
         """
 
         def is_over() -> bool:
@@ -296,26 +303,28 @@ class Vault:
     def sign_output(
         self, ended_at_ms: int, launch: str, attempt: int, packed: PackedOutput, valid_s: int
     ) -> SignedPut | None:
-        """Return a URL with which the executor of an attempt that ended then may store its output;
-        None where the store signs nothing."""
+        """Return a signed URL with which an executor may store the output of an attempt that ended
+        at `ended_at_ms`; None if the store cannot sign URLs.
+        """
         name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
         return self.store.sign_put(name, packed.size, packed.sha256, valid_s)
 
     def put_output(self, ended_at_ms: int, launch: str, attempt: int, path: Path) -> None:
-        """Store the packed output at `path` of an attempt that ended then; may be repeated."""
+        """Store the packed output at `path` of an attempt; may be repeated."""
         name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
         self.store.put_file(name, path)
 
     def fetch_output(
         self, ended_at_ms: int, launch: str, attempt: int, path: Path, bytes_max: int
     ) -> OutputHeader | None:
-        """Write what an attempt wrote to `path`, verified; None if it is not stored, and damaged if
-        it is larger than `bytes_max`.
+        """Write the verified output of an attempt to `path` and return its header; None if it is
+        not stored.
 
-        A transfer that is cut is tried once more; cut again, it is damaged.
+        A transfer that breaks off is repeated once; if it breaks off again, the output counts as
+        damaged. So does an output larger than `bytes_max`.
 
         Raises:
-            OutputDamaged, SnapshotForeign, SnapshotUnsupported: nothing of it may be shown.
+            OutputDamaged, SnapshotForeign, SnapshotUnsupported: the output must not be shown.
         """
         name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
         whose = OutputHeader(self.cell, launch, attempt, bytes_max, 0)
@@ -328,14 +337,15 @@ class Vault:
             raise OutputDamaged(name, str(error).partition(": ")[2]) from error
 
     def prune_outputs(self, ended_before_ms: int, count_max: int) -> int:
-        """Delete outputs of days (UTC) that were over by then, oldest first, at most so many;
-        return how many went."""
+        """Delete at most `count_max` outputs of past UTC days, oldest first; return how many were
+        deleted.
+        """
         first_kept = ended_before_ms // DAY_MS
         old: list[str] = []
         for entry in self.store.list(layout.outputs_prefix(self.cell)):
             day = layout.parse_output_day(self.cell, entry.name)
             if day is not None and day >= first_kept:
-                break  # they come in order of days
+                break  # names are in order of days
             if day is not None:
                 old.append(entry.name)
             if len(old) >= count_max:
@@ -345,11 +355,11 @@ class Vault:
 
 
 def _whole(name: str, fetch: Callable[[], T]) -> T:
-    """Return what `fetch` brings. A transfer that is cut once is the network, and tried again.
+    """Return the result of `fetch`; repeat it once if the transfer breaks off.
 
     Raises:
-        SnapshotCorrupt: it is cut again: the object is damaged.
-        SnapshotRefused: the store does not give this one.
+        SnapshotCorrupt: it broke off again; the object counts as damaged.
+        SnapshotRefused: the store does not permit reading this object.
     """
     try:
         with contextlib.suppress(ObjectDamaged):

@@ -1,7 +1,7 @@
-"""The one door to compression: content in frames of a fixed size, equal content to equal bytes.
+"""Compression into frames of a fixed size; equal content gives equal bytes.
 
-A frame holds `FRAME_BYTES` of content, the last one the rest, however the content came in. Level
-and library are part of the file formats: replicas compare bytes (rule R12).
+Each frame holds `FRAME_BYTES` of content, the last one the rest, however the content is divided
+into pieces. Level and library are part of the file formats: replicas compare bytes (rule R12).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from backports import zstd
 LEVEL: Final = 3
 FRAME_BYTES: Final = 1 << 20
 FRAME_STORED_BYTES_MAX: Final = FRAME_BYTES + (FRAME_BYTES >> 8) + 64
-"""ZSTD_compressBound of a frame, with room."""
+"""An upper bound of ZSTD_compressBound for a frame."""
 _LIMITS: Final[dict[int, int]] = {
     zstd.DecompressionParameter.window_log_max: FRAME_BYTES.bit_length() - 1
 }
-"""A frame's header says how much memory reading it takes: no more than its content may have."""
+"""The largest window, and so the largest memory, that a frame's header may ask for."""
 
 
 _CHECKED: Final[dict[int, int]] = {
@@ -28,7 +28,7 @@ _CHECKED: Final[dict[int, int]] = {
 
 
 class FrameDamaged(ValueError):
-    """These bytes are not a frame."""
+    """The bytes are not a valid frame."""
 
 
 def compress(content: bytes) -> bytes:
@@ -37,8 +37,9 @@ def compress(content: bytes) -> bytes:
 
 
 def compress_checked(content: bytes) -> bytes:
-    """Return one frame of at most `FRAME_BYTES` of content that a reader can trust by itself:
-    `decompress` compares a sum that is in it."""
+    """Return one frame of at most `FRAME_BYTES` of content, with a checksum that `decompress`
+    verifies.
+    """
     return zstd.compress(content, options=_CHECKED)
 
 
@@ -46,7 +47,8 @@ def decompress(frame: bytes) -> bytes:
     """Return the content of one frame, at most `FRAME_BYTES`.
 
     Raises:
-        FrameDamaged: it is none, or holds more: nothing is unpacked beyond the limit.
+        FrameDamaged: it is not a frame, or holds more; nothing beyond the limit is
+            decompressed.
     """
     try:
         unpacker = zstd.ZstdDecompressor(options=_LIMITS)

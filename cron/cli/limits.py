@@ -58,6 +58,7 @@ def limit_command() -> None:
     """Limit how many launches of tenants, handlers and priorities run, wait and start.
 
     Limits apply from the moment they are set. They never stop a running launch.
+    `limit remove` removes the limits of one scope.
     """
 
 

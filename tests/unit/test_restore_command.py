@@ -83,7 +83,7 @@ async def test_it_shows_what_was_found_asks_and_says_what_comes_next(place: Plac
     assert f"restored into {place.data} as lineage 2. Next:" in lines
     assert f"  raftcron replica --config {place.config}" in lines
     assert "  the other two replicas with --bootstrap, in empty folders" in lines
-    assert "Begin this new life of the cell? [y/N]: " in result.stderr
+    assert "Begin this new generation of the cell? [y/N]: " in result.stderr
     assert opened(place.data)[0].index == 10**12
 
 
@@ -112,7 +112,7 @@ async def test_a_dry_run_shows_it_and_changes_nothing_anywhere(
     assert result.exit_code == 0, result.stderr
     assert "new lineage" in result.stdout
     assert "Next:" not in result.stdout
-    assert "Begin this new life" not in result.stderr
+    assert "Begin this new generation" not in result.stderr
     assert tree(place.folder) == before
 
 

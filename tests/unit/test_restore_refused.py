@@ -36,7 +36,7 @@ async def test_no_store_at_all(place: Place) -> None:
     result = await place.restore("--yes")
     assert result.exit_code == 2
     assert told(result) == [
-        "there is nowhere to restore from", "give --from URL, or --from-data",
+        "no source to restore from is given", "give --from URL, or --from-data",
     ]  # fmt: skip
     assert not place.data.exists()
 
@@ -180,7 +180,7 @@ async def test_a_time_and_a_disk_do_not_go_together(place: Place) -> None:
     result = await place.restore("--yes", "--from-data", left, "--at", "5m")
     assert result.exit_code == 2
     assert told(result) == [
-        "--from-data: a disk has one state, and none of a time",
+        "--from-data and --at: a data directory holds only its latest state",
         "leave out --at, or restore --from object storage",
     ]
 
