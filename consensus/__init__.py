@@ -1,3 +1,3 @@
-"""Bytes in, the same bytes in the same order out, on a majority."""
+"""A replicated log: every replica gets the same bytes in the same order."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a replica tells of its cell: whose disks stand for the ids, and how far each is."""
+"""What a replica reports about its cell: the members, their disks, and their progress."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import msgspec
 
 
 class MemberView(msgspec.Struct, frozen=True):
-    """One id of the cell, as this replica's log says.
+    """One id of the cell, according to this replica's log.
 
-    `incarnation` counts the disks that stood for the id, from 1. `open` waits for a new disk that
-    starts to join; `joining` has one that neither votes nor counts yet; `votes` is a full member.
-    `raft` and `about` are what the replacement gave, "" for what is configured.
+    `incarnation` counts the disks that have represented the id, from 1. The state `open` means that
+    the id waits for a new disk; `joining`, that its disk does not vote or count yet; `votes`, that
+    it is a full member. `raft` and `about` are addresses from the replacement, "" for the
+    configured ones.
     """
 
     incarnation: int
@@ -22,8 +23,9 @@ class MemberView(msgspec.Struct, frozen=True):
 
 
 class PeerView(msgspec.Struct, frozen=True):
-    """A peer, as the leader sees it: whether it can be reached, up to which index its log is known
-    to equal the leader's, and how much of a dump (bytes) is on its way; 0 of 0 where none is."""
+    """A peer, as the leader sees it: whether it is reachable, its match index, and how many bytes
+    of a dump were sent to it; 0 of 0 if none is being sent.
+    """
 
     connected: bool
     matched: int = 0
@@ -32,10 +34,10 @@ class PeerView(msgspec.Struct, frozen=True):
 
 
 class Joining(msgspec.Struct, frozen=True):
-    """How far a replica that does not vote yet has come.
+    """The progress of a replica that does not vote yet.
 
-    `waiting`: for a peer that takes it in; `text` says what the last one answered. `dump`: `done`
-    of `goal` bytes of the state are here. `log`: entries up to `done` of those to `goal` are.
+    Stage `waiting`: no peer has admitted it; `text` is the last answer of a peer. Stage `dump`: it
+    has `done` of `goal` bytes of the state. Stage `log`: it has the entries up to `done` of `goal`.
     """
 
     stage: Literal["waiting", "dump", "log"]

@@ -1,28 +1,26 @@
 """Errors of the replicated log.
 
-ConsensusError            .code (stable), .hint (what the operator can do, or "")
-├ NotLeader(leader)       this replica does not lead; the entry was not and will not be committed
-├ OutcomeUnknown          the entry may or may not commit. Never retried blindly
-├ EntryTooBig             refused before anything happened
-├ QueueFull               refused before anything happened
-├ Stopped                 the log is closed
-├ BadConfig               a setting is refused; the message says which and what to write
-├ DataInUse(path)         another process works in this data directory
-├ NoData(path)            an empty data directory, and nobody said what that means
-├ NotEmpty(path)          a directory that was to be empty is not
-├ DiskFull(path)          no room for the journal; the replica stops, and starts once there is some
-├ LogDamaged(path)        what is on the disk cannot be trusted; the replica does not start
-├ UnknownFormat(what)     written by a newer version; the replica stops until it is upgraded
-├ ChangeRefused           a change of the cell's members does not fit; nothing happened
-└ Replaced(replica)       another disk stands for this id; this one must never take part again
-InvariantViolated         a bug. Not a ConsensusError, never caught: the replica stops
+ConsensusError            .code (stable), .hint (what the operator can do, or "") ├
+NotLeader(leader)       this replica does not lead; the entry was not and will not be committed ├
+OutcomeUnknown          the entry may or may not commit. Never retried blindly ├ EntryTooBig
+refused before anything happened ├ QueueFull               refused before anything happened ├
+Stopped                 the log is closed ├ BadConfig               a setting is refused; the
+message says which and what to write ├ DataInUse(path)         another process works in this data
+directory ├ NoData(path)            the data directory is empty, and neither bootstrap nor join was
+given ├ NotEmpty(path)          the directory must be empty and is not ├ DiskFull(path)          no
+space for the journal; the replica stops until there is some ├ LogDamaged(path)        the files are
+damaged; the replica does not start ├ UnknownFormat(what)     written by a newer version; the
+replica stops until it is upgraded ├ ChangeRefused           the change of members is not possible
+now; nothing happened └ Replaced(replica)       another disk has replaced this one, which must never
+take part again InvariantViolated         a bug. Not a ConsensusError, never caught: the replica
+stops
 """
 
 from __future__ import annotations
 
 
 class ConsensusError(Exception):
-    """Base of what the replicated log reports."""
+    """Base class of errors of the replicated log."""
 
     code = "consensus"
     hint = ""
@@ -39,7 +37,7 @@ class NotLeader(ConsensusError):
 
 
 class OutcomeUnknown(ConsensusError):
-    """The entry may be committed now, later or never; look before trying again."""
+    """The entry may be committed now, later or never; check before you retry."""
 
     code = "outcome_unknown"
 
@@ -79,7 +77,7 @@ class DataInUse(ConsensusError):
 
 
 class NotEmpty(ConsensusError):
-    """The directory at `path` holds something already; nothing was written."""
+    """The directory at `path` is not empty; nothing was written."""
 
     code = "not_empty"
     hint = "name another directory, or move what is there away"
@@ -104,7 +102,7 @@ class LogDamaged(ConsensusError):
 
 
 class NoData(ConsensusError):
-    """The directory at `path` is empty, and the replica was not told what that means."""
+    """The directory at `path` is empty, and neither bootstrap nor join was given."""
 
     code = "no_data"
     hint = (
@@ -118,7 +116,7 @@ class NoData(ConsensusError):
 
 
 class DiskFull(ConsensusError):
-    """There is no room at `path`; nothing that was acknowledged is lost."""
+    """There is no free space at `path`; nothing that was acknowledged is lost."""
 
     code = "disk_full"
     hint = "make room; the replica goes on where it was"
@@ -142,7 +140,7 @@ class ChangeRefused(ConsensusError):
 
 
 class Replaced(ConsensusError):
-    """Another disk stands for this replica's id; it must not take part any more."""
+    """Another disk has replaced this one, which must not take part any more."""
 
     code = "replaced"
     hint = "this data directory is of no use to the cell; a new one starts with --join"
@@ -155,7 +153,7 @@ class Replaced(ConsensusError):
 
 
 class InvariantViolated(Exception):
-    """Something that cannot be, is. The replica stops."""
+    """An invariant does not hold. The replica stops."""
 
 
 def invariant(condition: bool, message: str) -> None:

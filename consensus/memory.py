@@ -1,9 +1,9 @@
-"""A cell in memory: the replicated log without disks, sockets or chance, for tests.
+"""A cell in memory: the replicated log without disks, sockets or randomness, for tests.
 
-One `MemoryCell` holds what is committed; each replica is a `MemoryLog` on the same event loop.
-Terms rise by one with each election; nothing happens by time. The cell can be cut, crashed, paused
-in the middle of an append, and made to hide an outcome. An election and a barrier take an index
-each, so positions leave gaps as those of a real engine do.
+One `MemoryCell` holds the committed entries; each replica is a `MemoryLog` on the same event loop.
+Terms rise by one with each election, and nothing depends on time. Tests can partition the cell,
+crash replicas, hold appends in flight, and hide an outcome. Each election and barrier takes an
+index, so positions have gaps, as with the real engine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Proposal(msgspec.Struct, eq=False):
 
 
 class _Committed(msgspec.Struct, eq=False, frozen=True):
-    """What the majority has at one position."""
+    """A committed entry at one position."""
 
     position: Position
     entry: bytes | None
@@ -47,10 +47,10 @@ class _Committed(msgspec.Struct, eq=False, frozen=True):
 
 
 class MemoryCell:
-    """Replicas that agree. The lowest connected id leads as soon as a majority has started.
+    """A cell. The lowest connected id leads as soon as a majority has started.
 
-    With `automatic=False` nobody leads until `elect` says so. The log begins after index `begin`,
-    where each replica that starts must have a dump.
+    With `automatic=False` no replica leads until `elect` is called. The log begins after index
+    `begin`; each replica that starts must have a dump at that index.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class MemoryCell:
         may_acknowledge: Callable[[bytes], bool] = lambda entry: True,
     ) -> MemoryLog:
         """Return a new log of `replica`, as after a restart of its process; not started yet.
-        `may_acknowledge` is asked about what the leader sends, as EngineLog asks it."""
+        `may_acknowledge` is called for the leader's entries, as by EngineLog.
+        """
         invariant(replica in self.replicas, f"{replica} is not of this cell")
         return MemoryLog(self, replica, applier, may_acknowledge)
 
@@ -93,7 +94,7 @@ class MemoryCell:
             self._logs[other].believe(Leadership(self.term, other == replica, replica))
 
     def isolate(self, replica: str, *, believes: bool = False) -> None:
-        """Cut `replica` off. As leader it steps down, unless it still `believes` that it leads."""
+        """Partition `replica` from the others. A leader steps down unless it still `believes`."""
         self._away.add(replica)
         log = self._logs.get(replica)
         if log is not None and not (believes and log.leadership.leads):
@@ -101,7 +102,7 @@ class MemoryCell:
         self._reconsider(replica)
 
     def heal(self) -> None:
-        """Join all that was isolated: they learn who leads, and what was committed."""
+        """End all partitions: isolated replicas learn the leader and the committed entries."""
         self._away.clear()
         for replica in self._present():
             log = self._logs[replica]
@@ -121,7 +122,7 @@ class MemoryCell:
         self._held = [] if self._held is None else self._held
 
     def release(self) -> None:
-        """Let what is held commit in order, as far as its leader still leads."""
+        """Commit the held appends in order, if their leader still leads."""
         held, self._held = self._held or [], None
         for proposal in held:
             self._settle(proposal)
@@ -131,26 +132,26 @@ class MemoryCell:
         self._losses.append(loss)
 
     def has_majority(self) -> bool:
-        """Whether more than half of the replicas are started and connected."""
+        """Return whether more than half of the replicas are started and connected."""
         return len(self._present()) * 2 > len(self.replicas)
 
     def reaches(self, replica: str) -> bool:
-        """Whether `replica` is connected to the rest of the cell."""
+        """Return whether `replica` is connected to the rest of the cell."""
         return replica not in self._away
 
     def is_present(self, replica: str) -> bool:
-        """Whether `replica` is started and connected: who could be elected."""
+        """Return whether `replica` is started and connected, so that it could be elected."""
         return replica in self._present()
 
     def enter(self, log: MemoryLog) -> None:
-        """Take a started log into the cell."""
+        """Add a started log to the cell."""
         self._logs[log.replica] = log
         if self.leader is not None and self.reaches(log.replica):
             log.believe(Leadership(self.term, log.replica == self.leader, self.leader))
         self._reconsider(None)
 
     def leave(self, log: MemoryLog) -> None:
-        """Let a stopped log go; the others elect another leader."""
+        """Remove a stopped log; the others elect another leader."""
         if self._logs.get(log.replica) is log:
             del self._logs[log.replica]
             self._reconsider(log.replica)
@@ -163,7 +164,7 @@ class MemoryCell:
             self._settle(proposal)
 
     def successor(self, replica: str) -> str | None:
-        """Return who would lead in place of `replica`: the lowest id that is there."""
+        """Return the replica that would lead in place of `replica`: the lowest available id."""
         return min((other for other in self._present() if other != replica), default=None)
 
     def _present(self) -> list[str]:
@@ -183,12 +184,12 @@ class MemoryCell:
                 self._logs[replica].believe(Leadership(self.term))
 
     def after(self, index: int) -> list[_Committed]:
-        """Return what is committed after `index`."""
+        """Return the entries committed after `index`."""
         return self.committed[index - self._begin :]
 
     def _settle(self, proposal: _Proposal) -> None:
         if proposal.log.replica != self.leader or proposal.term != self.term:
-            return  # a leader of old: never committed, its append ends with OutcomeUnknown
+            return  # a former leader: the entry never commits; OutcomeUnknown
         loss = self._losses.pop(0) if self._losses else None
         if loss is not None and not proposal.answer.done():
             proposal.answer.set_exception(OutcomeUnknown("the answer was lost"))
@@ -209,7 +210,7 @@ class MemoryCell:
         return len(able) * 2 > len(self.replicas)
 
     def _resign(self, replica: str) -> None:
-        """Let another lead: a majority does not take the new entry of `replica`."""
+        """Elect another leader: a majority does not acknowledge the new entry of `replica`."""
         heir = self.successor(replica)
         if heir is not None and self.automatic:
             self.elect(heir)
@@ -265,7 +266,7 @@ class MemoryLog:
 
     @property
     def freshness(self) -> Freshness:
-        """How old the state is: fresh as long as a majority is reached."""
+        """Return the age of the state: 0 while a majority is reachable."""
         is_fresh = self._cell.has_majority() and self._cell.reaches(self._replica)
         return Freshness(self._applied.index, self._applied.index, 0 if is_fresh else None)
 
@@ -274,7 +275,7 @@ class MemoryLog:
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Restore the dump, apply what is committed, and join the cell."""
+        """Restore the dump, apply the committed entries, and join the cell."""
         invariant(self._state == "new", "a log starts once")
         self._state = "running"
         dump = self._cell.dumps.get(self._replica)
@@ -294,7 +295,7 @@ class MemoryLog:
         self._state = "stopped"
 
     async def append(self, entry: bytes, *, timeout_ms: int) -> Applied:
-        """Commit `entry` and return once it is applied here. Errors as ReplicatedLog says."""
+        """Commit `entry` and return once it is applied here. Raises as ReplicatedLog."""
         if len(entry) > ENTRY_BYTES_MAX:
             raise EntryTooBig(f"entry of {len(entry)} bytes is over {ENTRY_BYTES_MAX}")
         return await self._wait(self._propose(entry), timeout_ms)
@@ -308,22 +309,22 @@ class MemoryLog:
         await self.barrier(timeout_ms=timeout_ms)
 
     async def snapshot(self) -> Position:
-        """Keep the Applier's state; the entries stay, memory is cheap in tests."""
+        """Store the Applier's state; the entries are kept, because memory is cheap in tests."""
         if self._state != "running":
             raise Stopped("the log is closed")
         self._cell.dumps[self._replica] = (self._applied, b"".join(self._applier.take()))
         return self._applied
 
     async def transfer(self, replica: str | None = None) -> None:
-        """Give leadership away, to `replica` if given; nothing happens on a follower."""
+        """Transfer leadership, to `replica` if given; a follower does nothing."""
         heir = replica or self._cell.successor(self._replica)
-        # Who was deposed and does not know it yet has nothing to give away.
+        # A deposed leader that does not know it yet has no leadership to transfer.
         leads = self._leadership.leads and self._cell.leader == self._replica
         if leads and heir is not None and self._cell.is_present(heir):
             self._cell.elect(heir)
 
     def believe(self, leadership: Leadership) -> None:
-        """Take over what the cell says; appends of a lost leadership end as unknown."""
+        """Update leadership; appends of a lost leadership fail with OutcomeUnknown."""
         if leadership == self._leadership:
             return
         self._leadership = leadership
@@ -332,13 +333,13 @@ class MemoryLog:
             listener(leadership)
 
     def catch_up(self) -> None:
-        """Apply what is committed, in the next turn of the loop."""
+        """Apply the committed entries in the next callback of the event loop."""
         if not self._scheduled and self._state == "running":
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 
     def die(self) -> None:
-        """End at once; whoever waits is told that the outcome is unknown."""
+        """Stop at once; waiting calls fail with OutcomeUnknown."""
         self._state = "stopped"
         self._leadership = Leadership(self._leadership.term)
         self._drop_pending("the replica stopped while the entry was in flight")
@@ -382,7 +383,8 @@ class MemoryLog:
         return answer
 
     def _drop_pending(self, why: str) -> None:
-        # What is committed already will be applied in this or the next turn: that answer is known.
+        # An entry that is committed is applied in this or the next callback, so its outcome is
+        # known.
         committed = {id(item.proposal) for item in self._cell.after(self._applied.index)}
         running = self._state == "running" and self._cell.reaches(self._replica)
         kept = [p for p in self._pending if running and id(p) in committed]

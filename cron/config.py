@@ -124,7 +124,8 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `cell`: name of the group; executors of another cell are refused.
 
     `client`, `raft`: the addresses on which it listens (default: its addresses in `peers`).
-    With [tls] they may be any address of this host, such as 0.0.0.0:7400 or one behind a port mapping.
+    With [tls] they may be any address of this host, such as 0.0.0.0:7400 or one behind a port
+    mapping.
 
     `tls`: PEM files, relative to the file's directory: the certificate of the cell's authority
     (`ca`), this replica's `cert` and its `key`, as `raftcron certs` makes them. Without them, all

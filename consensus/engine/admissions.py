@@ -1,7 +1,8 @@
-"""How a new disk becomes a member: a leader's rules for Replace, Admit and Join.
+"""How a new disk becomes a member: the leader's rules for Replace, Admit and Join.
 
-A newcomer is sent the log like everybody, and what it holds is noted apart from what voters hold:
-it moves no commit. Once it has all that was committed when it was first heard of, it may join.
+The leader sends the log to a new disk as to every follower, but keeps its match index apart from
+those of the voters, so that it does not count for commits. Once the disk has everything that was
+committed when the leader first heard from it, it may join.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Peer = Callable[[str], Hello | Welcome | None]
 
 
 class Admissions:
-    """What a leader knows of the disks that do not vote yet. In the tick thread."""
+    """What a leader knows about disks that do not vote yet. Used in the tick thread."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -25,29 +26,29 @@ class Admissions:
         self._goals: dict[str, int] = {}
 
     def reset(self) -> None:
-        """Start a leadership: nothing is known."""
+        """Forget everything at the start of a leadership."""
         self._learned.clear()
         self._goals.clear()
 
     def learned(self, name: str) -> int:
-        """Return up to which index the log of `name` is known to equal ours."""
+        """Return the match index of `name`."""
         return self._learned.get(name, 0)
 
     def note(self, name: str, index: int) -> None:
-        """Note that the log of `name` equals ours up to `index`."""
+        """Record that the log of `name` equals this log up to `index`."""
         self._learned[name] = max(self.learned(name), index)
 
     def forget(self, name: str) -> None:
-        """Drop what is known: another disk stands for `name`, or it votes."""
+        """Forget `name`: another disk represents it, or its disk votes now."""
         self._learned.pop(name, None)
         self._goals.pop(name, None)
 
     def next_change(self, commit: int, peer: Peer) -> Change | None:
-        """Return what should be appended now, with everything up to `commit` committed."""
+        """Return the change of members to append now; everything up to `commit` is committed."""
         members = self._roster.members
         for name, member in open_places(members):
             caller = peer(name)
-            # It may have a number: from an Admit that was cut off again, as its leader died.
+            # It may have a number already, from an Admit that was truncated when its leader died.
             if caller is not None and caller.joins and caller.token not in member.past:
                 return Admit(name, member.number, caller.token)
         for name, member in newcomers(members):
@@ -59,11 +60,11 @@ class Admissions:
     def replacement(
         self, name: str, raft: str, about: str, *, leader: str, reached: set[str]
     ) -> Replace:
-        """Return the change that shuts the present disk of `name` out; `reached` are the voters
-        that answered lately.
+        """Return the change that excludes the present disk of `name`; `reached` are the voters that
+        answered recently.
 
         Raises:
-            ChangeRefused: it does not fit, or the cell could not agree on it.
+            ChangeRefused: the change is not possible now, or a majority could not commit it.
         """
         members = self._roster.members
         if name not in members:
@@ -81,13 +82,14 @@ class Admissions:
 
 
 def is_settled(changed_at: int, noop_at: int | None, commit: int) -> bool:
-    """Whether the next change of members may be appended: the last one is committed, and so is an
-    entry of the leader's own term (Raft thesis 4.1, and its erratum of 2015)."""
+    """Return whether the next change of members may be appended: the last change is committed, and
+    so is an entry of the leader's own term (Raft thesis 4.1, and its erratum of 2015).
+    """
     return noop_at is not None and noop_at <= commit and changed_at <= commit
 
 
 def describe(member: Member) -> tuple[str, str]:
-    """Return the standing of `member`, and in words what it waits for."""
+    """Return the state of `member`, and a text that says what it waits for."""
     if member.votes:
         return "votes", ""
     if member.token:

@@ -1,4 +1,4 @@
-"""How a replica is put together, on a real machine or on a simulated one."""
+"""Constructs a replica, on a real machine or on a simulated one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def assemble(
     """Return a replica that listens and waits for its first tick.
 
     Raises:
-        ConsensusError: the address cannot be listened on.
+        ConsensusError: it cannot listen on the address.
     """
     journal, dump = loaded.journal, loaded.dump
     roster = Roster(journal.identity, config.peers)

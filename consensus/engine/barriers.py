@@ -1,4 +1,4 @@
-"""Barriers: rounds of an empty entry, each shared by all who asked before it began."""
+"""Barriers: rounds that append an empty entry, shared by all calls made before the round began."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ T = TypeVar("T")
 
 
 class Barriers:
-    """At most one round under way and one waiting. A call joins the round that begins after it:
-    one that is under way may have been answered before the call."""
+    """At most one round in progress and one waiting. A call joins the next round, because the round
+    in progress may have been confirmed before the call.
+    """
 
     def __init__(self, submit: Callable[[], asyncio.Future[Applied]]) -> None:
         self._submit = submit
@@ -23,7 +24,8 @@ class Barriers:
         self._waiting: list[asyncio.Future[Applied]] = []
 
     def join(self) -> asyncio.Future[Applied]:
-        """Return the answer of the next round; it begins at once if none is under way.
+        """Return a future with the result of the next round; it begins at once if none is in
+        progress.
 
         Raises:
             QueueFull: too many calls wait for it.
@@ -32,7 +34,7 @@ class Barriers:
         if not self._running:
             return self._begin([])
         if len(self._waiting) >= BARRIERS_MAX:
-            # Those whose callers gave up are found here, so that a call costs nothing else.
+            # Cancelled calls are removed here, so that they cost nothing elsewhere.
             self._waiting = [turn for turn in self._waiting if not turn.done()]
             if len(self._waiting) >= BARRIERS_MAX:
                 raise QueueFull(f"{BARRIERS_MAX} calls wait for a barrier")

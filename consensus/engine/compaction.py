@@ -1,8 +1,8 @@
-"""When a dump is taken, how it comes into force, and how one from the leader does.
+"""When a dump is taken, and how a dump is installed, also one from the leader.
 
-A dump is first durable under its name; only then is the journal told to let go of what is in it. A
-crash at any moment leaves a journal that continues the dump (see `loading`). In the tick thread,
-which never waits here for more than a name to be durable.
+A dump is durable under its final name before the journal drops the entries that it covers. So after
+a crash at any moment, the journal continues the dump (see `loading`). This runs in the tick thread,
+which waits here for a rename to be durable, and for nothing longer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """One replica's dumps: `dump` is the one in force, if there is one."""
+    """The dumps of one replica; `dump` is the installed one, if there is one."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class Compaction:
 
     @property
     def dumped(self) -> Position:
-        """The position of the dump in force, the very first one if there is none."""
+        """The position of the installed dump; the first position if there is none."""
         return Position() if self.dump is None else self.dump.position
 
     def want(self) -> None:
-        """Let the next `begin` take a dump whatever the thresholds say."""
+        """Make the next `begin` take a dump, whatever the thresholds say."""
         self._wanted, self._retry_at = True, 0.0
 
     def begin(self, applied: int, now_s: float) -> TakeDump | Dumped | None:
-        """Return what to hand to the event loop, if a dump is due at the index `applied`."""
+        """Return a request for the event loop if a dump is due at `applied`, else None."""
         due = (
             self._wanted
             or applied - self.dumped.index >= self._config.snapshot_entries
@@ -79,7 +79,7 @@ class Compaction:
         return TakeDump(Position(term, applied))
 
     def finish(self, result: Dump | Exception, now_s: float) -> Dumped:
-        """Put the dump that was written as TAKEN in force; after an error all stays as it was.
+        """Install the dump that was written as TAKEN; after an error nothing is changed.
 
         Raises:
             OSError: the disk failed; the replica must stop.
@@ -89,7 +89,9 @@ class Compaction:
             _log.warning("no dump was written: %s", result)
             self._retry_at = now_s + _RETRY_S
             return Dumped(self.dumped, result)
-        if result.position.index <= self.dumped.index:  # one from the leader has overtaken it
+        if (
+            result.position.index <= self.dumped.index
+        ):  # a dump from the leader was installed meanwhile
             self._disk.remove(TAKEN)
             return Dumped(self.dumped, None)
         old = self._open_in_force()
@@ -117,10 +119,11 @@ class Compaction:
         return start
 
     def receive(self, message: DumpChunk, done: Callable[[Dump], None]) -> int:
-        """Take a piece of the leader's dump; return the offset wanted next, its size if none is.
+        """Write a piece of the leader's dump; return the next offset wanted, or its size if it is
+        complete.
 
-        Once it is whole it is checked aside, then put in force, with the journal continuing it;
-        then `done` is called with it. It is not, if a newer one is in force by then.
+        A complete dump is verified in another thread, then installed, with the journal continuing
+        it; then `done` is called. If a newer dump was installed meanwhile, it is discarded.
         """
         target = Target(message.index_term, message.index, message.size, message.digest)
         return self.incoming.take(
@@ -140,7 +143,7 @@ class Compaction:
         self._remove_obsolete()
         done(self.dump)
 
-    # --- files that are not needed any more: a file system takes long to let go of great ones
+    # --- files that are not needed any more: deleting large files can take long
 
     def _open_in_force(self) -> File | None:
         return self._disk.open(IN_FORCE) if self.dump is not None else None

@@ -1,4 +1,4 @@
-"""Settings of one replica's engine, and the checks that keep an unsafe one from starting."""
+"""Settings of one replica's engine, and checks that refuse unsafe settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOSTNAME: Final = re.compile(rf"(?=.*[A-Za-z])({_LABEL}\.)*{_LABEL}\.?")
 
 FALLBACK_SHARE = 0.8
-"""A leader without answers gives up after this share of the shortest election timeout: before
-another replica can be elected, so that two never lead by plan."""
+"""A leader without answers steps down after this fraction of the shortest election timeout, before
+another replica can be elected."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,15 +28,15 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One replica: its id, the cell, its directory, and its times in milliseconds.
+    """The settings of one replica: its id, the cell, its directory, and times in milliseconds.
 
-    `peers` maps every id of the cell, this one too, to `host:port`. A dead leader is replaced after
-    `election_min_ms` to `election_max_ms`; `heartbeat_ms` is how often a leader speaks.
-    `start` says what an empty directory means: with `resume` it is refused, with `bootstrap` it is
-    one of a new cell, with `join` it takes the place of a disk that was lost. It means nothing for
-    a directory that is not empty. Without `tls` all addresses must be loopback ones.
-    A dump is taken after `snapshot_entries` entries or `snapshot_bytes` of journal; the last
-    `trailing_entries` before it are kept for followers that were away briefly.
+    `peers` maps every id of the cell, this one too, to `host:port`. The election timeout is between
+    `election_min_ms` and `election_max_ms`; `heartbeat_ms` is the interval of a leader's
+    heartbeats. `start` says how to treat an empty directory: `resume` refuses it, with `bootstrap`
+    it belongs to a new cell, with `join` it replaces a disk that was lost. It has no effect on
+    other directories. Without `tls` all addresses must be loopback addresses. A dump is taken after
+    `snapshot_entries` entries or `snapshot_bytes` of journal; the last `trailing_entries` before it
+    are kept for followers that were away briefly.
     """
 
     replica: str
@@ -54,10 +54,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trailing_entries: int = TRAILING_ENTRIES
 
     def validate(self) -> None:
-        """Check everything that can be checked without a look at files.
+        """Check everything that can be checked without reading files.
 
         Raises:
-            BadConfig: with the setting, its value and the way out.
+            BadConfig: names the setting and its value, and has a hint.
         """
         if self.replica not in self.peers:
             raise BadConfig(f"replica {self.replica!r} is not in peers; add its own host:port")
@@ -94,7 +94,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def fallback_ms(self) -> int:
-        """After how long without answers from a majority a leader steps down."""
+        """How long a leader waits for answers from a majority before it steps down."""
         return int(self.election_min_ms * FALLBACK_SHARE)
 
 
@@ -130,7 +130,7 @@ def parse_address(address: str, *, is_tls: bool = False) -> tuple[str, int]:
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether `host` means every address of a machine, so that none can be dialled."""
+    """Return whether `host` means all addresses of a machine, so that it cannot be dialled."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:

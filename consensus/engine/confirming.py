@@ -1,8 +1,8 @@
-"""Rounds of heartbeats by which a leader learns that it still leads.
+"""Rounds of heartbeats that confirm that a leader still leads.
 
-A round is a number in heartbeats that were sent after somebody asked. Once a majority has answered
-one of them in this term, nobody else was elected before the question. No entry is needed, so a
-round waits neither for bulk work nor for a disk.
+A round has a number, which is in the heartbeats sent after a call. Once a majority has answered
+them in this term, no other leader was elected before the call. A round needs no entry, so it waits
+neither for other work nor for a disk.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from consensus.engine.roster import Roster
 
 
 class Confirming:
-    """One leadership's rounds, in the tick thread. `round` is what heartbeats carry from now on;
-    `is_due` says that none was sent since it was asked for."""
+    """The rounds of one leadership; used in the tick thread. `round` is the number for the next
+    heartbeats; `is_due` says that no heartbeat with this number was sent yet.
+    """
 
     def __init__(self, roster: Roster, me: str) -> None:
         self.round = 0
@@ -27,7 +28,7 @@ class Confirming:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a round has not been answered by a majority."""
+        """Return whether a round waits for answers of a majority."""
         return bool(self._asked)
 
     def ask(self, told: Callable[[bool], None]) -> None:
@@ -39,12 +40,12 @@ class Confirming:
         self._asked.append((self.round, told))
 
     def answered(self, name: str, number: int) -> None:
-        """Note that `name`, which has a vote, answered a heartbeat of the round `number`."""
+        """Record that the voter `name` answered a heartbeat of the round `number`."""
         self._answered[name] = max(number, self._answered.get(name, 0))
         self.settle()
 
     def settle(self) -> None:
-        """Tell those whose round a majority has answered."""
+        """Call the callbacks of rounds that a majority has answered."""
         while self._asked:
             number, told = self._asked[0]
             names = {name for name, newest in self._answered.items() if newest >= number}
@@ -54,7 +55,7 @@ class Confirming:
             told(True)
 
     def end(self) -> None:
-        """Tell those who wait that the leadership is over. Rounds are never numbered anew."""
+        """Call all waiting callbacks with False: the leadership is over."""
         self._answered.clear()
         self.is_due = False
         asked, self._asked = self._asked, deque()

@@ -1,9 +1,9 @@
-"""Who may stand, and who is elected: PreVote and the counting of votes.
+"""Elections: PreVote and the counting of votes.
 
-PreVote (Raft thesis 9.6): before a replica raises its term it asks whether it would be elected. A
-replica that hears a leader says no, so one that comes back from a partition disturbs nobody. A
-leader whose connection broke is taken for dead by who was connected: when its process dies, the
-kernel says so at once, and an election need not wait for the timeout.
+PreVote (Raft thesis 9.6): before a replica raises its term, it asks whether it would be elected. A
+replica that hears a leader answers no, so a replica that returns from a partition deposes no
+leader. A follower treats a leader whose connection broke as dead: when the leader's process dies,
+its kernel closes the connections, and the election need not wait for the timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEVER: Final = float("-inf")
 
 
 class Elections:
-    """One replica's part in elections; times in seconds. In the tick thread."""
+    """One replica's part in elections; times in seconds. Used in the tick thread."""
 
     def __init__(self, raft: Library) -> None:
         self._raft = raft
@@ -35,7 +35,7 @@ class Elections:
     # --- as a candidate
 
     def may_stand(self) -> bool:
-        """Return whether to stand now that the election timeout is over; asks the others first."""
+        """Return whether to become a candidate after the election timeout; sends PreVotes first."""
         raft = self._raft
         if not self._roster.may_vote:
             raft.put_off_election()
@@ -44,7 +44,7 @@ class Elections:
         if self._asked_term != term or now_s >= self._ask_again_s:
             self._ask(term, now_s)
         if raft.is_called or self._roster.has_quorum(self._granted):
-            self._asked_term = 0  # the answers are used up
+            self._asked_term = 0  # each answer counts once
             return True
         return False
 
@@ -57,7 +57,7 @@ class Elections:
             raft.transport.send(node, PreVote(term, raft.last_index, raft.last_term))
 
     def take_answer(self, node: Node, message: PreVoteAnswer) -> None:
-        """Note what `node` said to our question."""
+        """Record the answer of `node` to a PreVote."""
         if message.term > self._raft.term:
             self._raft.step_down(message.term)  # ask in a newer term
         elif message.granted and message.asked == self._asked_term and self._raft.is_member(node):
@@ -77,16 +77,16 @@ class Elections:
     # --- as a voter
 
     def hear_leader(self) -> None:
-        """Note that the leader spoke: what was said about an election before that is over."""
+        """Record a message from the leader; earlier PreVote answers become invalid."""
         self._heard_s = self._raft.mono()
         self._asked_term = 0
 
     def lose_leader(self) -> None:
-        """Note that the leader's connection broke."""
+        """Record that the leader's connection broke."""
         self._heard_s = _NEVER
 
     def take_question(self, node: Node, message: PreVote) -> None:
-        """Say whether we would vote for `node`; it changes nothing here."""
+        """Answer a PreVote of `node`; changes nothing here."""
         raft = self._raft
         hears_leader = raft.mono() - self._heard_s < self._quiet_s
         granted = (
@@ -99,12 +99,14 @@ class Elections:
         raft.transport.send(node, PreVoteAnswer(raft.term, message.term, granted))
 
     def take_request(self, node: Node, message: RequestVote) -> None:
-        """Vote for `node`, if its log holds all that ours does and this term has our vote left."""
+        """Vote for `node` if its log is at least as complete and this replica has not voted in the
+        term.
+        """
         raft = self._raft
         if message.term > raft.term:
             raft.step_down(message.term)
         if message.term < raft.term or raft.leader is not None:
-            return  # a term that has a leader needs no other
+            return  # the term has a leader already
         if not self._roster.gives_vote or self._is_behind(message):
             return
         if raft.vote not in (None, node.id):
@@ -116,7 +118,7 @@ class Elections:
     def _is_behind(self, message: PreVote | RequestVote) -> bool:
         raft = self._raft
         if message.last_index < raft.commit:
-            # Never so in one log. But terms of a log that a seeded disk knows nothing of, of one
-            # that was never founded, say nothing about the state that it brings.
+            # This cannot happen within one log. But a seeded disk may meet a disk whose cell was
+            # never founded; the terms of that log say nothing about the state of the seeded disk.
             return True
         return (message.last_term, message.last_index) < (raft.last_term, raft.last_index)

@@ -1,8 +1,8 @@
-"""The wrapping of an entry in the engine's log: what it is, and whose append it was.
+"""The envelope of an entry in the engine's log: its kind, and which append it belongs to.
 
-An append is answered when its own envelope comes out of the log, never by a callback of the engine,
-which can be lost or wrong. The origin is the replica, a number drawn anew by each process, and
-a counter; so an entry of an earlier life is never taken for one of this.
+An append is answered when its own envelope is applied from the log, never by a callback of the
+library, which can be lost or wrong. The origin is the replica, a number drawn by each process, and
+a counter, so an entry of an earlier process is never confused with one of this process.
 
 Layout: `0x00 | kind u8 | incarnation u64 | counter u64 | id length u8 | id | entry`. The first byte
 is the engine's own: 0 for a command, 1 for its no-op.
@@ -49,7 +49,7 @@ def seal(kind: int, origin: Origin, entry: bytes) -> bytes:
 
 
 def content(command: bytes) -> bytes | None:
-    """Return the entry that an append brought, None for anything else in the engine's log."""
+    """Return the entry of an append; None for every other command in the engine's log."""
     if len(command) < _HEAD.size or command[0] != COMMAND or command[1] != ENTRY:
         return None
     return command[_HEAD.size + command[_HEAD.size - 1] :]
@@ -64,8 +64,8 @@ def unseal(command: bytes) -> Envelope | None:
     """Return the envelope in `command`, or None for an entry of the engine itself.
 
     Raises:
-        InvariantViolated: neither of them; the log is not ours.
-        UnknownFormat: a newer version wrote it.
+        InvariantViolated: it is neither; the log is not of this engine. UnknownFormat: a newer
+        version wrote it.
     """
     if command[:1] == b"\x01":
         return None

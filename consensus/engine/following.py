@@ -1,8 +1,8 @@
-"""What a follower does with its leader's entries and dumps.
+"""How a follower handles entries and dumps from its leader.
 
-It commits only what this very message has verified to equal the leader's log (S1, S2, B), and
-acknowledges a dump only once that is in force (S9, S11). It withholds its answer to an entry that
-`may_acknowledge` objects to, until a majority has it.
+It commits only entries that the same message has verified to equal the leader's log (S1, S2, B),
+and acknowledges a dump only after it is installed (S9, S11). It does not acknowledge an entry that
+`may_acknowledge` rejects until a majority has it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from consensus.engine.storage.records import Entry
 
 
 class Following:
-    """The follower's side of replication. In the tick thread.
+    """The follower's side of replication. Used in the tick thread.
 
-    `leader_commit` is what the leader said last, ahead of what is here. `heard` has it with the
-    time at which that came, `fresh_s` the last time at which all that was said before was applied.
-    `may_acknowledge` says of the content of an entry whether it may be taken before it is
+    `leader_commit` is the leader's last commit index, which may be ahead of this log. `heard` has
+    it with its time of arrival; `fresh_s` is the last time at which this replica was level with it.
+    `may_acknowledge` decides by an entry's content whether the entry is accepted before it is
     committed; it must be quick.
     """
 
@@ -50,20 +50,20 @@ class Following:
         self._compaction = compaction
 
     def take_heartbeat(self, node: Node, message: Heartbeat) -> None:
-        """Answer that this replica follows; nothing is known of the log by it."""
+        """Answer a heartbeat; the answer says nothing about the log."""
         self._note_commit(message.commit_index)
         answer = HeartbeatAnswer(message.term, message.sent_ms, message.round)
         self._raft.transport.send(node, answer)
 
     def _note_commit(self, index: int) -> None:
-        """Remember that the leader has committed up to `index` now."""
+        """Record that the leader has committed up to `index` now."""
         self.leader_commit = index
         if self.heard is not None and self._raft.applied >= self.heard[0]:
             self.fresh_s = self.heard[1]
         self.heard = (index, self._raft.mono())
 
     def take_entries(self, node: Node, message: Append) -> None:
-        """Bring the journal in line with the message, and answer up to where it is."""
+        """Make the journal match the message, and answer with the match index."""
         raft = self._raft
         self._note_commit(message.commit_index)
         base, commit = self._journal.log.begin, raft.commit
@@ -79,9 +79,10 @@ class Following:
         raft.transport.send(node, answer)
 
     def _admitted(self, message: Append, commit: int) -> list[Entry]:
-        """Return the entries up to the first one that must not be acknowledged: a new one of this
-        very leader. What is committed is taken as it is, or a replica that was away could never
-        catch up; so is what the leader inherited, which may be committed."""
+        """Return the entries up to the first that must not be acknowledged. Only new entries of
+        this leader's own term are checked. Committed entries are accepted, or a replica that was
+        down could never catch up; so are entries of earlier terms, which may be committed.
+        """
         entries, known = message.entries, max(commit, message.commit_index)
         for place, (command, index, term) in enumerate(entries):
             if index <= known or term < message.term:
@@ -92,7 +93,7 @@ class Following:
         return entries
 
     def take_piece(self, node: Node, message: DumpChunk) -> None:
-        """Keep a piece of the leader's dump, and answer which one is wanted next."""
+        """Write a piece of the leader's dump, and answer with the next offset wanted."""
         raft, index = self._raft, message.index
         if index > raft.commit:
             offset = self._compaction.receive(message, partial(self._restore, node, message))
@@ -103,10 +104,10 @@ class Following:
         raft.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))
 
     def _restore(self, node: Node, message: DumpChunk, dump: Dump) -> None:
-        # The dump is in force: what was applied before it is gone, so is the journal's part.
+        # The dump is installed: the state before it and the journal's entries are gone.
         raft, index = self._raft, dump.position.index
         if index <= raft.applied:
-            return  # entries came first
+            return  # entries arrived first
         raft.applied, raft.commit = index, max(index, raft.commit)
         parts = raft.parts
         members = decode_members(dump.members)

@@ -1,4 +1,4 @@
-"""Whom this replica lets in, and what it says of itself: the transport's Gate."""
+"""Peer admission: which peers this replica accepts, and how it introduces itself."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _STRANGE_HINT: Final = (
     " mounted): start it there, without --bootstrap; if this is another machine with a copied"
     " configuration: give it an id of its own; for a new cell: name its own peers"
 )
-"""The ways out of a `--bootstrap` that the cell refuses: it knows the id, and not this disk."""
+"""Hints for a `--bootstrap` that the cell refuses: it knows the id with another disk."""
 
 
 class Gatekeeper:
-    """Judges by the roster. `committed` returns the commit index: only a replacement that is
-    committed ends the old disk for good; until then only a leader (`leads`) keeps it out.
-    `refusal` is what a peer said last, for a person."""
+    """Decides by the members in the log. `committed` returns the commit index: only a committed
+    replacement excludes the old disk for good; before that, only a leader (`leads`) refuses it.
+    `refusal` is the last refusal of a peer, as text.
+    """
 
     def __init__(self, config: EngineConfig, roster: Roster) -> None:
         self.committed: Callable[[], int] = lambda: 0
@@ -35,7 +36,7 @@ class Gatekeeper:
         self._roster = roster
 
     def hello(self, to: str) -> Hello:
-        """Return what this replica says when it dials `to`."""
+        """Return this replica's Hello for the peer `to`."""
         mine = self._roster.identity
         return Hello(
             PROTOCOL,
@@ -51,14 +52,15 @@ class Gatekeeper:
         )
 
     def welcome(self, to: str, protocol: int) -> Welcome:
-        """Return what this replica answers `to` who dialled it."""
+        """Return this replica's Welcome for the peer `to`, which dialled."""
         mine = self._roster.identity
         number, life = self._roster.number, self._roster.life
         return Welcome(protocol, self._config.replica, number, mine.token, mine.joins, life)
 
     def judge(self, caller: Hello | Welcome) -> Goodbye | None:
-        """Return why `caller` is refused, None if it is not; then, if it knows better than the own
-        log, it is dialled where it says."""
+        """Return why `caller` is refused; None if it is accepted. An accepted caller with newer
+        knowledge of its address is dialled there from now on.
+        """
         refusal = self._refusal(caller)
         if refusal is None and isinstance(caller, Hello) and caller.address:
             known = self._roster.members.get(caller.sender)
@@ -74,9 +76,9 @@ class Gatekeeper:
         settled = judge(self._roster.at(self.committed()), caller)
         may_lead = settled is None or settled.reason == WAIT
         if may_lead and foreign is None and caller.number and not self.leads():
-            # Its own log admits it, and ours may lack that, or have what was cut off elsewhere: it
-            # may lead in a newer term, and we would never hear (Raft thesis 4.2.2). What it votes
-            # and holds does not count here.
+            # The caller's own log admits it. Our log may lack that entry, or have entries that were
+            # truncated elsewhere. The caller may lead in a newer term, and a refusal would hide it
+            # from us (Raft thesis 4.2.2). Its votes and its match index do not count here.
             return None
         if goodbye.reason not in (REPLACED, UNKNOWN):
             return goodbye
@@ -85,10 +87,10 @@ class Gatekeeper:
         return Goodbye(WAIT, goodbye.number, goodbye.text)
 
     def refused(self, by: str, goodbye: Goodbye) -> None:
-        """Take note that `by` refuses this replica.
+        """Record that the peer `by` refuses this replica.
 
         Raises:
-            Replaced: another disk stands for this id; the replica must stop.
+            Replaced: another disk has replaced this one; the replica must stop.
         """
         self.refusal = f"{by}: {goodbye.text}"
         mine = self._roster.number
@@ -101,5 +103,5 @@ class Gatekeeper:
             raise Replaced(name, goodbye.text, _STRANGE_HINT.format(name=name))
 
     def caller_gone(self, name: str) -> None:
-        """Take note that the connection on which `name` spoke is over."""
+        """Record that the connection of `name` is closed."""
         self.on_caller_gone(name)

@@ -1,8 +1,8 @@
-"""The guard at PySyncObj's door: the exact version, and no unpickling whatsoever.
+"""Checks PySyncObj's exact version, and disables all unpickling in it.
 
-Stock PySyncObj unpickles frames from sockets, its journal and its dump: one frame runs any code.
-Ours uses none of the three: transport, journal, dump and commands are our own formats. What is left
-of `pickle` in the library is replaced by a refusal, so that no path we overlooked can be reached.
+Stock PySyncObj unpickles frames from sockets, its journal and its dump, so one frame can run any
+code. The engine uses its own transport, journal, dump and commands. The remaining uses of `pickle`
+in the library are replaced by functions that raise, in case a path to them was overlooked.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ PINNED: Final = "0.3.17"
 
 
 class Unpickling(InvariantViolated):
-    """Something in the library tried to unpickle; nothing was read."""
+    """The library tried to unpickle; nothing was read."""
 
 
 def refuse(*_: object) -> NoReturn:
-    """Stand in the place of every `load` and `loads`."""
+    """Raise an error; replaces every `load` and `loads`."""
     raise Unpickling("the engine tried to unpickle; nothing of ours is pickled")
 
 
 def open_journal(journal: object) -> FileJournal:
-    """Stand in the place of `createJournal`: hand the journal through that we opened."""
+    """Return the journal that the engine opened; replaces `createJournal`."""
     invariant(isinstance(journal, FileJournal), "the engine was given a journal that is not ours")
     return journal  # type: ignore[return-value]
 
 
 def stand() -> None:
-    """Replace what must not be used; idempotent.
+    """Replace the forbidden functions; idempotent.
 
     Raises:
         InvariantViolated: another PySyncObj is installed; the overrides are written for one.

@@ -1,6 +1,6 @@
-"""The way from the tick thread to the event loop: one queue, in order, many items at a wake.
+"""The queue from the tick thread to the event loop: in order, many items per wake-up.
 
-The other way is `Raft.offer` and `Raft.ask`. Nobody waits for the other side on either.
+The opposite direction is `Raft.offer` and `Raft.ask`. Neither side ever waits for the other.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """Leadership is different; appends up to number `logged` may be in the log of an older term."""
+    """Leadership changed; appends up to number `logged` may be in the log of an older term."""
 
     leadership: Leadership
     logged: int
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Appends that were not logged and will not be, as this replica does not lead."""
+    """Appends that were not logged and will not be, because this replica does not lead."""
 
     counters: list[int]
 
 
 class TakeDump(msgspec.Struct, frozen=True):
-    """The state after what was handed over so far is wanted: it is that at `position`, and the
-    members (encoded) and the cell's life are those there."""
+    """A request for the state after all entries queued so far, which is the state at `position`;
+    with the encoded members and the cell's life at that position.
+    """
 
     position: Position
     members: bytes = b""
@@ -61,14 +62,14 @@ class Declined(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The leader sent its state, which replaces ours; `pieces` reads it."""
+    """The leader's state, which replaces this replica's state; `pieces` reads it."""
 
     dump: Dump
     pieces: Iterable[bytes]
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The tick thread has ended by an error."""
+    """The tick thread ended with an error."""
 
     error: BaseException
 
@@ -80,7 +81,7 @@ is applied as a whole."""
 
 
 class Handover:
-    """The queue; `post` is called in the tick thread, `take` in the loop's."""
+    """The queue; the tick thread calls `post`, the event loop calls `take`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Event], None]) -> None:
         self._loop = loop
@@ -90,35 +91,35 @@ class Handover:
         self._closed = False
         self._put = 0
         self._taken = 0
-        self._bytes = [0, 0]  # put and taken: each is written by one thread alone
+        self._bytes = [0, 0]  # put and taken: one thread writes each of them
 
     @property
     def entries(self) -> int:
-        """How many committed entries are on their way."""
+        """The number of queued committed entries."""
         return self._put - self._taken
 
     @property
     def has_room(self) -> bool:
-        """Whether more committed entries may be put."""
+        """Return whether more committed entries may be queued."""
         waiting = self._bytes[0] - self._bytes[1]
         return self.entries < HANDOVER_ENTRIES_MAX and waiting < HANDOVER_BYTES_MAX
 
     def post(self, event: Event) -> None:
-        """Hand `event` over."""
+        """Queue `event` for the event loop."""
         if isinstance(event, Committed):
             self._put += len(event.entries)
             self._bytes[0] += sum(len(entry[0]) for entry in event.entries)
-            # Each on its own: a handful of large ones would hold the loop for seconds.
+            # One at a time: a few large entries would block the event loop for seconds.
             self._events.extend([Committed([entry]) for entry in event.entries])
         else:
             self._events.append(event)
-        # The drain clears the mark before it looks, so an event is never left behind.
+        # The drain clears the flag before it reads the queue, so no event is left behind.
         if not self._woken and not self._closed:
             self._woken = True
             self._loop.call_soon_threadsafe(self._drain)
 
     def close(self) -> None:
-        """Drop what is on its way; in the loop's thread."""
+        """Drop all queued events; called on the event loop's thread."""
         self._closed = True
         self._events.clear()
 

@@ -1,4 +1,4 @@
-"""How far a replica that does not vote yet has come, for a person to look at."""
+"""The progress of a replica that does not vote yet, for display."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from consensus.engine.standing import Standing
 
 
 def joining(raft: Raft, standing: Standing) -> Joining | None:
-    """Return the progress of `raft`, None if it votes and has applied that it does. Reads numbers
-    of the tick thread, each of them whole; two of them may be of different moments."""
+    """Return the progress of `raft`; None once it votes and has applied that entry. Reads variables
+    of the tick thread; two of them may be of different moments.
+    """
     if raft.roster.may_vote and standing.may_vote:
         return None
     incoming = raft.compaction.incoming

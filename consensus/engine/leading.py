@@ -1,16 +1,17 @@
-"""What a leader does: log appends, send, take answers, tend the members, give leadership away.
+"""The leader's side of replication: appends, sending, answers, members, leadership transfer.
 
-At each heartbeat a follower to whom nothing is on its way is sent an empty Append, which brings
-both logs in line. One to whom entries or a dump are on their way is sent a Heartbeat, which
-overtakes them; so is everybody while somebody waits to have this leadership confirmed.
+At each heartbeat, the leader sends an empty Append to a follower for which no message is in flight;
+this also compares the logs. If entries or a dump are in flight, it sends a Heartbeat, which
+overtakes them. While a call waits for this leadership to be confirmed, all followers get
+Heartbeats.
 
-An answer carries its term and the leader's own sending time; old ones count for nothing (S14). A
-refusal moves the next index back only, and not below what is matched (D).
+An answer contains its term and the leader's time of sending; answers of older terms do not count
+(S14). A refusal only moves the next index back, and not below the match index (D).
 
-A leader resigns when a majority withholds its acknowledgement of a new entry (`may_acknowledge`),
-and drops what it logged itself and did not commit. It never leads again in that term, so nobody
-will count its own copy of those entries: to drop them is as if it had died before it wrote them. If
-it kept them, it could be elected for its longer log alone, and would be stuck with them.
+A leader resigns when a majority does not acknowledge a new entry (`may_acknowledge`), and truncates
+its own uncommitted entries of this term. It never leads that term again, so no replica counts its
+copy of those entries: truncating them is equivalent to dying before writing them. If it kept them,
+it could be elected for its longer log, and would have the same entries again.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _COMMIT_NEWS_S: Final = 0.01
 answers, just while the next entries come."""
 _TRANSFER_S: Final = 1.0
 _WITHHELD_S: Final = 1.0
-"""How long a majority may withhold its acknowledgement before the leader resigns."""
+"""How long a majority may refuse to acknowledge an entry before the leader resigns."""
 
 
 class Leading:
-    """The leader's side of replication. In the tick thread.
+    """The leader's side of replication. Used in the tick thread.
 
-    `logged` is the number of the last append of this process that went into the log. `confirmed_s`
-    is when the newest message was sent that a majority has answered.
+    `logged` is the number of the last append of this process that was written to the log.
+    `confirmed_s` is the time of sending of the newest message that a majority has answered.
     """
 
     def __init__(self, raft: Library, compaction: Compaction) -> None:
@@ -67,14 +68,14 @@ class Leading:
         self._journal = raft.journal
         self._roster = raft.roster
         self._admissions = Admissions(raft.roster)
-        self._sent: tuple[int, int] = (0, 0)  # last index and commit that were told
+        self._sent: tuple[int, int] = (0, 0)  # last index and commit index that were sent
         self._sent_s = float("-inf")
         self._transfer: tuple[str | None, float] | None = None
-        self._withheld: set[str] = set()  # who did not take our newest entries yet
+        self._withheld: set[str] = set()  # followers that did not accept our newest entries yet
         self._stuck_s: float | None = None  # since when a majority cannot acknowledge them
 
     def begin(self) -> None:
-        """Start a leadership: nothing is known of the followers."""
+        """Start a leadership: nothing is known about the followers."""
         self.sender.reset()
         self._admissions.reset()
         self._transfer = None
@@ -84,7 +85,9 @@ class Leading:
     # --- appends and sending
 
     def log(self, appends: deque[tuple[int, bytes]]) -> None:
-        """Log what waits, as much as a tick should; nothing while leadership is given away."""
+        """Write waiting appends to the log, up to a tick's limit; none while leadership is
+        transferred.
+        """
         if self.is_handing_over:
             return
         index, term = self._raft.last_index, self._raft.term
@@ -97,7 +100,7 @@ class Leading:
             taken_bytes += len(command)
 
     def end_tick(self) -> None:
-        """Send what this tick brought."""
+        """Send the entries and the commit index of this tick."""
         raft = self._raft
         if self.confirming.is_due:
             self._confirm()
@@ -122,7 +125,7 @@ class Leading:
         self.confirming.is_due = False
         for node in self._raft.connected():
             self._beat(node)
-        self.confirming.settle()  # who is alone needs no answer
+        self.confirming.settle()  # a single replica needs no answer
 
     def _beat(self, node: Node) -> None:
         raft, number = self._raft, self.confirming.round
@@ -158,7 +161,9 @@ class Leading:
             raft.transport.send(heir, TimeoutNow(raft.term))
 
     def send(self, *, heartbeat: bool, news: bool) -> None:
-        """Send every follower what it lacks; something at all if there is `news`."""
+        """Send every follower the entries that it lacks; with `news`, send at least an empty
+        message.
+        """
         raft, now_s = self._raft, self._raft.mono()
         if heartbeat:
             raft.note_heartbeat(now_s)
@@ -172,14 +177,14 @@ class Leading:
                 self._beat(node)
 
     def take_answer(self, node: Node, message: Answer | DumpAnswer | HeartbeatAnswer) -> None:
-        """Note how far `node` is; what it holds counts only if it votes."""
+        """Record the progress of `node`; its match index counts only if it votes."""
         raft = self._raft
         if message.term > raft.term:
             raft.step_down(message.term)
         if not raft.leads or message.term != raft.term:
             return
         if isinstance(message, Answer) and not message.next_index:
-            return  # the refusal of an older term of ours, by who was in this one before us
+            return  # a refusal of our older term, by a peer that was in this term before us
         counts = raft.is_member(node) and self._roster.counts(node.id)
         if counts:
             heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
@@ -209,8 +214,9 @@ class Leading:
             self._admissions.note(node.id, index)
 
     def _note_withheld(self, node: Node, next_index: int, *, counts: bool) -> None:
-        """`node` takes nothing from `next_index` on before it is committed: offer it again with
-        each heartbeat."""
+        """Record that `node` accepts nothing from `next_index` on before it is committed; offer it
+        again with each heartbeat.
+        """
         raft = self._raft
         if next_index > raft.last_index:
             return
@@ -220,7 +226,7 @@ class Leading:
         self.sender.rest(node)
 
     def peers(self) -> dict[str, PeerView]:
-        """Return how far each peer is, for a person to look at."""
+        """Return the progress of each peer, for display."""
         raft, views = self._raft, {}
         connected = raft.connected()
         for node in raft.others:
@@ -233,18 +239,18 @@ class Leading:
     # --- members
 
     def found(self) -> None:
-        """Name the disks that the cell consists of, as the first entry of all."""
+        """Append the first entry of a new cell, which names its disks."""
         raft = self._raft
         peers = [(node.id, raft.transport.peer(node.id)) for node in raft.others]
         tokens = [(name, peer.token) for name, peer in peers if peer is not None]
         if len(tokens) < len(peers):
-            raft.step_down(raft.term)  # who voted is gone again
+            raft.step_down(raft.term)  # a voter is unreachable again
             return
         tokens.append((raft.me.id, self._roster.identity.token))
         self._log_change(Found(sorted(tokens)))
 
     def heed_roster(self) -> None:
-        """Let those count who vote, and nobody else."""
+        """Count only voters for commits."""
         raft = self._raft
         for node in raft.others:
             if not self._roster.counts(node.id):
@@ -255,14 +261,15 @@ class Leading:
                 self._admissions.forget(node.id)
 
     def replace(self, name: str, raft_address: str, about: str, origin: Origin) -> None:
-        """Shut the present disk of `name` out, as the append `origin`; if that cannot be,
-        ChangeRefused is handed over."""
+        """Append the Replace of the present disk of `name`, as the append `origin`; if it is not
+        possible, queue ChangeRefused for the event loop.
+        """
         raft = self._raft
         if not raft.leads:
             raft.parts.handover.post(Refused([origin.counter]))
             return
         recent_s = raft.mono() - raft.config.fallback_ms / 1000
-        # A new leadership begins as if all had been heard; who has matched did answer.
+        # A new leadership begins as if all peers had answered; a match index proves an answer.
         reached = {n.id for n in raft.others if raft.matched[n] and raft.heard_s[n] > recent_s}
         try:
             if not self._may_change():
@@ -293,20 +300,20 @@ class Leading:
         command = seal(MEMBERS, origin or Origin(raft.me.id, 0, 0), encode_change(change))
         self._journal.add(command, raft.last_index + 1, raft.term)
 
-    # --- giving leadership away
+    # --- leadership transfer
 
     @property
     def is_handing_over(self) -> bool:
-        """Whether leadership is being given away, and appends wait."""
+        """Return whether leadership is being transferred, so that appends wait."""
         return self._transfer is not None
 
     def begin_transfer(self, replica: str | None) -> None:
-        """Hand over to `replica`, or to who is furthest, as soon as it has everything."""
+        """Transfer to `replica`, or to the most advanced one, as soon as it has all entries."""
         if self._raft.leads and self._raft.others:
             self._transfer = (replica, self._raft.mono() + _TRANSFER_S)
 
     def end_transfer(self) -> None:
-        """Stop trying; leadership is gone, or stays."""
+        """End the transfer; leadership is lost, or stays."""
         self._transfer = None
 
     def _try_transfer(self, replica: str | None, until_s: float) -> None:

@@ -1,8 +1,8 @@
-"""PySyncObj's Raft with its private parts under readable names: the only place that knows them.
+"""PySyncObj's Raft with its private methods under readable names; no other module uses them.
 
-Of the library there remain: election timing, candidacy, the commit count, and the leader's
-step-down without a majority. Everything else it asks of a Raft, by calling methods that Raft
-writes; written for exactly the version that `guard` pins.
+The library decides election timing, candidacy, commit counting, and the leader's step-down without
+a majority. For everything else it calls methods that `raft.Raft` overrides. Written for exactly the
+version that `guard` checks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ CANDIDATE: Final = 1
 LEADER: Final = 2
 
 _ASIDE_S: Final = 10.0
-"""A leader that resigned stands again no sooner, unless another leader asks it to: the cause is a
-clock, and takes a person to mend. If nobody else can lead it tries again after each such time."""
+"""How long a leader that resigned is no candidate, unless another leader asks it to: the cause is a
+wrong clock, which a person must repair. If no other replica can lead, it tries after this time.
+"""
 
 
 class Library(SyncObj):
-    """What a Raft is to PySyncObj, and what PySyncObj is to a Raft. Owned by the tick thread."""
+    """The interface between PySyncObj and `raft.Raft`. Owned by the tick thread."""
 
     def __init__(self, config: EngineConfig, nodes: dict[str, Node], parts: Parts) -> None:
         self.config, self.parts = config, parts
@@ -43,7 +44,7 @@ class Library(SyncObj):
         self._SyncObj__needLoadDumpFile = False
         self.aside_until_s = float("-inf")
 
-    # --- what the library knows
+    # --- the library's variables
 
     @property
     def term(self) -> int:
@@ -52,26 +53,26 @@ class Library(SyncObj):
 
     @property
     def vote(self) -> str | None:
-        """Whom this replica voted for in that term."""
+        """The candidate that this replica voted for in that term."""
         return self._SyncObj__votedForNodeId
 
     def set_term(self, term: int, vote: str | None) -> None:
-        """Keep term and vote, durably."""
+        """Store term and vote durably."""
         self._SyncObj__setCurrentTerm(term, vote)
 
     @property
     def leads(self) -> bool:
-        """Whether this replica believes that it leads."""
+        """Return whether this replica believes that it leads."""
         return self._isLeader()
 
     @property
     def is_candidate(self) -> bool:
-        """Whether this replica stands for election."""
+        """Return whether this replica is a candidate."""
         return self._SyncObj__raftState == CANDIDATE
 
     @property
     def leader(self) -> Node | None:
-        """The leader of this term, if one was heard of."""
+        """The leader of this term, if known."""
         return self._SyncObj__raftLeader
 
     @property
@@ -86,7 +87,7 @@ class Library(SyncObj):
 
     @property
     def commit(self) -> int:
-        """Up to which index entries are known to be committed."""
+        """The commit index."""
         return self._SyncObj__raftCommitIndex
 
     @commit.setter
@@ -95,7 +96,7 @@ class Library(SyncObj):
 
     @property
     def applied(self) -> int:
-        """Up to which index entries were handed over."""
+        """The index up to which entries were queued for the event loop."""
         return self._SyncObj__raftLastApplied
 
     @applied.setter
@@ -109,57 +110,57 @@ class Library(SyncObj):
 
     @property
     def matched(self) -> dict[Node, int]:
-        """As leader: up to which index each follower's log counts as equal."""
+        """As leader: the match index of each follower."""
         return self._SyncObj__raftMatchIndex
 
     @property
     def following(self) -> dict[Node, int]:
-        """As leader: the index that each follower is sent next."""
+        """As leader: the next index of each follower."""
         return self._SyncObj__raftNextIndex
 
     @property
     def heard_s(self) -> dict[Node, float]:
-        """As leader: when the newest message that each follower answered had been sent."""
+        """As leader: the time of sending of the newest message that each follower answered."""
         return self._SyncObj__lastResponseTime
 
     def connected(self) -> list[Node]:
-        """Return the peers that can be sent to."""
+        """Return the connected peers."""
         return sorted(self._SyncObj__connectedNodes, key=lambda node: node.id)
 
     def is_member(self, node: Node) -> bool:
-        """Return whether the disk that `node` speaks for is the one that stands for its id here."""
+        """Return whether the disk behind `node` represents its id in this log."""
         peer = self.transport.peer(node.id)
         return self.roster.stands_for(node.id, peer.token if peer is not None else -1)
 
-    # --- what may be told to the library
+    # --- commands to the library
 
     @property
     def is_called(self) -> bool:
-        """Whether the old leader asked this replica to stand for election at once."""
+        """Return whether the old leader asked this replica to become a candidate at once."""
         return self._SyncObj__transferInProgress
 
     def stand_at_once(self) -> None:
-        """Stand at the next tick, without asking; heartbeats do not put it off any more."""
+        """Become a candidate at the next tick, without PreVote and in spite of heartbeats."""
         self._SyncObj__raftElectionDeadline = 0.0
         self._SyncObj__transferInProgress = True
 
     def put_off_election(self) -> None:
-        """Wait a whole election timeout, drawn anew."""
+        """Wait a complete, newly drawn election timeout."""
         self._SyncObj__raftElectionDeadline = self.mono() + self._SyncObj__generateRaftTimeout()
 
     def hurry_election(self, least_s: float, most_s: float) -> None:
-        """Have the election timeout end soon, between the two."""
+        """Let the election timeout end after a time between the two."""
         soon = self.mono() + least_s + (most_s - least_s) * self.chance()
         deadline = self._SyncObj__raftElectionDeadline
         self._SyncObj__raftElectionDeadline = min(deadline, soon)
 
     def chance(self) -> float:
-        """Return a number between 0 and 1, from the library's own source of chance."""
+        """Return a number between 0 and 1 from the library's random source."""
         least, most = self.config.election_min_ms / 1000, self.config.election_max_ms / 1000
         return (self._SyncObj__generateRaftTimeout() - least) / (most - least)
 
     def step_down(self, term: int) -> None:
-        """Follow nobody yet, in `term` if that is newer."""
+        """Become a follower without a leader, in `term` if that is newer."""
         if term > self.term:
             self._SyncObj__transferInProgress = False
             self.set_term(term, None)
@@ -167,12 +168,12 @@ class Library(SyncObj):
         self._SyncObj__raftLeader = None
 
     def stand_aside(self) -> None:
-        """Stop leading, and leave it to the others for a while."""
+        """Stop leading, and be no candidate for a while."""
         self.aside_until_s = self.mono() + _ASIDE_S
         self.step_down(self.term)
 
     def follow(self, node: Node, term: int) -> None:
-        """Take `node` for the leader of `term`."""
+        """Follow `node` as the leader of `term`."""
         if term > self.term:
             self._SyncObj__transferInProgress = False
             self.set_term(term, None)
@@ -182,18 +183,18 @@ class Library(SyncObj):
         self._SyncObj__raftLeader = node
 
     def become_leader(self) -> None:
-        """Lead: a majority voted for this replica in this term."""
+        """Become the leader: a majority voted for this replica in this term."""
         self._SyncObj__onBecomeLeader()
 
     def note_heartbeat(self, now_s: float) -> None:
-        """Have the next heartbeat come a period after `now_s`."""
+        """Send the next heartbeat one period after `now_s`."""
         self._SyncObj__newAppendEntriesTime = now_s + self.config.heartbeat_ms / 1000
 
-    # --- what the library asks
+    # --- methods that the library calls
 
     @abstractmethod
     def may_stand(self) -> bool:
-        """Return whether to stand now that the election timeout is over."""
+        """Return whether to become a candidate after the election timeout."""
 
     @abstractmethod
     def begin_leading(self) -> None:
@@ -209,11 +210,11 @@ class Library(SyncObj):
 
     @abstractmethod
     def hand_over(self) -> None:
-        """Hand committed entries to be applied."""
+        """Queue committed entries to be applied."""
 
     @abstractmethod
     def take_asked(self) -> None:
-        """Do what the event loop asked for."""
+        """Run the actions that the event loop requested."""
 
     @abstractmethod
     def consider_dump(self) -> None:
@@ -221,15 +222,15 @@ class Library(SyncObj):
 
     @abstractmethod
     def send_heartbeat(self) -> None:
-        """Send every follower something."""
+        """Send a message to every follower."""
 
     @abstractmethod
     def hear(self, node: Node, message: Message) -> None:
-        """Take a message of a peer."""
+        """Handle a message of a peer."""
 
     @abstractmethod
     def link_changed(self, node: Node, *, is_up: bool) -> None:
-        """Note that `node` can be sent to from now on, or not any more."""
+        """Record that `node` is connected, or not any more."""
 
     def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
         return self.may_stand()
@@ -244,11 +245,11 @@ class Library(SyncObj):
         super()._SyncObj__setState(state)
         if was == LEADER and state != LEADER:
             self.end_leading()
-            self.put_off_election()  # the library leaves a deadline from before it led
+            self.put_off_election()  # the library keeps a deadline from before it led
 
     def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
         self.hand_over()
-        return False  # or the library would send
+        return False  # otherwise the library would send
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         self.take_asked()

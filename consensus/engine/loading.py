@@ -1,4 +1,4 @@
-"""Reading back what a replica left on its disk, in whatever moment it died."""
+"""Loads a replica's journal and dump at its start, after a crash at any moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PRE_RELEASE_MAGIC: Final = b"RCJOURN1"
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The journal, made to continue the dump, and the dump in force if there is one."""
+    """The journal, which continues the dump, and the installed dump if there is one."""
 
     journal: FileJournal
     dump: Dump | None
@@ -39,13 +39,12 @@ def load(
     *,
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Loaded:
-    """Return what is on `disk`; an empty one begins as `config.start` says, with a drawn token. So
-    does one with a journal that promised nothing to anybody: a start that the cell refused left it.
+    """Load the files on `disk`. An empty disk begins as `config.start` says, with a new token. So
+    does a disk whose journal acknowledged nothing, as a refused start leaves it.
 
     Raises:
-        NoData: it is empty, and `config.start` is `resume`.
-        DiskFull: there is too little room to work in.
-        LogDamaged: journal or dump cannot be read back, or entries between them are missing.
+        NoData: it is empty, and `config.start` is `resume`. DiskFull: there is too little free
+        space. LogDamaged: journal or dump cannot be read, or entries between them are missing.
         UnknownFormat: another version wrote it.
     """
     names = disk.names()
@@ -76,9 +75,10 @@ def load(
 
 
 def _promised_nothing(disk: Disk) -> bool:
-    """Whether the journal has neither a vote nor an entry, so that no replica can count on it. The
-    token of a disk that was made to join may be in the others' logs before anything is in its
-    own, so that one is kept."""
+    """Return whether the journal has neither a vote nor an entry, so that no replica relies on it.
+    A disk that was created to join is kept: its token may be in the others' logs before its own log
+    has an entry.
+    """
     if len(segment_numbers(disk.names())) > 1:
         return False
     found, log = recover(disk)
@@ -87,13 +87,13 @@ def _promised_nothing(disk: Disk) -> bool:
 
 
 def draw_token() -> int:
-    """Return a number that no other disk has."""
+    """Return a random token for a new disk."""
     return int.from_bytes(os.urandom(8), "big") >> 2 or 1
 
 
 def is_half_seeded(disk: Disk) -> bool:
-    """Return whether the dump on `disk`, which has no journal, is what a seeding left that died:
-    the state that a cell begins with, before it has members.
+    """Return whether the dump on `disk`, which has no journal, was left by an interrupted seeding:
+    such a dump has no members.
 
     Raises:
         LogDamaged, UnknownFormat: it cannot be read.

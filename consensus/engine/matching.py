@@ -1,4 +1,4 @@
-"""How a follower's journal is brought in line with its leader's: pure rules on the journal."""
+"""Log matching: makes a follower's journal equal to its leader's. Pure rules on the journal."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Log(Protocol):
 
 
 def match_log(journal: Log, message: Append, base: int, commit: int) -> tuple[int, bool]:
-    """Bring `journal` in line with a leader's message. Returns up to which index both are equal,
-    and True; or from where the leader should try again, less one, and False.
+    """Apply a leader's message to `journal`. Return (match index, True); or, after a mismatch, (the
+    index before the leader's next attempt, False).
 
-    Entries that are there already stay (Raft §5.3: cut only at a conflict); what is committed is
-    never touched, and a message that would touch it proves a bug.
+    Existing equal entries are kept (Raft §5.3: truncate only at a conflict). Committed entries are
+    never changed; a message that would change them proves a bug.
     """
     last, previous = journal[-1][1], message.prev_index
     for place, entry in enumerate(message.entries):
         if entry[1] != previous + 1 + place:
-            return last, False  # not from a correct leader: nothing of it is used
+            return last, False  # not from a correct leader: ignored
     if previous > last:
         return last, False
     if previous >= base and journal[previous - base][2] != message.prev_term:
@@ -57,8 +57,9 @@ def match_log(journal: Log, message: Append, base: int, commit: int) -> tuple[in
 
 
 def align(journal: FileJournal, dumped: Position) -> None:
-    """Make `journal` continue the dump at `dumped`: keep its tail if it holds that very entry,
-    start anew behind it if not."""
+    """Make `journal` continue the dump at `dumped`: keep the tail if the journal has that entry,
+    otherwise restart behind it.
+    """
     log, index = journal.log, dumped.index
     if not (log.begin <= index <= log.last and log.term_at(index) == dumped.term):
         journal.set_base(index, dumped.term)

@@ -1,19 +1,20 @@
-"""Who belongs to the cell: which disk stands for each id, as the log says. Pure.
+"""The members of a cell: which disk represents each id, according to the log. Pure.
 
-The ids are fixed for the life of a cell. A *disk* is known by the token that was drawn when it was
-made; an id's *incarnation* is the number of the disk that stands for it, counted from 1.
+The ids of a cell never change. A *disk* is identified by the token that was drawn when it was
+created. An id's *incarnation* is the number of the disk that represents it, counted from 1.
 
-- A cell is founded once: a candidate whose log is empty needs the vote of every id, and its first
-  entry, Found, names the three disks. So an empty disk under an old id (S17) can found nothing:
-  some other id would have to vote for a token that its log does not name.
-- Replace opens the next incarnation of an id: from its appending on the old disk neither votes nor
-  counts. Admit binds it to the first disk that asks. Join lets it vote and count, once it holds all
-  that was committed when it was admitted. As it may be the last to read of that, an admitted disk
-  gives its vote to who asks: a candidate counts it only if its own log has the Join.
+- A cell is founded once: a candidate with an empty log needs the vote of every id, and its first
+  entry, Found, names the three disks. So an empty disk with an old id (S17) cannot found a cell:
+  another id would have to vote for a token that its log does not name.
+- Replace opens the next incarnation of an id: as soon as it is appended, the old disk neither votes
+  nor counts. Admit binds the incarnation to the first disk that asks. Join lets the disk vote and
+  count, once it has everything that was committed when it was admitted. It may be the last to
+  receive its Join, so an admitted disk grants votes; a candidate counts the vote only if its own
+  log has the Join.
 
-Each is a change of one voter, and they follow Raft's rules for those (thesis 4.1, 4.2): what counts
-is the newest entry in a replica's own log, committed or not; the leader appends one only when the
-one before, and an entry of its own term, are committed.
+Each of these is a change of one voter and follows Raft's rules (thesis 4.1, 4.2): a replica uses
+the newest change in its own log, committed or not; the leader appends a change only when the
+previous change, and an entry of its own term, are committed.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ REPLACED: Final = "replaced"
 TAKEN: Final = "taken"
 """The id's incarnation has a disk already; `replica replace` makes a new one."""
 UNKNOWN: Final = "unknown"
-"""The disk is not the one that stands for its id, and was not made to join."""
+"""The disk does not represent its id, and was not created to join."""
 WAIT: Final = "wait"
-"""Who refuses cannot tell yet."""
+"""The replica that refuses cannot decide yet."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
-    """The disk that stands for an id: token 0 until one is admitted; votes once it joined.
+    """The disk that represents an id: token 0 until a disk is admitted; it votes once it joined.
 
-    `raft` and `about` are addresses that take the place of the configured ones, "" for those:
-    where peers dial, and what the user of the log wants to remember with it. `past` are the tokens
-    of the disks that stood for the id before: a disk need not know itself that it did.
+    `raft` and `about` replace configured addresses, "" for the configured ones: the address that
+    peers dial, and a text of the log's user. `past` are the tokens of the disks that represented
+    the id before: such a disk may not know that it did.
     """
 
     number: Number
@@ -53,7 +54,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 Members = dict[str, Member]
-"""By id; empty before the cell is founded."""
+"""Members by id; empty before the cell is founded."""
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=1):
@@ -63,7 +64,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=1):
 
 
 class Replace(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=2):
-    """The id's next incarnation is open; its old one is out."""
+    """The id's next incarnation is open; its old disk is excluded."""
 
     replica: str
     number: Number
@@ -141,17 +142,17 @@ def change_members(members: Members, change: Change) -> Members:
 
 
 def judge_life(life: int, members: Members, caller: Hello | Welcome) -> Goodbye | None:
-    """Return why a replica whose log began with the state `life` refuses `caller`, whose log began
-    with another one: no entry of the two means the same, whatever its term and index are.
+    """Return why a replica of the life `life` refuses `caller`, whose log began with another state;
+    None if it does not. Entries of two lives are unrelated, whatever their terms and indexes are.
 
-    Nobody is sent away for good by this alone: which of the two lives is to go on, a person knows.
+    This alone never excludes a disk for good: the operator decides which life continues.
     """
     if caller.life == life:
         return None
     if not caller.life and not caller.number:
-        return None  # its log is empty, or its token tells
+        return None  # its log is empty, or its token decides
     if not life and not members:
-        return None  # ours is empty
+        return None  # our log is empty
     member = members.get(caller.sender)
     return Goodbye(
         WAIT,
@@ -162,7 +163,7 @@ def judge_life(life: int, members: Members, caller: Hello | Welcome) -> Goodbye 
 
 
 def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
-    """Return why a replica with these members in its log refuses `caller`, None if it does not.
+    """Return why a replica with these members in its log refuses `caller`; None if it accepts it.
 
     Only a token that this very log names as an old one is called replaced, which ends a disk for
     good: a number alone may come from a change that was cut off, or from a cell that is no more.

@@ -1,4 +1,4 @@
-"""What a Raft is made of: each part is made by who starts it, with its own errors."""
+"""The parts of a Raft, which the code that starts a replica constructs."""
 
 from __future__ import annotations
 

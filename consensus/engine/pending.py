@@ -1,4 +1,4 @@
-"""Appends between their start and their answer; on the event loop's thread."""
+"""Appends that wait for their answer; used on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from consensus.log import Applied
 
 
 class Pending:
-    """Futures by counter, with a bound on their number and bytes.
+    """Futures by counter, with limits on their number and bytes.
 
-    An append whose caller has gone stays until its fate is known: its bytes are still queued.
+    A cancelled append is kept until its outcome is known, because its bytes are still queued.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Pending:
         """Return the counter and future of a new append of `size` bytes.
 
         Raises:
-            QueueFull: too many, or too much, is in flight.
+            QueueFull: too many appends or bytes are in flight.
         """
         if len(self._waiting) >= IN_FLIGHT_MAX:
             raise QueueFull(f"{IN_FLIGHT_MAX} appends are waiting")
@@ -40,7 +40,7 @@ class Pending:
         return self._counter, answer
 
     def resolve(self, counter: int, applied: Applied) -> None:
-        """Answer an append with what became of it; nothing if it was given up."""
+        """Answer an append with its result; do nothing if it was cancelled."""
         answer = self._pop(counter)
         if answer is not None and not answer.done():
             answer.set_result(applied)

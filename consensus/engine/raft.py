@@ -1,9 +1,8 @@
-"""One replica's Raft: what a tick does, and who takes which message.
+"""One replica's Raft: the work of a tick, and the dispatch of messages.
 
-The library's Raft is `library`; the rules that are ours stand in `elections` (asking before
-standing, votes), `following` (log matching, commits, dumps from the leader) and `leading`
-(appends, sending, answers, members, giving leadership away). Everything runs in the tick thread,
-but `offer` and `ask`.
+The library's Raft is in `library`; the engine's own rules are in `elections` (PreVote, votes),
+`following` (log matching, commits, dumps from the leader) and `leading` (appends, sending, answers,
+members, leadership transfer). Everything except `offer` and `ask` runs in the tick thread.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ from consensus.leadership import Leadership
 from consensus.limits import HANDOVER_BATCH, READ_BACK_BYTES
 
 _FOUNDING_S: Final = (0.05, 0.05)
-"""A new cell need not wait for chance to choose its first leader."""
+"""A short election timeout for the first leader of a new cell."""
 _RETURN_S: Final = (0.25, 0.75)
 """When a replica that has just started asks for votes, after it reached a majority: where a whole
 cell was down nobody leads. A leader that is alive dials it within 0.2 s and speaks 0.1 s later."""
 _LOST_LEADER_S: Final = (0.05, 0.2)
-"""A leader whose connection broke has this long to come back: its link redials at once."""
+"""How long a leader whose connection broke has to reconnect; it redials at once."""
 
 
 class Raft(Library):
-    """One replica's Raft; ticks are `doTick`."""
+    """One replica's Raft; `doTick` runs one tick."""
 
     def __init__(self, config: EngineConfig, nodes: dict[str, Node], parts: Parts) -> None:
         guard.stand()
@@ -67,7 +66,7 @@ class Raft(Library):
         self._appends: deque[tuple[int, bytes]] = deque()
         self._asked: deque[Callable[[], None]] = deque()
         self._published = Leadership()
-        self._has_returned = False  # to a majority, since this start
+        self._has_returned = False  # connected to a majority since this start
         self._unsettled_at = 0  # where a change of members is that was not committed when heeded
         self._last_tick_s = self.mono()
         if parts.dump is not None:
@@ -86,13 +85,14 @@ class Raft(Library):
         self.transport.ring()
 
     def ask(self, action: Callable[[], None]) -> None:
-        """Run `action` in the tick thread."""
+        """Queue `action` to run in the tick thread."""
         self._asked.append(action)
         self.transport.ring()
 
     def confirm(self, term: int, told: Callable[[bool], None]) -> None:
-        """Call `told(True)` once a majority has confirmed this leader of `term` from now on,
-        `told(False)` if that cannot be. In the tick thread."""
+        """Call `told(True)` once a majority has confirmed this leader of `term` after this call,
+        `told(False)` if it cannot be confirmed. Runs in the tick thread.
+        """
         if self.leads and self.term == term:
             self.leading.confirming.ask(told)
         else:
@@ -101,7 +101,7 @@ class Raft(Library):
     # --- the tick
 
     def is_busy(self) -> bool:
-        """Whether the next tick should not wait for a socket."""
+        """Return whether the next tick should not wait for a socket."""
         if self._asked or (self._appends and not self.leading.is_handing_over):
             return True
         alone = not self.others and self.leads
@@ -111,8 +111,8 @@ class Raft(Library):
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N802, N803
         now_s = self.mono()
-        # After a pause (SIGSTOP, a slow disk) the leader's messages wait in the socket: hear
-        # them before standing for election against it.
+        # After a pause (SIGSTOP, a slow disk) the leader's messages wait in the socket: read them
+        # before becoming a candidate.
         if now_s - self._last_tick_s > self.config.election_min_ms / 2000 and not self.leads:
             self.put_off_election()
         self._last_tick_s = now_s
@@ -121,7 +121,7 @@ class Raft(Library):
         super()._onTick(timeToWait)
 
     def hand_over(self) -> None:
-        """Hand committed entries to the event loop, which applies them (S13)."""
+        """Queue committed entries for the event loop, which applies them (S13)."""
         log, applied, commit = self.journal.log, self.applied, self.commit
         while applied < commit and self.handover.has_room:
             upto = min(commit, applied + HANDOVER_BATCH)
@@ -131,10 +131,10 @@ class Raft(Library):
             self.handover.post(Committed(entries))
             self.applied = applied = entries[-1][1]
             if from_disk:
-                return  # peers are heard before the next piece
+                return  # messages of peers are read before the next piece
 
     def take_asked(self) -> None:
-        """Do what the event loop asked for, and log or refuse its appends."""
+        """Run the actions of the event loop, and log or refuse its appends."""
         while self._asked:
             self._asked.popleft()()
         if self.leads:
@@ -173,28 +173,28 @@ class Raft(Library):
     # --- elections
 
     def may_stand(self) -> bool:
-        """Return whether to stand now: enough others said that they would vote for us."""
+        """Return whether to become a candidate: enough others granted a PreVote."""
         if self.mono() < self.aside_until_s and not self.is_called:
             self.put_off_election()
             return False
         return self.elections.may_stand()
 
     def begin_leading(self) -> None:
-        """Start a leadership: nothing is known of the followers."""
+        """Start a leadership: nothing is known about the followers."""
         self.leading.begin()
         self.roster.is_stale = True
 
     def end_leading(self) -> None:
-        """Stop giving leadership away, and waiting for it to be confirmed: it is gone."""
+        """End transfers and confirmations: leadership is lost."""
         self.leading.end_transfer()
         self.leading.confirming.end()
 
     def began_leading(self) -> None:
-        """Found the cell, if this is its first leader."""
+        """Append Found if this is the first leader of the cell."""
         if not self.roster.is_founded:
             self.leading.found()
         if not self.others:
-            self.journal.sync()  # who needs nobody's answer counts this in the same tick
+            self.journal.sync()  # a single replica counts this in the same tick
 
     def _lose_caller(self, name: str) -> None:
         leader = self.leader
@@ -205,20 +205,21 @@ class Raft(Library):
     # --- messages
 
     def send_heartbeat(self) -> None:
-        """Send every follower something."""
+        """Send a message to every follower."""
         self.leading.send(heartbeat=True, news=True)
 
     def link_changed(self, node: Node, *, is_up: bool) -> None:
-        """Note that `node` can be sent to from now on, or not any more."""
+        """Record that `node` is connected, or not any more."""
         if is_up:
-            self.leading.sender.probe(node)  # what was on the old connection may be lost
+            self.leading.sender.probe(node)  # messages on the old connection may be lost
             self._hurry_return()
         else:
             self.leading.sender.forget(node)
 
     def _hurry_return(self) -> None:
-        """Ask soon for votes, once after each start: as soon as a majority can be reached. Where
-        somebody leads the others say no (PreVote), and the terms stay as they are."""
+        """Send PreVotes once after each start, soon after a majority is reachable. If there is a
+        leader, the others answer no, and the term does not change.
+        """
         reached = {self.me.id, *(node.id for node in self.connected())}
         if self._has_returned or not self.roster.is_founded or not self.roster.has_quorum(reached):
             return
@@ -227,7 +228,7 @@ class Raft(Library):
             self.hurry_election(*_RETURN_S)
 
     def hear(self, node: Node, message: Message) -> None:
-        """Take a message of a peer, in whatever term it was sent."""
+        """Handle a message of a peer, of any term."""
         match message:
             case Append() | DumpChunk() | Heartbeat():
                 self._hear_leader(node, message)
@@ -261,7 +262,7 @@ class Raft(Library):
     # --- dumps
 
     def consider_dump(self) -> None:
-        """Ask the event loop for the state, if a dump is due."""
+        """Request the state from the event loop if a dump is due."""
         event = self.compaction.begin(self.applied, self.mono())
         if isinstance(event, TakeDump):
             members = encode_members(self.roster.at(event.position.index))
@@ -270,9 +271,9 @@ class Raft(Library):
             self.handover.post(event)
 
     def want_dump(self) -> None:
-        """Take a dump at the next tick, or as soon as the one under way is done."""
+        """Take a dump at the next tick, or when the current one is done."""
         self.compaction.want()
 
     def finish_dump(self, dump: Dump | Exception) -> None:
-        """Put the dump that was written in force, and let entries before it go."""
+        """Install the dump that was written, and drop the entries that it covers."""
         self.handover.post(self.compaction.finish(dump, self.mono()))

@@ -1,8 +1,8 @@
-"""EngineLog: PySyncObj behind ReplicatedLog.
+"""EngineLog: the ReplicatedLog that uses PySyncObj.
 
-Two threads and nothing shared between them: `consensus-tick` owns Raft, journal and sockets; the
-event loop owns the Applier and the futures of appends. Entries go one way through `Raft.offer`,
-everything comes back, in order, through a Handover. Neither waits for the other.
+The thread `consensus-tick` owns Raft, journal and sockets; the event loop owns the Applier and the
+futures of appends. They share nothing. Appends go to the tick thread through `Raft.offer`; results
+come back, in order, through a Handover. Neither side waits for the other.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ _JOIN_S = 5.0
 
 
 class EngineLog:
-    """One replica of a cell of real processes; see ReplicatedLog for what it promises.
+    """One replica of a cell of real processes; see ReplicatedLog for its promises.
 
-    `on_failure` is called once, on the loop's thread, when the replica cannot go on: the Applier
-    raised, the disk failed, or an invariant broke. It has stopped then; the process should end.
+    `on_failure` is called once, on the event loop's thread, when the replica cannot continue: the
+    Applier raised, the disk failed, or an invariant broke. The replica has stopped by then; the
+    process should exit.
 
-    `may_acknowledge` is asked, in the engine's own thread, about each entry that the leader sends
-    and that is not committed yet. Where it returns False this replica, as a follower, takes neither
-    that entry nor what follows it until a majority has. A leader whose entries a majority can no
-    longer take resigns.
+    `may_acknowledge` is called, in the engine's own thread, for each uncommitted entry that the
+    leader sends. If it returns False, this follower accepts neither that entry nor later ones until
+    a majority has them. A leader whose entries a majority refuses resigns.
     """
 
     def __init__(
@@ -114,21 +114,21 @@ class EngineLog:
 
     @property
     def applied(self) -> Position:
-        """The position of the last entry that was applied here; the engine's own count too."""
+        """The position of the last entry applied here; entries of the engine count too."""
         return self._applied
 
     @property
     def leadership(self) -> Leadership:
-        """What this replica believes now."""
+        """What this replica believes about leadership now."""
         return self._leadership
 
     @property
     def freshness(self) -> Freshness:
-        """How old a state is that is read here without a barrier."""
+        """Return how old a state is that is read here without a barrier."""
         raft, applied = self._raft, self._applied.index
         if raft is None:
             return Freshness(applied, applied)
-        # Owned by the tick thread: each is read once, and is true of a moment ago.
+        # Owned by the tick thread: each value is read once, and may be a moment old.
         following, confirmed_s = raft.followed, raft.leading.confirmed_s
         heard, fresh_s = following.heard, following.fresh_s
         known = max(applied, following.leader_commit, raft.commit)
@@ -140,22 +140,22 @@ class EngineLog:
 
     @property
     def members(self) -> dict[str, MemberView]:
-        """Whose disks stand for the ids, as applied here; empty before the cell is founded."""
+        """The members as applied here; empty before the cell is founded."""
         return self._standing.views()
 
     @property
     def has_promised(self) -> bool:
-        """Whether this disk ever gave a vote or took an entry; False before it runs."""
+        """Return whether this disk ever voted or stored an entry; False before the start."""
         raft = self._raft
         return raft is not None and (raft.term > 0 or raft.last_index > 1)
 
     @property
     def joining(self) -> Joining | None:
-        """How far this replica is from voting; None once it does, and before it runs."""
+        """The progress of this replica until it votes; None afterwards and before the start."""
         return joining(self._raft, self._standing) if self._raft is not None else None
 
     def peers(self) -> dict[str, PeerView]:
-        """Return how far each peer is; on a leader."""
+        """Return the progress of each peer; on a leader."""
         return self._running().leading.peers()
 
     def subscribe(self, listener: Callable[[Leadership], None]) -> None:
@@ -163,11 +163,11 @@ class EngineLog:
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Read and check dump and journal, restore the state, listen, and take part.
+        """Load and verify dump and journal, restore the state, listen, and join the cell.
 
         Raises:
-            NoData, DataInUse, DiskFull, LogDamaged, UnknownFormat: see there; nothing was changed.
-            ConsensusError: the address cannot be listened on.
+            NoData, DataInUse, DiskFull, LogDamaged, UnknownFormat: nothing was changed.
+            ConsensusError: it cannot listen on the address.
         """
         invariant(self._state == "new", "a log starts once")
         disk = DirectoryDisk(Path(self._config.data))
@@ -178,7 +178,7 @@ class EngineLog:
                 self._restore(loaded.dump, read_pieces(disk, loaded.dump))
             self._begin(disk, loaded)
         except BaseException:
-            await asyncio.wait([loading])  # also where the start is given up: its thread may write
+            await asyncio.wait([loading])  # also if the start is cancelled: its thread may write
             disk.close()
             self._aside.shutdown(wait=False)
             self._state = "stopped"
@@ -209,7 +209,7 @@ class EngineLog:
         self._thread.start()
 
     def _work_aside(self, work: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
-        """Run `work` in a thread that nobody waits for, then `then` in the tick thread."""
+        """Run `work` in another thread, then `then` in the tick thread; return at once."""
 
         def run() -> None:
             try:
@@ -223,7 +223,7 @@ class EngineLog:
         self._aside.submit(run)
 
     async def stop(self) -> None:
-        """Give leadership away (at most one second), end the thread, close the files."""
+        """Transfer leadership (at most one second), end the thread, close the files."""
         if self._state == "running":
             self._state = "stopping"
             await self._transfer(None)
@@ -233,14 +233,15 @@ class EngineLog:
         await self._release()
 
     async def append(self, entry: bytes, *, timeout_ms: int) -> Applied:
-        """Commit `entry` and return once it is applied here. Errors as ReplicatedLog says."""
+        """Commit `entry` and return once it is applied here. Raises as ReplicatedLog."""
         if len(entry) > ENTRY_BYTES_MAX:
             raise EntryTooBig(f"entry of {len(entry)} bytes is over {ENTRY_BYTES_MAX}")
         return await within(self._submit(ENTRY, entry), timeout_ms)
 
     async def barrier(self, *, timeout_ms: int) -> Position:
-        """Return once a majority has confirmed this leader after the call, by an entry of no
-        content; calls that come while one is under way share the next."""
+        """Return once a majority has confirmed this leader after the call, by committing an empty
+        entry. Calls during a round share the next round.
+        """
         self._check_leads()
         return (await within(self._barriers.join(), timeout_ms)).position
 
@@ -268,8 +269,9 @@ class EngineLog:
                 answer.set_exception(NotLeader(self._leadership.leader))
 
     async def snapshot(self) -> Position:
-        """Take a dump of all that is applied now, after one that is under way. Returns its position
-        once it is durable; raises what writing raised."""
+        """Take a dump of the state applied now, after a dump in progress. Return its position once
+        it is durable; errors of writing pass.
+        """
         raft = self._running()
         done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._dumps.append((self._applied.index, done))
@@ -279,12 +281,13 @@ class EngineLog:
     async def replace(
         self, replica: str, *, raft: str = "", about: str = "", timeout_ms: int
     ) -> MemberView:
-        """Shut the present disk of `replica` out for good, and open its next incarnation for a
-        new one, reached at `raft` ("" for where the old one was). Returns it once committed.
+        """Exclude the present disk of `replica` for good, and open the next incarnation for a new
+        disk, with the Raft address `raft` ("" for the old address). Return the member once
+        committed.
 
         Raises:
             NotLeader, ChangeRefused, QueueFull, Stopped: nothing happened and nothing will.
-            OutcomeUnknown: look at `members` before trying again.
+            OutcomeUnknown: check `members` before you retry.
         """
         engine = self._check_leads()
         counter, answer = self._pending.admit(0)
@@ -297,13 +300,14 @@ class EngineLog:
         return outcome  # type: ignore[no-any-return]
 
     async def transfer(self, replica: str | None = None) -> None:
-        """Give leadership to `replica`, or to whoever is furthest; best effort, one second.
-        New appends wait meanwhile."""
+        """Transfer leadership to `replica`, or to the most advanced one; best effort, one second.
+        New appends wait meanwhile.
+        """
         self._running()
         await self._transfer(replica)
 
     def silence(self, peers: frozenset[str]) -> None:
-        """Neither hear nor reach `peers` from now on: a partition, for tests."""
+        """Drop all messages from and to `peers` from now on: a partition, for tests."""
         raft = self._running()
         raft.ask(partial(setattr, raft.transport, "silenced", peers))
 
@@ -327,7 +331,7 @@ class EngineLog:
         raft.offer(counter, seal(kind, origin, entry))
         return answer
 
-    # --- what comes from the tick thread
+    # --- events from the tick thread
 
     def _take(self, event: Event) -> None:
         if self._state in ("new", "stopped"):
@@ -401,7 +405,7 @@ class EngineLog:
                 done.set_exception(error)
             elif least <= position.index:
                 done.set_result(position)
-            else:  # it was asked for while this dump, of a state before, was on its way
+            else:  # it was requested while this dump, of an earlier state, was being written
                 self._dumps.append((least, done))
 
     # --- the end
@@ -425,7 +429,7 @@ class EngineLog:
             self._listeners.remove(listener)
 
     async def _release(self) -> None:
-        # Also after a failure: the directory is free only when nothing writes to it any more.
+        # Also after a failure: release the directory only when nothing writes to it any more.
         thread, self._thread = self._thread, None
         if thread is not None:
             await asyncio.to_thread(thread.join, _JOIN_S)

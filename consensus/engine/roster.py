@@ -1,8 +1,7 @@
-"""The members as this replica's log has them, entry by entry, and what they mean for it.
+"""The members according to this replica's log, and what follows from them.
 
-What counts is the newest change in the log, committed or not (Raft thesis 4.1); a change that is
-cut off again has never been. So the roster watches the journal and keeps the members after each
-change that is in it.
+The newest change in the log counts, committed or not (Raft thesis 4.1); a truncated change is
+undone. So this class watches the journal and keeps the members after each change in it.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ from consensus.errors import UnknownFormat
 
 
 class Roster:
-    """Members by log index; the journal's watcher. In the tick thread.
+    """Members by log index; watches the journal. Used in the tick thread.
 
-    `is_stale` is set by every change, for whoever must act on it. `life` is the newest dump's.
+    Every change sets `is_stale`; the code that handles the change clears it. `life` is that of the
+    newest dump.
     """
 
     def __init__(self, identity: Identity, ids: Iterable[str]) -> None:
@@ -35,14 +35,17 @@ class Roster:
         self.ids = tuple(sorted(ids))
         self.is_stale = True
         self.life = 0
-        self.number = 0  # the incarnation that this disk is, or was; 0 before it was admitted
+        self.number = (
+            0  # this disk's incarnation, also after it was replaced; 0 before it was admitted
+        )
         self._changes: list[tuple[int, Members]] = [(0, {})]
 
     def start(
         self, index: int, members: Members, entries: Iterable[Entry], *, life: int = 0
     ) -> None:
-        """Begin with the members at `index`, where a dump of this `life` is, and the changes among
-        the journal's entries."""
+        """Begin with the members of the dump at `index`, of this `life`, and with the changes in
+        the journal.
+        """
         self.life = life
         self._changes = [(index, members)]
         self._note()
@@ -53,7 +56,7 @@ class Roster:
     # --- the journal's watcher
 
     def added(self, index: int, term: int, command: bytes) -> None:
-        """Note an entry that was appended.
+        """Record an appended entry.
 
         Raises:
             UnknownFormat: it is a change of members that this version does not know.
@@ -64,7 +67,7 @@ class Roster:
             self._note()
 
     def cut(self, index: int) -> None:
-        """Note that the entries from `index` on are gone."""
+        """Record that the entries from `index` on were truncated."""
         before = len(self._changes)
         while len(self._changes) > 1 and self._changes[-1][0] >= index:
             self._changes.pop()
@@ -74,7 +77,7 @@ class Roster:
                 self._learn_number(members)
 
     def based(self, index: int) -> None:
-        """Note that the entries up to `index` are in a dump."""
+        """Record that a dump covers the entries up to `index`."""
         while len(self._changes) > 1 and self._changes[1][0] <= index:
             del self._changes[0]
 
@@ -87,7 +90,7 @@ class Roster:
         if mine is not None and mine.token == self.identity.token:
             self.number = mine.number
 
-    # --- what follows from it
+    # --- what follows from the members
 
     @property
     def members(self) -> Members:
@@ -100,7 +103,7 @@ class Roster:
         return self._changes[-1][0]
 
     def at(self, index: int) -> Members:
-        """Return the members after the entry at `index`, not before the first one known."""
+        """Return the members after the entry at `index`, or the oldest ones known."""
         found = self._changes[0][1]
         for changed, members in self._changes:
             if changed > index:
@@ -110,17 +113,17 @@ class Roster:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every id has a disk that votes."""
+        """Return whether every id has a disk that votes."""
         return all(member.votes for member in self.members.values())
 
     @property
     def is_founded(self) -> bool:
-        """Whether the log says whose disks the cell consists of."""
+        """Return whether the log names the disks of the cell."""
         return bool(self.members)
 
     @property
     def may_vote(self) -> bool:
-        """Whether this disk votes and may lead: it founds the cell, or it is a full member."""
+        """Return whether this disk votes and may lead: in a new cell, or as a full member."""
         mine = self.members.get(self.identity.replica)
         if mine is None:
             return not self.identity.joins
@@ -128,36 +131,37 @@ class Roster:
 
     @property
     def gives_vote(self) -> bool:
-        """Whether this disk answers who asks for its vote: also one that is admitted and, as far as
-        it has read, has not joined. It may have, on the others' disks alone, and then they may need
-        it to elect anybody; who asks counts it by its own log, where its Join must be."""
+        """Return whether this disk grants votes. An admitted disk does, even if its own log has no
+        Join: the others' logs may have it, and may need its vote for a majority. A candidate counts
+        the vote only if its own log has the Join.
+        """
         mine = self.members.get(self.identity.replica)
         return self.may_vote or (mine is not None and mine.token == self.identity.token)
 
     def counts(self, name: str) -> bool:
-        """Whether `name` has a vote, and counts for commits."""
+        """Return whether `name` votes and counts for commits."""
         member = self.members.get(name)
         return member.votes if member is not None else not self.is_founded
 
     def address(self, name: str) -> str:
-        """Return where `name` is reached, "" for where it is configured."""
+        """Return the Raft address of `name`; "" for the configured one."""
         member = self.members.get(name)
         return member.raft if member is not None else ""
 
     def stands_for(self, name: str, token: int) -> bool:
-        """Whether the disk of `token` is the one of `name`, or the cell is not founded yet."""
+        """Return whether the disk `token` represents `name`, or the cell is not founded yet."""
         member = self.members.get(name)
         return member.token == token if member is not None else not self.is_founded
 
     def has_quorum(self, granted: set[str]) -> bool:
-        """Whether the votes of `granted` elect. A cell is founded by the votes of all."""
+        """Return whether the votes of `granted` elect a leader. A new cell needs all votes."""
         if not self.is_founded:
             return granted.issuperset(self.ids)
         return sum(self.counts(name) for name in granted) * 2 > len(self.ids)
 
 
 def change_in(command: bytes, index: int) -> Change:
-    """Return the change of members that is sealed in `command`.
+    """Return the change of members in `command`; None if it has none.
 
     Raises:
         UnknownFormat: this version does not know it.

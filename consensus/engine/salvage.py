@@ -1,8 +1,8 @@
-"""What the disk of a replica that is stopped still knows, for a cell that has lost its majority.
+"""Reads the disk of a stopped replica, for a cell that has lost its majority.
 
-Nothing is changed. What is in the dump was committed. Whether the entries behind it were, nobody
-can know who has one disk of three: each may have been acknowledged by it and one other. Whoever
-goes on from here takes them all, and takes for doubtful what they did not finish.
+Nothing is changed. The state in the dump was committed. One disk of three does not show whether the
+entries behind the dump were committed: each may have been acknowledged by this disk and one other.
+A restore uses all of them, and treats launches that they did not finish as doubtful.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SalvagedEntry(msgspec.Struct, frozen=True):
 class Salvaged(msgspec.Struct, frozen=True):
     """The newest state on a disk: a dump, if there is one, and the entries after it.
 
-    `last` is the position of the last entry of any kind, `term` the newest that the disk has seen.
-    Of `entries` none is known to be committed; `own` counts the engine's own entries between them.
-    `torn_bytes` at the end are of a write that never finished, and that nobody was told of.
+    `last` is the position of the last entry of any kind, `term` the newest term on the disk. It is
+    unknown whether `entries` are committed; `own` counts the engine's own entries between them.
+    `torn_bytes` at the end belong to a write that never finished and was never acknowledged.
     """
 
     cell: str
@@ -50,13 +50,13 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 
 class Salvage:
-    """One disk, held as long as this is open, so that no process starts on it meanwhile."""
+    """One disk, locked while this is open, so that no replica starts on it."""
 
     def __init__(self, directory: Path) -> None:
         """Open the disk.
 
         Raises:
-            NoData: there is none. DataInUse: a process works there.
+            NoData: it does not exist. DataInUse: a process uses it.
         """
         if not directory.is_dir():
             raise NoData(str(directory))
@@ -64,12 +64,11 @@ class Salvage:
         self._dump: Dump | None = None
 
     def read(self, *, cell: str | None = None, replica: str | None = None) -> Salvaged:
-        """Return what is there, checked; and that it is of `cell` and `replica`, if those are said.
+        """Return the verified contents; check that they are of `cell` and `replica`, if given.
 
         Raises:
-            NoData: the directory is empty.
-            LogDamaged: it cannot be read back, or belongs to another cell or replica.
-            UnknownFormat: a newer version wrote it.
+            NoData: the directory is empty. LogDamaged: it cannot be read, or belongs to another
+            cell or replica. UnknownFormat: a newer version wrote it.
         """
         names = self._disk.names()
         if not segment_numbers(names):
@@ -99,11 +98,11 @@ class Salvage:
         )
 
     def pieces(self) -> Iterator[bytes]:
-        """Return the dump's state, in pieces; nothing where there is none. After `read`."""
+        """Return the dump's state in pieces; nothing if there is no dump. Call it after `read`."""
         return iter(()) if self._dump is None else read_pieces(self._disk, self._dump)
 
     def close(self) -> None:
-        """Let go of the disk."""
+        """Unlock the disk."""
         self._disk.close()
 
     def _torn_bytes(self, found: Recovered) -> int:
@@ -122,8 +121,9 @@ def _check_owner(place: str, found: Recovered, cell: str | None, replica: str | 
 
 
 def _behind(log: Entries, after: Position) -> list[Entry]:
-    """Return the entries behind a dump at `after`; none if the journal has something else there,
-    as when a leader's dump came into force and its journal did not begin anew yet."""
+    """Return the entries behind a dump at `after`; none if the journal differs there, because a
+    leader's dump was installed and the journal was not restarted yet.
+    """
     is_there = log.begin <= after.index <= log.last
     if after.index and is_there and log.term_at(after.index) != after.term:
         return []

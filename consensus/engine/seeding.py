@@ -1,12 +1,12 @@
-"""The first disk of a cell that does not begin with nothing: a state is there, no members are.
+"""Creates the first disk of a cell that begins with a given state and without members.
 
-A seeded disk is a new one in all but its log, which begins with a dump. Its cell is founded like
-any other, by the votes of all its replicas; those that are empty cannot win over it, since their
-logs are behind, and get its dump. The disk's token names the cell's *life*, which stands in that
-dump and in every later one: disks of different lives do not let each other in.
+A seeded disk is like a new one, except that its log begins with a dump. The cell is founded by the
+votes of all its replicas. Replicas with empty logs cannot win the election, because their logs are
+behind; they get the dump. The disk's token names the cell's *life*, which this dump and every later
+one contain: disks of different lives refuse each other.
 
-Crash story: the dump comes first, under its own name, the journal last and in one step. What has a
-dump and no journal is no replica's disk yet: it does not start, and seeding may begin again.
+Crashes: the dump is renamed first, and the journal is created last, in one step. A directory with a
+dump and no journal is not a disk yet: a replica does not start on it, and seeding may be repeated.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from consensus.errors import ConsensusError, DiskFull, NotEmpty, invariant
 from consensus.leadership import Position
 
 _UNFINISHED: Final = (IN_FORCE, TAKEN, TEMPORARY)
-"""What a seeding that died leaves."""
+"""Files that an interrupted seeding may leave."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def seed(
     directory: Path, cell: str, replica: str, position: Position, pieces: Iterable[bytes]
 ) -> None:
-    """Make `directory` the disk of `replica` in a cell to be founded, whose log begins with the
-    state in `pieces` at `position`.
+    """Make `directory` the disk of `replica` in a new cell whose log begins with the state in
+    `pieces` at `position`.
 
     Raises:
-        NotEmpty: something is there that no seeding left. DataInUse: a process works there.
-        DiskFull, OSError: nothing but what the next seeding removes is left. What `pieces` raises.
+        NotEmpty: it contains files of something else. DataInUse: a process uses it.
+        DiskFull, OSError: the write failed; the next seeding removes what is left. Errors of
+            `pieces` pass.
     """
     disk = DirectoryDisk(directory)
     try:
@@ -55,7 +56,7 @@ def seed_disk(
     *,
     before_last: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do it on any disk; `before_last` is called when all but the journal is there."""
+    """Seed any disk; `before_last` is called when everything but the journal is written."""
     invariant(position.index > 0 and position.term > 0, "a state is at a position")
     clear_unfinished(disk)
     life = identity.token
@@ -74,11 +75,11 @@ def seed_disk(
 
 
 def clear_unfinished(disk: Disk) -> None:
-    """Remove what a seeding left that died.
+    """Remove the files of an interrupted seeding.
 
     Raises:
-        NotEmpty: something else is there, a dump too that a founded cell has taken: it may be all
-            that is left of it.
+        NotEmpty: there are other files, such as a dump of a founded cell, which may be all that is
+            left of it.
     """
     names = disk.names()
     others = [name for name in names if name not in _UNFINISHED]

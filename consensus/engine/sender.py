@@ -1,4 +1,4 @@
-"""What a leader sends to each follower: entries in a window, a probe, or pieces of the dump."""
+"""The leader's messages to each follower: entries in a window, a probe, or pieces of a dump."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from consensus.limits import BATCH_BYTES, CHUNK_BYTES, WINDOW_BYTES
 
 
 class _Flight(msgspec.Struct):
-    """Messages with entries that one follower has not answered: the index after each, its bytes."""
+    """The unanswered messages to one follower: for each, the index after it and its bytes."""
 
     sent: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
     size: int = 0
 
     def add(self, next_index: int, entries: list[Entry]) -> None:
-        """Note a message that was sent."""
+        """Record a message that was sent."""
         size = sum(len(command) + ENTRY_OVERHEAD_BYTES for command, _, _ in entries)
         self.sent.append((next_index, size))
         self.size += size
 
     def answered(self, next_index: int) -> None:
-        """Note that the follower has all that is below `next_index`."""
+        """Record that the follower has all entries below `next_index`."""
         while self.sent and self.sent[0][0] <= next_index:
             self.size -= self.sent.popleft()[1]
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be sent."""
+        """Return whether more may be sent."""
         return self.size < WINDOW_BYTES
 
 
 class _Parcel(msgspec.Struct):
-    """A dump on its way: the open file stays readable when a newer one takes its name."""
+    """A dump that is being sent; the open file stays readable when a newer dump replaces it."""
 
     file: File
     dump: Dump
@@ -51,7 +51,7 @@ class _Parcel(msgspec.Struct):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """What all messages of one round of sending share."""
+    """The values that all messages of one round share."""
 
     term: int
     commit_index: int
@@ -60,12 +60,12 @@ class _Round(msgspec.Struct, frozen=True):
 
 
 class Sender:
-    """The leader's sending side; in the tick thread.
+    """The leader's sending side; used in the tick thread.
 
-    A follower is *probed* after a refusal or a new connection: one message at each heartbeat, until
-    it accepts one. Otherwise messages follow each other, with `WINDOW_BYTES` of entries at most
-    that are not answered. Entries that are not in memory any more are read from the journal, one
-    piece for each round; `reads_on` says that a follower could take a further one at once.
+    A follower is *probed* after a refusal or a new connection: it gets one message per heartbeat
+    until it accepts one. Otherwise messages are pipelined, with at most `WINDOW_BYTES` of
+    unanswered entries. Entries that are not in memory are read from the journal, one piece per
+    round; `reads_on` says that another piece could be sent at once.
     """
 
     def __init__(self, journal: FileJournal, transport: PeerTransport, disk: Disk) -> None:
@@ -79,24 +79,24 @@ class Sender:
         self.reads_on = False
 
     def reset(self) -> None:
-        """Start a leadership: nothing is known of the followers."""
+        """Start a leadership: nothing is known about the followers."""
         self._probed.clear()
         self._flights.clear()
         for node in list(self._parcels):
             self.forget(node)
 
     def probe(self, node: Node) -> None:
-        """Send one message to `node`, and no further one before it answers or a heartbeat."""
+        """Send one message to `node`, and the next after its answer or at a heartbeat."""
         self._flights.pop(node, None)
         self._probed[node] = False
 
     def rest(self, node: Node) -> None:
-        """Send `node` nothing before the next heartbeat: it would not take it."""
+        """Send nothing to `node` before the next heartbeat: it would not accept it."""
         self._flights.pop(node, None)
         self._probed[node] = True
 
     def forget(self, node: Node) -> None:
-        """Drop what was under way to `node`."""
+        """Forget the messages in flight to `node`."""
         self._probed.pop(node, None)
         self._flights.pop(node, None)
         parcel = self._parcels.pop(node, None)
@@ -104,7 +104,7 @@ class Sender:
             parcel.file.close()
 
     def accepted(self, node: Node, next_index: int) -> None:
-        """Note that the logs are equal below `next_index`: probing is over, a dump has arrived."""
+        """Record that the logs are equal below `next_index`; this ends probing and dumps."""
         self._probed.pop(node, None)
         if node in self._flights:
             self._flights[node].answered(next_index)
@@ -113,8 +113,9 @@ class Sender:
             self.forget(node)
 
     def resume_dump(self, node: Node, index: int, offset: int) -> None:
-        """Go on with the dump from `offset`, as the follower asks. A piece that it did not take
-        (it may have no room) goes out again with a heartbeat, not at once."""
+        """Continue the dump at `offset`, as the follower asks. A piece that it did not accept (its
+        disk may be full) is sent again with a heartbeat, not at once.
+        """
         parcel = self._parcels.get(node)
         if parcel is None or index != parcel.dump.position.index:
             return
@@ -122,13 +123,13 @@ class Sender:
             parcel.offset, parcel.waits = offset, False
 
     def is_busy(self, node: Node) -> bool:
-        """Whether a message to `node` would have to wait behind entries or a dump."""
+        """Return whether a message to `node` would wait behind entries or a dump."""
         flight = self._flights.get(node)
         has_sent = flight is not None and bool(flight.sent)
         return has_sent or node in self._parcels or self._transport.unsent_bytes(node) > 0
 
     def lags(self, last_index: int, next_index: dict[Node, int]) -> bool:
-        """Whether a follower could be sent something now, news or not."""
+        """Return whether there is something to send to a follower, apart from `news`."""
         for node, index in next_index.items():
             parcel = self._parcels.get(node)
             if parcel is not None:
@@ -148,7 +149,7 @@ class Sender:
         self._round = _Round(term, commit_index, sent_ms, dump)
 
     def feed(self, node: Node, next_index: dict[Node, int], *, heartbeat: bool, news: bool) -> None:
-        """Send `node` what it lacks; an empty message if there is nothing but `news`."""
+        """Send `node` the entries that it lacks; an empty message if there is only `news`."""
         following = next_index[node]
         if node in self._parcels or following <= self._log.begin:
             self._feed_dump(node, heartbeat=heartbeat)
@@ -192,7 +193,7 @@ class Sender:
             if dump is None:
                 raise InvariantViolated("the journal begins late without a dump")
             parcel = self._parcels[node] = _Parcel(self._disk.open(dump.name), dump)
-        # Again only when it must be lost: a wire that takes long for a piece would fill up.
+        # Sent again only when it must be lost: otherwise a slow network would fill up.
         if parcel.waits and not (heartbeat and not self._transport.unsent_bytes(node)):
             return
         parcel.waits = True
@@ -205,6 +206,6 @@ class Sender:
         self._transport.send(node, message)
 
     def dump_progress(self, node: Node) -> tuple[int, int]:
-        """Return how many bytes of a dump `node` has, of how many; 0 of 0 where none is sent."""
+        """Return (bytes of a dump that `node` has, its size); (0, 0) if none is sent."""
         parcel = self._parcels.get(node)
         return (parcel.offset, parcel.file.size) if parcel is not None else (0, 0)

@@ -1,4 +1,4 @@
-"""The members of the cell as far as they are committed, on the event loop's side."""
+"""The committed members of the cell, on the event loop's side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from consensus.errors import ChangeRefused, ConsensusError, Replaced
 
 
 class Standing:
-    """Who the members are after the last applied entry, and whether this disk still is one."""
+    """The members after the last applied entry, and whether this disk is one of them."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
@@ -20,27 +20,27 @@ class Standing:
         self._members: Members = {}
 
     def start(self, roster: Roster) -> None:
-        """Learn which disk this is."""
+        """Set this disk's token."""
         self._token = roster.identity.token
         self._joins = roster.identity.joins
 
     @property
     def may_vote(self) -> bool:
-        """Whether this disk is a full member after the last applied entry, or may become one."""
+        """Return whether this disk is, or may become, a member after the last applied entry."""
         mine = self._members.get(self._replica)
         if mine is None or mine.token != self._token:
             return not self._joins
         return mine.votes
 
     def restore(self, members: bytes) -> None:
-        """Take the members of a dump."""
+        """Replace the members by those of a dump."""
         self._members = decode_members(members) if members else {}
 
     def apply(self, change: Change) -> MemberView | ConsensusError:
-        """Apply a committed change. Returns the member it made, or why it changed nothing.
+        """Apply a committed change. Return the changed member, or why nothing changed.
 
         Raises:
-            Replaced: another disk stands for this id from now on.
+            Replaced: another disk has replaced this one.
         """
         before, self._members = self._members, change_members(self._members, change)
         mine, was = self._members.get(self._replica), before.get(self._replica)
@@ -56,12 +56,12 @@ class Standing:
         return view(self._members[name])
 
     def views(self) -> dict[str, MemberView]:
-        """Return the members by id, for whom it concerns."""
+        """Return the members by id, as reported to the log's user."""
         return {name: view(member) for name, member in sorted(self._members.items())}
 
 
 def view(member: Member) -> MemberView:
-    """Return what is told of `member`."""
+    """Return the reported view of `member`."""
     standing: Literal["open", "joining", "votes"] = "joining" if member.token else "open"
     return MemberView(
         member.number, "votes" if member.votes else standing, member.raft, member.about

@@ -1,4 +1,4 @@
-"""The body of the thread `consensus-tick`: ticks until it is asked to stop or cannot go on."""
+"""The body of the thread `consensus-tick`: runs ticks until it is stopped or an error occurs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 def tick(raft: Raft) -> None:
-    """Tick `raft` until its `stopping` is set; an error is handed to the event loop."""
+    """Run ticks of `raft` until its `stopping` is set; pass an error to the event loop."""
     idle_s = raft.config.idle_tick_ms / 1000
     error: BaseException | None = None
     try:
