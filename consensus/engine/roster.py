@@ -161,7 +161,7 @@ class Roster:
 
 
 def change_in(command: bytes, index: int) -> Change:
-    """Return the change of members in `command`; None if it has none.
+    """Return the change of members that `command` contains.
 
     Raises:
         UnknownFormat: this version does not know it.

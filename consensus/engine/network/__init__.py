@@ -1,3 +1,3 @@
-"""What replicas say to each other: messages, connections, and the one door to sockets."""
+"""Messages and connections between replicas; only `net.py` and its implementation use sockets."""
 
 from __future__ import annotations

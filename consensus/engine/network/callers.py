@@ -1,4 +1,4 @@
-"""A connection that came in: a stranger until its Hello was judged good, then a peer's voice."""
+"""Incoming connections: unauthenticated until the Hello is accepted, then messages of a peer."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from consensus.limits import HELLO_BYTES_MAX, MESSAGE_BYTES_MAX
 
 
 class Host(Station, Protocol):
-    """What callers see of the transport."""
+    """The part of the transport that callers use."""
 
     def greet(self, proven: str | None, hello: Hello) -> Welcome | Goodbye:
         """Return the answer to a Hello."""
 
     def introduced(self, caller: Caller) -> None:
-        """`caller` was welcomed under the name in its Hello."""
+        """Record that `caller` was accepted under the name in its Hello."""
 
     def receive(self, name: str, message: Message) -> None:
-        """Take a peer's message."""
+        """Handle a peer's message."""
 
     def hung_up(self, caller: Caller, reason: str) -> None:
-        """`caller` is over."""
+        """Record that the connection of `caller` is closed."""
 
 
 class Caller:
-    """Who dialled this replica; an Owner of its connection."""
+    """An incoming connection; the Owner of its stream."""
 
     def __init__(self, station: Host, connection: Connection) -> None:
         self.hello: Hello | None = None
@@ -55,7 +55,7 @@ class Caller:
         """Wait for the Hello."""
 
     def received(self, content: bytes) -> None:
-        """Read what has come and hand out whole messages."""
+        """Read the bytes that arrived, and dispatch complete messages."""
         try:
             self._reader.feed(content)
             while self._connection is not None and (message := self._reader.next()) is not None:
@@ -64,10 +64,10 @@ class Caller:
             self.hang_up(str(error))
 
     def closed(self, reason: str) -> None:
-        """Let the peer go."""
+        """Report the end of the connection."""
         self.hang_up(reason)
 
-    # --- what is heard
+    # --- incoming messages
 
     def _hear(self, message: Message) -> None:
         if self.hello is None:
@@ -89,7 +89,7 @@ class Caller:
         if not isinstance(message, Hello):
             raise BadFrame(f"its first message is a {type(message).__name__}")
         if self._reader.left_bytes:
-            # Who follows the protocol waits for the Welcome; a recorded stream does not.
+            # A correct peer waits for the Welcome; a replayed recording does not.
             raise BadFrame("it speaks on before it is welcome")
         connection = self._connection
         if connection is None:
@@ -113,7 +113,7 @@ class Caller:
     # --- the end
 
     def dismiss(self, goodbye: Goodbye, name: str) -> None:
-        """Tell why, and end the connection."""
+        """Send a Goodbye with the reason, and close the connection."""
         if self._connection is not None:
             self._connection.write(encode_frame(cut_text(goodbye)))
         self.hang_up(f"refused {name[:100]!r}: {goodbye.text!r}", after_ms=GOODBYE_MS)

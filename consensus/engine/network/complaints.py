@@ -1,6 +1,6 @@
-"""What goes wrong on the network, in the log: the first of each kind at once, then seldom.
+"""Rate-limited log lines about network errors: the first of each kind at once, then few.
 
-Strangers can make as many errors as they like; a line for each would be their way to fill a disk.
+Unauthenticated callers can cause any number of errors; a line for each could fill a disk.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Final
 
 _log = logging.getLogger(__name__)
 EVERY_S: Final = 60.0
-"""At most one line of a kind in this time."""
+"""At most one line of a kind in this many seconds."""
 
 
 class Complaints:
-    """Counts and says. `kind` is one of few words of ours, never something from a socket."""
+    """Counts and logs errors. `kind` is one of a few constants, never bytes from a socket."""
 
     def __init__(self, mono: Callable[[], float]) -> None:
         self._mono = mono
         self._said: dict[str, tuple[float, int]] = {}
 
     def say(self, kind: str, text: str) -> None:
-        """Log `text`, unless a line of its kind was logged a moment ago."""
+        """Log `text`, unless a line of its kind was logged recently."""
         now = self._mono()
         at, unsaid = self._said.get(kind, (now - EVERY_S, 0))
         if now - at < EVERY_S:
@@ -33,5 +33,5 @@ class Complaints:
         _log.warning("%s%s", text, more)
 
     def forget(self, kind: str) -> None:
-        """Say the next of `kind` at once: it is over, what comes is news."""
+        """Log the next error of `kind` at once: the previous problem is over."""
         self._said.pop(kind, None)

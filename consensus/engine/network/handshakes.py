@@ -1,10 +1,11 @@
-"""Callers until they have proven or said something: accepted and shaken hands with in a thread of
-their own, so that no number of strangers takes time of the tick thread.
+"""Accepts connections and performs handshakes in a thread of its own, so that unauthenticated
+callers take no time of the tick thread.
 
-Who is handed over has ended its TLS handshake with a certificate of a replica of the cell; without
-TLS it has sent a whole Hello. Until then it has a place here. There are `HANDSHAKES_MAX` places,
-half of them at most for callers from one address. For one more the oldest caller that had its
-`GRACE_S` makes room, one that has said nothing first; if there is none the newcomer is closed.
+A connection is passed to the tick thread after a TLS handshake with the certificate of a replica of
+the cell or, without TLS, after a complete Hello. Until then it occupies one of `HANDSHAKES_MAX`
+places, at most half of them from one address. If all are occupied, a new connection replaces the
+oldest one that has had its `GRACE_S`, first one that has sent nothing; if there is none, the new
+connection is closed.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ from consensus.engine.network.tls import Contexts, proven_replica
 from consensus.limits import HANDSHAKES_MAX, HELLO_BYTES_MAX
 
 ACCEPTS_MAX: Final = 16
-"""How many come in between two looks at those that are there."""
+"""How many connections are accepted before the others are handled."""
 ACCEPT_AGAIN_S: Final = 0.2
 GRACE_S: Final = 0.1
-"""How long a caller keeps its place whoever comes. A peer speaks with its first packet."""
+"""How long a caller keeps its place in any case. A peer sends its Hello at once."""
 LOOK_EVERY_S: Final = 0.1
 LOOK_AGAIN_S: Final = 0.02
 READY_MAX: Final = 64
-"""Callers that wait for the tick thread; a replica has two peers."""
+"""Connections that may wait for the tick thread; a replica has two peers."""
 _HOST_MAX: Final = HANDSHAKES_MAX // 2
 _CLOSE_WAIT: Final = 8
-"""TCP_INFO's state of a connection whose other side has said all."""
+"""TCP_INFO's state of a connection that the other side has closed."""
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Home(Protocol):
-    """What this thread uses of its network."""
+    """The part of the network that this thread uses."""
 
     cell: str
     contexts: Contexts | None
     opens: Callable[[bytes], bool | None]
-    """Whether a caller without TLS may be handed over that begins so; None: not yet."""
+    """Return whether a caller without TLS that sent these bytes may be passed on; None: not yet."""
 
     def mono(self) -> float:
         """Return seconds that never go back."""
@@ -56,7 +57,7 @@ class Home(Protocol):
 
 
 class Caller:
-    """One that came in and has neither proven nor said anything."""
+    """A connection that has not authenticated or sent its Hello yet."""
 
     def __init__(self, sock: socket.socket, host: str, since: float) -> None:
         self.sock, self.host, self.since = sock, host, since
@@ -65,8 +66,9 @@ class Caller:
 
 
 class Handshakes:
-    """The thread `consensus-callers` and what the tick thread takes from it: `ready` has sockets
-    with the replica that each has proven, None without TLS; `failure` is what ended the thread."""
+    """The thread `consensus-callers` and its results for the tick thread: `ready` has sockets, each
+    with its authenticated replica (None without TLS); `failure` is the error that ended the thread.
+    """
 
     def __init__(self, home: Home, listener: socket.socket) -> None:
         self.ready: deque[tuple[socket.socket, str | None]] = deque()
@@ -78,14 +80,14 @@ class Handshakes:
         self._selector.register(listener, selectors.EVENT_READ)
         self._accept_at: float | None = None
         self._hosts: dict[str, dict[Caller, None]] = {}  # the oldest first
-        self._partial: dict[Caller, None] = {}  # those who have begun, and have to go on
+        self._partial: dict[Caller, None] = {}  # callers whose handshake is in progress
         self._count = 0
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="consensus-callers", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and every connection that is not taken."""
+        """End the thread, and close every connection that was not passed on."""
         self._is_over = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RD)  # wakes the thread
@@ -122,7 +124,7 @@ class Handshakes:
                 if error.errno in _SHORT:
                     self._pause_accepting(error)
                     return
-                continue  # that one is gone already
+                continue  # that connection is closed already
             caller = Caller(sock, str(address[0]), self._home.mono())
             if not self._make_room(caller):
                 sock.close()
@@ -133,7 +135,7 @@ class Handshakes:
             self._begin(caller)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Return whether there is a place for a newcomer, once an older caller has left it."""
+        """Return whether there is a place for a new connection; close an older one if need be."""
         ours = self._hosts.get(caller.host, {})
         if len(ours) >= _HOST_MAX:
             crowd = ours
@@ -153,7 +155,7 @@ class Handshakes:
             tune(caller.sock)
             contexts = self._home.contexts
             if contexts is not None:
-                # Raises if it is gone already; `wrap_socket` would lose the descriptor.
+                # Raises if it is closed already; `wrap_socket` would leak the descriptor.
                 caller.sock.getpeername()
                 caller.sock = contexts.server().wrap_socket(
                     caller.sock, server_side=True, do_handshake_on_connect=False
@@ -171,7 +173,9 @@ class Handshakes:
         except ssl.SSLWantWriteError:
             both = selectors.EVENT_READ | selectors.EVENT_WRITE
             self._selector.modify(caller.sock, both, caller)
-        except BlockingIOError:  # a part of a Hello: it stays readable, so no select may tell of it
+        except (
+            BlockingIOError
+        ):  # a part of a Hello: the socket stays readable, so it must not be selected
             self._selector.unregister(caller.sock)
             self._partial[caller] = None
         except (OSError, ValueError) as error:
@@ -185,7 +189,7 @@ class Handshakes:
             self._home.ring()
 
     def _shake(self, caller: Caller) -> str | None:
-        """Go on with a caller that was heard; return whom it proves to be once it is done."""
+        """Continue the handshake of a readable caller; return its identity when it is complete."""
         sock = caller.sock
         if not isinstance(sock, ssl.SSLSocket):
             begun = sock.recv(2 * HELLO_BYTES_MAX, socket.MSG_PEEK)
@@ -220,7 +224,7 @@ class Handshakes:
             self._selector.register(self._listener, selectors.EVENT_READ)
 
     def _pause_accepting(self, error: OSError) -> None:
-        # The listener stays readable; who waits in its queue is accepted when there is room again.
+        # The listener stays readable; connections in its queue are accepted when there are places.
         self._complaints.say("accept", f"cannot accept: {(error.strerror or '').lower()}")
         self._selector.unregister(self._listener)
         self._accept_at = self._home.mono() + ACCEPT_AGAIN_S

@@ -1,11 +1,11 @@
-"""The connection that a replica dialled to one peer: everything it says to that peer goes here.
+"""The outgoing connection to one peer; all messages to that peer use it.
 
-It is up when the peer's Welcome was judged good. One that was lost is dialled again at once, and
-every 200 ms; what waited on it is lost, as on any network.
+It is up once the peer's Welcome was accepted. A lost connection is dialled again at once, then
+every 200 ms; messages that waited on it are lost, as on any network.
 
-What is said has three classes. Heartbeats and their answers leave first. Votes, answers and all
-else leave after the journal's sync. Entries and pieces of dumps leave in order, but the connection
-is given `WRITE_AHEAD_BYTES` of them at once, and all others overtake the rest.
+Messages have three classes. Heartbeats and their answers are sent first. Votes, answers and other
+messages are sent after the journal's sync. Entries and pieces of dumps are sent in order, but at
+most `WRITE_AHEAD_BYTES` of them are given to the connection at once, so all others overtake them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from consensus.limits import HELLO_BYTES_MAX, PART_BYTES, WRITE_AHEAD_BYTES
 _log = logging.getLogger(__name__)
 DIAL_EVERY_S: Final = 0.2
 REFUSED_EVERY_S: Final = 0.5
-"""Between two tries at a peer of which one side refuses the other."""
+"""Seconds between two attempts while one side refuses the other."""
 BEAT_EVERY_S: Final = 1.0
 _BEAT: Final = encode_frame(Beat())
 
 
 class Link:
-    """The way to one peer; an Owner of its connection."""
+    """The outgoing link to one peer; the Owner of its connection."""
 
     def __init__(self, station: Station, node: Node, address: str) -> None:
         self.node = node
@@ -64,11 +64,11 @@ class Link:
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits here and in the connection."""
+        """The bytes that wait here and in the connection."""
         return self._queued_bytes + (self._connection.unsent_bytes if self._connection else 0)
 
     def move(self, address: str) -> None:
-        """Dial `address` from now on; a connection that is up stays."""
+        """Dial `address` from now on; keep a connection that is up."""
         if address == self._address:
             return
         self._address = address
@@ -76,7 +76,7 @@ class Link:
             self._drop(0.0)
 
     def tend(self, now: float) -> None:
-        """Dial, give up waiting, or keep the connection warm, whatever it is time for."""
+        """Dial, time out, or send a Beat, whichever is due."""
         if self._connection is None:
             if now >= self._dial_at:
                 self._dial(now)
@@ -94,10 +94,10 @@ class Link:
         self._hello = None
         self._connection = self._station.network.dial(self._address, self.node.id, self)
 
-    # --- what is said
+    # --- outgoing messages
 
     def queue(self, frames: list[bytes], queue: list[bytes] | deque[bytes]) -> None:
-        """Keep `frames` in one of the three queues for the next flush."""
+        """Put `frames` into one of the three queues for the next flush."""
         queue.extend(frames)
         self._queued_bytes += sum(map(len, frames))
 
@@ -111,7 +111,7 @@ class Link:
             self._connection.write(content)
 
     def flush_bulk(self) -> None:
-        """Write of `bulk` what the connection should have at once."""
+        """Write from `bulk` as much as the connection may have at once."""
         connection, bulk = self._connection, self.bulk
         while bulk and connection is not None and connection.unsent_bytes < WRITE_AHEAD_BYTES:
             frames, size = [], 0
@@ -123,7 +123,7 @@ class Link:
     # --- Owner
 
     def connected(self) -> None:
-        """Say who speaks."""
+        """Send the Hello."""
         if self._connection is not None:
             self._hello = self._station.gate.hello(self.node.id)
             self._connection.write(encode_frame(self._hello))
@@ -138,10 +138,10 @@ class Link:
             self._fail(str(error))
 
     def closed(self, reason: str) -> None:
-        """Dial again, at once if the last try was a while ago."""
+        """Dial again, at once if the last attempt is old enough."""
         self._fail(reason)
 
-    # --- what is heard
+    # --- incoming messages
 
     def _hear(self, message: Message) -> None:
         match message:
@@ -180,7 +180,7 @@ class Link:
                 self.dismiss(refusal)
 
     def dismiss(self, goodbye: Goodbye) -> None:
-        """Tell the peer why, and end the connection."""
+        """Send the peer a Goodbye with the reason, and close the connection."""
         if self._connection is not None:
             self._connection.write(encode_frame(cut_text(goodbye)))
         self._fail(f"refused: {goodbye.text!r}", again_s=REFUSED_EVERY_S, after_ms=GOODBYE_MS)

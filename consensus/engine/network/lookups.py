@@ -1,7 +1,7 @@
-"""Names of hosts turned into addresses, in threads of their own: DNS may hang, a tick may not.
+"""Host name lookups in threads of their own: DNS may hang, and a tick must not.
 
-One thread per name at a time, at most; so there are never more than peers. What was found last is
-used while a new answer is on its way, also when none comes: a cell outlives its name servers.
+At most one thread per name runs at a time, so there are never more threads than peers. The last
+result is used while a new lookup runs and if it fails, so a cell survives its name servers.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from collections.abc import Callable
 from typing import Final
 
 AGAIN_AFTER_S: Final = 1.0
-"""How old an answer may be before a new one is asked for."""
+"""How old a result may be before it is looked up again."""
 
 Resolve = Callable[[str], list[str]]
 
 
 def resolve(host: str) -> list[str]:
-    """Return the IPs of `host`, as the system prefers them; waits as long as that takes. Raises
-    OSError."""
+    """Return the IPs of `host` in the system's order of preference. Blocks. Raises OSError."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class _Name:
-    """What is known of one name."""
+    """The results for one name."""
 
     def __init__(self) -> None:
         self.ips: list[str] = []
@@ -37,21 +36,20 @@ class _Name:
 
 
 class Lookups:
-    """What the names of peers mean."""
+    """The addresses of the peers' names."""
 
     def __init__(
         self, ring: Callable[[], None], mono: Callable[[], float], ask: Resolve = resolve
     ) -> None:
-        """`ring` is called, from another thread, when an answer is here."""
+        """`ring` is called from another thread when a lookup has ended."""
         self._ring, self._mono, self._ask = ring, mono, ask
         self._names: dict[str, _Name] = {}
 
     def find(self, host: str) -> str | None:
-        """Return an IP of `host`, another one each time where there are several; None while the
-        first answer is on its way.
+        """Return an IP of `host`, in turn if there are several; None while the first lookup runs.
 
         Raises:
-            OSError: there is none.
+            OSError: the name has no address.
         """
         if is_ip(host):
             return host
@@ -75,7 +73,7 @@ class Lookups:
             ips, error = self._ask(host), "has no address"
         except (OSError, UnicodeError) as failure:
             ips, error = [], str(failure)
-        # One assignment each, the flag last: the other thread only reads what is complete.
+        # Single assignments, the flag last, so that the other thread reads only complete results.
         name.ips, name.error = ips or name.ips, error
         name.answered_at = self._mono()
         name.is_asked = False
@@ -83,7 +81,7 @@ class Lookups:
 
 
 def is_ip(host: str) -> bool:
-    """Whether `host` is an address already."""
+    """Return whether `host` is an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The one door to sockets: what connections between replicas can do.
+"""The interface of connections between replicas; all socket access is behind it.
 
-Mechanism only: bytes in order, queues, TLS, waiting. Who may speak and what a frame is, `transport`
-knows. A simulated Network delays, cuts and breaks the same calls. All of it, but `ring`, belongs
-to the tick thread; owners are called from `poll` and from nowhere else.
+It covers mechanism only: ordered bytes, queues, TLS, waiting. `peering` decides which peers may
+connect, and `wire` defines the frames. A simulated Network delays, partitions and breaks the same
+calls. All methods except `ring` belong to the tick thread; owners are called only from `poll`.
 """
 
 from __future__ import annotations
@@ -12,61 +12,63 @@ from typing import Protocol
 
 
 class Owner(Protocol):
-    """Who is told what happens to a connection."""
+    """The receiver of a connection's events."""
 
     def connected(self) -> None:
-        """It can be written to: the dial succeeded, and so did the TLS handshake if there is one.
-        Also called for an accepted one, after its handshake."""
+        """The connection can be written to: the dial and the TLS handshake, if any, succeeded. Also
+        called for an accepted connection, after its handshake.
+        """
 
     def received(self, content: bytes) -> None:
-        """Bytes have come, in order."""
+        """Bytes have arrived, in order."""
 
     def closed(self, reason: str) -> None:
-        """It is over, by the other side or an error; nothing else will be told. Not called after
-        our own `close`."""
+        """The other side or an error closed the connection; no other event follows. Not called
+        after our own `close`.
+        """
 
 
 class Connection(Protocol):
-    """A stream of bytes, both ways."""
+    """A bidirectional stream of bytes."""
 
     @property
     def proven(self) -> str | None:
-        """The replica's id that the other side's certificate proves, None without TLS or before
-        `connected`."""
+        """The replica id in the peer's certificate; None without TLS or before `connected`."""
 
     @property
     def unsent_bytes(self) -> int:
-        """What `write` was given and the other side's kernel has not taken."""
+        """Bytes given to `write` that the kernel has not accepted yet."""
 
     def adopt(self, owner: Owner) -> None:
-        """Name who is told; an accepted connection has none before."""
+        """Set the receiver of events; an accepted connection has none before."""
 
     def write(self, content: bytes) -> None:
-        """Send `content`, as soon as it can be; dropped once the connection is over."""
+        """Send `content` as soon as possible; it is dropped once the connection is closed."""
 
     def close(self, *, after_ms: int = 0) -> None:
-        """End it. With `after_ms` what was written has that long to leave."""
+        """Close the connection; with `after_ms`, allow that time to send what was written."""
 
 
 class Network(Protocol):
-    """Where connections come from, for one replica."""
+    """The network of one replica."""
 
     def listen(self, address: str, accept: Callable[[Connection], None]) -> None:
-        """Hand every connection that comes in to `accept`, which must `adopt` or `close` it.
+        """Pass every incoming connection to `accept`, which must `adopt` or `close` it.
 
         Raises:
-            ConsensusError: the address cannot be listened on.
+            ConsensusError: it cannot listen on the address.
         """
 
     def dial(self, address: str, expected: str, owner: Owner) -> Connection:
-        """Begin to connect to the replica `expected` at `address`; `owner` hears what came of it.
-        Names are looked up without making anybody wait."""
+        """Start to connect to the replica `expected` at `address`; `owner` gets the events. Names
+        are looked up in another thread.
+        """
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for news or the bell, at most `timeout_s`, and tell the owners."""
+        """Wait for events or `ring`, at most `timeout_s`, and call the owners."""
 
     def ring(self) -> None:
         """Wake `poll`; from any thread."""
 
     def close(self) -> None:
-        """End everything, at once."""
+        """Close everything at once."""

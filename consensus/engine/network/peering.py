@@ -1,18 +1,18 @@
-"""Peers: one link to each, on which this replica speaks, and callers, to whom it listens.
+"""The connections to the peers: an outgoing link to each, and incoming connections from them.
 
-Owned by the tick thread, which calls `poll` through PySyncObj. Who dials says Hello, who answers
-says Welcome or Goodbye, and messages follow one way only. Both judge each other through the Gate,
-and again when the members change (`rejudge`). A newer connection of a peer ends its older one, so
-that late bytes of a former life are not heard (S15). What a slow peer cannot take is dropped, as
-networks do; nothing here is retried but dialling.
+Owned by the tick thread, which calls `poll` through PySyncObj. The dialling side sends Hello, the
+other side answers Welcome or Goodbye; then messages flow in one direction only, from the dialling
+side. Both sides check each other through the Gate, and again when the members change (`rejudge`). A
+newer connection of a peer closes its older one, so that late bytes of an earlier process are not
+read (S15). Messages that a slow peer cannot accept are dropped; only dialling is retried.
 
-Persist before send: `flush` hands out what the tick has queued. A leader's entries may leave before
-they are on its own disk (it counts itself only after the same flush); answers and votes leave
-after the journal is synced. Heartbeats and their answers say no more than the term, which is synced
-when it changes: they leave first. Hello, Welcome, Goodbye and Beat say nothing that a crash could
-undo.
+Persist before send: `flush` sends the messages of a tick. A leader's entries may be sent before
+they are on its own disk, because it counts itself only after the same flush. Answers and votes are
+sent after the journal's sync. Heartbeats and their answers contain only the term, which is synced
+when it changes, so they are sent first. Hello, Welcome, Goodbye and Beat contain nothing that a
+crash could undo.
 
-No thread, no socket and no clock of its own: it runs the same on a simulated Network.
+It has no thread, socket or clock of its own, and runs unchanged on a simulated Network.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from consensus.limits import STRANGERS_MAX, UNSENT_BYTES_MAX
 
 
 class Syncs(Protocol):
-    """What must be durable before an answer leaves."""
+    """The journal, which must be durable before an answer is sent."""
 
     def sync(self) -> None:
         """Make everything written durable."""
@@ -58,10 +58,10 @@ class Syncs(Protocol):
 class PeerTransport(Transport):
     """PySyncObj's Transport and poller for one replica.
 
-    `silenced` holds peers that this replica neither hears nor reaches: a partition, for tests.
+    `silenced` are peers whose messages are dropped in both directions: a partition, for tests.
     """
 
-    ready: ClassVar[bool] = True  # PySyncObj asks; ours listens since it was made
+    ready: ClassVar[bool] = True  # PySyncObj asks; this transport listens from its construction
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class PeerTransport(Transport):
         gate: Gate,
     ) -> None:
         """Listen on this replica's address; peers are dialled from the first `poll` on. `mono`
-        returns seconds that never go back.
+        returns seconds of a monotonic clock.
 
         Raises:
-            ConsensusError: the address cannot be listened on.
+            ConsensusError: it cannot listen on the address.
         """
         super().__init__(None, None, [])
         self.replica = config.replica
@@ -117,11 +117,11 @@ class PeerTransport(Transport):
         return True
 
     def unsent_bytes(self, node: Node) -> int:
-        """Return the bytes that wait for `node`."""
+        """Return the number of bytes queued for `node`."""
         return self._links[node.id].unsent_bytes
 
     def flush(self) -> None:
-        """Write heartbeats and entries, sync the journal, write the rest: see the module's text."""
+        """Send heartbeats and entries, sync the journal, send the rest; see the module."""
         for link in self._links.values():
             if link.urgent:
                 link.flush(link.urgent)
@@ -133,7 +133,7 @@ class PeerTransport(Transport):
                 link.flush(link.late)
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for news or the bell, at most `timeout_s`, and do what they bring."""
+        """Wait for events or `ring`, at most `timeout_s`, and handle them."""
         now = self.mono()
         for link in self._links.values():
             link.tend(now)
@@ -149,12 +149,13 @@ class PeerTransport(Transport):
         self.network.ring()
 
     def destroy(self) -> None:
-        """Close everything; nobody is told."""
+        """Close everything without further events."""
         self.network.close()
 
     def peer(self, name: str) -> Hello | Welcome | None:
-        """Return who is at the other end: what answered our dial, or else who dialled us. None if
-        nobody was judged good, or if the two are different disks: then nobody can say who."""
+        """Return the peer's Hello or Welcome: of the outgoing connection, else of the incoming one.
+        None if neither was accepted, or if the two belong to different disks.
+        """
         link = self._links.get(name)
         answered = link.peer if link is not None else None
         caller = self._callers.get(name)
@@ -164,18 +165,20 @@ class PeerTransport(Transport):
         return answered if answered.token == called.token else None
 
     def protocol(self, name: str) -> int:
-        """Return the protocol of what is sent to `name`, 0 while it cannot be reached."""
+        """Return the protocol version of messages to `name`; 0 while it is not connected."""
         return self._links[name].protocol
 
     def set_address(self, name: str, address: str) -> None:
-        """Dial `name` at `address` from now on. What cannot be dialled is only complained of. This
-        replica's own address is what it was started with."""
+        """Dial `name` at `address` from now on. An invalid address is only logged. This replica's
+        own address never changes.
+        """
         if name in self._links:
             self._links[name].move(address)
 
     def rejudge(self) -> None:
-        """Ask the gate again about everybody who is connected; who is refused now is told so, and
-        the engine and the gate hear of each loss before this returns."""
+        """Check every connected peer again; send a Goodbye to each that is refused now. The engine
+        and the gate learn of each loss before this returns.
+        """
         for link in self._links.values():
             link.rejudge()
         for caller in list(self._callers.values()):
@@ -184,15 +187,15 @@ class PeerTransport(Transport):
     # --- called by links and callers
 
     def link_up(self, node: Node) -> None:
-        """Tell the engine that `node` can be reached."""
+        """Tell the engine that `node` is connected."""
         self._onNodeConnected(node)
 
     def link_down(self, node: Node) -> None:
-        """Tell the engine that `node` cannot be reached."""
+        """Tell the engine that `node` is not connected any more."""
         self._onNodeDisconnected(node)
 
     def greet(self, proven: str | None, hello: Hello) -> Welcome | Goodbye:
-        """Return the answer to a Hello of who proved to be `proven`, None where there is no TLS."""
+        """Return the answer to a Hello; `proven` is the authenticated id, None without TLS."""
         name = hello.sender
         if proven is not None and proven != name:
             return Goodbye(MISTAKEN, 0, f"the certificate proves {proven}, the hello says {name!r}")
@@ -211,7 +214,7 @@ class PeerTransport(Transport):
         return self.gate.judge(hello) or self.gate.welcome(name, protocol)
 
     def introduced(self, caller: Caller) -> None:
-        """Listen to `caller` from now on, and to no older connection of its name."""
+        """Accept messages of `caller` from now on, and close older connections of its name."""
         if caller.hello is None:
             return
         self._strangers.pop(caller, None)
@@ -220,12 +223,12 @@ class PeerTransport(Transport):
             older.hang_up("a newer connection of it is here")
 
     def receive(self, name: str, message: Message) -> None:
-        """Hand a peer's message to the engine."""
+        """Pass a peer's message to the engine."""
         if name not in self.silenced:
             self._onMessageReceived(self._nodes[name], message)
 
     def hung_up(self, caller: Caller, reason: str) -> None:
-        """Forget `caller`; if it was a peer's voice, the gate hears of it."""
+        """Forget `caller`; tell the gate if it was an accepted peer."""
         if caller.hello is None:
             self._strangers.pop(caller, None)
             self.complaints.say("stranger", f"connection of a stranger ended: {reason}")
@@ -237,8 +240,8 @@ class PeerTransport(Transport):
             self.gate.caller_gone(name)
 
     def _accept(self, connection: Connection) -> None:
-        # The newest stranger is the likeliest to be a peer: idle ones must not keep it out, nor one
-        # replica's certificate those of others.
+        # The newest connection is most likely a peer: idle connections must not keep it out, nor
+        # those of one certificate the others.
         if len(self._strangers) >= STRANGERS_MAX:
             proven = [one.proven for one in self._strangers]
             most = max(proven, key=proven.count)

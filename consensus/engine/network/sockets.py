@@ -1,8 +1,8 @@
-"""The Network of a real replica: sockets that never block, in one selector, plain or with TLS 1.3.
+"""The Network of a real replica: non-blocking sockets in one selector, plain or with TLS 1.3.
 
-Everything happens in `poll`, in the tick thread, but that names are looked up elsewhere, and that
-callers are accepted and shaken hands with in a thread of their own (`handshakes`). Without TLS
-only loopback addresses are dialled and listened on.
+Everything happens in `poll`, in the tick thread, except lookups of names (`lookups`) and the
+handshakes of incoming connections (`handshakes`), which have threads of their own. Without TLS,
+only loopback addresses are used.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from consensus.errors import BadConfig, ConsensusError
 from consensus.limits import LEAVING_MAX
 
 BACKLOG: Final = 1_024
-"""Callers that the kernel keeps until they are accepted; a crowd fills it in a moment."""
+"""The backlog of the listening socket."""
 CALLERS_MAX: Final = 8
-"""How many callers one `poll` takes: half of STRANGERS_MAX, so that those of the poll before were
-heard before they could have to leave."""
+"""How many incoming connections one `poll` accepts: half of STRANGERS_MAX, so that those of the
+previous poll are read before they may have to be closed.
+"""
 FOUND_WITHIN_S: Final = 5.0
-"""How long the start waits for the name that this replica listens on."""
+"""How long the start waits for the lookup of the listen address."""
 
 
 class SocketNetwork:
-    """A Network of TCP connections. Between `poll`s it does nothing."""
+    """A Network of TCP connections; it works only during `poll`."""
 
     def __init__(self, tls: TlsFiles | None, cell: str) -> None:
         """Read the certificates, if there are any.
@@ -62,10 +63,10 @@ class SocketNetwork:
     # --- Network
 
     def listen(self, address: str, accept: Callable[[Connection], None]) -> None:
-        """Hand every connection that comes in to `accept`. A name is waited for, at most 5 s.
+        """Pass every incoming connection to `accept`. The lookup of a name may take 5 s.
 
         Raises:
-            ConsensusError: the address cannot be listened on.
+            ConsensusError: it cannot listen on the address.
         """
         host, port = parse_address(address, is_tls=self.contexts is not None)
         listener: socket.socket | None = None
@@ -85,7 +86,7 @@ class SocketNetwork:
         self._handshakes = Handshakes(self, listener)
 
     def dial(self, address: str, expected: str, owner: Owner) -> Connection:
-        """Begin to connect to the replica `expected` at `address`."""
+        """Start to connect to the replica `expected` at `address`."""
         stream = Stream(self, owner, expected)
         self._streams.add(stream)
         try:
@@ -97,7 +98,7 @@ class SocketNetwork:
         return stream
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for news or the bell, at most `timeout_s`, and tell the owners."""
+        """Wait for events or `ring`, at most `timeout_s`, and call the owners."""
         events = self._selector.select(0.0 if self._news else timeout_s)
         if self._news:
             news, self._news = self._news, []
@@ -119,7 +120,7 @@ class SocketNetwork:
                 self._rope.send(b"!")
 
     def close(self) -> None:
-        """End everything, at once; nobody is told."""
+        """Close everything at once, without further events."""
         if self._handshakes is not None:
             self._handshakes.close()
         for stream in list(self._streams):
@@ -131,7 +132,7 @@ class SocketNetwork:
     # --- called by streams
 
     def mono(self) -> float:
-        """Return seconds that never go back."""
+        """Return seconds of a monotonic clock."""
         return time.monotonic()
 
     def watch(self, stream: Stream, mask: int, *, is_new: bool) -> None:
@@ -140,11 +141,11 @@ class SocketNetwork:
         change(stream.descriptor, mask, stream.ready)
 
     def unwatch(self, stream: Stream) -> None:
-        """Forget its socket."""
+        """Remove its socket from the selector."""
         self._selector.unregister(stream.descriptor)
 
     def wait(self, stream: Stream, *, is_waiting: bool) -> None:
-        """Call `stream.tend` at each poll, or no more."""
+        """Call `stream.tend` at each poll, or stop calling it."""
         if is_waiting:
             self._waiting[stream] = None
         else:
@@ -155,21 +156,21 @@ class SocketNetwork:
         self._news.append(news)
 
     def leaving(self, stream: Stream) -> None:
-        """It only waits for its last bytes to leave."""
+        """The stream only sends its last bytes."""
         if len(self._leaving) >= LEAVING_MAX:
             next(iter(self._leaving)).close()
         self._leaving[stream] = None
 
     def forget(self, stream: Stream) -> None:
-        """It is over."""
+        """The stream is closed."""
         self._streams.discard(stream)
         self._leaving.pop(stream, None)
 
-    # --- what poll finds
+    # --- events of poll
 
     def _take_bell(self, _: int) -> None:
-        # The mark falls last: a ring before it has left its work, which is looked at after a poll;
-        # a byte taken under a mark that stays up would silence the bell for ever.
+        # The flag is cleared last: work of an earlier `ring` is handled after this poll. If the
+        # flag stayed set after the byte was read, later calls of `ring` would have no effect.
         with contextlib.suppress(BlockingIOError):
             self._bell.recv(4096)
         self._is_rung = False

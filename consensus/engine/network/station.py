@@ -1,4 +1,4 @@
-"""What the connections of one replica share: who it is, and whom they tell."""
+"""The identity, timeouts and callbacks that all connections of a replica share."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from consensus.engine.network.net import Network
 from consensus.engine.network.wire import Goodbye, Hello, Welcome
 
 INTRODUCED_WITHIN_S: Final = 5.0
-"""How long it may take from the dial to the Welcome, and from the accepting to the Hello."""
+"""The longest time from dialling to the Welcome, and from accepting to the Hello."""
 GOODBYE_MS: Final = 1_000
-"""How long a Goodbye may take to leave."""
+"""The longest time for sending a Goodbye."""
 GOODBYE_BYTES_MAX: Final = 500
-"""What of its text is sent: the frame must fit into HELLO_BYTES_MAX."""
+"""How much of its text is sent: the frame must fit into HELLO_BYTES_MAX."""
 
 
 class Gate(Protocol):
-    """Who may speak with this replica, by its log; it is the core's."""
+    """Peer admission by the members in this replica's log; the engine implements it."""
 
     def hello(self, to: str) -> Hello:
-        """Return what this replica says first to the peer `to`."""
+        """Return this replica's Hello to the peer `to`."""
 
     def welcome(self, to: str, protocol: int) -> Welcome:
-        """Return its answer to the Hello of `to`; `protocol` is what both will speak."""
+        """Return the answer to the Hello of `to`; `protocol` is the negotiated version."""
 
     def judge(self, caller: Hello | Welcome) -> Goodbye | None:
-        """Return why `caller` is refused, None if it is not."""
+        """Return why `caller` is refused; None if it is accepted."""
 
     def refused(self, by: str, goodbye: Goodbye) -> None:
-        """Learn that the peer `by` refuses this replica."""
+        """Record that the peer `by` refuses this replica."""
 
     def caller_gone(self, name: str) -> None:
-        """Learn that the connection on which `name` spoke is over."""
+        """Record that the connection of `name` is closed."""
 
 
 class Station(Protocol):
-    """What both kinds of connections see of the transport that they belong to."""
+    """The part of the transport that both kinds of connections use."""
 
     replica: str
     network: Network
@@ -48,13 +48,13 @@ class Station(Protocol):
     complaints: Complaints
 
     def link_up(self, node: Node) -> None:
-        """`node` can be spoken to."""
+        """`node` is connected."""
 
     def link_down(self, node: Node) -> None:
-        """`node` cannot be spoken to any more."""
+        """`node` is not connected any more."""
 
 
 def cut_text(goodbye: Goodbye) -> Goodbye:
-    """Return `goodbye` with no more text than its frame may carry."""
+    """Return `goodbye` with its text cut to fit into the frame."""
     text = goodbye.text.encode(errors="replace")[:GOODBYE_BYTES_MAX].decode(errors="ignore")
     return Goodbye(goodbye.reason, goodbye.number, text)

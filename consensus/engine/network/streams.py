@@ -1,9 +1,9 @@
-"""One TCP connection, with TLS around it or without: a Connection on a socket that never blocks.
+"""A TCP connection with or without TLS: a Connection on a non-blocking socket.
 
-A stream goes through steps: its name is looked up, it dials, it shakes hands (TLS), it is open, it
-leaves (what was written still goes out), it is over. One that comes in was shaken hands with
-before (`handshakes`). What happens in `write` is told at the next
-poll: owners are called from there and nowhere else. Nothing that an owner raises is caught here.
+A stream goes through steps: looking up the name, dialling, TLS handshake, open, leaving (written
+bytes are still sent), closed. An incoming connection has completed its handshake before
+(`handshakes`). Events that happen in `write` are reported at the next poll, because owners are
+called only from there. Exceptions of owners are not caught here.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from consensus.engine.network.tls import Contexts, proven_replica
 
 READ_BYTES: Final = 256 * 1024
 RECORD_BYTES: Final = 32 * 1024
-"""TLS hands out one record at a time, of 16 KiB at most."""
+"""TLS returns one record at a time, of at most 16 KiB."""
 TURN_BYTES: Final = 2 * 1024 * 1024
-"""How much of one connection is read before others have their turn."""
+"""How much of one connection is read before the others are handled."""
 WRITE_BYTES: Final = 256 * 1024
-"""What one call gives to TLS: it is encrypted as a whole before anything else happens."""
+"""How much one call gives to TLS, which encrypts it as a whole."""
 BLOCKED: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 FOUND_WITHIN_S: Final = 5.0
 DIALLED_WITHIN_S: Final = 1.5
-"""A first packet that was lost is sent again by dialling again, not after TCP's seconds."""
+"""The timeout of a dial: if the first packet is lost, dialling again is faster than TCP's retry."""
 SHAKEN_WITHIN_S: Final = 5.0
 
 
 class Step(enum.Enum):
-    """How far a stream is."""
+    """The step of a stream."""
 
     LOOKING = enum.auto()
     DIALLING = enum.auto()
@@ -47,40 +47,41 @@ class Step(enum.Enum):
 
 
 class Home(Protocol):
-    """What streams see of their network."""
+    """The part of the network that streams use."""
 
     cell: str
     contexts: Contexts | None
     lookups: Lookups
 
     def mono(self) -> float:
-        """Return seconds that never go back."""
+        """Return seconds of a monotonic clock."""
 
     def watch(self, stream: Stream, mask: int, *, is_new: bool) -> None:
         """Call `stream.ready` when its socket is ready for `mask`, which is not 0."""
 
     def unwatch(self, stream: Stream) -> None:
-        """Forget its socket."""
+        """Remove its socket from the selector."""
 
     def wait(self, stream: Stream, *, is_waiting: bool) -> None:
-        """Call `stream.tend` at each poll, or no more."""
+        """Call `stream.tend` at each poll, or stop calling it."""
 
     def soon(self, news: Callable[[], None]) -> None:
         """Call `news` at the next poll, which does not wait."""
 
     def leaving(self, stream: Stream) -> None:
-        """It only waits for its last bytes to leave."""
+        """The stream only sends its last bytes."""
 
     def forget(self, stream: Stream) -> None:
-        """It is over."""
+        """The stream is closed."""
 
 
 class Stream:
-    """A Connection; see the module's text."""
+    """A Connection; see the module's docstring."""
 
     def __init__(self, home: Home, owner: Owner | None = None, expected: str | None = None) -> None:
-        """Make one that does nothing yet. `expected` is the only replica it may be dialled to, None
-        for one that comes in."""
+        """Create an idle stream. `expected` is the only replica that it may be connected to, None
+        for an incoming connection.
+        """
         self.proven: str | None = None
         self.unsent_bytes = 0
         self.descriptor = -1
@@ -98,11 +99,11 @@ class Stream:
     # --- Connection
 
     def adopt(self, owner: Owner) -> None:
-        """Name who is told."""
+        """Set the receiver of events."""
         self._owner = owner
 
     def write(self, content: bytes) -> None:
-        """Send `content` now, as far as the kernel takes it, and the rest as soon as it can be."""
+        """Send as much of `content` as the kernel accepts now, and the rest as soon as possible."""
         if not content or self._step in (Step.LEAVING, Step.OVER):
             return
         self._queue.append(memoryview(content))
@@ -113,7 +114,7 @@ class Stream:
                 self.fail_soon(reason_of(error))
 
     def close(self, *, after_ms: int = 0) -> None:
-        """End it; with `after_ms` what was written has that long to leave."""
+        """Close it; with `after_ms`, allow that time to send what was written."""
         self._owner = None
         if self._step is not Step.OPEN or not after_ms:
             self._end()
@@ -122,21 +123,21 @@ class Stream:
         self._home.leaving(self)
         self._leave()
 
-    # --- how it begins
+    # --- beginning
 
     def dial(self, host: str, port: int) -> None:
-        """Begin to connect."""
+        """Start to connect."""
         self._place = (host, port)
         self._enter(Step.LOOKING, FOUND_WITHIN_S)
         self._look()
 
     def accepted(self, sock: socket.socket, proven: str | None) -> None:
-        """Take a socket that came in, whose other side has proven to be `proven`."""
+        """Use an accepted socket whose other side was authenticated as `proven`."""
         self._socket, self.descriptor, self.proven = sock, sock.fileno(), proven
         self._step = Step.SHAKING
 
     def greet(self) -> None:
-        """Go on with one that came in, if it was adopted."""
+        """Continue with an incoming connection, if it was adopted."""
         if self._step is not Step.SHAKING:
             return
         if isinstance(self._socket, ssl.SSLSocket):
@@ -147,7 +148,7 @@ class Stream:
     # --- called by the network
 
     def ready(self, mask: int) -> None:
-        """Do what the socket allows now."""
+        """Read or write as the socket allows now."""
         match self._step:
             case Step.OPEN:
                 if mask & EVENT_READ or self._reads_want_write:
@@ -162,7 +163,7 @@ class Stream:
                 self._leave()
 
     def tend(self, now: float) -> None:
-        """Notice an address that was found, or that it takes too long."""
+        """Check whether the address was found, and whether a timeout has passed."""
         if self._step is Step.LOOKING:
             self._look()
         if now >= self._deadline and self._step is not Step.OPEN:
@@ -198,7 +199,7 @@ class Stream:
         tune(sock)
 
     def _advance(self, step: Callable[[], bool]) -> None:
-        # The owner is called outside the `try`: what it raises is no matter of the socket.
+        # The owner is called outside the `try`: its exceptions are no socket errors.
         try:
             is_open = step()
         except (OSError, ValueError) as error:
@@ -220,7 +221,7 @@ class Stream:
             return True
         self._read_bytes = RECORD_BYTES
         sock = self._socket_of()
-        sock.getpeername()  # raises if it is gone already; `wrap_socket` would lose the descriptor
+        sock.getpeername()  # raises if it is closed; `wrap_socket` would leak the descriptor
         self._socket = contexts.client().wrap_socket(sock, do_handshake_on_connect=False)
         return self._shake()
 
@@ -280,7 +281,7 @@ class Stream:
             if len(received) < self._read_bytes == READ_BYTES:
                 return  # a plain socket has no more; TLS gives a record at a time
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-            self._home.soon(lambda: self.ready(EVENT_READ))  # no select would tell of it
+            self._home.soon(lambda: self.ready(EVENT_READ))  # select does not report it
 
     def _write_on(self) -> None:
         error = self._drain()
@@ -288,8 +289,9 @@ class Stream:
             self._fail(reason_of(error))
 
     def _drain(self) -> OSError | None:
-        """Give the kernel what it takes. A piece that TLS could not send stays the first one, as
-        it is: OpenSSL wants to see it again."""
+        """Write as much as the kernel accepts. A piece that TLS could not send stays first and
+        unchanged, because OpenSSL requires the same piece again.
+        """
         sock, queue = self._socket_of(), self._queue
         try:
             while queue:
@@ -314,8 +316,9 @@ class Stream:
     # --- the end
 
     def _leave(self) -> None:
-        """Write the rest, then hear the other side out: closing on unread bytes would be a reset,
-        which overtakes what was written."""
+        """Write the rest, then read until the other side closes: closing with unread bytes would
+        send a reset, which may discard what was written.
+        """
         if self._drain() is not None:
             self._end()
             return
@@ -337,7 +340,7 @@ class Stream:
             self._end()
 
     def fail_soon(self, reason: str) -> None:
-        """End it, and tell the owner at the next poll: it may be in the middle of something."""
+        """Close it, and tell the owner at the next poll, because the owner may be calling now."""
         self._end()
         self._home.soon(lambda: self._tell(reason))
 
@@ -363,7 +366,7 @@ class Stream:
         self._home.wait(self, is_waiting=False)
         self._home.forget(self)
 
-    # --- small things
+    # --- helpers
 
     def _enter(self, step: Step, within_s: float) -> None:
         self._step = step

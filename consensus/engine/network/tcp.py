@@ -1,4 +1,4 @@
-"""How the sockets between replicas are set, and what their errors are called."""
+"""Socket options between replicas, and texts for socket errors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 from consensus.limits import PART_BYTES
 
 USER_TIMEOUT_MS: Final = 5_000
-"""What was sent and not acknowledged for so long ends the connection."""
+"""A connection ends if sent bytes are not acknowledged for so long."""
 KEEPALIVE_AFTER_S: Final = 2
 KEEPALIVE_EVERY_S: Final = 1
 NOT_SENT_BYTES: Final = PART_BYTES
-"""What the kernel keeps beside the bytes that are on the wire. Heartbeats wait behind it."""
-_TCP_NOTSENT_LOWAT: Final = 25  # Python 3.12 has a name for it
+"""Unsent bytes that the kernel may queue; heartbeats wait behind them."""
+_TCP_NOTSENT_LOWAT: Final = 25  # Python 3.12 has a constant for it
 
 
 def tune(sock: socket.socket) -> None:
-    """Make `sock` answer at once, and notice within seconds that nobody is there."""
+    """Set `sock` to send without delay, and to detect a dead peer within seconds."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -30,8 +30,9 @@ def tune(sock: socket.socket) -> None:
 
 
 def check_dialled(sock: socket.socket) -> None:
-    """Raise OSError unless `sock`, which dialled and is ready, is connected, and to somebody else:
-    the dial of a free port can be answered by the very socket that dialled."""
+    """Raise OSError unless the dialled `sock` is connected, and not to itself: TCP allows a socket
+    that dials a free port to connect to itself.
+    """
     error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error:
         raise OSError(error, os.strerror(error))
@@ -40,7 +41,7 @@ def check_dialled(sock: socket.socket) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what to say of an error of a socket."""
+    """Return the text for a socket error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -1,8 +1,7 @@
-"""TLS between replicas: files checked as a peer would, contexts that follow the files, and whom a
-certificate proves.
+"""TLS between replicas: checks of the files, contexts that reload them, identities in certificates.
 
-A replica's certificate carries the URI `raftcron://CELL/replica/ID` among its alternative names:
-names are identities, addresses are not. Only TLS 1.3, only the cell's authority, both sides.
+A replica's certificate has the URI `raftcron://CELL/replica/ID` among its alternative names; names
+are identities, addresses are not. Both sides require TLS 1.3 and the cell's authority.
 """
 
 from __future__ import annotations
@@ -26,18 +25,19 @@ _REPLICA: Final = re.compile(r"raftcron://([^/]+)/replica/([^/]+)")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 WARN_BEFORE_DAYS: Final = 30
 LOOK_EVERY_S: Final = 1.0
-"""How often, at most, the files are looked at when connections are made."""
+"""The shortest time between two checks of the files."""
 _WAY_OUT: Final = "`raftcron certs issue` makes a new one"
 
 
 def replica_uri(cell: str, replica: str) -> str:
-    """Return what stands in the certificate of `replica`."""
+    """Return the URI in the certificate of `replica`."""
     return f"{SCHEME}{cell}/replica/{replica}"
 
 
 def proven_replica(certificate: Mapping[str, Any] | None, cell: str) -> str | None:
-    """Return the replica of `cell` that a certificate (as `getpeercert` gives it) proves, None if
-    it proves another role, another cell, nobody, or more than one: who could be two is nobody."""
+    """Return the replica of `cell` that a certificate (as from `getpeercert`) identifies. None if
+    it identifies another role, another cell, nobody, or more than one identity.
+    """
     names = (certificate or {}).get("subjectAltName", ())
     ours = [value for kind, value in names if kind == "URI" and value.startswith(SCHEME)]
     found = _REPLICA.fullmatch(ours[0]) if len(ours) == 1 else None
@@ -47,8 +47,8 @@ def proven_replica(certificate: Mapping[str, Any] | None, cell: str) -> str | No
 
 
 def check_files(files: TlsFiles, cell: str, replica: str) -> None:
-    """Check that a peer would take `files` for `replica` of `cell`, now; say in the log when their
-    time is nearly over.
+    """Check that a peer would accept `files` as `replica` of `cell` now; log a warning if they
+    expire soon.
 
     Raises:
         BadConfig: a file cannot be read or is not what it should be, others may read the key, the
@@ -66,11 +66,12 @@ def check_files(files: TlsFiles, cell: str, replica: str) -> None:
 
 
 class Contexts:
-    """What both sides of a connection start from. Made anew when a file changed, so that renewed
-    certificates need no restart; connections that are there stay."""
+    """The TLS contexts for both sides of a connection. They are created again when a file changes,
+    so that renewed certificates need no restart; existing connections continue.
+    """
 
     def __init__(self, files: TlsFiles, cell: str, mono: Callable[[], float]) -> None:
-        """Read the files, and check them but for the replica's name.
+        """Read the files, and check everything but the replica's name.
 
         Raises:
             BadConfig: as `check_files`.
@@ -88,17 +89,17 @@ class Contexts:
         self._client = make_context(files, ssl.PROTOCOL_TLS_CLIENT)
 
     def server(self) -> ssl.SSLContext:
-        """Return what answers."""
+        """Return the context for incoming connections."""
         self._look()
         return self._server
 
     def client(self) -> ssl.SSLContext:
-        """Return what dials."""
+        """Return the context for outgoing connections."""
         self._look()
         return self._client
 
     def _look(self) -> None:
-        # Callers are shaken hands with in a thread of their own; one of both looks.
+        # Two threads call this; only one of them checks the files.
         if self._looking.acquire(blocking=False):
             try:
                 self._look_alone()
@@ -113,7 +114,7 @@ class Contexts:
         stamps = _stamps(self._files)
         if stamps == self._stamps:
             return
-        # Remembered before they are tried: half-written ones are tried again when they change.
+        # Recorded before they are tried: incomplete files are tried again when they change.
         self._stamps = stamps
         try:
             check_files(self._files, self._cell, self._replica)
@@ -133,7 +134,7 @@ def make_context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
     context.check_hostname = False  # the id in the certificate is compared instead
     context.verify_mode = ssl.CERT_REQUIRED
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # each connection proves itself anew
+        context.num_tickets = 0  # each connection authenticates itself
     try:
         context.load_verify_locations(files.authority)
     except (OSError, ValueError) as error:
@@ -141,7 +142,7 @@ def make_context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
         way_out = "`raftcron certs issue` puts ca.pem beside each certificate"
         raise BadConfig(f"{files.authority}: {what}; {way_out}") from error
     try:
-        # A key with a password would be asked for on the terminal.
+        # OpenSSL would ask for a key's password on the terminal.
         context.load_cert_chain(files.certificate, files.key, password="")
     except (OSError, ValueError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
@@ -154,7 +155,7 @@ def make_context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
 
 
 def _try(files: TlsFiles) -> dict[str, Any]:
-    """Let the certificate meet itself, in memory, as server and as client; return what is in it."""
+    """Perform a handshake of the certificate with itself, in memory; return its contents."""
     for path in (files.authority, files.certificate, files.key):
         _check_readable(path, is_key=path == files.key)
     contexts = [make_context(files, p) for p in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)]
@@ -189,7 +190,7 @@ def _check_readable(path: str, *, is_key: bool) -> None:
 
 def _warn(files: TlsFiles, shown: Mapping[str, Any]) -> None:
     end_s = ssl.cert_time_to_seconds(shown["notAfter"])
-    # Certificates end in wall time; nothing is decided by it here.
+    # Certificates expire in wall time; nothing else is decided by it here.
     left_days = int((end_s - time.time()) // 86_400)  # noqa: TID251
     if left_days < WARN_BEFORE_DAYS:
         text = "%s: ends in %d days; %s, which is taken without a restart"

@@ -1,9 +1,9 @@
-"""What replicas say to each other: typed messages in checked frames, nothing executable.
+"""The messages between replicas: typed, in frames with checksums, never executable.
 
 A frame is `length u32 | crc32 u32 | body`, big-endian; the body is a msgpack array whose first item
-is the message's tag. Tags are never reused; fields are only appended. Every message carries its
+is the message's tag. Tags are never reused; fields are only appended. Every message contains its
 sender's term: an answer of an earlier leadership must not count in a later one. A message of more
-than `PART_BYTES` is sent as Parts, so that heartbeats need not wait for the rest of it.
+than `PART_BYTES` is sent as Parts, so that heartbeats need not wait for all of it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from consensus.errors import invariant
 from consensus.limits import HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, PART_BYTES
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-"""Terms, indexes, sizes and times: what fits the journal's fields."""
+"""Terms, indexes, sizes and times: the range of the journal's fields."""
 
 PROTOCOL: Final = 3
-"""The newest protocol that this code speaks."""
+"""The newest protocol version that this code supports."""
 PROTOCOL_LEAST: Final = 3
-"""The oldest one: a peer that speaks nothing newer is refused, and says so."""
+"""The oldest supported version; a peer with only older ones is refused."""
 HEADER: Final = struct.Struct(">II")
 
 MISTAKEN: Final = "mistaken"
-"""Goodbye: whoever speaks is not who it says, or meant another replica or another cell."""
+"""Goodbye: the sender's identity is wrong, or it meant another replica or cell."""
 NO_PROTOCOL: Final = "protocol"
-"""Goodbye: there is no protocol that both speak; one of the two is to be upgraded."""
+"""Goodbye: no protocol version is supported by both; one side must be upgraded."""
 
 
 class BadFrame(Exception):
@@ -37,13 +37,14 @@ class BadFrame(Exception):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, gc=False):
-    """The first frame of a connection, from who dialled: who speaks, and to whom it wants to.
+    """The first frame of a connection, from the dialling side: the sender and the intended
+    receiver.
 
-    `token` is drawn when a data directory is made, so it tells two disks of one id apart; `number`
-    is the incarnation that the sender's log gives to that token, 0 if it gives none. `joins` says
-    that the disk was made to replace another one. `address` is where its replacement said that it
-    is reached, "" for where it is configured: who was away since needs it to answer. `life` names
-    the state that the sender's log began with, 0 if that was nothing, or if it does not know yet.
+    `token` is drawn when a data directory is created; it distinguishes the disks of one id.
+    `number` is the incarnation of that token in the sender's log, 0 if it has none. `joins` says
+    that the disk was created to replace another one. `address` is the sender's Raft address from
+    its Replace, "" for the configured one: a replica that was down meanwhile needs it to answer.
+    `life` names the state with which the sender's log began, 0 for an empty or unknown one.
     """
 
     protocol: Count
@@ -59,9 +60,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8, gc=False):
-    """The answer to a Hello, the only frame that goes this way but Goodbye: messages may follow, of
-    `protocol`, the newest that both know. The other fields are the answering replica's, as in
-    Hello."""
+    """The positive answer to a Hello. Afterwards the dialling side sends messages of `protocol`,
+    the newest version that both know. The other fields describe the answering replica, as in Hello.
+    """
 
     protocol: Count
     sender: str
@@ -72,9 +73,9 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8
 
 
 class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=9, gc=False):
-    """The last frame of a connection, from either side: why the other one is refused.
+    """The last frame of a connection, from either side: why the other side is refused.
 
-    `number` is the incarnation that the refused id has in the log of who refuses, 0 if none.
+    `number` is the incarnation of the refused id in the sender's log, 0 if it has none.
     """
 
     reason: str
@@ -83,7 +84,7 @@ class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=9
 
 
 class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=1, gc=False):
-    """A candidate asks for a vote and says how far its log goes."""
+    """A candidate requests a vote; contains the last entry of its log."""
 
     term: Count
     last_index: Count
@@ -91,15 +92,15 @@ class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", t
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=2, gc=False):
-    """A vote that is on the voter's disk."""
+    """A granted vote, which is durable on the voter's disk."""
 
     term: Count
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=3, gc=False):
-    """The leader's entries after (prev_index, prev_term); without entries, news of a commit.
+    """The leader's entries after (prev_index, prev_term); without entries, its commit index.
 
-    `sent_ms` is the leader's own clock, given back in the answer.
+    `sent_ms` is by the leader's clock; the answer returns it.
     """
 
     term: Count
@@ -111,11 +112,11 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=3,
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=4, gc=False):
-    """A follower's answer: its log equals the leader's below next_index, or (not accepted) the
-    leader should try again from there.
+    """A follower's answer: its log equals the leader's below next_index or, if not accepted, the
+    leader should retry from there.
 
-    `withholds` says that the message had more, which the follower does not take before it is
-    committed: its own clock says that it is from the future.
+    `withholds` says that the follower rejected further entries of the message until they are
+    committed (`may_acknowledge`).
     """
 
     term: Count
@@ -126,7 +127,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=4,
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=5, gc=False):
-    """The leader asks a follower to stand for election at once."""
+    """The leader asks a follower to become a candidate at once (leadership transfer)."""
 
     term: Count
 
@@ -134,7 +135,7 @@ class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag_field="t", ta
 class DumpChunk(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=6, gc=False):
     """A piece of the leader's dump file for (index, index_term), for a follower far behind.
 
-    `digest` names the file: two leaders may have different ones of one position.
+    `digest` identifies the file: two leaders may have different dumps of one position.
     """
 
     term: Count
@@ -148,7 +149,7 @@ class DumpChunk(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag
 
 
 class DumpAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=7, gc=False):
-    """How much of that dump the follower has; more than `size` says means nothing."""
+    """How much of that dump the follower has; values above `size` are ignored."""
 
     term: Count
     index: Count
@@ -157,7 +158,7 @@ class DumpAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", ta
 
 
 class PreVote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=10, gc=False):
-    """Would you vote for me in `term`? Nothing changes by asking (Raft thesis 9.6)."""
+    """A PreVote: would the receiver vote for the sender in `term`? (Raft thesis 9.6)"""
 
     term: Count
     last_index: Count
@@ -165,7 +166,7 @@ class PreVote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=1
 
 
 class PreVoteAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=11, gc=False):
-    """`asked` is the term of the question; `term` is the one of who answers."""
+    """The answer to a PreVote. `asked` is the term of the question; `term` is the answerer's."""
 
     term: Count
     asked: Count
@@ -173,12 +174,13 @@ class PreVoteAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t",
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=12, gc=False):
-    """Keeps an idle connection alive, so that the first vote request on it is not lost."""
+    """Keeps an idle connection open, so that the first vote request on it is not lost."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=13, gc=False):
-    """The leader leads. It overtakes entries and dumps that are on their way, so it says nothing
-    about the log but what is committed. `round` is given back in the answer, see `confirming`."""
+    """The leader's heartbeat. It overtakes entries and dumps in flight, so it says nothing about
+    the log except the commit index. The answer returns `round`; see `confirming`.
+    """
 
     term: Count
     commit_index: Count
@@ -189,8 +191,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag
 class HeartbeatAnswer(
     msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=14, gc=False
 ):
-    """A follower has heard its leader. It says nothing about the log, so it need not wait for the
-    disk."""
+    """The answer to a Heartbeat. It says nothing about the log, so it waits for no sync."""
 
     term: Count
     sent_ms: Count
@@ -198,8 +199,9 @@ class HeartbeatAnswer(
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=15, gc=False):
-    """A part of the body of a large message; `left` bytes of it follow in further parts. Only
-    messages of other classes come between two."""
+    """A part of the body of a large message; `left` more bytes follow in further parts. Only
+    messages of other classes may come between two parts.
+    """
 
     left: Count
     content: bytes
@@ -252,7 +254,7 @@ def decode_body(body: bytes | memoryview, checksum: int) -> Message:
     """Return the message in `body`.
 
     Raises:
-        BadFrame: the checksum differs, or it is no message.
+        BadFrame: the checksum differs, or it is not a message.
     """
     if zlib.crc32(body) != checksum:
         raise BadFrame("frame fails its checksum")
@@ -267,17 +269,17 @@ def _decode(body: bytes | bytearray | memoryview) -> Message:
 
 
 class Parts:
-    """Puts Parts together to entries or a piece of a dump, refusing sizes before it stores them."""
+    """Assembles Parts to entries or a piece of a dump; checks sizes before it stores bytes."""
 
     def __init__(self) -> None:
         self._body = bytearray()
-        self._left: int | None = None  # None: no message has begun
+        self._left: int | None = None  # None: no message is incomplete
 
     def take(self, part: Part) -> Append | DumpChunk | None:
         """Return the message that `part` completes, or None until more parts come.
 
         Raises:
-            BadFrame: it does not continue the one before, or what is whole is something else.
+            BadFrame: it does not continue the part before, or the message is of another kind.
         """
         size, left = len(part.content), self._left
         if left is None:
@@ -298,21 +300,21 @@ class Parts:
 
 
 def from_library(message: dict[str, Any]) -> Message:
-    """Return our form of the one message that PySyncObj still makes itself."""
+    """Return the typed form of the one message that PySyncObj creates itself."""
     invariant(message["type"] == "request_vote", f"the library sends {message['type']}")
     return RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
 
 
 def negotiate(ours: Hello, theirs: Hello) -> int:
-    """Return the newest protocol that both speak, 0 if there is none."""
+    """Return the newest protocol version that both support; 0 if there is none."""
     newest = min(ours.protocol, theirs.protocol)
     return newest if newest >= max(ours.protocol_least, theirs.protocol_least) else 0
 
 
 class FrameReader:
-    """Cuts a stream of bytes into messages, refusing sizes before it stores them.
+    """Splits a stream of bytes into messages; checks sizes before it stores bytes.
 
-    Frames that came whole are decoded where they lie; only a piece of one is kept.
+    Complete frames are decoded in place; only an incomplete frame is copied.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -322,11 +324,11 @@ class FrameReader:
 
     @property
     def left_bytes(self) -> int:
-        """How many bytes are here that no message was made of yet."""
+        """Return the number of bytes that are not decoded yet."""
         return len(self._buffer) - self._at
 
     def feed(self, received: bytes) -> None:
-        """Take bytes as they came from the socket."""
+        """Add bytes from the socket."""
         if self._at == len(self._buffer):
             self._buffer, self._at = received, 0
             return
@@ -352,14 +354,13 @@ class FrameReader:
         if len(self._buffer) < end:
             return None
         self._at = end
-        # Released at once: a bytearray that is looked at cannot grow.
+        # Released at once: a bytearray with a memoryview cannot grow.
         with memoryview(self._buffer) as whole, whole[begin:end] as body:
             return decode_body(body, checksum)
 
 
 def opens_with_hello(content: bytes) -> bool | None:
-    """Return whether a stream that begins with `content` begins with a Hello; None: more has to
-    come."""
+    """Return whether a stream begins with a Hello; None if `content` is too short to decide."""
     reader = FrameReader(HELLO_BYTES_MAX)
     reader.feed(content)
     try:

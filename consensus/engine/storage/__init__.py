@@ -1,3 +1,3 @@
-"""What a replica keeps on its disk: journal and dump, and the one door to files."""
+"""A replica's files: journal and dump; only `disk.py` opens files."""
 
 from __future__ import annotations

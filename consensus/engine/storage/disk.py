@@ -1,8 +1,8 @@
-"""The one door to files: what a replica's directory can do, and the real one.
+"""The interface of a replica's directory, and its implementation; all file access is behind it.
 
-Everything that must survive is written through a Disk, so that a simulated one can lose what was
-not synced, tear the last write and run full. Names are flat; a name that was created, renamed or
-removed is durable after `sync_names`, content after the file's own `sync`.
+All durable data are written through a Disk, so that a simulated Disk can lose unsynced data, tear
+the last write and run full. Names are flat. A created, renamed or removed name is durable after
+`sync_names`, content after the file's own `sync`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from consensus.errors import DataInUse
 
 
 class File(Protocol):
-    """One open file. Owned by one thread at a time."""
+    """An open file, used by one thread at a time."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The size in bytes."""
 
     def append(self, content: bytes | memoryview) -> None:
-        """Write all of `content` at the end; after an OSError a part of it may be there."""
+        """Append `content`; after an OSError a part of it may be written."""
 
     def read(self, offset: int, count: int) -> bytes:
         """Return `count` bytes from `offset`, fewer at the end."""
 
     def cut(self, size: int) -> None:
-        """Keep the first `size` bytes."""
+        """Truncate the file to `size` bytes."""
 
     def sync(self) -> None:
-        """Make the content durable. After an OSError nobody knows what is."""
+        """Make the content durable. After an OSError it is unknown what is durable."""
 
     def close(self) -> None:
-        """Let go of it; what was not synced may be lost."""
+        """Close the file; unsynced content may be lost."""
 
 
 class Disk(Protocol):
@@ -43,38 +43,38 @@ class Disk(Protocol):
 
     @property
     def place(self) -> str:
-        """What an error calls it."""
+        """The directory's name in error messages."""
 
     def names(self) -> list[str]:
-        """Return the names that are there, sorted."""
+        """Return the existing names, sorted."""
 
     def open(self, name: str) -> File:
-        """Return an existing file, to be read and appended to. Raises FileNotFoundError."""
+        """Open an existing file for reading and appending. Raises FileNotFoundError."""
 
     def create(self, name: str) -> File:
-        """Return an empty file; an old one of this name loses its content."""
+        """Create an empty file; truncate an existing one."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in the place of who had it."""
+        """Rename a file, and replace a file of the new name."""
 
     def remove(self, name: str) -> None:
-        """Remove a name; nothing if it is not there. Who has it open may read on."""
+        """Remove a name, if it exists. Open files stay readable."""
 
     def sync_names(self) -> None:
         """Make created, renamed and removed names durable."""
 
     def room_bytes(self) -> int:
-        """Return how much can still be written."""
+        """Return the free space in bytes."""
 
 
 class DirectoryDisk:
-    """A Disk that is a directory of this machine, held for this process until `close`."""
+    """A Disk that is a directory of this machine, locked for this process until `close`."""
 
     def __init__(self, directory: Path) -> None:
-        """Make `directory` if need be, and hold it.
+        """Create `directory` if need be, and lock it.
 
         Raises:
-            DataInUse: another process has it.
+            DataInUse: another process has locked it.
         """
         self._directory = directory
         self._lock = lock_directory(directory)
@@ -85,7 +85,7 @@ class DirectoryDisk:
         return str(self._directory)
 
     def names(self) -> list[str]:
-        """Return the names that are there, sorted; the lock is none of them."""
+        """Return the existing names, sorted, without the lock file."""
         return sorted(name for name in os.listdir(self._directory) if name != "lock")
 
     def open(self, name: str) -> File:
@@ -93,16 +93,16 @@ class DirectoryDisk:
         return _OpenFile(os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC))
 
     def create(self, name: str) -> File:
-        """Return an empty file under `name`, readable by its owner alone."""
+        """Create an empty file `name` that only its owner can read."""
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         return _OpenFile(os.open(self._directory / name, flags, 0o600))
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         os.rename(self._directory / old, self._directory / new)
 
     def remove(self, name: str) -> None:
-        """Remove a name, if it is there."""
+        """Remove a name, if it exists."""
         (self._directory / name).unlink(missing_ok=True)
 
     def sync_names(self) -> None:
@@ -110,34 +110,37 @@ class DirectoryDisk:
         _sync_names(self._directory)
 
     def room_bytes(self) -> int:
-        """Return what an ordinary user may still write on this file system."""
+        """Return how many bytes an ordinary user can still write on this file system."""
         room = os.statvfs(self._directory)
         return room.f_bavail * room.f_frsize
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Unlock the directory."""
         os.close(self._lock)
 
 
 class ReadDirectory(DirectoryDisk):
-    """A DirectoryDisk that is only read, so that it may lie on a file system that nobody can write
-    to; no replica starts on it meanwhile."""
+    """A DirectoryDisk that is only read, also on a read-only file system; no replica starts on it
+    meanwhile.
+    """
 
     def __init__(self, directory: Path) -> None:
-        """Hold `directory`, which is there, until `close`; a file `lock` is not made.
+        """Lock the existing `directory` until `close`; create no lock file.
 
         Raises:
-            DataInUse: another process has it. FileNotFoundError: there is none.
+            DataInUse: another process has locked it. FileNotFoundError: it does not exist.
         """
         self._directory = directory
         try:
             lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # it is a copy: whoever starts there now makes the file
+        except (
+            FileNotFoundError
+        ):  # it is a copy without a lock file: a replica that starts there creates one
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock = _hold(lock, directory)
 
     def open(self, name: str) -> File:
-        """Return an existing file, to be read. Raises FileNotFoundError."""
+        """Open an existing file for reading. Raises FileNotFoundError."""
         return _OpenFile(os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC))
 
 
@@ -174,7 +177,7 @@ class _OpenFile:
 
 
 def _make_directory(directory: Path) -> None:
-    """Make `directory` and what is missing above it, each name durable in the one above."""
+    """Create `directory` and its missing parents, each durably."""
     missing = [at for at in (directory, *directory.parents) if not at.exists()]
     for at in reversed(missing):
         at.mkdir(exist_ok=True)
@@ -190,11 +193,11 @@ def _sync_names(directory: Path) -> None:
 
 
 def lock_directory(directory: Path) -> int:
-    """Return a descriptor that holds `directory`, made if need be, for this process until it is
-    closed.
+    """Return a descriptor that locks `directory` for this process until it is closed; create the
+    directory if need be.
 
     Raises:
-        DataInUse: another process has it.
+        DataInUse: another process has locked it.
     """
     _make_directory(directory)
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

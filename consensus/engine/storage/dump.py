@@ -1,10 +1,11 @@
-"""The dump: the Applier's state at one position, in one file that proves itself.
+"""The dump: the Applier's state at one position, in one file with a digest.
 
 Layout: `magic 8 | format u32 | length u32 | header | crc32 u32 | state | size u64 | digest 32 |
 crc32 u32`. The header is a msgpack array of term, index, the cell's members at that position and
-its life; the digest is the SHA-256 of all that is before the size, which is the state's. A dump is
-written beside the one in force, in pieces, synced, renamed; it is never used before its digest was
-checked. A damaged one stops the replica: an empty state in its place would take part, and lead.
+its life; the size is that of the state; the digest is the SHA-256 of everything before the size. A
+dump is written in pieces under a temporary name, synced and renamed; it is used only after its
+digest was verified. A damaged dump stops the replica: with an empty state instead it could be
+elected.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from consensus.limits import (
 
 IN_FORCE: Final = "dump"
 TAKEN: Final = "dump.taken"
-"""One of our own, before it is in force."""
+"""The name of this replica's own dump before it is installed."""
 
 MAGIC: Final = b"RCDUMPED"
 FORMAT: Final = 1
@@ -55,9 +56,10 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """A dump's file: the position of the last entry in it, the members there, the size of its
-    state in bytes, and the digest that names the file. `life` names the state that the cell began
-    with, 0 if that was nothing; every later dump of the cell has the same."""
+    """A dump's file: the position of the last entry in it, the members there, the size of its state
+    in bytes, and the digest that identifies the file. `life` names the state with which the cell
+    began, 0 for an empty one; every dump of a cell has the same.
+    """
 
     name: str
     position: Position
@@ -68,7 +70,7 @@ class Dump(msgspec.Struct, frozen=True):
 
 
 class _Writer:
-    """Appends in pieces, with a digest; waits for the disk now and then."""
+    """Appends pieces and computes the digest; syncs periodically."""
 
     def __init__(self, disk: Disk, file: File) -> None:
         self.digest = hashlib.sha256()
@@ -105,11 +107,11 @@ def write_dump(
     *,
     life: int = 0,
 ) -> Dump:
-    """Write a dump to `name`, synced; the caller renames it to where it is in force.
+    """Write a dump to `name` and sync it; the caller renames it to install it.
 
     Raises:
-        OSError: it was not written, and nothing is left of it: no room (ENOSPC), the state is over
-            DUMP_BYTES_MAX (EFBIG), the disk failed. And what `pieces` raises.
+        OSError: nothing was written: no space (ENOSPC), the state is over DUMP_BYTES_MAX (EFBIG),
+            or the disk failed. Errors of `pieces` pass.
     """
     file = disk.create(name)
     try:
@@ -144,10 +146,10 @@ def _write(disk: Disk, file: File, dump: Dump, pieces: Iterable[bytes]) -> Dump:
 
 
 def check_dump(disk: Disk, name: str) -> Dump:
-    """Read all of a dump, in pieces, and return what it is.
+    """Verify a whole dump, in pieces, and return its description.
 
     Raises:
-        LogDamaged: it is not whole.
+        LogDamaged: it is damaged or incomplete.
         UnknownFormat: a newer version wrote it.
     """
     file = disk.open(name)
@@ -164,11 +166,11 @@ def check_dump(disk: Disk, name: str) -> Dump:
 
 
 def read_pieces(disk: Disk, dump: Dump) -> Iterator[bytes]:
-    """Return the state in a checked dump, in pieces. The file is opened at once: what takes its
-    name later does not matter.
+    """Return the state in a verified dump, in pieces. The file is opened at once, so that a later
+    rename has no effect.
 
     Raises:
-        LogDamaged: the file is not that dump any more.
+        LogDamaged: the file has changed.
     """
     file = disk.open(dump.name)
     try:
@@ -199,7 +201,9 @@ def _pieces(file: File, start: int, size: int) -> Iterator[bytes]:
 
 
 def _describe(file: File, name: str, place: str) -> tuple[Dump, int]:
-    """Return what header and end say, unchecked by the digest, and where the state starts."""
+    """Return the description in header and end, without verifying the digest, and the state's
+    offset.
+    """
     if not _LEAD.size + _CRC_BYTES + _TRAILER_BYTES < file.size <= FILE_BYTES_MAX:
         raise LogDamaged(place, f"a file of {file.size} bytes is no dump")
     magic, version, length = _LEAD.unpack(file.read(0, _LEAD.size))

@@ -1,9 +1,9 @@
-"""The entries of a journal: where each one lies on the disk, and the newest ones in memory.
+"""The entries of a journal: their places on the disk, and a cache of the newest ones.
 
-An entry costs 16 bytes of memory: its place, its length and its CRC-32. Its content is in memory
-only while it is among the newest `ENTRY_CACHE_BYTES`, or not yet on the disk. `read` fetches an
-older one from its segment and checks it against the sum that was taken when it was added, so that
-bytes that were damaged since then are never sent, and never applied.
+An entry takes 16 bytes of memory: its place, its length and its CRC-32. Its content is in memory
+only while it is among the newest `ENTRY_CACHE_BYTES`, or not yet on the disk. `read` reads an older
+entry from its segment and verifies it with the checksum computed when it was added, so that damaged
+bytes are never sent or applied.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from consensus.errors import LogDamaged
 from consensus.limits import ENTRY_CACHE_BYTES
 
 ENTRY_OVERHEAD_BYTES: Final = 64
-"""What an entry costs beside its content, in the cache or in a message."""
+"""The overhead of an entry in the cache or in a message."""
 _OFFSET_BITS: Final = 32
-_GAP_BYTES_MAX: Final = 4096  # what one read passes over between two entries: heads, votes, cuts
+_GAP_BYTES_MAX: Final = (
+    4096  # how much one read skips between two entries: headers, votes, truncations
+)
 _FILES_MAX: Final = 2
 
 
 class SegmentReader:
-    """Reads the segments of a journal whose first one was `origin`; keeps the last two open."""
+    """Reads the segments of a journal whose first segment is `origin`; keeps two files open."""
 
     def __init__(self, disk: Disk, origin: int) -> None:
         self._disk = disk
@@ -38,14 +40,14 @@ class SegmentReader:
         self._files: OrderedDict[int, File] = OrderedDict()
 
     def place(self, number: int, offset: int) -> int:
-        """Return the place of a byte of a segment; places grow as the journal does."""
+        """Return the place of a byte of a segment; places increase along the journal."""
         return (number - self._origin) << _OFFSET_BITS | offset
 
     def read(self, place: int, count: int) -> bytes:
         """Return `count` bytes.
 
         Raises:
-            LogDamaged: the segment is gone, ends before, or cannot be read.
+            LogDamaged: the segment is missing, too short, or cannot be read.
         """
         number, offset = self._where(place)
         file = self._files.get(number)
@@ -60,11 +62,11 @@ class SegmentReader:
         return content
 
     def describe(self, place: int) -> str:
-        """Return what an error calls the file of `place`."""
+        """Return the name of the file of `place`, for error messages."""
         return f"{self._disk.place}/{segment_name(self._where(place)[0])}"
 
     def offset(self, place: int) -> int:
-        """Return the byte of its file that `place` means."""
+        """Return the offset of `place` in its file."""
         return self._where(place)[1]
 
     def _where(self, place: int) -> tuple[int, int]:
@@ -82,16 +84,16 @@ class SegmentReader:
         return file
 
     def close(self) -> None:
-        """Close all files, so that segments that are removed take no room any more."""
+        """Close all files, so that removed segments free their space."""
         while self._files:
             self._files.popitem()[1].close()
 
 
 class Entries:
-    """The entries behind a point that has no content; owned by the journal's thread.
+    """The entries behind the base of the log; owned by the journal's thread.
 
-    `begin` is the index of that point. Terms are kept as runs, since a log has few. The content of
-    entries that `keeps` answers true for stays in memory (`kept`).
+    `begin` is the index of the base, which has no content. Terms are stored as runs, because a log
+    has few. The content of entries for which `keeps` returns True stays in memory (`kept`).
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class Entries:
         self.restart(index, term)
 
     def restart(self, index: int, term: int) -> None:
-        """Forget everything, and begin behind (index, term)."""
+        """Forget everything, and start behind (index, term)."""
         self.begin = index
         self.last = index
         self._terms = [(index, term)]
@@ -115,7 +117,7 @@ class Entries:
         self.reader.close()
 
     def __len__(self) -> int:
-        """How many there are, with the point where they begin."""
+        """The number of entries, including the base."""
         return self.last - self.begin + 1
 
     @property
@@ -125,18 +127,18 @@ class Entries:
 
     @property
     def cached_from(self) -> int:
-        """The first index whose content, and all that follows, is in memory."""
+        """The index from which on all content is in memory."""
         return self.last + 1 - len(self._cache)
 
     def term_at(self, index: int) -> int:
-        """Return the term of an entry that is there, or of the point where they begin."""
+        """Return the term of an existing entry, or of the base."""
         first, term = self._terms[-1]
         if index >= first:
             return term
         return self._terms[bisect_right(self._terms, index, key=itemgetter(0)) - 1][1]
 
     def length_at(self, index: int) -> int:
-        """Return how many bytes the content of an entry has; 0 at the point where they begin."""
+        """Return the size of an entry's content; 0 for the base."""
         return self._lengths[index - self.begin - 1] if index > self.begin else 0
 
     # --- changes
@@ -155,7 +157,7 @@ class Entries:
             self.kept.append((command, self.last, term))
 
     def written(self) -> None:
-        """Note that all entries are on the disk: the oldest may leave the memory."""
+        """Record that all entries are on the disk, so that the oldest can leave the cache."""
         if self._cached_bytes <= ENTRY_CACHE_BYTES:
             return
         # An eighth at once, so that the list is not shifted for every entry; never the last one.
@@ -183,7 +185,7 @@ class Entries:
             self.kept.pop()
 
     def forget_before(self, index: int) -> None:
-        """Begin at the entry `index`, which is there, without its content."""
+        """Make the existing entry `index` the base, without its content."""
         terms = [run for run in self._terms if run[0] > index]
         self._terms = [(index, self.term_at(index)), *terms]
         for column in (self._places, self._lengths, self._sums):
@@ -198,11 +200,11 @@ class Entries:
     # --- reading
 
     def read(self, first: int, upto: int, bytes_max: int) -> list[Entry]:
-        """Return the entries `first` to `upto`, or fewer: the one with which `bytes_max` is reached
-        is the last. There is at least one if `first` is not above `upto`.
+        """Return the entries `first` to `upto`, or fewer: the entry that reaches `bytes_max` is the
+        last. There is at least one if `first` is not above `upto`.
 
         Raises:
-            LogDamaged: an entry is not on the disk as it was written.
+            LogDamaged: an entry on the disk differs from what was written.
         """
         end, size = first, 0
         while end <= upto and size < bytes_max:
@@ -232,7 +234,7 @@ class Entries:
         return commands
 
     def _neighbours(self, slot: int, stop: int) -> int:
-        """Return the end of the entries from `slot` on that one read brings."""
+        """Return the end of the entries from `slot` on that one read returns."""
         places, lengths = self._places, self._lengths
         slot += 1
         while slot < stop:

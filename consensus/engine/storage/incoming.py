@@ -1,9 +1,8 @@
-"""A dump that arrives from the leader in pieces, in a file of its own until it is whole.
+"""A dump that arrives from the leader in pieces, in a temporary file until it is complete.
 
-Beside it stands a file of marks `term u64 | index u64 | size u64 | digest 32 | offset u64 | crc32
-u32`, each appended when so much of that dump is on the disk, so that a new life goes on from there.
-The tick thread only appends: waiting for the disk, and reading it all against the digest, happens
-aside.
+A second file has marks `term u64 | index u64 | size u64 | digest 32 | offset u64 | crc32 u32`. A
+mark is appended when the dump is synced up to that offset, so that a restarted replica resumes
+there. The tick thread only appends; syncing and verifying the digest happen in another thread.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ T = TypeVar("T")
 
 
 class Aside(Protocol):
-    """Runs work in another thread, then hands what it returned or raised to the tick thread."""
+    """Runs work in another thread, then passes its result or error to the tick thread."""
 
     def __call__(self, work: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         """Return at once; `then` is called later, in the tick thread."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Which dump is coming: its position, the size of its file, its digest."""
+    """The dump that is being received: its position, the size of its file, its digest."""
 
     term: int
     index: int
@@ -49,10 +48,10 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Incoming:
-    """The one dump that is coming, if any; in the tick thread."""
+    """The dump that is being received, if any; used in the tick thread."""
 
     def __init__(self, disk: Disk, aside: Aside) -> None:
-        """Go on with what an earlier life has left."""
+        """Resume the transfer of an earlier process, if there is one."""
         self.target: Target | None = None
         self.offset = 0
         self._disk = disk
@@ -66,11 +65,10 @@ class Incoming:
         self._resume()
 
     def take(self, target: Target, offset: int, piece: bytes, whole: Callable[[Dump], None]) -> int:
-        """Take a piece of `target`; return the offset wanted next, its size if nothing is.
+        """Write a piece of `target`; return the next offset wanted, or its size if it is complete.
 
-        A piece that does not continue what is there is dropped. Once all is there it is synced and
-        checked aside; then `whole` is called with it, or it is dropped and wanted again from its
-        start.
+        A piece at another offset is dropped. A complete dump is synced and verified in another
+        thread; then `whole` is called with it, or it is dropped and requested again from its start.
         """
         if self._is_checking:
             return target.size if target == self.target else 0
@@ -93,7 +91,7 @@ class Incoming:
         return self.offset
 
     def drop(self) -> None:
-        """Forget what has come; what is done aside for it comes to nothing."""
+        """Drop the dump; the result of work in another thread is ignored."""
         self._transfer += 1
         file, self._file = self._file, None
         self.target = None
@@ -101,11 +99,11 @@ class Incoming:
         self._is_marking = self._is_checking = False
         self._disk.remove(INCOMING)
         self._disk.remove(MARKS)
-        if file is not None:  # what is removed goes with its last user, which takes a while
+        if file is not None:  # the file is deleted when its last user closes it
             self._aside(file.close, _ignore)
 
     def install(self, name: str) -> None:
-        """Give the whole dump its name, durably, in the place of the old one."""
+        """Rename the complete dump durably, and replace the old one."""
         self._disk.rename(INCOMING, name)
         self._disk.sync_names()
         self.drop()
@@ -129,7 +127,7 @@ class Incoming:
         self.target = target
         return True
 
-    # --- aside
+    # --- in another thread
 
     def _mark(self, target: Target) -> None:
         disk, offset, transfer = self._disk, self.offset, self._transfer
@@ -188,7 +186,7 @@ class Incoming:
         self._is_checking = True
         self._aside(work, then)
 
-    # --- an earlier life
+    # --- an earlier process
 
     def _resume(self) -> None:
         found = _last_mark(self._disk)
@@ -218,7 +216,7 @@ def _last_mark(disk: Disk) -> tuple[Target, int] | None:
         return None
     file = disk.open(MARKS)
     content = file.read(0, file.size)
-    file.cut(len(content) - len(content) % _MARK_BYTES)  # so that the next one stands in its place
+    file.cut(len(content) - len(content) % _MARK_BYTES)  # so that the next mark replaces it
     file.close()
     found: tuple[Target, int] | None = None
     for start in range(0, len(content) - _MARK_BYTES + 1, _MARK_BYTES):

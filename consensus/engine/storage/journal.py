@@ -1,13 +1,13 @@
-"""The journal: entries, term and vote on disk, in segments of frames that are whole or not there.
+"""The journal: entries, term and vote on disk, in segments of atomic frames.
 
 The content of older entries is on the disk only (`entries`).
 
 `sync` writes one frame and waits for the disk. So a bad frame at the very end was never
-acknowledged and is cut off; anything else that is bad had been, and the replica does not start (a
-silent loss of acknowledged entries could elect a leader without them). When a segment is full the
-next one is prepared beside it, with the hard state and the point where it begins, and given its
-name; old ones are removed whole, oldest first, once a dump holds what is in them. Nothing that was
-written is ever written again, and at no moment is an entry in neither journal nor dump.
+acknowledged, and is truncated. Any other damage may concern acknowledged entries, so the replica
+does not start: otherwise a leader without them could be elected. When a segment is full, the next
+one is prepared under a temporary name, with the hard state and its base, and renamed. Old segments
+are removed as a whole, oldest first, once a dump covers them. Written bytes are never overwritten,
+and every entry is in the journal or in a dump at any moment.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Watcher(Protocol):
-    """Told what is in the log, in order, durable or not yet."""
+    """Receives all changes of the log, in order, before they are durable."""
 
     def added(self, index: int, term: int, command: bytes) -> None:
         """An entry follows the last one."""
 
     def cut(self, index: int) -> None:
-        """The entries from `index` on are gone: another leader's log has something else there."""
+        """The entries from `index` on were truncated: another leader's log differs there."""
 
     def based(self, index: int) -> None:
-        """The entries up to and including `index` are gone: they are in a dump."""
+        """The entries up to and including `index` were dropped: a dump covers them."""
 
 
 class FileJournal(Journal):
     """A replica's log on disk; PySyncObj's Journal, owned by one thread.
 
-    It never is empty: its first entry says where it begins, and has no content. `add` and
-    `cut_from` take effect in memory and become durable with the next `sync`; the rest is durable on
-    return. After an OSError or DiskFull of any of them the replica must stop: nobody knows what is
-    on the disk. Positions in brackets are list positions, as PySyncObj asks, and bring no content;
-    `log.read` does, by index.
+    It is never empty: its first entry is the base, which has no content. `add` and `cut_from` take
+    effect in memory and become durable with the next `sync`; the other changes are durable on
+    return. After an OSError or DiskFull the replica must stop, because it is unknown what is on the
+    disk. Positions in brackets are list positions, as PySyncObj requires, and return no content;
+    `log.read` returns content by index.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class FileJournal(Journal):
         tail: Segment,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        """Go on with what `create` made or `open` found."""
+        """Use the files that `create` made or `open` found."""
         self.identity = found.identity
         self.log = log
         self.term = found.term
@@ -105,12 +105,12 @@ class FileJournal(Journal):
         segment_bytes: int = SEGMENT_BYTES,
         keeps: Callable[[bytes], bool] = keep_none,
     ) -> FileJournal:
-        """Return a new journal in a directory that has none: nothing but its begin, at index 1 or
-        at the (index, term) of a dump that is in force, whose term is the newest that was. The
-        content of entries that `keeps` is true of stays in memory (`log.kept`).
+        """Create a journal in a directory that has none: only a base, at index 1 or at the (index,
+        term) of an installed dump. The content of entries for which `keeps` returns True stays in
+        memory (`log.kept`).
 
         Raises:
-            DiskFull: there is no room for it.
+            DiskFull: there is no space for it.
         """
         index, term = base
         found = Recovered(identity, SegmentReader(disk, 1), keeps, term=term)
@@ -132,10 +132,10 @@ class FileJournal(Journal):
         segment_bytes: int = SEGMENT_BYTES,
         keeps: Callable[[bytes], bool] = keep_none,
     ) -> FileJournal:
-        """Return the journal that is there, without a torn last frame; `keeps` as for `create`.
+        """Open the existing journal, without a torn last frame; `keeps` as for `create`.
 
         Raises:
-            LogDamaged: it cannot be read back, or belongs to another replica or cell.
+            LogDamaged: it cannot be read, or belongs to another replica or cell.
             UnknownFormat: a newer version wrote it.
         """
         found, log = recover(disk, keeps)
@@ -149,7 +149,8 @@ class FileJournal(Journal):
         file = disk.open(segment_name(last.number))
         if file.size > last.size:
             file.cut(last.size)
-        # Who was killed may not have synced what it wrote, and we answer for all that we read.
+        # A killed process may not have synced its last writes, and this replica acknowledges all
+        # entries that it reads.
         file.sync()
         disk.remove(TEMPORARY)
         disk.sync_names()
@@ -158,12 +159,12 @@ class FileJournal(Journal):
 
     @property
     def size_bytes(self) -> int:
-        """How much the segments have that are needed."""
+        """The size in bytes of the segments that are needed."""
         return sum(segment.size for segment in self._kept)
 
     @property
     def has_obsolete(self) -> bool:
-        """Whether there is something to remove."""
+        """Return whether there are segments to remove."""
         return bool(self._obsolete)
 
     # --- writing
@@ -172,7 +173,7 @@ class FileJournal(Journal):
         """Make everything that was written durable, in one frame.
 
         Raises:
-            DiskFull: there is no room for it. OSError: the disk failed.
+            DiskFull: there is no space for it. OSError: the disk failed.
         """
         if not self._buffer:
             return
@@ -189,7 +190,7 @@ class FileJournal(Journal):
             self._begin_segment()
 
     def _begin_segment(self) -> None:
-        # All frames of the one before are on the disk, so what it begins behind is known.
+        # All frames of the previous segment are on the disk, so the base of this one is known.
         point = (self.log.last, self.log.last_term)
         number = self._tail.number + 1
         header = Header(number, self._sequence, self.identity)
@@ -216,7 +217,7 @@ class FileJournal(Journal):
         self._buffered_bytes += len(record)
 
     def cut_from(self, index: int) -> None:
-        """Forget the entries from `index` on: another leader's log has something else there."""
+        """Truncate the entries from `index` on: another leader's log differs there."""
         invariant(index > self.log.begin, "a cut would empty the journal")
         self.log.cut_from(index)
         mark_cut(self._kept, index)
@@ -225,7 +226,7 @@ class FileJournal(Journal):
             self.watcher.cut(index)
 
     def set_base(self, index: int, term: int) -> None:
-        """Forget everything: a dump, in force already, holds what is up to (index, term)."""
+        """Drop all entries: an installed dump covers everything up to (index, term)."""
         self.sync()
         if self.watcher is not None and self.log.last > index:
             self.watcher.cut(index + 1)
@@ -237,8 +238,9 @@ class FileJournal(Journal):
         self.forget_before(index)
 
     def forget_before(self, index: int) -> None:
-        """Let the entries before `index` go, and its own content: a dump, in force already, holds
-        them. What is not needed any more on the disk, `remove_obsolete` removes."""
+        """Drop the entries before `index`, and the content of `index`, because an installed dump
+        covers them. `remove_obsolete` removes segments that are not needed any more.
+        """
         invariant(self.log.begin <= index <= self.log.last, f"{index} is not in the journal")
         self.sync()
         self.log.forget_before(index)
@@ -252,9 +254,10 @@ class FileJournal(Journal):
             self.watcher.based(index)
 
     def remove_obsolete(self) -> None:
-        """Remove the segments that nothing needs; in any thread, but in one at a time, as a file
-        system takes its time. Oldest first and each durably, so that whoever dies in it leaves no
-        gap, whatever order the file system keeps names in."""
+        """Remove the segments that are not needed; in any thread, but one at a time, because it may
+        take long. The oldest is removed first and each removal is synced, so that a crash leaves no
+        gap.
+        """
         while self._obsolete:
             self._disk.remove(self._obsolete[0])
             self._disk.sync_names()
@@ -268,10 +271,10 @@ class FileJournal(Journal):
             self._is_broken = True
             raise _refusal(self._disk, error) from error
 
-    # --- what PySyncObj calls, by its names
+    # --- methods that PySyncObj calls, with its names
 
     def setCurrentTerm(self, term: int, vote: str | None) -> None:  # noqa: N802
-        """Keep term and vote; durable on return, so a message may follow."""
+        """Store term and vote; durable on return, so a message may follow."""
         self.term, self.vote = term, vote
         self._write(pack_vote(term, vote))
         self.sync()
@@ -281,11 +284,13 @@ class FileJournal(Journal):
         return self.term
 
     def getVotedForNodeId(self) -> str | None:  # noqa: N802
-        """Return whom it voted for in that term."""
+        """Return the candidate that it voted for in that term."""
         return self.vote
 
     def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
-        """Not kept: a leader says it again (an own one could run ahead of the log)."""
+        """Ignore the commit index: a leader sends it again (a stored one could be ahead of the
+        log).
+        """
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802
         """Return the index that is always committed."""

@@ -1,9 +1,9 @@
-"""The records of a journal's frame: packed, and read back with every length checked.
+"""The records in a journal's frame: encoding, and decoding with every length checked.
 
-`E index u64 term u64 length u32 command` is an entry, `T index u64` a cut from there, `V term u64
-length u32 vote` the hard state, `B index u64 term u64` says that everything is in a dump and the
-log starts behind this point. `S index u64 term u64` stands in a segment's first frame alone: the
-last entry before it. A kind that is none of these was written by a newer version.
+`E index u64 term u64 length u32 command` is an entry, `T index u64` a truncation from that index
+on, `V term u64 length u32 vote` the hard state, `B index u64 term u64` a base: a dump covers
+everything up to it. `S index u64 term u64` appears only in a segment's first frame: the last entry
+before the segment. Any other kind was written by a newer version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Entry = tuple[bytes, int, int]
 """Command, index, term: the engine's order."""
 
 BASE_COMMAND: Final = b"\x01"
-"""The command of the entry that only says where a log begins: the engine's no-op."""
+"""The command of the base of a log: the engine's no-op."""
 
 Record = (
     tuple[Literal["entry"], bytes, int, int, int]
@@ -35,27 +35,27 @@ _POINT: Final = struct.Struct("<cQQ")
 
 
 class BadRecord(Exception):
-    """A frame that passes its checksum holds no records; the message says where."""
+    """A frame with a correct checksum has an invalid record; the message has its position."""
 
 
 def pack_entry(command: bytes, index: int, term: int) -> bytes:
-    """Return an entry's record but for the command, which follows it."""
+    """Return an entry's record without the command, which follows it."""
     return _ENTRY.pack(b"E", index, term, len(command))
 
 
 def pack_cut(index: int) -> bytes:
-    """Return the record of a cut: the entries from `index` on are gone."""
+    """Return the record of a truncation from `index` on."""
     return _CUT.pack(b"T", index)
 
 
 def pack_vote(term: int, vote: str | None) -> bytes:
-    """Return the record of the newest term, and of whom it was voted for in it."""
+    """Return the record of the newest term and the vote in it."""
     name = (vote or "").encode()
     return _VOTE.pack(b"V", term, len(name)) + name
 
 
 def pack_begin(index: int, term: int) -> bytes:
-    """Return the record of a log that begins anew behind (index, term)."""
+    """Return the record of a base: the log restarts behind (index, term)."""
     return _POINT.pack(b"B", index, term)
 
 
@@ -65,10 +65,10 @@ def pack_start(index: int, term: int) -> bytes:
 
 
 def read_records(records: memoryview) -> Iterator[Record]:
-    """Read back the records of one frame.
+    """Decode the records of one frame.
 
     Raises:
-        BadRecord: they are not what was packed.
+        BadRecord: a record is invalid.
         UnknownFormat: one is of a kind that this version does not know.
     """
     offset = 0

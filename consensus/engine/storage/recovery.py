@@ -1,7 +1,7 @@
-"""What the segments of a journal add up to: read in order, each continuing the one before.
+"""Reads the segments of a journal in order and builds the log; each continues the one before.
 
-A log begins at the first segment that `opens`. One that does not, because a later cut went below
-the point where it begins, may stand before it: whoever removed old segments died in the middle.
+The log begins at the first segment that `opens`. Segments before it cannot begin a log, because a
+later truncation went below their base; a crash during the removal of old segments leaves them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from consensus.errors import LogDamaged
 
 class Kept(msgspec.Struct):
     """A segment on the disk. `base` is the last entry before it; a log can begin there (`opens`)
-    unless a later cut went below it."""
+    unless a later truncation went below it.
+    """
 
     number: int
     base: int
@@ -36,9 +37,9 @@ class Kept(msgspec.Struct):
 
 
 class Recovered(msgspec.Struct):
-    """What was read back: the log, the hard state, and where writing goes on.
+    """The result: the log, the hard state, and the position for further writes.
 
-    `log` is None as long as no segment was read that a log can begin with.
+    `log` is None until a segment was read with which a log can begin.
     """
 
     identity: Identity
@@ -52,18 +53,18 @@ class Recovered(msgspec.Struct):
 
 
 def keep_none(command: bytes) -> bool:
-    """Say that the content of no entry is to stay in memory."""
+    """Return False: the content of no entry stays in memory."""
     return False
 
 
 def recover(disk: Disk, keeps: Callable[[bytes], bool] = keep_none) -> tuple[Recovered, Entries]:
-    """Return what the segments on `disk` hold, of which there is at least one, and their log.
-    Changes nothing. The content of the newest entries stays in memory, and of those that `keeps`
-    is true of.
+    """Return the contents of the segments on `disk`, of which there must be at least one, and their
+    log. Changes nothing. The content of the newest entries, and of those for which `keeps` returns
+    True, stays in memory.
 
     Raises:
-        LogDamaged: one is damaged or missing, or does not continue the one before.
-        UnknownFormat: a newer version wrote there.
+        LogDamaged: a segment is damaged or missing, or does not continue the one before.
+        UnknownFormat: a newer version wrote it.
     """
     numbers = segment_numbers(disk.names())
     for before, number in pairwise(numbers):
@@ -91,7 +92,7 @@ def recover(disk: Disk, keeps: Callable[[bytes], bool] = keep_none) -> tuple[Rec
 
 
 def mark_cut(kept: list[Kept], index: int) -> None:
-    """Note that entries from `index` on were cut: no log can begin behind a point that is gone."""
+    """Record that entries from `index` on were truncated: no log can begin behind them."""
     for segment in kept:
         if segment.base >= index:
             segment.opens = False
@@ -144,7 +145,7 @@ def _open_segment(found: Recovered, contents: Contents, records: list[Record]) -
 
 
 def _replay(found: Recovered, record: Record, start: int) -> None:
-    """Do what a record says, of a frame whose records lie from the place `start` on."""
+    """Apply a record of a frame whose records begin at the place `start`."""
     log = found.log
     match record:
         case ("entry", command, index, term, offset):

@@ -1,14 +1,14 @@
-"""One segment of the journal: a header that says whose it is, then frames.
+"""A segment of the journal: a header that identifies its replica, then frames.
 
-Layout: `magic 8 | format u32 | length u32 | header | crc32 u32`, the same in every format to come,
-so that a newer one is told from a damaged one; then `mark 4 | length u32 | sequence u64 | crc32 u32
-| records`. One sync writes one frame. A checksum covers the replica's token, the segment's number,
-the frame's sequence and length: what an entry contains is never taken for a frame of this journal,
-unless it is one, and then its sequence is an older one.
+Layout: `magic 8 | format u32 | length u32 | header | crc32 u32`, the same in all future formats, so
+that a newer format is not mistaken for damage; then frames `mark 4 | length u32 | sequence u64 |
+crc32 u32 | records`. One sync writes one frame. A checksum covers the replica's token, the
+segment's number, and the frame's sequence and length. So bytes inside an entry are never mistaken
+for a frame of this journal, unless they are a copy of one, whose sequence is then older.
 
-A segment gets its name only when header and first frame are on the disk, and another one after it
-only when all its frames are. So damage anywhere but in the last frame of the last segment is not a
-torn write.
+A segment is renamed to its final name only when its header and first frame are on the disk, and the
+next segment is created only when all its frames are. So damage anywhere but in the last frame of
+the last segment is not a torn write.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
-    """Whose journal it is: the cell, the id, the token drawn when this disk was first used, and
-    whether it was made to take the place of a disk that was lost."""
+    """The owner of a journal: the cell, the id, the token drawn when this disk was first used, and
+    whether the disk was created to replace a lost one.
+    """
 
     cell: str
     replica: str
@@ -49,7 +50,7 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
-    """What a segment says of itself; `sequence` is its first frame's."""
+    """The header of a segment; `sequence` is that of its first frame."""
 
     number: Number
     sequence: Number
@@ -57,7 +58,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """A segment read back: its frames' places and records, and where the good ones end."""
+    """The contents of a segment: places and records of its frames, and the end of the good ones."""
 
     name: str
     header: Header
@@ -67,7 +68,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 class Segment:
-    """The segment that is written to."""
+    """The segment that is being written."""
 
     def __init__(self, file: File, header: Header) -> None:
         self.file = file
@@ -75,7 +76,7 @@ class Segment:
         self._seed = _seed(header)
 
     def append(self, sequence: int, records: bytes) -> None:
-        """Write one frame and wait until it is on the disk."""
+        """Write one frame and sync it."""
         checksum = _checksum(self._seed, sequence, records)
         self.file.append(_FRAME.pack(MARK, len(records), sequence, checksum) + records)
         self.file.sync()
@@ -99,7 +100,7 @@ def segment_numbers(names: list[str]) -> list[int]:
 
 
 def write_segment(disk: Disk, header: Header, records: bytes) -> Segment:
-    """Return a new segment that holds `records` as its first frame, durable with its name."""
+    """Create a segment with `records` as its first frame, durably under its final name."""
     body = msgspec.msgpack.encode(header)
     lead = _LEAD.pack(MAGIC, FORMAT, len(body)) + body
     file = disk.create(TEMPORARY)
@@ -112,10 +113,10 @@ def write_segment(disk: Disk, header: Header, records: bytes) -> Segment:
 
 
 def read_segment(disk: Disk, number: int, *, is_last: bool) -> Contents:
-    """Return what is in a segment; only the last one may end in a torn frame.
+    """Return the contents of a segment; only the last one may end with a torn frame.
 
     Raises:
-        LogDamaged: it is not what was written.
+        LogDamaged: it is damaged.
         UnknownFormat: a newer version wrote it.
     """
     name = segment_name(number)
@@ -183,7 +184,7 @@ def _frame_at(view: memoryview, offset: int, seed: int, least: int, most: int) -
 
 
 def _check_tail(content: bytes, bad: int, header: Header, sequence: int, place: str) -> None:
-    # One write at most was under way, so behind a torn frame there is nothing.
+    # At most one write was in progress, so nothing follows a torn frame.
     view, seed, most = memoryview(content), _seed(header), sequence + len(content)
     offset = content.find(MARK, bad + 1)
     while offset != -1:
