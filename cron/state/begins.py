@@ -199,15 +199,18 @@ def _misfit(state: State, job: Job, starts: list[Start]) -> Verdict | None:
 
 
 def _may_run(state: State, record: JobRecord, now_ms: int) -> bool:
-    """Whether a launch of the job may begin beside those that may be running. What is in doubt
-    after a restore may be any number (rule R13)."""
+    """Whether a launch of the job may begin beside those that may be running."""
     job = record.job
     if job is None or job.overlap is not ALLOW:
         return not holds_slot(state, record, now_ms)
-    if not job.concurrency:
-        return True
+    return not job.concurrency or not _holds_all(state, record, job, now_ms)
+
+
+def _holds_all(state: State, record: JobRecord, job: Job, now_ms: int) -> bool:
+    """Whether as many launches of a job may be running as it allows, with those that are lost. What
+    is in doubt after a restore may be any number (rule R13)."""
     runs = state.running.get(record.number, 0) + record.held_slots(now_ms)
-    return record.held_until_ms <= now_ms and runs < job.concurrency
+    return record.held_until_ms > now_ms or runs >= job.concurrency
 
 
 def holds_slot(state: State, record: JobRecord, now_ms: int) -> bool:
