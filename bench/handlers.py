@@ -18,7 +18,7 @@ from typing import Final
 
 from launcher.worker.clock import boot_ms
 from launcher.worker.options import ChildOptions, WorkerOptions
-from launcher.worker.place import start_child
+from launcher.worker.parent import start_child
 from launcher.worker.wire import Done, Result, Run, Task, Welcome, encode, from_child
 
 APP: Final = """

@@ -2,9 +2,9 @@
 
 Theory of operation. An executor is not the parent of its workers, so the kernel tells it that one
 has ended and not how. But until its parent reaps it a dead process shows its exit status in /proc,
-and a worker's parent waits a moment with that (launcher/worker/place.py). What the kernel ended for
-want of memory is told from any other SIGKILL by a counter of the whole host; so is said that it was
-at work, not whom it took.
+and a worker's parent waits a moment with that (launcher/worker/parent.py). What the kernel ended
+for want of memory is told from any other SIGKILL by a counter of the whole host; so is said that it
+was at work, not whom it took.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.executor.worker import Worker
-from launcher.worker.memory import kill_bytes, resident_bytes, said
+from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 
 LOOK_EVERY_MS: Final = 250
 """Half as much memory again as its bound, in this time: 1 GiB a second for one of 512 MiB."""
@@ -44,8 +44,10 @@ class Deaths:
             if not worker.killed_for and worker.memory_max_bytes:
                 worker.memory_bytes = resident_bytes(worker.pid)
                 if worker.memory_bytes >= kill_bytes(worker.memory_max_bytes):
-                    bound = f"half over its bound of {said(worker.memory_max_bytes)}"
-                    found.append((worker, f"it had {said(worker.memory_bytes)} of memory, {bound}"))
+                    bound = f"half over its bound of {bytes_said(worker.memory_max_bytes)}"
+                    found.append(
+                        (worker, f"it had {bytes_said(worker.memory_bytes)} of memory, {bound}")
+                    )
         return found
 
     def cause(self, worker: Worker, known: str) -> str:
@@ -59,8 +61,8 @@ class Deaths:
         if self._oom_kills > before:
             cause += "; the kernel was killing for want of memory on this host"
         if worker.memory_max_bytes and worker.memory_bytes >= worker.memory_max_bytes:
-            bound = f"over its bound of {said(worker.memory_max_bytes)}"
-            cause += f"; it had {said(worker.memory_bytes)} of memory, {bound}"
+            bound = f"over its bound of {bytes_said(worker.memory_max_bytes)}"
+            cause += f"; it had {bytes_said(worker.memory_bytes)} of memory, {bound}"
         return cause
 
     def _count(self) -> int:

@@ -6,19 +6,28 @@ import sys
 
 import msgspec
 
-from launcher.worker.main import run_worker
-from launcher.worker.options import EXIT_APP, WorkerOptions, tell
-from launcher.worker.terminal import say
+from launcher.worker.options import EXIT_APP, EXIT_OK, ChildOptions, WorkerOptions, say, tell
+from launcher.worker.parent import Parent, start_child
 
 
 def main(said: str) -> int:
-    """Run one worker as its WorkerOptions, in JSON, say; return the exit code."""
+    """Run a worker as its WorkerOptions, in JSON, say, until it is told to stop; return the exit
+    code of the process.
+
+    0: stopped in order. 1: some process had to be killed. 2: the app cannot be imported or
+    registers no handler; that was said on stderr, and nothing was started.
+
+    This process lives long and does little: it imports neither the app nor what runs handlers.
+    """
     try:
         options = msgspec.json.decode(said, type=WorkerOptions)
     except msgspec.ValidationError as error:
         say(tell(error))
         return EXIT_APP
-    return run_worker(options)
+    checked = start_child(ChildOptions(worker=options, check=True)).wait()
+    if checked != EXIT_OK:
+        return checked if checked > 0 else 1
+    return Parent(options, say).run()
 
 
 if __name__ == "__main__":

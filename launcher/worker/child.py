@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from launcher.errors import LauncherError
-from launcher.worker import app, memory
 from launcher.worker.embedded import serve
 from launcher.worker.errors import BadApp, BadHandler
 from launcher.worker.options import (
@@ -21,10 +20,11 @@ from launcher.worker.options import (
     EXIT_REFUSED,
     ChildOptions,
     WorkerOptions,
+    say,
     socket_path,
 )
-from launcher.worker.registry import Registry
-from launcher.worker.terminal import say
+from launcher.worker.registry import Registry, load
+from launcher.worker.renewal import bytes_said, resident_bytes
 
 NAMES_SAID: Final = 5
 
@@ -38,7 +38,7 @@ def main(said: str) -> int:
         if fd >= 0:
             os.set_inheritable(fd, False)
     try:
-        registry = app.load(options.worker.app)
+        registry = load(options.worker.app)
         _check_memory(options.worker.memory_max_bytes)
         if options.check:
             say(_tell(registry, options.worker))
@@ -53,9 +53,9 @@ def main(said: str) -> int:
 
 def _check_memory(memory_max_bytes: int) -> None:
     """A child that is too big before its first launch would be renewed again and again."""
-    has_bytes = memory.resident_bytes(os.getpid())
+    has_bytes = resident_bytes(os.getpid())
     if memory_max_bytes and has_bytes >= memory_max_bytes:
-        has, bound = memory.said(has_bytes), memory.said(memory_max_bytes)
+        has, bound = bytes_said(has_bytes), bytes_said(memory_max_bytes)
         raise BadApp(
             f"the app alone takes {has} of memory, --memory-max is {bound}",
             "raise it well above that, or import less",

@@ -6,7 +6,10 @@ threads that a handler starts do not inherit it, asyncio tasks do.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
@@ -196,11 +199,6 @@ def current() -> Context:
     return context
 
 
-def current_or_none() -> Context | None:
-    """Return the Context of the handler that runs here, or None."""
-    return _CURRENT.get()
-
-
 def enter(context: Context) -> None:
     """Make `context` that of this thread, or asyncio task, until `leave`."""
     _CURRENT.set(context)
@@ -217,3 +215,46 @@ def reason_label(number: int) -> str:
         return Reason(number).label or "killed"
     except ValueError:
         return f"reason {number}"
+
+
+_FORMAT = "%(levelname)s %(name)s: %(message)s"
+
+
+class OutputHandler(logging.Handler):
+    """Gives each record to the launch whose handler logged it; others are none of its business."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record to the output of the launch that runs here, if one does."""
+        context = _CURRENT.get()
+        if context is None:
+            self._last_resort(record)
+            return
+        try:
+            context.log(self.format(record))
+        except Exception:  # noqa: BLE001 - as all handlers: logging must not end what logs
+            self.handleError(record)
+
+    def _last_resort(self, record: logging.LogRecord) -> None:
+        """Python prints warnings if nobody handles them; that must not end because of this one."""
+        last = logging.lastResort
+        is_alone = logging.getLogger().handlers == [self]
+        if is_alone and last is not None and record.levelno >= last.level:
+            last.handle(record)
+
+
+@contextlib.contextmanager
+def logging_to_output() -> Iterator[None]:
+    """Have what handlers log go to the outputs of their launches, while this is open.
+
+    The SDK is a guest: no level, formatter or handler of the program is changed.
+    """
+    root, added = logging.getLogger(), OutputHandler()
+    root.addHandler(added)
+    try:
+        yield
+    finally:
+        root.removeHandler(added)

@@ -1,6 +1,7 @@
-"""The threads that run handlers: some for plain ones, one with an asyncio loop for async ones.
+"""The threads that run handlers, and one call of a handler: its payload read, its context in place,
+its end understood.
 
-They take what has begun and give back how it ended; they know nothing of the socket.
+The threads take what has begun and give back how it ended; they know nothing of the socket.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from launcher.errors import invariant
 from launcher.worker.clock import wall_ms
-from launcher.worker.context import Context
-from launcher.worker.invoke import invoke, invoke_async
-from launcher.worker.outcome import Ended, of_cancel
+from launcher.worker.context import Context, enter, leave
+from launcher.worker.outcome import Cancelled, Ended, of_cancel, of_error, of_value
+from launcher.worker.registry import Handler, Registry
 from launcher.worker.wire import Result
 from launcher.worker.work import Work
 
@@ -23,84 +24,78 @@ if TYPE_CHECKING:
 
 End: TypeAlias = Callable[[Work, Ended, int, int], None]
 """Called by any thread of the crew: work, how it ended, and from when to when by the wall clock."""
-_NEVER_RAN: Final = Ended(Result.CANCELLED)
+_CANCELLED: Final = Ended(Result.CANCELLED)
 
 
 class Crew:
-    """Threads for plain handlers."""
+    """Threads for plain handlers, and one with an asyncio loop for async ones; what a registry has
+    none of has no thread. All of them end with the process."""
 
-    def __init__(self, threads: int, end: End) -> None:
+    def __init__(self, registry: Registry, threads: int, end: End) -> None:
         self._end = end
         self._ready: queue.SimpleQueue[Work] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"raftcron-handler-{n}", daemon=True)
-            for n in range(1, threads + 1)
-        ]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: list[threading.Thread] = []
+        if any(not one.is_async for one in registry):
+            names = [f"raftcron-handler-{number}" for number in range(1, threads + 1)]
+            self._threads += [
+                threading.Thread(target=self._serve, name=name, daemon=True) for name in names
+            ]
+        if any(one.is_async for one in registry):
+            import asyncio  # only programs with async handlers pay for it
+
+            self._loop = asyncio.new_event_loop()
+            name = "raftcron-asyncio"
+            self._threads += [threading.Thread(target=self._serve_async, name=name, daemon=True)]
 
     def start(self) -> None:
-        """Start all threads; they end with the process."""
+        """Start all threads."""
         for thread in self._threads:
             thread.start()
 
     def submit(self, works: Sequence[Work]) -> None:
-        """Have these run, in this order, as threads become free."""
+        """Have these run: plain ones in this order, as threads become free, async ones at once."""
         for work in works:
-            self._ready.put(work)
+            if not work.handler.is_async:
+                self._ready.put(work)
+        waiting = [work for work in works if work.handler.is_async]
+        if waiting and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begin, waiting)
 
     def cancel(self, work: Work, reason: str) -> None:
-        """Set the flag of what has begun."""
-        context_of(work).cancelled.set(reason)
+        """Set the flag of what has begun; an async one gets a CancelledError at its next await."""
+        _context_of(work).cancelled.set(reason)
+        if work.handler.is_async and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._interrupt, work)
 
     def _serve(self) -> None:
         while True:
             work = self._ready.get()
-            context = context_of(work)
-            started_ms = wall_ms()
+            context, started_ms = _context_of(work), wall_ms()
             if context.cancelled:
-                ended = of_cancel(_NEVER_RAN, context.cancelled.reason)
+                ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
             else:
                 ended = invoke(work.handler, context, work.task.payload)
             self._end(work, ended, started_ms, wall_ms())
 
-
-class Loop:
-    """One thread with an asyncio loop, for async handlers."""
-
-    def __init__(self, end: End) -> None:
-        import asyncio  # only programs with async handlers pay for it
-
-        self._end = end
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="raftcron-asyncio", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread; it ends with the process."""
-        self._thread.start()
-
-    def submit(self, works: Sequence[Work]) -> None:
-        """Have these run, all at once."""
-        self._loop.call_soon_threadsafe(self._begin, list(works))
-
-    def cancel(self, work: Work, reason: str) -> None:
-        """Set the flag of what has begun, and raise CancelledError at its next await."""
-        context_of(work).cancelled.set(reason)
-        self._loop.call_soon_threadsafe(self._interrupt, work)
-
-    def _serve(self) -> None:
+    def _serve_async(self) -> None:
         import asyncio
 
-        asyncio.set_event_loop(self._loop)
-        while True:  # a handler may have stopped it, or raised SystemExit in a callback of its own
+        loop = self._loop
+        invariant(loop is not None, "no loop for async handlers")
+        asyncio.set_event_loop(loop)
+        while loop is not None:  # a handler may have stopped it, or raised SystemExit in a callback
             try:
-                self._loop.run_forever()
+                loop.run_forever()
             except BaseException as error:  # noqa: BLE001 - the loop is every async handler's
                 trouble = {"message": "a callback ended the loop", "exception": error}
-                self._loop.call_exception_handler(trouble)
+                loop.call_exception_handler(trouble)
 
     def _begin(self, works: list[Work]) -> None:
-        for work in works:
-            # Until its first step the loop refers to it, then the work does.
-            self._loop.create_task(self._run(work), name=work.task.name)
+        if self._loop is not None:
+            for work in works:
+                # Until its first step the loop refers to it, then the work does.
+                self._loop.create_task(self._run(work), name=work.task.name)
 
     async def _run(self, work: Work) -> None:
         import asyncio
@@ -108,10 +103,9 @@ class Loop:
         # Here and not where it is made: a task that is cancelled before its first step never runs,
         # and nobody would hear of its end.
         work.running = asyncio.current_task()
-        context = context_of(work)
-        started_ms = wall_ms()
+        context, started_ms = _context_of(work), wall_ms()
         if context.cancelled:
-            ended = of_cancel(_NEVER_RAN, context.cancelled.reason)
+            ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
         else:
             ended = await invoke_async(work.handler, context, work.task.payload)
         self._end(work, ended, started_ms, wall_ms())
@@ -122,8 +116,49 @@ class Loop:
             task.cancel()
 
 
-def context_of(work: Work) -> Context:
+def _context_of(work: Work) -> Context:
     """Return the context of work that has begun."""
     invariant(work.context is not None, f"{work.task.name} runs without a context")
     context: Context = work.context  # type: ignore[assignment]
     return context
+
+
+def invoke(
+    handler: Handler, context: Context, payload: bytes, caught: list[BaseException] | None = None
+) -> Ended:
+    """Call a plain handler and return how it ended; never raises.
+
+    What it raised is put into `caught`.
+    """
+    call = invoke_async(handler, context, payload, caught)
+    try:
+        call.send(None)  # it awaits nothing, and so ends in its first step
+    except StopIteration as end:
+        ended: Ended = end.value
+        return ended
+    call.close()
+    return Ended(Result.RAISED, 0, f"{handler.name} is async")
+
+
+async def invoke_async(
+    handler: Handler, context: Context, payload: bytes, caught: list[BaseException] | None = None
+) -> Ended:
+    """Call a handler, await it if it is async, and return how it ended; never raises.
+
+    What it raised is put into `caught`.
+    """
+    enter(context)
+    try:
+        call = handler.resolve()
+        taken = () if call.read is None else (call.read(payload),)
+        value = handler.function(*taken, *((context,) if call.takes_context else ()))
+        ended = of_value(await value if handler.is_async else value)
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: the thread and loop are ours
+        # asyncio's class is told by its name: importing asyncio costs more than all of this.
+        is_cancel = isinstance(error, Cancelled) or type(error).__name__ == "CancelledError"
+        ended = _CANCELLED if context.cancelled and is_cancel else of_error(error)
+        if caught is not None:
+            caught.append(error)
+    finally:
+        leave()
+    return of_cancel(ended, context.cancelled.reason) if context.cancelled else ended

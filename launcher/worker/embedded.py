@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-from launcher.worker import app, logs
 from launcher.worker.clock import boot_ms
+from launcher.worker.context import logging_to_output
 from launcher.worker.errors import BadFrame, NoExecutor
 from launcher.worker.lease import Slate, Watchdog, kill_group, kill_self, make_slate
-from launcher.worker.link import Bell, Link, LinkLost
 from launcher.worker.options import (
     EXIT_BUG,
     EXIT_LOST,
@@ -31,13 +30,14 @@ from launcher.worker.options import (
     SOCKET_VARIABLE,
     ChildOptions,
     buffer_of,
+    say,
     socket_path,
     worker_options,
 )
-from launcher.worker.registry import REGISTRY, Registry
-from launcher.worker.serving import ParentLost, Serving, StillRunning
-from launcher.worker.terminal import say
+from launcher.worker.registry import REGISTRY, Registry, load
+from launcher.worker.serving import Link, LinkLost, ParentLost, Serving, StillRunning
 from launcher.worker.wire import PULSE_MS, VERSION, Hello
+from launcher.worker.work import Bell
 
 CONNECT_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Between looks for the executor; the last one again and again."""
@@ -82,7 +82,7 @@ class Worker:
             NoExecutor: the executor refused this worker.
         """
         if self._registry is None and self._options.worker.app:
-            self._registry = app.load(self._options.worker.app)
+            self._registry = load(self._options.worker.app)
         registry = self._registry or REGISTRY
         registry.check()
         return serve(registry, self._options)
@@ -99,12 +99,10 @@ def serve(registry: Registry, options: ChildOptions) -> int:
     """
     bell = Bell()
     stop = _Stop(bell)
-    attached = logs.attach()
-    with stop.caught():
+    with stop.caught(), logging_to_output():
         connected = _connect(options, stop)
         if connected is not None:
             _serve(connected, registry, options, stop)
-    logs.detach(attached)
     return EXIT_OK
 
 

@@ -21,61 +21,39 @@ from launcher.worker.clock import boot_ms
 PARENT_MARGIN_MS: Final = 250
 """How much later than the child itself its parent kills it."""
 _BYTES: Final = mmap.PAGESIZE
-_LEASE, _GUARDED, _LAUNCHES, _SERVES, _RENEWED = range(5)
+
+
+class _Number:
+    """A number of a slate, as an attribute."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __get__(self, slate: Slate, owner: object) -> int:
+        return slate.numbers[self._place]
+
+    def __set__(self, slate: Slate, number: int) -> None:
+        slate.numbers[self._place] = number
 
 
 class Slate:
     """Numbers that parent and child share. Each is written with one store of eight bytes, and by
     one of the two: `is_renewed` by the parent, the others by the child."""
 
+    lease_until_ms = _Number(0)
+    """Until when the child has the lease, on the boot-time clock; 0 for not at all."""
+    guarded = _Number(1)
+    """How many works have begun that must not outlive the lease."""
+    launches = _Number(2)
+    """How many launches have ended in the child."""
+    serves = _Number(3)
+    """Whether the child was welcomed by its executor."""
+    is_renewed = _Number(4)
+    """Whether the child, when it is told to leave, may finish what it runs without a bound."""
+
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, _BYTES)
-        self._numbers = memoryview(self._page).cast("q")
-
-    @property
-    def lease_until_ms(self) -> int:
-        """Until when the child has the lease, on the boot-time clock; 0 for not at all."""
-        return self._numbers[_LEASE]
-
-    @lease_until_ms.setter
-    def lease_until_ms(self, until_ms: int) -> None:
-        self._numbers[_LEASE] = until_ms
-
-    @property
-    def guarded(self) -> int:
-        """How many works have begun that must not outlive the lease."""
-        return self._numbers[_GUARDED]
-
-    @guarded.setter
-    def guarded(self, number: int) -> None:
-        self._numbers[_GUARDED] = number
-
-    @property
-    def launches(self) -> int:
-        """How many launches have ended in the child."""
-        return self._numbers[_LAUNCHES]
-
-    @launches.setter
-    def launches(self, number: int) -> None:
-        self._numbers[_LAUNCHES] = number
-
-    @property
-    def serves(self) -> bool:
-        """Whether the child was welcomed by its executor."""
-        return bool(self._numbers[_SERVES])
-
-    @serves.setter
-    def serves(self, does: bool) -> None:
-        self._numbers[_SERVES] = does
-
-    @property
-    def is_renewed(self) -> bool:
-        """Whether the child, when it is told to leave, may finish what it runs without a bound."""
-        return bool(self._numbers[_RENEWED])
-
-    @is_renewed.setter
-    def is_renewed(self, is_so: bool) -> None:
-        self._numbers[_RENEWED] = is_so
+        self.numbers = memoryview(self._page).cast("q")
 
     def is_over(self, now_ms: int) -> bool:
         """Return whether guarded work runs although its lease is over."""
@@ -83,7 +61,7 @@ class Slate:
 
     def close(self) -> None:
         """Let go of the page."""
-        self._numbers.release()
+        self.numbers.release()
         self._page.close()
 
 

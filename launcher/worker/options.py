@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -95,11 +96,6 @@ def tell(error: msgspec.ValidationError) -> str:
     return text
 
 
-def as_json(options: WorkerOptions) -> str:
-    """Return options as `python -m launcher.worker` takes them."""
-    return msgspec.json.encode(options).decode()
-
-
 def socket_path(said: str) -> str:
     """Return the path of the executor's socket."""
     return said or os.environ.get(SOCKET_VARIABLE, "") or SOCKET_DEFAULT
@@ -108,3 +104,9 @@ def socket_path(said: str) -> str:
 def buffer_of(options: WorkerOptions) -> int:
     """Return how many tasks may wait at a child, beside those that its threads run."""
     return options.buffer or options.threads * BUFFER_PER_THREAD
+
+
+def say(text: str) -> None:
+    """Write one line to stderr."""
+    sys.stderr.write(f"raftcron worker: {text}\n")
+    sys.stderr.flush()

@@ -3,22 +3,30 @@
 What can be seen when a module is imported is told then; what the annotations mean is looked at once
 all is imported (`Registry.check`), since they may name what stands further down. Each error says
 where the function is and what to do.
+
+A payload is JSON, and an empty one reads as `null`. A handler that declares `bytes` gets it as it
+is. Everything else is checked strictly by msgspec: a number in quotes is no number.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+import traceback
+import types
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 
+import msgspec
+
+from launcher.errors import LauncherError
 from launcher.names import NAME_PART_CHARS_MAX
 from launcher.work import NO_TIMEOUT_MS
 from launcher.worker.context import Context
-from launcher.worker.errors import BadHandler
-from launcher.worker.lengths import Length, length_ms
-from launcher.worker.payload import Reader, UnknownType, reader
+from launcher.worker.errors import BadApp, BadHandler, BadPayload
+from launcher.worker.outcome import Length, length_ms
 from launcher.worker.wire import Served
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -281,3 +289,107 @@ def _checked_length(what: str, said: Length | None, place: str) -> int:
     if ms == 0:
         raise BadHandler(f"{place}: {what} of nothing", "leave it out for no bound")
     return ms
+
+
+Reader: TypeAlias = Callable[[bytes], Any]
+
+
+class UnknownType(ValueError):
+    """Nothing can be read from JSON into this type."""
+
+
+def reader(declared: Any) -> Reader:
+    """Return what reads a payload into `declared`: a Struct, dataclass, dict, str, None, Any ...
+
+    The reader raises BadPayload, with the field named, for what does not fit.
+
+    Raises:
+        UnknownType: no payload can become one of these.
+    """
+    if declared is bytes:
+        return bytes
+    try:
+        if isinstance(msgspec.inspect.type_info(declared), msgspec.inspect.CustomType):
+            raise UnknownType(f"{_name(declared)} is no type that JSON can be read into")
+        decode = msgspec.json.Decoder(declared, strict=True).decode
+    except (TypeError, NameError) as error:
+        raise UnknownType(f"{_name(declared)} is no type to read JSON into: {error}") from error
+
+    def read(payload: bytes) -> Any:
+        try:
+            return decode(payload or b"null")
+        except msgspec.ValidationError as error:
+            what = f"payload does not fit {_name(declared)}" if payload else "there is no payload"
+            raise BadPayload(f"{what}: {_lowered(str(error))}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            said = str(error).removeprefix("JSON is malformed: ")
+            raise BadPayload(f"payload is no JSON: {_lowered(said)}") from error
+
+    return read
+
+
+def dump(payload: object) -> bytes:
+    """Return a payload's bytes as a job has them: bytes as they are, all else as JSON.
+
+    Raises:
+        TypeError: it has something that JSON has not.
+    """
+    return payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
+
+
+def _name(declared: Any) -> str:
+    if declared is None or isinstance(declared, types.GenericAlias | types.UnionType):
+        return str(declared)
+    return getattr(declared, "__name__", str(declared))
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+_APP: Final = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*)(:(?P<registry>[^\W\d]\w*))?")
+_EXAMPLE: Final = '@handler("billing.invoice")'
+
+
+def load(app: str) -> Registry:
+    """Import `module` or `module:registry` and return the checked handlers that it registers.
+
+    Raises:
+        BadApp: it cannot be imported, or registers no handler.
+        BadHandler: one of its functions cannot be a handler.
+    """
+    match = _APP.fullmatch(app)
+    if match is None or app.endswith(".py"):
+        raise BadApp(f"{app!r} is no module like app.tasks", "leave out the path and the .py")
+    module = _imported(match["module"])
+    registry = getattr(module, match["registry"], None) if match["registry"] else REGISTRY
+    if not isinstance(registry, Registry):
+        raise BadApp(f"{app}: {match['registry']} is no Registry of that module")
+    if not len(registry):
+        raise BadApp(f"{app} registers no handler", f"put {_EXAMPLE} above a function of it")
+    registry.check()
+    return registry
+
+
+def _imported(name: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except LauncherError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise BadApp(
+                f"there is no module {name}: {error}",
+                "start the worker where the app can be imported, or install it there",
+            ) from error
+        raise _broken(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: BaseException) -> BadApp:
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one[0]]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+    said = "".join(traceback.format_exception_only(error)).strip()
+    more = f"`python -c 'import {name}'` shows more"
+    return BadApp(f"{place}{name} cannot be imported: {said}", more)

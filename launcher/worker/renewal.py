@@ -1,14 +1,17 @@
 """When a child of a worker is renewed: it has become too big, or has run as much as it should.
 
 Renewed means: it takes no more, finishes what it runs, ends, and another is started. Nothing fails
-of it. What leaks in a handler's program (memory, files, threads) goes with the process. Pure.
+of it. What leaks in a handler's program (memory, files, threads) goes with the process.
+
+Memory is resident memory: what of a process is in the machine's memory now, files that it maps
+included, as parents, children and executors read it from the kernel.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
-from launcher.worker.memory import kill_bytes, said
 from launcher.worker.options import WorkerOptions
 
 SPREAD: Final = 4
@@ -46,8 +49,8 @@ class Bounds:
         One that has run nothing yet is not renewed for its memory: the next would be as big.
         """
         if self._memory_max_bytes and launches and memory_bytes >= self._memory_max_bytes:
-            bound = f"--memory-max is {said(self._memory_max_bytes)}"
-            return f"it has {said(memory_bytes)} of memory, {bound}"
+            bound = f"--memory-max is {bytes_said(self._memory_max_bytes)}"
+            return f"it has {bytes_said(memory_bytes)} of memory, {bound}"
         if self.has_run(number, launches):
             return f"it has run {launches} launches, --renew-after is {self._renew_after}"
         return ""
@@ -56,5 +59,29 @@ class Bounds:
         """Why a child is to be killed, or nothing."""
         if not self._memory_max_bytes or memory_bytes < kill_bytes(self._memory_max_bytes):
             return ""
-        bound = f"half over its --memory-max of {said(self._memory_max_bytes)}"
-        return f"it has {said(memory_bytes)} of memory, {bound}"
+        bound = f"half over its --memory-max of {bytes_said(self._memory_max_bytes)}"
+        return f"it has {bytes_said(memory_bytes)} of memory, {bound}"
+
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
+_MIB: Final = 1 << 20
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 where it is gone or may not be seen."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read(256).split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def kill_bytes(memory_max_bytes: int) -> int:
+    """Return the memory at which a process is killed that is to be renewed at `memory_max_bytes`:
+    half as much again, for what runs to come to its end."""
+    return memory_max_bytes + memory_max_bytes // 2
+
+
+def bytes_said(count: int) -> str:
+    """Return a number of bytes as people read it: `512 MiB`."""
+    return f"{count / _MIB:.4g} MiB"

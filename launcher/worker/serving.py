@@ -13,17 +13,15 @@ that answers for them.
 from __future__ import annotations
 
 import select
+import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from launcher.errors import invariant
 from launcher.worker.clock import boot_ms
 from launcher.worker.context import reason_label
-from launcher.worker.crew import Crew, Loop
+from launcher.worker.crew import Crew
 from launcher.worker.errors import NoExecutor
 from launcher.worker.lease import Watchdog
-from launcher.worker.link import Bell, Link, LinkLost
-from launcher.worker.news import News
 from launcher.worker.registry import Registry
 from launcher.worker.wire import (
     PULSE_MS,
@@ -31,6 +29,7 @@ from launcher.worker.wire import (
     Cancel,
     Done,
     Drain,
+    FromChild,
     Hello,
     Lease,
     Leaving,
@@ -43,10 +42,13 @@ from launcher.worker.wire import (
     Task,
     ToChild,
     Welcome,
+    encode,
+    to_child,
 )
-from launcher.worker.work import Holding, Work
+from launcher.worker.work import Bell, Holding, News, Work
 
 NEVER_MS: Final = 1 << 62
+_READ_BYTES: Final = 256 << 10
 _UNLEASED: Final = "never began: the executor has no lease"
 
 
@@ -56,6 +58,71 @@ class ParentLost(Exception):
 
 class StillRunning(Exception):
     """A drain's time is over and handlers run that would not end."""
+
+
+class LinkLost(Exception):
+    """The connection ended: the executor is gone, or does not want this child."""
+
+
+class Link:
+    """A connected socket that never blocks."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._frames = to_child()
+        self._out = bytearray()
+        self.fd = connected.fileno()
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all that was said is with the kernel, and so survives this process."""
+        return not self._out
+
+    @property
+    def mask(self) -> int:
+        """What to poll for."""
+        return select.EPOLLIN | (select.EPOLLOUT if self._out else 0)
+
+    def receive(self) -> list[ToChild]:
+        """Return the messages that have arrived.
+
+        Raises:
+            LinkLost: nothing more will.
+            BadFrame: what arrived is no message.
+        """
+        try:
+            received = self._socket.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError as error:
+            raise LinkLost(str(error)) from error
+        if not received:
+            raise LinkLost("the executor closed it")
+        return self._frames.feed(received)
+
+    def say(self, message: FromChild) -> None:
+        """Put a message behind what is to be sent; `flush` sends it."""
+        self._out += encode(message)
+
+    def flush(self) -> None:
+        """Send what the socket takes.
+
+        Raises:
+            LinkLost: it takes nothing any more.
+        """
+        while self._out:
+            try:
+                sent = self._socket.send(self._out)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise LinkLost(str(error)) from error
+            del self._out[:sent]
+
+    def close(self) -> None:
+        """Close the socket; what was sent is still delivered."""
+        self._socket.close()
 
 
 class Serving:
@@ -77,12 +144,7 @@ class Serving:
         self._holding = Holding(registry, hello.threads)
         self._news = News(self._holding, bell)
         self._announced: list[Work] = []
-        self._crew: Crew | None = None
-        self._loop: Loop | None = None
-        if any(not one.is_async for one in registry):
-            self._crew = Crew(hello.threads, self._news.end)
-        if any(one.is_async for one in registry):
-            self._loop = Loop(self._news.end)
+        self._crew = Crew(registry, hello.threads, self._news.end)
         self._mask = link.mask
         self._drain_asked = False
         self._grace_ends_ms = 0
@@ -103,9 +165,7 @@ class Serving:
             LinkLost, ParentLost, StillRunning, BadFrame: end the process at once.
         """
         self._graces_ms = (grace_ms, cancelled_grace_ms)
-        for threads in (self._crew, self._loop):
-            if threads is not None:
-                threads.start()
+        self._crew.start()
         self._link.say(self._hello)
         self._link.flush()
         with select.epoll() as poll:
@@ -179,7 +239,7 @@ class Serving:
             said = f"cancelled before it began: {reason}"
             self._link.say(Done([Outcome(name, Result.CANCELLED, 0, said)]))
         else:
-            self._runner(work).cancel(work, reason)
+            self._crew.cancel(work, reason)
 
     def _leave(self) -> None:
         """Take no more. Who is renewed finishes what runs; who is stopped as well, in its time."""
@@ -197,7 +257,7 @@ class Serving:
         self._has_cancelled = True
         self._grace_ends_ms = now_ms + self._graces_ms[1]
         for work in self._holding.begun():
-            self._runner(work).cancel(work, "the worker is stopped")
+            self._crew.cancel(work, "the worker is stopped")
 
     def _tell(self) -> None:
         """Say what the threads have put down; if they are silent, that this process lives."""
@@ -234,14 +294,4 @@ class Serving:
         if not self._announced or not self._link.is_sent:
             return
         works, self._announced = self._announced, []
-        self._submit(self._crew, [work for work in works if not work.handler.is_async])
-        self._submit(self._loop, [work for work in works if work.handler.is_async])
-
-    def _submit(self, threads: Crew | Loop | None, works: Sequence[Work]) -> None:
-        if threads is not None and works:
-            threads.submit(works)
-
-    def _runner(self, work: Work) -> Crew | Loop:
-        chosen = self._loop if work.handler.is_async else self._crew
-        invariant(chosen is not None, f"no threads for {work.handler.name}")
-        return chosen  # type: ignore[return-value]
+        self._crew.submit(works)

@@ -16,14 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from launcher.names import AttemptName, LaunchName
-from launcher.worker import logs
-from launcher.worker.context import Context
+from launcher.worker.context import Context, logging_to_output
+from launcher.worker.crew import invoke, invoke_async
 from launcher.worker.errors import BadHandler
-from launcher.worker.invoke import invoke, invoke_async
-from launcher.worker.lengths import Length, length_ms
-from launcher.worker.outcome import Ended
-from launcher.worker.payload import dump
-from launcher.worker.registry import REGISTRY, Handler, describe
+from launcher.worker.outcome import Ended, Length, length_ms
+from launcher.worker.registry import REGISTRY, Handler, describe, dump
 from launcher.worker.wire import Result, Task, effective_ms
 
 __all__ = ["JOB", "SCHEDULED", "Ran", "Result", "run", "run_async"]
@@ -74,11 +71,12 @@ class _Trial:
     """One call that is prepared."""
 
     def __init__(self, handler: Handler, task: Task, cancelled: bool) -> None:
-        self.handler, self.task = handler, task
+        self.handler = handler
         self.heard = _Heard()
         timeout_ms = effective_ms(task.timeout_ms, handler.served.timeout_ms)
         self.context = Context(task, self.heard, timeout_ms)
         self.caught: list[BaseException] = []
+        self.call = (handler, self.context, task.payload, self.caught)
         if cancelled:
             self.context.cancelled.set("killed")
 
@@ -121,12 +119,8 @@ def run(
         import asyncio
 
         return asyncio.run(_awaited(trial))
-    attached = logs.attach()
-    try:
-        ended = invoke(trial.handler, trial.context, trial.task.payload, trial.caught)
-    finally:
-        logs.detach(attached)
-    return trial.ran(ended)
+    with logging_to_output():
+        return trial.ran(invoke(*trial.call))
 
 
 async def run_async(
@@ -149,30 +143,19 @@ async def run_async(
         return await _awaited(trial)
     import asyncio
 
-    attached = logs.attach()
-    try:
-        ended = await asyncio.to_thread(
-            invoke, trial.handler, trial.context, trial.task.payload, trial.caught
-        )
-    finally:
-        logs.detach(attached)
-    return trial.ran(ended)
+    with logging_to_output():
+        return trial.ran(await asyncio.to_thread(invoke, *trial.call))
 
 
 async def _awaited(trial: _Trial) -> Ran:
     import asyncio
 
-    attached = logs.attach()
-    try:
-        call = invoke_async(trial.handler, trial.context, trial.task.payload, trial.caught)
-        running = asyncio.get_running_loop().create_task(call)
+    with logging_to_output():
+        running = asyncio.get_running_loop().create_task(invoke_async(*trial.call))
         if trial.context.cancelled:
             await asyncio.sleep(0)  # it has begun, and stands at its first await
             running.cancel()
-        ended = await running
-    finally:
-        logs.detach(attached)
-    return trial.ran(ended)
+        return trial.ran(await running)
 
 
 def _trial(

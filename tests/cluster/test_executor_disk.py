@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from launcher.executor.main import CANNOT_RUN
 from launcher.rpc.v1 import pool_pb2
-from launcher.worker.options import WorkerOptions, as_json
+from launcher.worker.options import WorkerOptions
 from tests.cluster.engine_disks import Mounts, Syncs, why_no_mounts
 from tests.cluster.executor_host import ROOT, ExecutorHost, FakeLeader, runs, until, work
 from tests.unit.rows_rig import reports_of
@@ -51,7 +52,7 @@ class Worker:
         (folder / "tasks.py").write_text(APP)
         options = WorkerOptions(app="tasks", processes=2, executor=str(socket))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "launcher.worker", as_json(options)],
+            [sys.executable, "-m", "launcher.worker", msgspec.json.encode(options).decode()],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "SHOP": str(folder)},
         )

@@ -14,7 +14,7 @@ from launcher.executor.deaths import CUT, Deaths, exit_status
 from launcher.executor.row import ENDED
 from launcher.executor.spawn import start_ticks
 from launcher.launch import Reason
-from launcher.worker.memory import kill_bytes, resident_bytes, said
+from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 from tests.unit.worker_rig import wait_until
 from tests.unit.workers_rig import Floor, floor, named, names_of, running
 
@@ -114,7 +114,7 @@ def test_memory_is_read_of_who_lives_and_nothing_of_who_does_not() -> None:
     child.wait()
     assert resident_bytes(child.pid) == 0
     assert kill_bytes(100) == 150
-    assert said(512 * MIB) == "512 MiB"
+    assert bytes_said(512 * MIB) == "512 MiB"
 
 
 # ---- at an executor

@@ -9,8 +9,15 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from launcher.worker import logs
-from launcher.worker.context import Context, current, enter, leave, reason_label
+from launcher.worker.context import (
+    Context,
+    OutputHandler,
+    current,
+    enter,
+    leave,
+    logging_to_output,
+    reason_label,
+)
 from launcher.worker.outcome import Cancelled
 from launcher.worker.wire import Task
 
@@ -147,8 +154,8 @@ def test_a_reason_has_a_word_also_where_it_is_newer(number: int, label: str) -> 
 
 def test_what_is_logged_while_a_handler_runs_is_its_output(context: Context, heard: Heard) -> None:
     log = logging.getLogger("shop.worker")
-    attached = logs.attach()
-    try:
+    before = logging.getLogger().handlers[:]
+    with logging_to_output():
         enter(context)
         log.warning("paid %d", 5)
         log.debug("not at this level")
@@ -158,27 +165,20 @@ def test_what_is_logged_while_a_handler_runs_is_its_output(context: Context, hea
             log.exception("failed")
         leave()
         log.warning("nobody's")
-    finally:
-        logs.detach(attached)
     log.warning("later")
     assert heard.text.startswith(
         "WARNING shop.worker: paid 5\nERROR shop.worker: failed\nTraceback"
     )
     assert heard.text.endswith("ValueError: so not\n")
-    assert attached not in logging.getLogger().handlers
+    assert logging.getLogger().handlers == before
 
 
 def test_a_record_that_cannot_be_formatted_does_not_end_the_handler(
     context: Context, heard: Heard, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    attached = logs.attach()
-    try:
-        enter(context)
-        logging.getLogger("shop").handlers.clear()
-        attached.emit(logging.makeLogRecord({"msg": "%d", "args": ("x",), "levelno": 30}))
-    finally:
-        leave()
-        logs.detach(attached)
+    enter(context)
+    OutputHandler().emit(logging.makeLogRecord({"msg": "%d", "args": ("x",), "levelno": 30}))
+    leave()
     assert heard.text == ""
     assert "Logging error" in capsys.readouterr().err
 
@@ -186,7 +186,7 @@ def test_a_record_that_cannot_be_formatted_does_not_end_the_handler(
 def test_warnings_outside_handlers_are_still_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    attached = logs.OutputHandler()
+    attached = OutputHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [attached])
     log = logging.getLogger("shop.alone")
     log.warning("printed by the last resort")

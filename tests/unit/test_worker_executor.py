@@ -13,7 +13,7 @@ from typing import Any
 from launcher.executor.row import ENDED
 from launcher.launch import Reason
 from launcher.worker.options import ChildOptions, WorkerOptions
-from launcher.worker.place import start_child
+from launcher.worker.parent import start_child
 from tests.unit.worker_rig import WITHIN_S, in_folder, write_app
 from tests.unit.workers_rig import Floor, floor, named, until
 

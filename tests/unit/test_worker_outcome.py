@@ -7,13 +7,14 @@ from datetime import timedelta
 import pytest
 
 from launcher.worker.errors import BadPayload
-from launcher.worker.lengths import Length, length_ms
 from launcher.worker.outcome import (
     Ended,
     Fatal,
+    Length,
     Retry,
     Snooze,
     cut,
+    length_ms,
     of_cancel,
     of_error,
     of_value,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import BadConfig
-from launcher.worker import place as place_module
+from launcher.worker import parent as parent_module
 from launcher.worker.clock import boot_ms
 from launcher.worker.lease import PARENT_MARGIN_MS
 from launcher.worker.options import (
@@ -25,8 +25,7 @@ from launcher.worker.options import (
     socket_path,
     worker_options,
 )
-from launcher.worker.parent import Parent
-from launcher.worker.place import LONG_LIFE_MS, LOOK_EVERY_MS, PAUSE_MS_MAX, Pauses, Place
+from launcher.worker.parent import LONG_LIFE_MS, LOOK_EVERY_MS, PAUSE_MS_MAX, Parent, Pauses, Place
 from launcher.worker.wire import Lease, Leaving, Result
 from tests.unit.worker_rig import (
     LEASE_MS,
@@ -247,7 +246,7 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(
         tried.set()
         raise BlockingIOError(11, "no room")
 
-    monkeypatch.setattr(place_module, "start_child", no_room)
+    monkeypatch.setattr(parent_module, "start_child", no_room)
     assert Parent(WorkerOptions(app="shop"), said.append).run() == 0
     assert said[0] == "a process could not be started: [Errno 11] no room"
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from launcher.worker.errors import BadPayload
-from launcher.worker.payload import UnknownType, dump, reader
+from launcher.worker.registry import UnknownType, dump, reader
 
 
 class Invoice(msgspec.Struct):

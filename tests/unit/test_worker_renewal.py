@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from launcher.worker.clock import boot_ms
-from launcher.worker.memory import resident_bytes
 from launcher.worker.options import EXIT_APP, ChildOptions, WorkerOptions
-from launcher.worker.place import LOOK_EVERY_MS, PAUSE_MS_MIN, REAP_AFTER_MS, Place
-from launcher.worker.renewal import Bounds
+from launcher.worker.parent import LOOK_EVERY_MS, PAUSE_MS_MIN, REAP_AFTER_MS, Place
+from launcher.worker.renewal import Bounds, resident_bytes
 from launcher.worker.wire import Leaving, Result
 from tests.unit.worker_rig import Peer, Rig, exit_code, lives, state, task, wait_gone, wait_until
 

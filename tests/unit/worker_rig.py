@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from launcher.worker.clock import boot_ms
-from launcher.worker.options import ChildOptions, WorkerOptions, as_json
-from launcher.worker.place import start_child
+from launcher.worker.options import ChildOptions, WorkerOptions
+from launcher.worker.parent import start_child
 from launcher.worker.wire import (
     Beat,
     Done,
@@ -343,7 +345,7 @@ class Rig:
 
     def parent(self, options: WorkerOptions) -> subprocess.Popen[bytes]:
         """Start `raftcron worker`, with what it says in a pipe."""
-        command = [sys.executable, "-m", "launcher.worker", as_json(options)]
+        command = [sys.executable, "-m", "launcher.worker", msgspec.json.encode(options).decode()]
         with in_folder(self.folder):
             started = subprocess.Popen(command, stderr=subprocess.PIPE)
         self.processes.append(started)
