@@ -50,9 +50,8 @@ from cron.garbage import Garbage
 from cron.history.store import RowStore
 from cron.joining import watch_joining
 from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
-from cron.leader.ratchet import Ratchet
-from cron.leader.settings import LeaderSettings
+from cron.leader.clocks import Ratchet
+from cron.leader.leader import Leader, LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import check_log, with_room

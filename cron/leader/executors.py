@@ -16,7 +16,7 @@ from cron.state.state import ExecutorRecord
 from launcher.pool.events import Offer
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
-from launcher.pool.session import SessionView
+from launcher.pool.session import Session
 
 _log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ class Executors:
         rest_ms = min(2 * rest_ms, REST_MAX_MS) if is_again else REST_MIN_MS
         self._rests[(executor, ledger)] = (now + rest_ms, rest_ms)
 
-    def _is_resting(self, session: SessionView) -> bool:
+    def _is_resting(self, session: Session) -> bool:
         until_ms, _ = self._rests.get((session.executor, session.ledger), (0, 0))
         return self._clock.mono_ms() < until_ms
 
@@ -76,7 +76,7 @@ class Executors:
         """Return the numbers of the executors that are connected."""
         return frozenset(record.number for _, record in self._joined())
 
-    def _joined(self) -> Iterator[tuple[SessionView, ExecutorRecord]]:
+    def _joined(self) -> Iterator[tuple[Session, ExecutorRecord]]:
         """Yield the sessions of executors that State knows, with their records."""
         for session in self._pool.sessions():
             record = self._applier.state.executor_of(session.executor, session.ledger)
@@ -90,7 +90,7 @@ class Executors:
         if self._pool.count <= FEW or now_mono >= self._look_all_ms:
             views = {one.executor: one for one in self._pool.sessions()}
             self._look_all_ms = now_mono + max(LOOK_ALL_MS, len(views) // 10)
-            looked: dict[str, SessionView | None] = {**dict.fromkeys(self._numbers), **views}
+            looked: dict[str, Session | None] = {**dict.fromkeys(self._numbers), **views}
             self._draining.clear()
         else:
             resting = (executor for executor, _ in self._rests)
@@ -102,7 +102,7 @@ class Executors:
         """Look at all executors in the next turn: something else than the pool has changed."""
         self._look_all_ms = 0
 
-    def _look(self, executor: str, session: SessionView | None, queues: Queues) -> None:
+    def _look(self, executor: str, session: Session | None, queues: Queues) -> None:
         """Place an executor, or take it away."""
         places, record = queues.places, None
         if session is not None:
@@ -123,7 +123,7 @@ class Executors:
             places.put(_place_of(session, record))
             queues.serve(session.offers)
 
-    def _gets_work(self, session: SessionView, record: ExecutorRecord) -> bool:
+    def _gets_work(self, session: Session, record: ExecutorRecord) -> bool:
         return session.gets_work and not record.drained_by and not self._is_resting(session)
 
     def _take_away(self, executor: str, queues: Queues) -> None:
@@ -204,7 +204,7 @@ class Executors:
                 self._pool.refuse(session.executor, "its lease ended; join again")
 
 
-def _place_of(session: SessionView, record: ExecutorRecord) -> Place:
+def _place_of(session: Session, record: ExecutorRecord) -> Place:
     """Return an executor as launches are placed: its slots for commands, and those of workers."""
     groups = tuple(Capacity(offer.slots, offer.handlers) for offer in session.offers)
     return Place.of(

@@ -225,7 +225,7 @@ class Inbox:
                 self._wake()
                 break
             taken.append(source)
-            room -= sum(len(key) + 4 * len(value) for key, value in event.labels.items())
+            room -= sum(len(key) + 4 * len(value) for key, value in event.greeting.labels.items())
         return [self._joined.pop(source) for source in taken]
 
     def _settle_ready(self, state: State, now_ms: int) -> None:
@@ -366,13 +366,14 @@ def _refuses_commands(record: ExecutorRecord, refused: list[BatchFacts], now_ms:
 
 
 def _joined(event: Joined) -> c.ExecutorJoined:
+    greeting = event.greeting
     return c.ExecutorJoined(
         event.executor,
         event.ledger,
-        event.slots,
-        event.host,
-        event.version,
-        tuple(sorted(event.labels.items())),
-        event.cpu_milli,
-        event.memory_bytes,
+        greeting.slots,
+        greeting.host,
+        greeting.version,
+        tuple(sorted(greeting.labels.items())),
+        greeting.cpu_milli,
+        greeting.memory_bytes,
     )

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import islice, takewhile
 
+import msgspec
 import structlog
 
 from consensus.errors import ConsensusError, EntryTooBig, NotLeader, QueueFull
@@ -27,10 +28,10 @@ from cron.errors import LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.leader.applier import StateApplier
+from cron.leader.clocks import Jump, Steady, describe_jump
 from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
-from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.overload import Overload, behind_text
 from cron.leader.requests import (
     Build,
@@ -44,10 +45,9 @@ from cron.leader.requests import (
     in_order,
     rows_of,
 )
-from cron.leader.settings import LeaderSettings
 from cron.scheduler.budget import Budget, Every, TurnPace
 from cron.scheduler.indexes import LeaderIndexes
-from cron.scheduler.plan import View, plan
+from cron.scheduler.plan import Settings, View, plan
 from cron.scheduler.policy import FAILOVER_MS
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
@@ -74,6 +74,28 @@ BUSY_TURNS = 4
 """Of two turns with an entry the second may only follow from the first."""
 RETRY_S = 0.2
 """Rest between a reign that failed and the next try, while the log still says that we lead."""
+
+
+class LeaderSettings(msgspec.Struct, frozen=True):
+    """What the operator may set, and the times of the loop.
+
+    `append_timeout_ms`: an entry that takes longer has an unknown outcome. `turn_ms`: the shortest
+    time between two entries, so that what comes together goes together. `gather_ms`: so long a
+    leader that never rests gathers reports for the next entry, while nothing waits for them.
+    `housekeeping_ms`: how often waiting and unanswered launches are looked at. `late_per_second`:
+    pace of catch-up. `is_backed_up`: snapshots go to object storage, and executors remember what
+    they may lack.
+    """
+
+    plan: Settings = Settings()
+    append_timeout_ms: int = 10_000
+    turn_ms: int = 10
+    gather_ms: int = 30
+    housekeeping_ms: int = 500
+    late_per_second: int = 100
+    jump_ms: int = 2_000
+    floors_ms: int = 30_000
+    is_backed_up: bool = False
 
 
 class Leader:

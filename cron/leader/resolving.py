@@ -127,7 +127,9 @@ class Resolving:
         source = (event.executor, event.ledger)
         if isinstance(event, Joined):
             # A new stream tells from the beginning. Who cannot tell proves nothing.
-            memory = _Memory() if event.can_recall else _Memory(floor=_FORGOTTEN, is_whole=True)
+            memory = (
+                _Memory() if event.greeting.can_recall else _Memory(floor=_FORGOTTEN, is_whole=True)
+            )
             self._memories[source] = memory
             return
         memory = self._memories.setdefault(source, _Memory())

@@ -73,7 +73,7 @@ class Settler:
                 start = launch.start_on(batch.executor) if launch.parts else None
                 if start is not None and start.state is LAUNCHED:
                     launched.add((batch.index, row))
-        self._reports[source] = _Report(event.known, state.index, launched)
+        self._reports[source] = _Report(event.greeting.known, state.index, launched)
 
     def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> tuple[BatchFacts, ...]:
         """Settle with an executor that may get orders now; nothing if it was settled before.

@@ -25,7 +25,7 @@ from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
 from cron.state.state import ExecutorRecord
 from launcher.names import format_time
-from launcher.pool.session import SessionView
+from launcher.pool.session import Session
 
 CONNECTED = "connected"
 IN_DOUBT = "in-doubt"
@@ -157,7 +157,7 @@ def _unknown(executor: str) -> NotFound:
     return NotFound(f"executor {executor} does not exist", "`raftcron executors` lists them")
 
 
-def _view(record: ExecutorRecord, session: SessionView | None) -> ExecutorView:
+def _view(record: ExecutorRecord, session: Session | None) -> ExecutorView:
     view = ExecutorView(
         id=record.executor,
         role=IN_DOUBT,
@@ -177,13 +177,13 @@ def _view(record: ExecutorRecord, session: SessionView | None) -> ExecutorView:
     return view if session is None else _connected(view, session)
 
 
-def _connected(view: ExecutorView, session: SessionView) -> ExecutorView:
+def _connected(view: ExecutorView, session: Session) -> ExecutorView:
     fields = {name: getattr(view, name) for name in view.__struct_fields__}
     fields |= {
         "role": CONNECTED,
         "address": session.address,
-        "pid": session.pid,
-        "version": session.version,
+        "pid": session.greeting.pid,
+        "version": session.greeting.version,
         "running": session.running,
         "groups": [
             GroupView(group=offer.group, slots=offer.slots, handlers=list(offer.handlers))
@@ -193,7 +193,7 @@ def _connected(view: ExecutorView, session: SessionView) -> ExecutorView:
         "clock_offset_ms": session.offset_ms,
         "connected_since_ms": session.connected_since_ms,
         "gets_work": session.gets_work and not view.drained_by,
-        "incarnation": session.incarnation,
+        "incarnation": session.greeting.incarnation,
     }
     return ExecutorView(**fields)
 
@@ -206,7 +206,7 @@ def _drained(record: ExecutorRecord) -> str:
     return f"drained by {record.drained_by} since {since}, {rest}"
 
 
-def _silent(session: SessionView | None) -> str:
+def _silent(session: Session | None) -> str:
     """Why an executor gets no work that is not drained."""
     if session is None:
         return "not connected; its launches are lost when its lease is over"

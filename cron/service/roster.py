@@ -32,7 +32,7 @@ from cron.service.membership import (
 from cron.state.commands import FORMAT
 from cron.state.state import ExecutorRecord
 from launcher.names import format_time
-from launcher.pool.session import SessionView
+from launcher.pool.session import Session
 
 _log = structlog.get_logger()
 
@@ -116,7 +116,7 @@ def _lacks_leader(row: StatusRow, note: str) -> str:
     return f"{note}; {row.note}" if row.note else note
 
 
-def _why_no_work(session: SessionView) -> str:
+def _why_no_work(session: Session) -> str:
     if session.gets_work:
         return ""
     if session.is_full:
@@ -295,7 +295,7 @@ class Roster:
         ]
         return sorted(rows, key=lambda row: row.id)
 
-    def _executor_row(self, record: ExecutorRecord, session: SessionView | None) -> StatusRow:
+    def _executor_row(self, record: ExecutorRecord, session: Session | None) -> StatusRow:
         if session is None:
             leads = self._leader.epoch is not None
             return StatusRow(
@@ -313,9 +313,9 @@ class Roster:
             kind="executor",
             id=record.executor,
             address=session.address,
-            pid=session.pid,
+            pid=session.greeting.pid,
             role="connected",
-            version=session.version,
+            version=session.greeting.version,
             clock_offset_ms=session.offset_ms,
             since_ms=session.connected_since_ms,
             slots=record.slots,

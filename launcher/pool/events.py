@@ -14,6 +14,7 @@ import msgspec
 
 from launcher.launch import Reason
 from launcher.names import AttemptName
+from launcher.work import Epoch
 
 
 class Fate(enum.IntEnum):
@@ -170,13 +171,13 @@ class Offer(msgspec.Struct, frozen=True):
     handlers: tuple[str, ...]
 
 
-class Joined(msgspec.Struct, frozen=True):
-    """An executor's Hello was accepted; it waits for `Pool.welcome`, or for `Pool.refuse`.
+class Greeting(msgspec.Struct, frozen=True):
+    """What an executor says of itself when it joins, in order.
 
-    `offset_ms` is its wall clock minus ours, `address` where the stream comes from, `known` all
-    rows of its ledger that the leader may still ask about. `can_recall`: it knows what
-    `Pool.welcome(recall=True)` asks for; one that does not can never prove that it forgot nothing.
-    `cpu_milli` and `memory_bytes` are what launches may use there together; 0: not limited.
+    `known` are all rows of its ledger that the leader may still ask about. `can_recall`: it knows
+    what `Pool.welcome(recall=True)` asks for; one that does not can never prove that it forgot
+    nothing. `cpu_milli` and `memory_bytes` are what launches may use there together; 0: not
+    limited.
     """
 
     executor: str
@@ -186,17 +187,30 @@ class Joined(msgspec.Struct, frozen=True):
     host: str
     pid: int
     version: str
+    wall_ms: int
+    highest_epoch: Epoch
     labels: dict[str, str]
-    address: str
-    offset_ms: int
     known: tuple[BatchFacts, ...]
     can_recall: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
 
 
+class Joined(msgspec.Struct, frozen=True):
+    """An executor's Hello was accepted; it waits for `Pool.welcome`, or for `Pool.refuse`.
+
+    `offset_ms` is its wall clock minus ours, `address` where the stream comes from.
+    """
+
+    executor: str
+    ledger: str
+    greeting: Greeting
+    address: str
+    offset_ms: int
+
+
 class Offered(msgspec.Struct, frozen=True):
-    """What the workers of an executor serve has changed; `SessionView.offers` has it."""
+    """What the workers of an executor serve has changed; `Session.offers` has it."""
 
     executor: str
     ledger: str

@@ -31,6 +31,8 @@ from launcher.pool.events import (
     Beat,
     Event,
     Facts,
+    Greeting,
+    Joined,
     Kept,
     Left,
     Offered,
@@ -43,7 +45,6 @@ from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.probes import Probes
 from launcher.pool.reading import (
-    Greeting,
     check_heartbeat,
     parse_kept,
     parse_offers,
@@ -54,7 +55,6 @@ from launcher.pool.session import (
     OutputSlice,
     OutputsWaiting,
     Session,
-    SessionView,
 )
 from launcher.pool.twins import Twins
 from launcher.pool.watchers import Watchers
@@ -148,11 +148,11 @@ class Pool:
         With `recall` it tells all that its ledger remembers, if it `can_recall`. The first counts.
         """
         session = self._sessions.get(executor)
-        known = ledger or (session.key[1] if session is not None else None)
+        known = ledger or (session.ledger if session is not None else None)
         if self._epoch is None or known is None:
             return
         self._leases.begin((executor, known), self._mono_ms())
-        if session is None or session.key[1] != known:
+        if session is None or session.ledger != known:
             return
         session.welcome(
             pool_pb2.Welcome(
@@ -184,10 +184,9 @@ class Pool:
             end = End(grpc.StatusCode.ABORTED, reason, says_goodbye=True, is_drained=True)
             self.drop(session, end)
 
-    def sessions(self) -> list[SessionView]:
+    def sessions(self) -> list[Session]:
         """Return the connected executors, by id."""
-        now = self._mono_ms()
-        return [self._view(self._sessions[name], now) for name in sorted(self._sessions)]
+        return [self._sessions[name] for name in sorted(self._sessions)]
 
     def outputs_waiting(self) -> OutputsWaiting:
         """Return what the connected executors say of the outputs that they are to store."""
@@ -212,10 +211,9 @@ class Pool:
         """Over how long the executors of this cell are to spread their return."""
         return limits.spread_ms(max(len(self._sessions), self._known_executors()))
 
-    def view(self, executor: str) -> SessionView | None:
+    def view(self, executor: str) -> Session | None:
         """Return a connected executor, None if it is not."""
-        session = self._sessions.get(executor)
-        return self._view(session, self._mono_ms()) if session is not None else None
+        return self._sessions.get(executor)
 
     def take_touched(self) -> set[str]:
         """Return the executors of whom something has changed since the last call that decides
@@ -226,7 +224,7 @@ class Pool:
     def is_leased(self, executor: str, ledger: str) -> bool:
         """Whether an executor is connected that would not refuse an order for want of a lease."""
         session = self._session(executor, ledger)
-        return session is not None and session.is_leased(self._mono_ms(), self.lease)
+        return session is not None and session.is_leased
 
     def is_connected(self, executor: str, ledger: str) -> bool:
         """Whether a stream of that executor with that very ledger is open."""
@@ -256,15 +254,14 @@ class Pool:
         that millisecond: what it lets through is younger than one, where give-up and self-kill
         are seconds apart.
         """
-        now = self._mono_ms()
         for session in list(self._beating):
-            was_leased = session.is_leased(now, self.lease)
+            was_leased = session.is_leased
             arrival = session.answer_heartbeats(up_to_arrival_mono_ms)
             if not session.is_beating:
                 del self._beating[session]
             if arrival is not None:
                 if not was_leased:
-                    self._touched.add(session.key[0])
+                    self._touched.add(session.executor)
                 self._leases.renew(session.key, arrival)
                 self._drop_if_stuck(session)
 
@@ -426,11 +423,10 @@ class Pool:
 
     def _beat(self, session: Session, said: pool_pb2.Heartbeat) -> None:
         """Take a heartbeat; the leader answers it once it is confirmed."""
-        now, offset_ms_max = self._mono_ms(), self._clock_offset_ms_max
-        was_fit = session.is_fit(now, self.lease, offset_ms_max)
+        now, was_fit = self._mono_ms(), session.is_fit
         session.hear(said, now, said.wall_ms - self._wall_ms())
-        if was_fit != session.is_fit(now, self.lease, offset_ms_max):
-            self._touched.add(session.key[0])
+        if was_fit != session.is_fit:
+            self._touched.add(session.executor)
         if session.is_welcome:
             self._beating[session] = None
         self._on_event(Beat(*session.key, said.number, said.running, said.wall_ms, now))
@@ -443,7 +439,7 @@ class Pool:
         self._probes.answered(session)
         if session.is_silent:
             session.is_silent = False
-            self._touched.add(session.key[0])
+            self._touched.add(session.executor)
             self._on_event(Silent(*session.key, is_over=True))
 
     def join(self, greeting: Greeting, address: str) -> Session:
@@ -459,15 +455,21 @@ class Pool:
                 f"executor {greeting.executor} has seen epoch {greeting.highest_epoch}, which is "
                 f"above {self._epoch}; another leads, or a restore did not raise the lineage"
             )
-        now = self._mono_ms()
-        self._make_room(greeting, address, now)
-        session = Session(greeting, address, self._epoch, lambda: self.count)
+        self._make_room(greeting, address)
+        session = Session(
+            greeting,
+            address,
+            self._epoch,
+            now_ms=self._mono_ms,
+            lease=self.lease,
+            offset_ms_max=self._clock_offset_ms_max,
+            sharers=lambda: len(self._sessions),
+        )
         session.connected_since_ms = self._wall_ms()
-        session.heard_mono_ms = now
         session.offset_ms = greeting.wall_ms - session.connected_since_ms
         self._sessions[greeting.executor] = session
         self._touched.add(greeting.executor)
-        self._on_event(session.joined())
+        self._on_event(Joined(*session.key, greeting, address, session.offset_ms))
         return session
 
     def drop(self, session: Session, end: End) -> None:
@@ -476,17 +478,17 @@ class Pool:
         if not session.end(end):
             return
         # Invariant: whoever has not ended is in the table, so this is its own place in it.
-        del self._sessions[session.key[0]]
-        self.twins.forget(session.key[0])
+        del self._sessions[session.executor]
+        self.twins.forget(session.executor)
         self._beating.pop(session, None)
-        self._touched.add(session.key[0])
+        self._touched.add(session.executor)
         self._probes.remove(session)
-        self._on_event(Left(session.key[0], session.key[1], end.reason, end.is_cut))
+        self._on_event(Left(session.executor, session.ledger, end.reason, end.is_cut))
         self._give_back(session.key, unsent)
 
     # ---- within
 
-    def _make_room(self, greeting: Greeting, address: str, now: int) -> None:
+    def _make_room(self, greeting: Greeting, address: str) -> None:
         """Let a newcomer replace an older stream of its own, or of a process that fell silent."""
         holder = self._sessions.get(greeting.executor)
         if holder is None:
@@ -495,7 +497,7 @@ class Pool:
                 raise PoolFull(text)
             return
         is_same = holder.greeting.incarnation == greeting.incarnation
-        silent_ms = now - holder.heard_mono_ms
+        silent_ms = holder.silent_ms
         if not is_same and silent_ms <= 2 * self.lease.heartbeat_ms:
             raise HeldByAnother(self.twins.note(greeting, address, holder.greeting))
         reason = (
@@ -507,13 +509,10 @@ class Pool:
 
     def _session(self, executor: str, ledger: str) -> Session | None:
         session = self._sessions.get(executor)
-        return session if session is not None and session.key[1] == ledger else None
+        return session if session is not None and session.ledger == ledger else None
 
     def _drop_if_stuck(self, session: Session) -> bool:
         if session.is_stuck:
             reason = "does not read: too much waits for it"
             self.drop(session, End(grpc.StatusCode.RESOURCE_EXHAUSTED, reason))
         return session.ended is not None
-
-    def _view(self, session: Session, now: int) -> SessionView:
-        return session.view(now, self.lease, self._clock_offset_ms_max)

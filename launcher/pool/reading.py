@@ -10,8 +10,6 @@ import re
 import uuid
 from typing import Final
 
-import msgspec
-
 from launcher.columns import BadColumn, full, row_numbers
 from launcher.launch import Reason
 from launcher.names import (
@@ -23,7 +21,7 @@ from launcher.names import (
 )
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import BatchFacts, Fact, Fate, Kept, Offer, Recalled
+from launcher.pool.events import BatchFacts, Fact, Fate, Greeting, Kept, Offer, Recalled
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -42,25 +40,6 @@ _ENDS: Final = (  # columns of ends, with the highest value that each may have
     ("memory_peak_bytes", limits.USAGE_MAX),
 )
 _TIMES: Final = ("started_ms", "finished_ms")
-
-
-class Greeting(msgspec.Struct, frozen=True):
-    """A Hello that was read and is in order."""
-
-    executor: str
-    ledger: str
-    incarnation: str
-    slots: int
-    host: str
-    pid: int
-    version: str
-    wall_ms: int
-    highest_epoch: Epoch
-    labels: dict[str, str]
-    known: tuple[BatchFacts, ...]
-    can_recall: bool = False
-    cpu_milli: int = 0
-    memory_bytes: int = 0
 
 
 def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:

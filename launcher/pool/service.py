@@ -29,9 +29,10 @@ from launcher.pool.errors import (
     Refused,
     SeenNewerEpoch,
 )
+from launcher.pool.events import Greeting
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.pool import Pool
-from launcher.pool.reading import Greeting, parse_hello
+from launcher.pool.reading import parse_hello
 from launcher.pool.session import End, Session
 from launcher.pool.turns import NEWER, Turn, Turns
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
@@ -89,7 +90,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             await self._finish(session.ended, context)
         except grpc.aio.InternalError:
             # Who has gone meanwhile needs no status; gRPC would log a page for each of them.
-            log.debug("executor.gone", executor=session.key[0])
+            log.debug("executor.gone", executor=session.executor)
 
     async def WatchLeader(  # noqa: N802
         self, request: pool_pb2.WatchRequest, context: WatchContext
@@ -230,7 +231,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         if isinstance(error, grpc.aio.BaseError | asyncio.InvalidStateError):
             self._pool.drop(session, End(grpc.StatusCode.UNAVAILABLE, "the stream broke"))
             return
-        log.error("executor.stream_failed", executor=session.key[0], exc_info=error)
+        log.error("executor.stream_failed", executor=session.executor, exc_info=error)
         self._pool.drop(session, End(grpc.StatusCode.INTERNAL, f"the leader failed: {error!r}"))
 
     async def _finish(self, end: End | None, context: Context) -> None:

@@ -16,10 +16,10 @@ import msgspec
 
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
-from launcher.pool.events import Joined, Offer, Recalled
-from launcher.pool.lease import Key, LeaseTimes
+from launcher.pool.events import Greeting, Offer, Recalled
+from launcher.pool.lease import LeaseTimes
 from launcher.pool.outbox import Outbox
-from launcher.pool.reading import Greeting, parse_recollection
+from launcher.pool.reading import parse_recollection
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -66,40 +66,6 @@ class OutputsWaiting(NamedTuple):
     problem: str = ""
 
 
-class SessionView(msgspec.Struct, frozen=True):
-    """A connected executor, as the leader places work and `status` shows it.
-
-    `is_leased` is False before its first heartbeat of this session is answered, and once the newest
-    answered one is older than the executor's own lease: it would refuse a start, but not a fence.
-    `gets_work` is False too while its clock is off by more than the limit (rule R10), and while it
-    misses heartbeats, `silent_ms` since the last, or leaves a probe unanswered: `is_silent`. And
-    while its ledger takes no more rows: `is_full`.
-    `offers` is what its workers serve. `cpu_milli` and `memory_bytes` are what launches may use
-    there together; 0: not limited.
-    """
-
-    executor: str
-    ledger: str
-    slots: int
-    connected_since_ms: int
-    running: int
-    offset_ms: int
-    address: str
-    pid: int
-    host: str
-    version: str
-    labels: dict[str, str]
-    is_leased: bool
-    gets_work: bool
-    silent_ms: int = 0
-    offers: tuple[Offer, ...] = ()
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    incarnation: str = ""
-    is_silent: bool = False
-    is_full: bool = False
-
-
 NEVER: Final = -(1 << 62)
 SILENT_BEATS: Final = 3
 """An executor that has missed so many heartbeats gets no work until it is heard again."""
@@ -113,22 +79,33 @@ window that is put into the executor's time by it never ends late."""
 
 class Session:
     """One accepted Hello and what followed. Lives until `end`; of two ends the first counts.
-    `sharers` says how many sessions there are, which share the leader's memory."""
+
+    `now_ms` is the monotonic clock. `offset_ms_max` is how far its clock may be off to decide when
+    work begins (rule R10). `sharers` says how many sessions there are, which share the leader's
+    memory. `offset_ms` is its wall clock minus ours; `is_silent`: it has left a probe unanswered
+    for too long (`Probes`); `is_full`: its ledger takes no more rows; `probe_number` is that of the
+    probe that it has not answered, 0 where there is none.
+    """
 
     def __init__(
         self,
         greeting: Greeting,
         address: str,
         epoch: Epoch,
-        sharers: Callable[[], int] = lambda: 1,
+        *,
+        now_ms: Callable[[], int],
+        lease: LeaseTimes,
+        offset_ms_max: int,
+        sharers: Callable[[], int],
     ) -> None:
+        self._now_ms, self._lease, self._offset_ms_max = now_ms, lease, offset_ms_max
         self._sharers = sharers
         self.greeting = greeting
+        self.executor, self.ledger = self.key = (greeting.executor, greeting.ledger)
         self.address = address
         self.epoch = epoch
-        self.key: Key = (greeting.executor, greeting.ledger)
         self.connected_since_ms = 0
-        self.heard_mono_ms = NEVER
+        self.heard_mono_ms = now_ms()
         self.answered_arrival_mono_ms = NEVER
         self.offset_ms = 0
         self.running = 0
@@ -139,9 +116,7 @@ class Session:
         self.is_full = False
         self.outputs_waiting = 0
         self.outputs_problem = ""
-        """Whether it has left a probe unanswered for too long (`Probes`)."""
         self.probe_number = 0
-        """Of the probe that it has not answered; 0 where there is none."""
         self.ended: End | None = None
         self.over = asyncio.Event()
         self.wake = asyncio.Event()
@@ -152,77 +127,36 @@ class Session:
         """Those that are not answered: number, and when it arrived (monotonic clock)."""
         self._asked: deque[pool_pb2.FromLeader] = deque()
         self._is_asked_next = False
-        self._answers: dict[int, asyncio.Future[OutputSlice]] = {}
-        self._limits: dict[int, int] = {}
+        self._answers: dict[int, tuple[asyncio.Future[OutputSlice], int]] = {}
+        """By the number of a request for output: who waits for it, and for how many bytes."""
         self._last_request = 0
         self._when_settled: list[Callable[[], object]] = []
         self._recalls = False
         self._recalled_to = (-1, -1)
 
-    def joined(self) -> Joined:
-        """Return what the leader is told of it."""
-        greeting = self.greeting
-        return Joined(
-            executor=greeting.executor,
-            ledger=greeting.ledger,
-            incarnation=greeting.incarnation,
-            slots=greeting.slots,
-            host=greeting.host,
-            pid=greeting.pid,
-            version=greeting.version,
-            labels=greeting.labels,
-            address=self.address,
-            offset_ms=self.offset_ms,
-            known=greeting.known,
-            can_recall=greeting.can_recall,
-            cpu_milli=greeting.cpu_milli,
-            memory_bytes=greeting.memory_bytes,
-        )
+    @property
+    def silent_ms(self) -> int:
+        """For how long it has not been heard."""
+        return self._now_ms() - self.heard_mono_ms
 
-    def is_on_time(self, offset_ms_max: int) -> bool:
-        """Whether its clock may decide when work begins (rule R10)."""
-        return abs(self.offset_ms) <= offset_ms_max
+    @property
+    def is_leased(self) -> bool:
+        """Whether it has a lease by its own reckoning, as far as this side knows: without one it
+        would refuse a start, but not a fence. It has none before the first heartbeat of this
+        session is answered."""
+        return self._now_ms() < self.answered_arrival_mono_ms + self._lease.self_kill_ms
 
-    def is_leased(self, now_mono_ms: int, lease: LeaseTimes) -> bool:
-        """Whether it has a lease by its own reckoning, as far as this side knows."""
-        return now_mono_ms < self.answered_arrival_mono_ms + lease.self_kill_ms
+    @property
+    def is_fit(self) -> bool:
+        """Whether it may get work, as far as its heartbeats say: it has not missed several, its
+        clock is right, and its ledger takes rows."""
+        is_heard = self.silent_ms <= SILENT_BEATS * self._lease.heartbeat_ms
+        return is_heard and abs(self.offset_ms) <= self._offset_ms_max and not self.is_full
 
-    def is_heard(self, now_mono_ms: int, lease: LeaseTimes) -> bool:
-        """Whether it has not missed several heartbeats."""
-        return now_mono_ms - self.heard_mono_ms <= SILENT_BEATS * lease.heartbeat_ms
-
-    def is_fit(self, now_mono_ms: int, lease: LeaseTimes, offset_ms_max: int) -> bool:
-        """Whether it may get work, as far as its heartbeats say."""
-        is_here = self.is_heard(now_mono_ms, lease) and self.is_on_time(offset_ms_max)
-        return is_here and not self.is_full
-
-    def view(self, now_mono_ms: int, lease: LeaseTimes, offset_ms_max: int) -> SessionView:
-        """Return it as the leader sees it now."""
-        greeting = self.greeting
-        is_leased = self.is_leased(now_mono_ms, lease)
-        is_fit = self.is_fit(now_mono_ms, lease, offset_ms_max)
-        return SessionView(
-            executor=greeting.executor,
-            ledger=greeting.ledger,
-            slots=greeting.slots,
-            connected_since_ms=self.connected_since_ms,
-            running=self.running,
-            offset_ms=self.offset_ms,
-            address=self.address,
-            pid=greeting.pid,
-            host=greeting.host,
-            version=greeting.version,
-            labels=greeting.labels,
-            is_leased=is_leased,
-            gets_work=is_leased and is_fit and not self.is_silent,
-            silent_ms=now_mono_ms - self.heard_mono_ms,
-            offers=self.offers,
-            cpu_milli=greeting.cpu_milli,
-            memory_bytes=greeting.memory_bytes,
-            incarnation=greeting.incarnation,
-            is_silent=self.is_silent,
-            is_full=self.is_full,
-        )
+    @property
+    def gets_work(self) -> bool:
+        """Whether launches are to be placed on it."""
+        return self.is_leased and self.is_fit and not self.is_silent
 
     def welcome(self, message: pool_pb2.Welcome) -> None:
         """Let the executor in: the Welcome leaves first, then all that waited behind it."""
@@ -288,17 +222,17 @@ class Session:
             OutputUnavailable: too many requests are under way.
         """
         if self.ended or not self.is_welcome:
-            raise NotConnected(f"executor {self.key[0]} is not connected")
+            raise NotConnected(f"executor {self.executor} is not connected")
         if len(self._answers) >= limits.OUTPUT_REQUESTS_MAX:
             raise OutputUnavailable(
-                f"executor {self.key[0]} has {len(self._answers)} requests for output under way; "
+                f"executor {self.executor} has {len(self._answers)} requests for output under way; "
                 "ask again later"
             )
         self._last_request += 1
         request.request = number = self._last_request
         answer: asyncio.Future[OutputSlice] = asyncio.get_running_loop().create_future()
-        self._answers[number], self._limits[number] = answer, request.limit
-        answer.add_done_callback(lambda _: self._forget_request(number))
+        self._answers[number] = (answer, request.limit)
+        answer.add_done_callback(lambda _: self._answers.pop(number, None))
         self._asked.append(pool_pb2.FromLeader(output=request))
         self.wake.set()
         return answer
@@ -332,14 +266,12 @@ class Session:
             BadMessage: nothing like this was ever asked for.
         """
         self.check_request("output.request", chunk.request)
-        answer = self._answers.get(chunk.request)
+        answer, limit = self._answers.get(chunk.request, (None, 0))
         if answer is None or answer.done():
             return
-        if len(chunk.data) > self._limits[chunk.request]:
-            raise BadMessage(
-                "output.data",
-                f"{len(chunk.data)} bytes are more than the {self._limits[chunk.request]} asked",
-            )
+        if len(chunk.data) > limit:
+            text = f"{len(chunk.data)} bytes are more than the {limit} asked"
+            raise BadMessage("output.data", text)
         for field in ("offset", "size", "dropped"):
             if getattr(chunk, field) > limits.INDEX_MAX:
                 raise BadMessage(f"output.{field}", f"{getattr(chunk, field)} is out of range")
@@ -397,16 +329,11 @@ class Session:
         if end.says_goodbye:
             goodbye = pool_pb2.Goodbye(reason=end.reason, leader=end.leader, drained=end.is_drained)
             self._first.append(pool_pb2.FromLeader(goodbye=goodbye))
-        for answer in list(self._answers.values()):
+        for answer, _ in list(self._answers.values()):
             if not answer.done():
-                answer.set_exception(
-                    NotConnected(f"executor {self.key[0]} left before it answered: {end.reason}")
-                )
+                text = f"executor {self.executor} left before it answered: {end.reason}"
+                answer.set_exception(NotConnected(text))
         self.over.set()
         self.wake.set()
         self._settle()
         return True
-
-    def _forget_request(self, number: int) -> None:
-        self._answers.pop(number, None)
-        self._limits.pop(number, None)

@@ -22,11 +22,12 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.pool.events import Fact, Facts, Fate, Joined, Unsent, alone
+from launcher.pool.events import Fact, Facts, Fate, Unsent, alone
 from launcher.work import Epoch, WorkSpec
 from tests.batches import answered, items_of
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
+from tests.unit import pool_rig
 from tests.unit.queues_rig import queues_with
 
 DAY = "2026-11-20"
@@ -271,11 +272,7 @@ class Cell:
         for attempt, fact in report.items():
             self.say(f"   {name} reports {fact.fate.name.lower()} {shown(attempt)}")
         told = tuple(map(alone, report.values()))
-        self.inbox.on_event(
-            Joined(
-                name, known.ledger, "i", known.slots, "", 1, "", {}, "", 0, told,
-            )
-        )  # fmt: skip
+        self.inbox.on_event(pool_rig.joined(name, known.ledger, told, slots=known.slots))
         self.do_turn()
         self.do_turn()
 

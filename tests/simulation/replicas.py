@@ -12,8 +12,7 @@ from consensus.memory import MemoryCell, MemoryLog, _Proposal
 from cron.api.members import StatusRow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
-from cron.leader.settings import LeaderSettings
+from cron.leader.leader import Leader, LeaderSettings
 from cron.service.backfill import Backfills
 from cron.service.catalog import Catalog
 from cron.service.roster import Identity, Roster

@@ -14,7 +14,7 @@ import structlog
 
 from consensus.errors import ConsensusError
 from cron.errors import CronError
-from cron.leader.settings import LeaderSettings
+from cron.leader.leader import LeaderSettings
 from cron.scheduler import fair_queue, placement
 from cron.scheduler.plan import Settings
 from cron.state import pool as p

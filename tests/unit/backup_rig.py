@@ -13,8 +13,7 @@ import msgspec
 from consensus.memory import MemoryCell
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
-from cron.leader.settings import LeaderSettings
+from cron.leader.leader import Leader, LeaderSettings
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 from launcher.names import AttemptName
 from launcher.pool.errors import NotConnected, OutputUnavailable
-from launcher.pool.session import OutputSlice, OutputsWaiting, SessionView
+from launcher.pool.session import OutputSlice, OutputsWaiting
 from launcher.rpc.v1 import pool_pb2
-
-
-def session(executor: str) -> SessionView:
-    return SessionView(executor, f"ledger-{executor}", 4, 0, 0, 0, "", 1, "", "", {}, True, True)
 
 
 class FakeExecutors:
@@ -40,8 +38,9 @@ class FakeExecutors:
         self.waiting: dict[str, int] = {}
         self.problems: dict[str, str] = {}
 
-    def sessions(self) -> list[SessionView]:
-        return [session(name) for name in sorted(self.connected)]
+    def sessions(self) -> list[Any]:
+        names = sorted(self.connected)
+        return [SimpleNamespace(executor=name, ledger=f"ledger-{name}") for name in names]
 
     def outputs_waiting(self) -> OutputsWaiting:
         count = sum(self.waiting.get(name, 0) for name in self.connected)

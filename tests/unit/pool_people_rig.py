@@ -15,7 +15,6 @@ from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Offer
-from launcher.pool.session import SessionView
 from launcher.pool.twins import Twins
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import T0, StateRig
@@ -67,7 +66,7 @@ class World:
         self.rig = rig
         self.epoch: Any = rig.epoch
         self.queues: FakeQueues | None = FakeQueues()
-        self.seated: list[SessionView] = []
+        self.seated: list[Any] = []
         self.submitted = 0
         self.jobs_behind: dict[tuple[str, int, str], int] = {}
         self.twins = Twins(lambda: rig.at_ms)
@@ -107,10 +106,10 @@ class World:
     def awaits_row(self, _number: int) -> str:
         return ""
 
-    def sessions(self) -> Sequence[SessionView]:
+    def sessions(self) -> Sequence[Any]:
         return self.seated
 
-    def view(self, executor: str) -> SessionView | None:
+    def view(self, executor: str) -> Any:
         return next((one for one in self.seated if one.executor == executor), None)
 
     def connected(self) -> frozenset[int]:
@@ -155,20 +154,21 @@ class World:
         usual: dict[str, Any] = {
             "executor": executor,
             "ledger": ledger,
-            "slots": 4,
             "connected_since_ms": T0 * 1000,
             "running": 0,
             "offset_ms": 3,
             "address": "ipv4:10.0.0.7:41000",
-            "pid": 77,
-            "host": "h1",
-            "version": "0.2.0",
-            "labels": {},
+            "greeting": SimpleNamespace(
+                pid=77, version="0.2.0", incarnation=fields.pop("incarnation", "")
+            ),
             "is_leased": True,
+            "is_silent": False,
+            "is_full": False,
             "gets_work": True,
+            "silent_ms": 0,
             "offers": (Offer("web", 8, ("mail.send", "mail.fetch")),),
         }
-        self.seated.append(SessionView(**usual | fields))
+        self.seated.append(SimpleNamespace(**usual | fields))
 
     def die(self, second: int, number: int = 1, **fields: Any) -> None:
         """Make the launch of a second a dead letter, by a failure."""

@@ -12,7 +12,7 @@ import grpc
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
-from launcher.pool.events import Event, Fact, Fate, Joined, Left
+from launcher.pool.events import BatchFacts, Event, Fact, Fate, Greeting, Joined, Left
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
 from launcher.pool.pool import Pool
@@ -48,6 +48,19 @@ def batch(index: int, *jobs: str, **fields: Any) -> StartBatch:
     works = [work_of(f"default/{job}", job.encode()) for job in jobs]
     usual = {"scheduled_s": [1_795_190_400], "not_after_ms": [WALL_MS + 60_000]}
     return StartBatch(index, list(range(len(jobs))), works, **usual | fields)
+
+
+def joined(
+    executor: str = "e1",
+    ledger: str = "l1",
+    known: tuple[BatchFacts, ...] = (),
+    *,
+    slots: int = 4,
+    can_recall: bool = False,
+) -> Joined:
+    """An executor that has joined."""
+    about = (executor, ledger, "i", slots, "", 1, "", 0, Epoch(), {}, known, can_recall)
+    return Joined(executor, ledger, Greeting(*about), "", 0)
 
 
 def fence(number: int) -> FenceOrder:
@@ -164,7 +177,7 @@ class Rig:
         async with self.executor(**fields) as fake:
             joined = await self.heard(Joined, before + 1)
             self.pool.welcome(joined.executor, recall=recall)
-            assert (await fake.read()).welcome.recall == (recall and joined.can_recall)
+            assert (await fake.read()).welcome.recall == (recall and joined.greeting.can_recall)
             yield fake
 
     async def gone(self, count: int = 1) -> Left:

@@ -103,8 +103,8 @@ async def test_what_its_host_has_is_in_its_greeting(tmp_path: Path) -> None:
     has = {"cpu_milli": 3_000, "memory_bytes": 1 << 30, "labels": {"zone": "eu"}}
     async with rigged() as rig, living(rig, tmp_path, **has):
         joined = await rig.heard(Joined)
-        assert (joined.cpu_milli, joined.memory_bytes) == (3_000, 1 << 30)
-        assert joined.labels == {"zone": "eu"}
+        assert (joined.greeting.cpu_milli, joined.greeting.memory_bytes) == (3_000, 1 << 30)
+        assert joined.greeting.labels == {"zone": "eu"}
 
 
 async def test_without_workers_there_is_no_socket_and_nothing_is_offered(tmp_path: Path) -> None:

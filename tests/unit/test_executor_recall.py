@@ -139,7 +139,7 @@ async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None
     await in_ledger(shop, *rows, acked=tuple(range(0, count, 2)))
     async with rigged() as rig, Full(shop, rig):
         joined = await rig.heard(Joined)
-        assert joined.can_recall
+        assert joined.greeting.can_recall
         rig.pool.welcome(joined.executor, joined.ledger, recall=True)
         await until(lambda: is_whole(rig))
         parts = rig.of(Recollected)
@@ -194,7 +194,7 @@ async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
         await shop.turns_until(lambda: shop.on_disk(A) == shop.on_disk(B) == ENDED)
         async with Full(shop, rig, outputs):
             joined = await rig.heard(Joined)
-            kept = {name_of(one.row): one.output_bytes for one in facts_of(joined.known)}
+            kept = {name_of(one.row): one.output_bytes for one in facts_of(joined.greeting.known)}
             assert kept == {A: 6, B: 0}
             rig.pool.welcome(joined.executor, joined.ledger, recall=True)
             last = await rig.heard(Recollected)

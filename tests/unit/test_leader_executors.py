@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, Executors
 from cron.scheduler.queues import Queues
 from cron.state.outcome import Verdict
 from cron.state.pool import Drain
-from launcher.pool.session import SessionView
 from tests.unit.state_rig import StateRig, with_job
 from tests.unit.test_scheduler_plan import follow
 
@@ -28,22 +28,10 @@ class FakePool:
     def take_touched(self) -> set[str]:
         return set()
 
-    def sessions(self) -> list[SessionView]:
+    def sessions(self) -> list[Any]:
         return [
-            SessionView(
-                executor=ledger.replace("l", "e"),
-                ledger=ledger,
-                slots=4,
-                connected_since_ms=0,
-                running=0,
-                offset_ms=0,
-                address="",
-                pid=1,
-                host="",
-                version="",
-                labels={},
-                is_leased=True,
-                gets_work=True,
+            SimpleNamespace(
+                executor=ledger.replace("l", "e"), ledger=ledger, gets_work=True, offers=()
             )
             for ledger in self.there
         ]

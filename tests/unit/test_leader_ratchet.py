@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cron.leader.ratchet import NOTE_MS, Ratchet
+from cron.leader.clocks import NOTE_MS, Ratchet
 from cron.limits import AHEAD_MS_MAX
 from cron.state.codec import encode_entry
 from cron.state.commands import Claim

@@ -15,20 +15,19 @@ from consensus.memory import MemoryCell
 from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
 from cron.leader.applier import StateApplier
-from cron.leader.leader import BUSY_TURNS, Leader
-from cron.leader.settings import LeaderSettings
+from cron.leader.leader import BUSY_TURNS, Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.pool import CloseGate, Drain, Gate, GateAction, LiftGates
 from cron.state.state import State
 from launcher.launch import LaunchState
-from launcher.pool.events import Event, Joined
+from launcher.pool.events import Event, Greeting, Joined
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
-from launcher.pool.reading import Greeting
 from launcher.pool.session import End
 from launcher.work import Epoch
+from tests.unit import pool_rig
 from tests.unit.queues_rig import SECONDS
 from tests.unit.state_rig import T0, job
 
@@ -123,7 +122,7 @@ async def reigning(log_format: int = c.FORMAT) -> AsyncIterator[Replica]:
 
 
 def joined(executor: str) -> Joined:
-    return Joined(executor, "l1", "i", 4, "", 1, "", {}, "", 0, ())
+    return pool_rig.joined(executor)
 
 
 async def test_a_reign_begins_with_its_claim() -> None:  # R3

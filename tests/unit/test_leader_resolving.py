@@ -5,12 +5,13 @@ from __future__ import annotations
 from cron.leader.resolving import QUIET_MS, Resolving
 from cron.state.pool import Drain
 from launcher.pool.events import Joined, Recollected
+from tests.unit import pool_rig
 from tests.unit.restored_rig import RestoredRig
 
 
 def told(executor: str, ledger: str) -> tuple[Joined, Recollected]:
     """An executor that joins and remembers nothing."""
-    joined = Joined(executor, ledger, "i", 4, "h", 1, "0", {}, "a", 0, (), can_recall=True)
+    joined = pool_rig.joined(executor, ledger, can_recall=True)
     return joined, Recollected(executor, ledger, (), is_last=True, floor=0)
 
 

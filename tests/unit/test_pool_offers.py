@@ -83,7 +83,7 @@ async def test_what_a_host_has_is_told_with_its_joining_and_seen_in_its_session(
     said = {"cpu_milli": 4_000, "memory_bytes": 8 << 30, "labels": {"zone": "eu"}}
     async with rigged() as rig, rig.joined(**said):
         joined, view = await rig.heard(Joined), rig.pool.sessions()[0]
-        for one in (joined, view):
+        for one in (joined.greeting, view.greeting):
             assert (one.cpu_milli, one.memory_bytes, one.labels) == (4_000, 8 << 30, {"zone": "eu"})
 
 

@@ -188,4 +188,3 @@ async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:
             await asked
         session = rig.pool._sessions["executor-7"]
         assert session._answers == {}
-        assert session._limits == {}

@@ -80,7 +80,7 @@ async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
 @pytest.mark.parametrize(("recall", "can_recall"), [(False, True), (False, False), (True, False)])
 async def test_what_nobody_asked_for_ends_the_stream(*, recall: bool, can_recall: bool) -> None:
     async with rigged() as rig, rig.joined(recall=recall, can_recall=can_recall) as fake:
-        assert (await rig.heard(Joined)).can_recall is can_recall
+        assert (await rig.heard(Joined)).greeting.can_recall is can_recall
         await fake.send(recollection=part(last=True))
         assert "not asked for" in await ended_over(rig, fake)
         assert not rig.of(Recollected)

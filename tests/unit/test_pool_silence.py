@@ -16,7 +16,7 @@ from launcher.pool.probes import (
     UNANSWERED_MS,
     Probes,
 )
-from launcher.pool.session import SessionView
+from launcher.pool.session import Session
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import (
     LEDGER,
@@ -39,7 +39,7 @@ def first(number: int) -> StartBatch:
 again = order
 
 
-def view(rig: Rig) -> SessionView:
+def view(rig: Rig) -> Session:
     found = rig.pool.view("executor-7")
     assert found is not None
     return found

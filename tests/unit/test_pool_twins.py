@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.pool import twins
-from launcher.pool.reading import Greeting
+from launcher.pool.events import Greeting
 from launcher.pool.twins import TWIN_KEPT_MS, Twin, Twins
 from launcher.work import Epoch
 from tests.unit.pool_rig import OTHER_LEDGER, rigged

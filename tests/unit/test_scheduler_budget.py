@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
-from cron.leader.jump import Jump, Steady, describe_jump
+from cron.leader.clocks import Jump, Steady, describe_jump
 from cron.leader.requests import (
     WAITING_MAX,
     Build,
