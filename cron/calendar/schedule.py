@@ -220,31 +220,6 @@ def compile(schedule: Schedule) -> Ticks:
     return _compile(schedule.resolved, schedule.zone, schedule.every_s)
 
 
-class Until(Ticks):
-    """The instants of a schedule up to a second, included."""
-
-    __slots__ = ("_last_s", "_ticks", "is_fixed")
-
-    def __init__(self, ticks: Ticks, last_s: int) -> None:
-        self._ticks = ticks
-        self._last_s = last_s
-        self.is_fixed = ticks.is_fixed
-
-    def tick_after(self, after_s: int) -> Tick | None:
-        """Return the first instant strictly later, or None if there is none."""
-        tick = self._ticks.tick_after(after_s)
-        return tick if tick is not None and tick.scheduled_s <= self._last_s else None
-
-    def tick_before(self, before_s: int) -> Tick | None:
-        """Return the last instant strictly earlier and not before 1970, or None."""
-        return self._ticks.tick_before(min(before_s, self._last_s + 1))
-
-    def count(self, after_s: int, until_s: int) -> int:
-        """Return how many instants lie in (after_s, until_s], without walking through them."""
-        last_s = min(until_s, self._last_s)
-        return self._ticks.count(after_s, last_s) if after_s < last_s else 0
-
-
 class NoTicks(Ticks):
     """Stands for a schedule that this program cannot read: it has no instants that can be told."""
 

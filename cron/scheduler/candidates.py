@@ -6,7 +6,6 @@ import msgspec
 
 from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
-from cron.scheduler.places import Need, Wanted
 from cron.state.commands import DueItem, Key
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import Reason
@@ -113,9 +112,3 @@ def is_exempt(candidate: Candidate, job: Job) -> bool:
     one after the other, not the first alone; and what has begun goes on with its tries."""
     is_asked_for = candidate.is_reopened or (candidate.is_late and job.catchup is Catchup.ALL)
     return is_asked_for or has_run(candidate)
-
-
-def wanted_of(job: Job) -> Need | Wanted:
-    """Return what decides where all parts of a launch of the job may go."""
-    need = Need(job.pool, job.where, job.work.cpu_milli, job.work.memory_bytes)
-    return Wanted(need, job.parts, job.each) if job.has_parts else need

@@ -12,11 +12,10 @@ are not held, and while there are any no executor is cordoned.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
-from cron.job import Job
 from cron.scheduler.places import Need, Places, Wanted, where_of
 from cron.state.commands import Key
 from cron.state.state import ExecutorRecord
@@ -50,11 +49,6 @@ class Reservation(msgspec.Struct):
     seen_ms: int
     held: set[int] = msgspec.field(default_factory=set)
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the launch may begin."""
-        return len(self.held) == len(self.numbers)
-
 
 class Placement:
     """What runs where, beside the places that executors offer. `executors` are those of the log."""
@@ -83,74 +77,67 @@ class Placement:
         self, starving: Mapping[Hashable, int], reserved: Mapping[Hashable, int], now_ms: int
     ) -> None:
         """Begin a plan: count anew what is free, look anew who is there, and keep executors for the
-        need that `starving` names longest, with since when. `reserved`: slots by domain, not used
-        yet."""
+        need (`Wanted`) that `starving` names longest, with since when. `reserved`: slots by domain,
+        not used yet."""
         self._free.clear()
         self._absent.clear()
-        self._kept = 0
-        self._reserved = reserved
-        if self.reservation is None and not starving:
-            return
-        wanted = {_wanted(need): since_ms for need, since_ms in starving.items()}
+        self._kept, self._reserved = 0, reserved
         mark = self.reservation
         if mark is not None:
-            if mark.wanted in wanted:
+            if mark.wanted in starving:
                 mark.seen_ms = now_ms
-            if self._is_over(mark, now_ms):
+            is_on = mark.from_ms <= now_ms < mark.until_ms and now_ms - mark.seen_ms < UNSEEN_MS
+            if not is_on or not self._is_sound(mark):
                 self._had_ms[mark.wanted] = now_ms
                 self._let_go()
         is_time = now_ms >= self._look_ms or now_ms < self._look_ms - LOOK_MS
-        if self.reservation is None and is_time:
+        if self.reservation is None and starving and is_time:
             self._look_ms = now_ms + LOOK_MS
-            self._reserve(wanted, now_ms)
+            self._reserve(cast(Mapping[Wanted, int], starving), now_ms)
         if self.reservation is not None:
             self._gather(self.reservation)
 
-    def _is_over(self, mark: Reservation, now_ms: int) -> bool:
-        if not mark.from_ms <= now_ms < mark.until_ms or now_ms - mark.seen_ms >= UNSEEN_MS:
-            return True
-        return not self._is_sound(mark)
-
     def _is_sound(self, mark: Reservation) -> bool:
         """Whether these are still the executors that it needs, and what is held is there."""
-        places, need, each = self.places, mark.wanted.need, mark.wanted.each
-        if each and places.each(need, each).keys() != set(mark.numbers):
+        need, each = mark.wanted.need, mark.wanted.each
+        if each and self.places.each(need, each).keys() != set(mark.numbers):
             return False
-        return all(
-            places.bears(number, need) if number in mark.held else places.is_fit(number, need)
-            for number in mark.numbers
-        )
+        groups = self.places.fit(need).groups
+        for number in mark.numbers:
+            group = groups.get(number)
+            if group is None or not group.slots:
+                return False
+            is_overbooked = group.used > group.slots or group.view.is_short(need, more=0)
+            if number in mark.held and is_overbooked:
+                return False
+        return True
 
     def _reserve(self, starving: Mapping[Wanted, int], now_ms: int) -> None:
-        """Reserve for the need that has waited longest since it was last looked at."""
+        """Reserve the executors that fit best, where there are enough, for the need that has waited
+        longest since it was last looked at."""
         self._had_ms = {one: ms for one, ms in self._had_ms.items() if one in starving}
         large = [one for one in starving if one.is_much]
         if not large:
             return
         wanted = min(large, key=lambda one: (self._had_ms.get(one, 0), starving[one]))
         self._had_ms[wanted] = now_ms
-        numbers = self._best(wanted)
-        if numbers:
-            until_ms = 2 * now_ms - starving[wanted]
-            self.reservation = Reservation(wanted, numbers, now_ms, until_ms, now_ms)
-
-    def _best(self, wanted: Wanted) -> tuple[int, ...]:
-        """Return the executors that fit a need best; none where there are not enough."""
         fit = self.places.fit(wanted.need).groups
-        groups = {number: group for number, group in fit.items() if group.slots}
+        groups, count = {number: one for number, one in fit.items() if one.slots}, wanted.parts
         if wanted.each:
             meant = self.places.each(wanted.need, wanted.each)
             groups = dict(meant) if meant.keys() <= groups.keys() else {}
-        count = len(groups) if wanted.each else wanted.parts
-        if not 0 < count <= min(len(groups), RESERVED_MAX):
-            return ()
-        return tuple(sorted(groups, key=lambda number: (groups[number].load, number))[:count])
+            count = len(groups)
+        if 0 < count <= min(len(groups), RESERVED_MAX):
+            best = sorted(groups, key=lambda number: (groups[number].load, number))[:count]
+            until_ms = 2 * now_ms - starving[wanted]
+            self.reservation = Reservation(wanted, tuple(best), now_ms, until_ms, now_ms)
 
     def _gather(self, mark: Reservation) -> None:
         """Hold what has come free. Executors whose cpu or memory is short get nothing else until
         there is enough; a slot that comes free is held before others are asked for."""
         need = mark.wanted.need
         domain = self._domains.get(need.pool, need.pool)
+        groups = self.places.fit(need).groups
         for number in mark.numbers:
             if number in mark.held:
                 continue
@@ -158,12 +145,12 @@ class Placement:
             kept = self._reserved.get(domain, 0)
             if kept and self.free(domain) <= kept:
                 continue
-            if self.places.fits(number, need):
+            if groups[number].has_room(need):
                 self.places.take(number, need)
                 mark.held.add(number)
                 if domain in self._free:
                     self._free[domain] -= 1
-            elif not self._reserved and self.places.is_short(number, need):
+            elif not self._reserved and groups[number].view.is_short(need):
                 self.places.cordon(number, is_cordoned=True)
 
     def _let_go(self) -> None:
@@ -179,9 +166,9 @@ class Placement:
     def _is_kept(self, wanted: Wanted) -> bool:
         """Whether all that a launch of that need takes is held for it."""
         mark = self.reservation
-        if mark is None or mark.wanted != wanted or not mark.is_ready or not self._is_sound(mark):
+        if mark is None or mark.wanted != wanted or len(mark.held) < len(mark.numbers):
             return False
-        return not (wanted.each and self.absent(wanted.need, wanted.each))
+        return self._is_sound(mark) and not self.absent(wanted)
 
     # ---- what is free
 
@@ -195,41 +182,37 @@ class Placement:
             known = self._free[domain] = self.places.free(next(pools, str(domain)))
         return known + self._kept
 
-    def room(self, need: object, most: int) -> int:
-        """Return how many launches with a need have room now, as far as `most`; of those that take
-        more than a slot only whether one has."""
+    def room(self, need: Hashable, most: int) -> int:
+        """Return how many launches with a need (`Wanted`) have room now, as far as `most`; of those
+        that take more than a slot only whether one has."""
+        wanted = cast(Wanted, need)
         self._kept = 0
-        mark = self.reservation
-        if mark is not None and self._is_kept(_wanted(need)):
-            self._kept = len(mark.held)
+        if self.reservation is not None and self._is_kept(wanted):
+            self._kept = len(self.reservation.held)
             return 1
-        if isinstance(need, Wanted):
-            return int(bool(self._executors_of(need)))
-        if not isinstance(need, Need):
-            return 0
-        if most > 1 and not need.takes_resources:
-            return self.places.slots(need, most)
-        return int(self.places.choose(need) is not None)
+        if wanted.has_parts:
+            return int(bool(self._executors_of(wanted)))
+        if most > 1 and not wanted.need.takes_resources:
+            return self.places.slots(wanted.need, most)
+        return int(self.places.choose(wanted.need) is not None)
 
     def _executors_of(self, wanted: Wanted) -> list[int] | None:
         need, each = wanted.need, wanted.each
         if not each:
             return self.places.choose_parts(need, wanted.parts)
-        return None if self.absent(need, each) else self.places.choose_each(need, each)
+        return None if self.absent(wanted) else self.places.choose_each(need, each)
 
-    def absent(self, need: Need, each: str) -> str:
+    def absent(self, wanted: Wanted) -> str:
         """Return who is missing for a launch on `each`, by id, "" for nobody: an executor that fits
         and gets no work now though the log has it. It has not found a new leader yet, rests, or is
         cut off; it is waited for until its lease is over. Left out, nobody would notice."""
-        wanted = (need.where, each)
-        if wanted not in self._absent:
-            self._absent[wanted] = self._find_absent(*wanted)
-        return self._absent[wanted]
-
-    def _find_absent(self, where: str, each: str) -> str:
-        wheres = [where_of(text) for text in (where, each)]
+        key = (wanted.need.where, wanted.each)
+        if not wanted.each or key in self._absent:
+            return self._absent.get(key, "")
+        wheres = [where_of(text) for text in key]
         views = self.places.views
         there = {view.place.labels.get(EXECUTOR_LABEL) for view in views.values()}
+        self._absent[key] = ""
         for number, record in self._executors.items():
             if number in views or record.drained_by or record.executor in there:
                 continue
@@ -237,37 +220,35 @@ class Placement:
                 **dict(record.labels), EXECUTOR_LABEL: record.executor, HOST_LABEL: record.host
             }  # fmt: skip
             if all(one is not None and one.matches(labels) for one in wheres):
-                return record.executor
-        return ""
+                self._absent[key] = record.executor
+                break
+        return self._absent[key]
 
     # ---- what is taken
 
-    def choose(self, need: Need, job: Job, refused_by: int | None) -> tuple[int, ...]:
+    def choose(self, wanted: Wanted, refused_by: int | None) -> tuple[int, ...]:
         """Return the executors of a launch, one for each of its parts; none while there is no room
         for all of them, or no executor is such as it asks for."""
-        if job.has_parts or self.reservation is not None:
-            wanted = Wanted(need, job.parts, job.each)
-            mark = self.reservation
-            if mark is not None and self._is_kept(wanted):
-                self._kept = 0
-                self._had_ms.pop(wanted, None)
-                self._let_go()
-                return mark.numbers
-            if job.has_parts:
-                return tuple(self._executors_of(wanted) or ())
-        executor = self.places.choose(need, refused_by)
+        mark = self.reservation
+        if mark is not None and self._is_kept(wanted):
+            self._kept = 0
+            self._had_ms.pop(wanted, None)
+            self._let_go()
+            return mark.numbers
+        if wanted.has_parts:
+            return tuple(self._executors_of(wanted) or ())
+        executor = self.places.choose(wanted.need, refused_by)
         return () if executor is None else (executor,)
 
-    def began(self, need: Need, job: Job) -> None:
-        """Learn that a launch of this job begins, for which room may have been kept."""
-        mark = self.reservation
-        if mark is not None and mark.wanted == Wanted(need, job.parts, job.each):
+    def began(self, wanted: Wanted) -> None:
+        """Learn that a launch begins for whose need room may have been kept."""
+        if self.reservation is not None and self.reservation.wanted == wanted:
             self._let_go()
 
-    def kept_for(self, need: Need, job: Job) -> str:
-        """Return where room is kept for the next launch of a job, as people get to read it."""
+    def kept_for(self, wanted: Wanted) -> str:
+        """Return where room is kept for the next launch with a need, as people get to read it."""
         mark = self.reservation
-        if mark is None or mark.wanted != Wanted(need, job.parts, job.each):
+        if mark is None or mark.wanted != wanted:
             return ""
         names = [
             self._executors[number].executor if number in self._executors else str(number)
@@ -308,10 +289,3 @@ class Placement:
             if executor not in executors:
                 self.places.give(executor, ran.need)
         ran.executors = tuple(one for one in ran.executors if one in executors)
-
-
-def _wanted(need: Hashable) -> Wanted:
-    """Return what launches with a need take altogether."""
-    if isinstance(need, Wanted):
-        return need
-    return Wanted(need) if isinstance(need, Need) else Wanted(Need(str(need)))

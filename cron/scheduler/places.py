@@ -89,16 +89,21 @@ class Need(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a launch on several executors needs on each of them, and on how many, or on which."""
+    """What a launch needs on each of its executors, and on how many, or on which."""
 
     need: Need
     parts: int = 1
     each: str = ""
 
     @property
+    def has_parts(self) -> bool:
+        """Whether it needs several executors, or all that `each` describes."""
+        return self.parts > 1 or bool(self.each)
+
+    @property
     def is_much(self) -> bool:
         """Whether it may find no room although room comes free all the time."""
-        return self.need.takes_resources or self.parts > 1 or bool(self.each)
+        return self.need.takes_resources or self.has_parts
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -375,14 +380,9 @@ class Places:
             if where.matches(group.view.place.labels)
         }
 
-    def is_fit(self, number: int, need: Need) -> bool:
-        """Whether this executor could have one launch, were nothing taken."""
-        group = self._group(self.views.get(number), need)
-        return group is not None and group.slots > 0
-
     def fits(self, number: int, need: Need) -> bool:
         """Whether this executor has room for one more launch, and is fit for it."""
-        group = self._group(self.views.get(number), need)
+        group = self.fit(need).groups.get(number)
         return group is not None and group.has_room(need)
 
     # ---- what is taken
@@ -420,18 +420,6 @@ class Places:
         if view is not None and view.is_cordoned != is_cordoned:
             view.is_cordoned = is_cordoned
             self.version += 1
-
-    def is_short(self, number: int, need: Need) -> bool:
-        """Whether an executor has too little cpu or memory left for a launch."""
-        view = self.views.get(number)
-        return view is not None and view.is_short(need)
-
-    def bears(self, number: int, need: Need) -> bool:
-        """Whether an executor is fit for a launch that was taken there, and not overbooked."""
-        group = self._group(self.views.get(number), need)
-        if group is None or not group.slots:
-            return False
-        return group.used <= group.slots and not group.view.is_short(need, more=0)
 
     def used(self, number: int) -> Used:
         """Return what is taken of an executor, also of one that is away."""

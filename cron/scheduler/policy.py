@@ -17,9 +17,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from msgspec import structs
-
-from cron.calendar.schedule import Tick, Ticks, Until
+from cron.calendar.schedule import Tick, Ticks
 from cron.job import Catchup, Job, Overlap
 from cron.limits import CATCHUP_ALL_MAX
 from cron.notes import Note, NoteCode
@@ -88,29 +86,33 @@ def account_for(
     job, now_s, after_s = record.job, now_ms // 1000, record.horizon_s
     if job is None or now_s <= after_s:
         return None
-    if record.spent and record.spent[0] <= now_s:
-        return _up_to_spent(record, ticks, now_ms, steady_ms)
+    from_s, to_s, until_s = after_s, now_s, now_s
+    is_spent = bool(record.spent) and record.spent[0] <= now_s
+    if is_spent:
+        # It began before the clock was reset and has its row already: the horizon steps over it,
+        # and the next turn goes on from there.
+        to_s, until_s = record.spent[0], record.spent[0] - 1
     tick = ticks.tick_after(after_s)
-    if tick is None or tick.scheduled_s > now_s:
-        return None
+    if tick is None or tick.scheduled_s > until_s:
+        return Accounted(from_s, to_s) if is_spent else None
     before: tuple[SkipItem, ...] = ()
     if record.paused is not None or 0 <= tick.nominal_min <= record.local_horizon_min:
-        after_s, before = _passed_over(record, ticks, now_ms)
+        after_s, before = _passed_over(record, ticks, until_s, now_ms)
         tick = ticks.tick_after(after_s)
-        if tick is None or tick.scheduled_s > now_s:
-            return Accounted(record.horizon_s, now_s, (), before)
+        if tick is None or tick.scheduled_s > until_s:
+            return Accounted(from_s, to_s, (), before)
     given = Given(now_ms, steady_ms, why_behind)
     second = ticks.tick_after(tick.scheduled_s)
-    if second is not None and second.scheduled_s <= now_s:
-        due, skipped = _account_many(job, ticks, after_s, given)
-        return Accounted(record.horizon_s, now_s, due, before + skipped)
+    if second is not None and second.scheduled_s <= until_s:
+        due, skipped = _account_many(job, ticks, after_s, until_s, given)
+        return Accounted(from_s, to_s, due, before + skipped)
     at_s, local_min = tick.scheduled_s, tick.nominal_min
     is_live = at_s * 1000 >= min(now_ms - FAILOVER_MS, steady_ms)
     is_wanted = is_live or job.catchup is not Catchup.NONE
     if is_wanted and ((is_live and not why_behind) or now_ms < (at_s + job.deadline_s) * 1000):
-        return Accounted(record.horizon_s, now_s, (DueItem(at_s, local_min, not is_live),), before)
+        return Accounted(from_s, to_s, (DueItem(at_s, local_min, not is_live),), before)
     alone = SkipItem(at_s, at_s, 1, given.reason(tick), local_min)
-    return Accounted(record.horizon_s, now_s, (), (*before, alone))
+    return Accounted(from_s, to_s, (), (*before, alone))
 
 
 def as_lines(
@@ -150,40 +152,32 @@ def wants_all(job: Job) -> bool:
     return job.catchup is Catchup.ALL or job.overlap is Overlap.QUEUE
 
 
-def _up_to_spent(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> Accounted | None:
-    """Return the rows of all instants up to the first one that began before the clock was reset,
-    which has its row already: the horizon steps over it, and the next turn goes on from there."""
-    spent_s = record.spent[0]
-    before = structs.replace(record, spent=[])
-    item = account_for(before, Until(ticks, spent_s - 1), now_ms, steady_ms)
-    if item is None:
-        return Accounted(record.horizon_s, spent_s, (), ())
-    return item._replace(to_s=spent_s)
-
-
-def _passed_over(record: JobRecord, ticks: Ticks, now_ms: int) -> tuple[int, tuple[SkipItem, ...]]:
-    """Return from when on instants are to be launched, and rows for those before it in which the
-    job is, or was to be, paused: a pause that ended while nobody led holds for its instants.
+def _passed_over(
+    record: JobRecord, ticks: Ticks, until_s: int, now_ms: int
+) -> tuple[int, tuple[SkipItem, ...]]:
+    """Return from when on instants up to `until_s` are to be launched, and rows for those before it
+    in which the job is, or was to be, paused: a pause that ended while nobody led holds for the
+    instants that fell into it.
 
     Instants whose local time was accounted already under other zone data are none of their own, and
     a row of them would be refused (R11).
     """
-    now_s, after_s = now_ms // 1000, record.horizon_s
+    after_s = record.horizon_s
     tick = ticks.tick_after(after_s)
-    while tick is not None and tick.scheduled_s <= now_s:
+    while tick is not None and tick.scheduled_s <= until_s:
         if not 0 <= tick.nominal_min <= record.local_horizon_min:
             break
         after_s, tick = tick.scheduled_s, ticks.tick_after(tick.scheduled_s)
     if record.paused is None:
         return after_s, ()
-    is_paused = record.paused.holds(now_ms)
-    paused_s = now_s if is_paused else (record.paused.until_ms - 1) // 1000
-    skipped = skipped_run(ticks, after_s, paused_s, Reason.PAUSED)
-    return (paused_s if skipped else after_s), skipped
+    if not record.paused.holds(now_ms):
+        until_s = min(until_s, (record.paused.until_ms - 1) // 1000)
+    skipped = skipped_run(ticks, after_s, until_s, Reason.PAUSED)
+    return (until_s if skipped else after_s), skipped
 
 
 def _account_many(
-    job: Job, ticks: Ticks, after_s: int, given: Given
+    job: Job, ticks: Ticks, after_s: int, until_s: int, given: Given
 ) -> tuple[tuple[DueItem, ...], tuple[SkipItem, ...]]:
     """Several instants at once: after an outage, of a job every second after a slow tick, or where
     more falls due than can begin. Return what is due, and a row for each run of instants between
@@ -196,9 +190,9 @@ def _account_many(
     elif job.catchup is not Catchup.ALL:
         reach_s = max(reach_s, min(given.unseen_s, failover_ms // 1000 - 1))
     is_one_enough = given.why_behind and not needs_all
-    recent = [] if is_one_enough else ticks.between(reach_s, now_s, limit=CATCHUP_ALL_MAX)
+    recent = [] if is_one_enough else ticks.between(reach_s, until_s, limit=CATCHUP_ALL_MAX)
     if not recent:
-        recent = ticks.newest(after_s, now_s, 1)
+        recent = ticks.newest(after_s, until_s, 1)
         reach_s = recent[0].scheduled_s - 1
     live_ms = min(given.now_ms - FRESH_MS, max(failover_ms, given.steady_ms))
     live_ms = min(live_ms, given.steady_ms) if needs_all else live_ms

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, cast
 
 from cron.job import COMMAND, Job, Overlap
 from cron.scheduler.admission import Admission
-from cron.scheduler.candidates import Candidate, is_queue, of_row, wanted_of
+from cron.scheduler.candidates import Candidate, is_queue, of_row
 from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
@@ -53,32 +53,32 @@ _NO_KEYS: Final[dict[Key, None]] = {}
 
 
 class Placed(NamedTuple):
-    """Where launches of a job go, and in which flows they wait. `is_usual`: what begins needs one
+    """What launches of a job need, and in which flows they wait. `is_usual`: what begins needs one
     slot and nothing else, and no other launch of the job to be over."""
 
     job: Job
-    need: Need
+    wanted: Wanted
     live: FlowKey
     late: FlowKey
     is_usual: bool
 
 
 def placed_of(name: str, job: Job) -> Placed:
-    """Return where launches of a job go."""
+    """Return what launches of a job need, and where they wait."""
     tenant, _ = split_job_name(name)
-    wanted = wanted_of(job)
-    need = wanted.need if isinstance(wanted, Wanted) else wanted
+    need = Need(job.pool, job.where, job.work.cpu_milli, job.work.memory_bytes)
+    wanted = Wanted(need, job.parts, job.each)
     priority = min(max(job.work.priority, 0), 9)
     is_often = 0 < job.schedule.every_s < PATIENT_S
     is_patient = job.deadline_s >= PATIENT_S and not is_often
     live, late = _flow_keys(tenant, need.pool, priority, wanted, job.is_limited, is_patient)
     is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
-    return Placed(job, need, live, late, is_usual)
+    return Placed(job, wanted, live, late, is_usual)
 
 
 @lru_cache(FLOW_KEYS_MAX)
 def _flow_keys(
-    tenant: str, pool: str, priority: int, need: Need | Wanted, is_limited: bool, is_patient: bool
+    tenant: str, pool: str, priority: int, need: Wanted, is_limited: bool, is_patient: bool
 ) -> tuple[FlowKey, FlowKey]:
     """Return one object for equal keys, live and late: they are compared for each launch."""
     live = FlowKey(tenant, pool, priority, need, False, is_limited, is_patient)
@@ -197,7 +197,7 @@ class Queues:
         placed = self.placed(record, job)
         self.fair.add_running(row.key, placed.late if row.is_late else placed.live)
         executors = tuple(start.executor for start in row.starts())
-        self.placement.occupy([row.key], executors, placed.need)
+        self.placement.occupy([row.key], executors, placed.wanted.need)
 
     def offer(self, candidate: Candidate) -> None:
         """Let in a launch that is due, or that this plan makes due."""
@@ -297,7 +297,7 @@ class Queues:
     def begin_unbound(self, flow: FlowKey, keys: list[Key]) -> dict[int, list[Key]]:
         """Let launches of a flow, which is unbound, begin at once: the first of them, as far as
         there is room. Return them by executor."""
-        need = cast(Need, flow.need)
+        need = cast(Wanted, flow.need).need
         shares = self.places.spread(need, len(keys))
         # In turns: jobs that follow each other are often of one kind.
         turns = zip_longest(*(repeat(executor, count) for executor, count in shares.items()))
@@ -421,8 +421,8 @@ class Queues:
         """Return the executors that a launch which was taken goes to, now occupied by it; none
         where it finds no room."""
         key = candidate.key
-        need = self.placed(candidate.record, job).need
-        executors = self.placement.choose(need, job, candidate.refused_by or None)
+        wanted = self.placed(candidate.record, job).wanted
+        executors = self.placement.choose(wanted, candidate.refused_by or None)
         slots = len(executors)
         if slots > 1 and not self.fair.spares(key, slots, self.placement.free):
             # One slot is nobody else's, which the fair queue has seen to; not all of them.
@@ -430,17 +430,13 @@ class Queues:
             self.fair.put_aside(key, candidate.enqueued_ms)
             return ()
         if executors:
-            self.placement.occupy([key], executors, need)
-            self.placement.began(need, job)
+            self.placement.occupy([key], executors, wanted.need)
+            self.placement.began(wanted)
             del self._taken[key]
         return executors
 
-    def need(self, number: int, job: Job) -> Need:
-        """Return which executors the launches of a job may go to."""
-        return self.placed(self.state.by_number[number], job).need
-
     def placed(self, record: JobRecord, job: Job) -> Placed:
-        """Return where launches of a job go."""
+        """Return what launches of a job need, and where they wait."""
         placed = self._needs.get(record.number)
         if placed is None or placed.job is not job:
             placed = self._needs[record.number] = placed_of(record.name, job)
@@ -451,8 +447,8 @@ class Queues:
     def is_served(self, flow: FlowKey) -> bool:
         """Return whether an executor may get work that has slots for the launches of a flow, free
         or not."""
-        need = flow.need.need if isinstance(flow.need, Wanted) else flow.need
-        return any(group.slots for group in self.places.fit(cast(Need, need)).groups.values())
+        groups = self.places.fit(cast(Wanted, flow.need).need).groups
+        return any(group.slots for group in groups.values())
 
     def is_waiting(self, number: int) -> bool:
         """Return whether a launch of a job, no catch-up, waits for nothing but room, a limit of its
@@ -486,11 +482,11 @@ class Queues:
         job = candidate.record.job if candidate is not None else None
         if job is None:
             return ""
-        need = self.need(key[0], job)
-        if job.each and (absent := self.placement.absent(need, job.each)):
+        wanted = self.placed(self.state.by_number[key[0]], job).wanted
+        if absent := self.placement.absent(wanted):
             return f"it runs on executor {absent} as well, which gets no work now"
-        text = why_not(self.places, need, job.parts, job.each)
-        return text and text + self.placement.kept_for(need, job)
+        text = why_not(self.places, wanted.need, wanted.parts, wanted.each)
+        return text and text + self.placement.kept_for(wanted)
 
     def end_plan(self) -> None:
         """Note that a plan has judged all that it could."""

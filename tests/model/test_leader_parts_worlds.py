@@ -95,7 +95,8 @@ class PartsWorld(PoolWorld):
 
     def described(self, declared: Job) -> set[int]:
         """The executors that a job runs on each of, with room or not."""
-        need = self.indexes.queues.need(self.machine.state.jobs[declared.name].number, declared)
+        record = self.machine.state.jobs[declared.name]
+        need = self.indexes.queues.placed(record, declared).wanted.need
         return set(self.indexes.queues.places.each(need, declared.each))
 
     def elsewhere(self, record: JobRecord, declared: Job, counts: Counter[Scope]) -> str:
@@ -103,7 +104,7 @@ class PartsWorld(PoolWorld):
         if reason or not declared.has_parts:
             return reason
         places = self.indexes.queues.places
-        need = self.indexes.queues.need(record.number, declared)
+        need = self.indexes.queues.placed(record, declared).wanted.need
         fitting = {number for number in places.views if places.fits(number, need)}
         if declared.each:
             described = self.described(declared)

@@ -362,7 +362,7 @@ class PoolWorld(World):
                 return "rate"
             if limits.concurrent and counts[counted] >= most(limits, scope):
                 return "limit"
-        need = self.indexes.queues.need(record.number, declared)
+        need = self.indexes.queues.placed(record, declared).wanted.need
         places = self.indexes.queues.places
         return "" if any(places.fits(number, need) for number in places.views) else "room"
 

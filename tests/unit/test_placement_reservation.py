@@ -22,14 +22,15 @@ class Rig:
         self.placement = Placement()
         self.places = self.placement.places
         self.now_ms = 1_000_000
-        self.starving: dict[object, int] = {}
-        self.reserved: dict[object, int] = {}
+        self.starving: dict[Wanted, int] = {}
+        self.reserved: dict[str, int] = {}
         for number in range(executors):
             self.places.put(place(number))
 
-    def starve(self, *needs: object) -> None:
+    def starve(self, *needs: Need | Wanted) -> None:
         for later, need in enumerate(needs):
-            self.starving[need] = self.now_ms - WAITED_MS + later
+            wanted = need if isinstance(need, Wanted) else Wanted(need)
+            self.starving[wanted] = self.now_ms - WAITED_MS + later
 
     def round(self, after_ms: int = LOOK_MS) -> tuple[int, ...]:
         """Begin a round; return the executors that are reserved."""
@@ -56,10 +57,10 @@ def test_the_executors_that_fit_best_are_cordoned_until_there_is_room() -> None:
     assert rig.places.choose(SMALL) == 0, "the one that is reserved gets nothing else"
     rig.empty(1, 1)
     assert rig.round() == (1,)
-    assert rig.placement.room(BIG, 1) == 0
+    assert rig.placement.room(Wanted(BIG), 1) == 0
     rig.empty(1, 1)
     assert rig.round() == (1,)
-    assert rig.placement.room(BIG, 1) == 1
+    assert rig.placement.room(Wanted(BIG), 1) == 1
 
 
 def test_the_need_that_waited_longest_is_first_and_then_the_next_has_its_turn() -> None:
