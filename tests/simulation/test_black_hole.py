@@ -14,6 +14,7 @@ from cron.state.rows import RowKind
 from launcher.launch import LaunchState
 from launcher.names import LaunchName
 from tests.batches import answered
+from tests.drawn import nightly_but
 from tests.simulation import network as network_module
 from tests.simulation import world as world_module
 from tests.simulation.executors import names_in
@@ -133,7 +134,7 @@ def vanishing(seed: int, made: type[Vanishing], away_s: float, **about: Any) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", nightly_but(SEEDS, SEEDS[:1].__contains__))
 def test_an_executor_that_vanished_gets_nothing_after_a_second(seed: int) -> None:
     """It got launches until its own side or three heartbeats gave it up, and all of these were lost
     at the end of its lease."""
@@ -145,6 +146,7 @@ def test_an_executor_that_vanished_gets_nothing_after_a_second(seed: int) -> Non
     assert not after, after
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # three worlds, on a machine that may be busy
 def test_what_never_left_for_an_executor_that_vanished_runs_elsewhere() -> None:
@@ -165,7 +167,7 @@ def test_what_never_left_for_an_executor_that_vanished_runs_elsewhere() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", nightly_but(SEEDS, SEEDS[:1].__contains__))
 def test_an_executor_that_was_only_slow_comes_back_and_nothing_is_lost(seed: int) -> None:
     world = vanishing(seed, Busy, 2.5)
     expect_sound(world)
