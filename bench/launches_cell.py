@@ -20,8 +20,7 @@ from cron.api.client import Client
 from cron.api.jobs import ApplyRequest, SourceFile
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
-from cron.dev.files import EXECUTOR, Ports, write_cell
-from cron.dev.ports import taken
+from cron.dev.files import EXECUTOR, Ports, taken, write_cell
 from cron.errors import OutcomeUnknown, Unavailable
 from cron.parent import PARENT_VARIABLE
 

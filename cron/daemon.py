@@ -56,12 +56,11 @@ from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import check_log, with_room
 from cron.scheduler.plan import Settings
-from cron.service.membership import WAITING, client_address
+from cron.service.members import WAITING, Identity, Roster, client_address
 from cron.service.replacing import Replacing
 from cron.service.resetting import Resetting
-from cron.service.roster import Identity, Roster
-from cron.service.saving import Saving, keeping_view
 from cron.service.service import CellService, Operations
+from cron.service.snapshots import Saving, keeping_view
 from cron.state import commands as c
 from cron.storage.folders import check_format
 from cron.storage.history_backfill import PeerSource

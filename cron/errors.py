@@ -5,6 +5,7 @@ CronError                     .code (stable, snake_case)   .hint (what the opera
 ├ NotFound                    UnknownJob  UnknownLaunch  UnknownReplica
 ├ Conflict                    RevisionConflict  NotNow  StillAlive
 ├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway  StorageAway
+│                             ReplicaFault
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
 ├ NotAllowed                  NotAuthenticated
 ├ Superseded                  the cell was restored elsewhere; the replica must never act again
@@ -200,6 +201,12 @@ class StorageAway(Unavailable):
     """Object storage does not answer; the replica itself works."""
 
     code = "storage_away"
+
+
+class ReplicaFault(Unavailable):
+    """The replica that was asked has a bug; its log says more."""
+
+    code = "replica_fault"
 
 
 class OutcomeUnknown(CronError):

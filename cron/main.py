@@ -15,7 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 PROCESSES: Final[dict[str, tuple[str, str]]] = {
     "dev": ("cron.dev.command", "Run three replicas and an executor on this machine."),
     "replica": ("cron.cli.replica", "Run a replica, or replace one whose disk is lost."),
-    "executor": ("cron.cli.executor", "Run an executor, or drain one."),
+    "executor": ("cron.cli.executors", "Run an executor, or drain one."),
     "worker": ("cron.cli.worker", "Run the handlers of a Python module."),
     "restore": (
         "cron.restore",

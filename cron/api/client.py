@@ -32,6 +32,7 @@ from cron.errors import (
     NotAuthenticated,
     NotLeader,
     OutcomeUnknown,
+    ReplicaFault,
     StorageAway,
     Unavailable,
 )
@@ -209,7 +210,9 @@ class Client:
         except NoAnswer as failure:
             course.reasons[server] = str(failure)
             course.was_answered = True
-            if course.last is None or patience_ms < left_ms:  # else it had no time to answer
+            if failure.is_fault:
+                course.last = ReplicaFault(f"{server}: {failure}", "its log says which bug it is")
+            elif course.last is None or patience_ms < left_ms:  # else it had no time to answer
                 course.last = Unavailable(f"{server}: {failure}", "--timeout gives it more time")
             self._note_unknown(course, f"{server}: {failure}")
         except Refused as refusal:
@@ -289,7 +292,8 @@ class Client:
             if course.rpc.where is Where.ANY:
                 hint = f"{hint}; {HINT}"
             return NoQuorum(f"no leader {within}{end}", hint)
-        return Unavailable(f"{course.last}{end}", course.last.hint)
+        kind = ReplicaFault if isinstance(course.last, ReplicaFault) else Unavailable
+        return kind(f"{course.last}{end}", course.last.hint)
 
 
 def _places(reasons: dict[str, str]) -> str:

@@ -36,7 +36,12 @@ class NotReached(Exception):
 
 
 class NoAnswer(Exception):
-    """The request was sent and nobody answered it: it may have been done. Says why."""
+    """The request was sent and nobody answered it: it may have been done. Says why. `is_fault`: the
+    replica says that it has a bug."""
+
+    def __init__(self, reason: str, *, is_fault: bool = False) -> None:
+        super().__init__(reason)
+        self.is_fault = is_fault
 
 
 class Refused(Exception):
@@ -136,7 +141,8 @@ class Link:
             return NotReached("it does not know this request: another program, or version")
         if answer.code == Code.DEADLINE_EXCEEDED:
             return _too_late(timeout_ms)
-        return NoAnswer(answer.details.partition("\n")[0] or f"gRPC code {answer.code}")
+        reason = answer.details.partition("\n")[0] or f"gRPC code {answer.code}"
+        return NoAnswer(reason, is_fault=answer.code == Code.INTERNAL)
 
 
 def _too_late(timeout_ms: int) -> NoAnswer:

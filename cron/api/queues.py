@@ -1,4 +1,4 @@
-"""Queues: what waits and runs, and where one launch stands."""
+"""Requests and answers about queues: what waits and runs in each, and the place of one launch."""
 
 from __future__ import annotations
 

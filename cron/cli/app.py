@@ -9,14 +9,40 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
 from cron.cli import exits, render
-from cron.cli.groups import Group
 from cron.cli.options import cell_options
 from cron.errors import CronError, InvalidInput
+
+NEVER_GUESSED: Final = frozenset(
+    {
+        *("restore", "remove", "kill", "dead", "backfill", "trigger"),
+        *("drop", "redrive", "replace"),
+    }
+)
+"""Commands that end, launch or replace something: a slip of the fingers must not lead to them."""
+
+
+class Group(click.Group):
+    """A group of commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant; a usage error suggests names that are like it."""
+        said = args[0]
+        if said[:1].isalnum() and self.get_command(ctx, said) is None:
+            import difflib
+
+            harmless = [name for name in self.list_commands(ctx) if name not in NEVER_GUESSED]
+            near = difflib.get_close_matches(said, harmless, n=2, cutoff=0.7)
+            guess = f": did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"there is no command {said[:40]!r}{guess}", ctx)
+        return super().resolve_command(ctx, args)
+
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "apply": ("cron.cli.crontabs", "Apply crontabs and job files, all or none."),
@@ -39,7 +65,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "gate": ("cron.cli.gates", "Hold back or skip launches until a gate is opened."),
     "executors": ("cron.cli.executors", "List the executors: slots, labels, handlers."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
-    "clock": ("cron.cli.clock", "Set the cell's time back after a wrong clock moved it ahead."),
+    "clock": ("cron.cli.cell", "Set the cell's time back after a wrong clock moved it ahead."),
     "snapshot": ("cron.cli.snapshots", "Save, list and verify snapshots of the cell's state."),
     "audit": ("cron.cli.cell", "Check that every instant has exactly one row in history."),
     "certs": ("cron.cli.certs", "Create the certificates of a cell."),
@@ -90,6 +116,13 @@ class Commands(Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(exits.PIPE_CLOSED)
         return result
+
+
+def become(module: str, *arguments: str) -> NoReturn:
+    """Turn into the daemon that a command starts: whoever signals the command signals the
+    daemon."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell
 
 
 @click.group(

@@ -1,37 +1,132 @@
-"""status and audit: the cell itself."""
+"""status, audit and clock: the cell itself."""
 
 from __future__ import annotations
 
+import sys
+from typing import Final
+
 import click
+import msgspec
 
 from cron.api import table
 from cron.api.launches import AuditReport, AuditRequest
-from cron.api.members import StatusRow
+from cron.api.members import ClockReport, ClockRequest, StatusRow
+from cron.api.snapshots import KeepingView
 from cron.cli import exits, render
-from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
-from cron.cli.rows import STATUS_COLUMNS, STATUS_NARROW, job_keys, status_cells, status_row
+from cron.cli.app import Group
+from cron.cli.options import (
+    Moment,
+    Settings,
+    asks_cell,
+    cell_options,
+    person,
+    stale_option,
+)
+from cron.cli.rows import job_keys
 from cron.cli.snapshots import keeping_pairs
-from cron.cli.times import format_ms, format_s, show_ms, show_s
+from cron.cli.times import show_length, show_ms, show_s
+from cron.errors import NotNow, OutcomeUnknown
+from cron.progress import describe_progress
 from launcher.names import short_job_name
+
+BEHIND_MIN: Final = 100
+"""Entries that are on their way are no news."""
+UNREACHABLE: Final = "unreachable"
+_STATUS_KEYS: Final = (
+    "kind id address? pid? role term applied digest? version? leader? clock_offset_ms tzdata?"
+    " since@since_ms slots running ledger? note? incarnation? standing? matched joining keeping"
+    " overload"
+)
+_KEEPING_KEYS: Final = (
+    "snapshot_index? snapshot_at@snapshot_at_ms store? stored_index? stored_at@stored_at_ms"
+    " segments segments_waiting segments_missing open_rows failing_since@failing_since_ms failing?"
+    " filling? resolving? outputs_waiting"
+)
+_AUDIT_KEYS: Final = (
+    "ok jobs instants launches open since@since_ms until@until_ms violations ran skipped"
+    " skipped_in_runs runs extra_attempts manual amendments lost lost_stretches"
+    " forgotten_until@forgotten_until_ms"
+)
+
+
+def keeping_row(view: KeepingView) -> render.Row:
+    """Return what a replica keeps as JSON."""
+    return render.row_of(view, _KEEPING_KEYS)
+
+
+def status_row(view: StatusRow) -> render.Row:
+    """Return a replica or an executor as JSON; of a silent replica nobody knows where it stands."""
+    is_known = view.kind == "replica" and view.role != UNREACHABLE
+    overload = view.overload
+    return render.row_of(
+        view,
+        _STATUS_KEYS,
+        term=view.term if is_known else None,
+        applied=view.applied if is_known else None,
+        joining=msgspec.structs.asdict(view.joining) if view.joining else None,
+        keeping=keeping_row(view.keeping) if view.keeping else None,
+        overload=render.row_of(overload, "since@since_s queue skipped") if overload else None,
+    )
+
+
+def status_at(leader_at: int | None) -> render.Listing[StatusRow]:
+    """Return how replicas and executors are shown. `leader_at` is the leader's own `matched`, where
+    there is one."""
+
+    def known(view: StatusRow, number: int) -> str:
+        is_blank = view.kind == "executor" or view.role == UNREACHABLE
+        return "-" if is_blank else str(number)
+
+    return render.Listing(
+        status_row,
+        {
+            "kind": lambda view: view.kind,
+            "id": lambda view: view.id,
+            "address": lambda view: view.address or "-",
+            "pid": lambda view: str(view.pid or "-"),
+            "role": lambda view: view.role,
+            "term": lambda view: known(view, view.term),
+            "applied": lambda view: known(view, view.applied),
+            "digest": lambda view: view.digest[:12] or "-",
+            "version": lambda view: view.version or "-",
+            "standing": lambda view: (
+                f"{view.standing} #{view.incarnation}" if view.standing else "-"
+            ),
+            render.NOTE: lambda view: ", ".join(_notes(view, leader_at)),
+        },
+        nothing="nothing",
+        narrow=("version", "digest", "applied", "standing", "kind", "term"),
+        spill="id",
+    )
+
+
+def _notes(view: StatusRow, leader_at: int | None) -> list[str]:
+    notes = [f"{view.running} of {view.slots} slots"] if view.kind == "executor" else []
+    if view.clock_offset_ms and abs(view.clock_offset_ms) >= 1_000:
+        notes.append(f"clock {show_length(view.clock_offset_ms)} off")
+    if view.joining:
+        notes.append(describe_progress(view.joining))
+    elif leader_at is not None and view.matched is not None:
+        # A new leader knows of no other replica how far it is, 0, until that one has answered it;
+        # what it has applied it says itself.
+        reached = max(view.matched, view.applied)
+        behind = leader_at - reached if reached else 0
+        notes += [f"{behind:,} entries behind"] if behind >= BEHIND_MIN else []
+    return [*notes, view.note] if view.note else notes
 
 
 @click.command("status")
-@cell_options
-@pass_settings
+@asks_cell
 def status_command(settings: Settings) -> None:
     """Show the replicas and executors, as the replica that answers sees them.
 
     STANDING "votes #1" means that the replica votes, and that its disk is the first one of its id.
     After `replica replace` it is #2.
     """
-    with settings.client() as client:
-        views = client.ask(table.STATUS).rows
-    if settings.is_json:
-        render.json_lines(map(status_row, views))
-    else:
-        at = next((view.matched for view in views if view.role == "leader"), None)
-        cells = (status_cells(view, at) for view in views)
-        render.table(STATUS_COLUMNS, cells, narrow=STATUS_NARROW, spill="id")
+    views = settings.ask(table.STATUS).rows
+    at = next((view.matched for view in views if view.role == "leader"), None)
+    status_at(at).show(views, is_json=settings.is_json)
+    if not settings.is_json:
         _show_kept(views, settings.now_ms())
 
 
@@ -52,16 +147,14 @@ def _show_kept(views: list[StatusRow], now_ms: int) -> None:
 @click.argument("job", default="")
 @click.option("--since", type=Moment(), help="Only instants at or after this time.")
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def audit_command(settings: Settings, job: str, since: int | None) -> None:
     """Check that every instant of JOB, or of all jobs, has one row, and every row its log points.
 
     Launches that are not over are accepted. Exits with 1 if a check fails, or if 15 s are not
     enough for all jobs; then it says how many jobs are left. JOB and --since reduce the work.
     """
-    with settings.client() as client:
-        report = client.ask(table.AUDIT, AuditRequest(job=job, since_ms=since or 0))
+    report = settings.ask(table.AUDIT, AuditRequest(job=job, since_ms=since or 0))
     if settings.is_json:
         render.json_lines([audit_row(report)])
     else:
@@ -73,45 +166,21 @@ def audit_command(settings: Settings, job: str, since: int | None) -> None:
 def audit_row(report: AuditReport) -> render.Row:
     """Return an audit as JSON."""
     violations = [
-        {
-            **job_keys(one.job),
-            "scheduled_at": format_s(one.scheduled_s),
-            "kind": one.kind,
-            "message": one.message,
-        }
+        job_keys(one.job) | render.row_of(one, "scheduled_at@scheduled_s kind message")
         for one in report.violations
     ]
-    return {
-        "ok": not report.violations,
-        "jobs": report.jobs,
-        "instants": report.instants,
-        "launches": report.launches,
-        "open": report.open,
-        "since": format_ms(report.since_ms),
-        "until": format_ms(report.until_ms),
-        "violations": violations,
-        "ran": report.ran,
-        "skipped": report.skipped,
-        "skipped_in_runs": report.skipped_in_runs,
-        "runs": report.runs,
-        "extra_attempts": report.extra_attempts,
-        "manual": report.manual,
-        "amendments": report.amendments,
-        "lost": report.lost,
-        "lost_stretches": report.lost_stretches,
-        "forgotten_until": format_ms(report.forgotten_until_ms),
-    }
+    return render.row_of(report, _AUDIT_KEYS, ok=not violations, violations=violations)
 
 
 def _show_audit(report: AuditReport) -> None:
     since = show_ms(report.since_ms) if report.since_ms else "from the beginning"
     period = f"{since} to {show_ms(report.until_ms)}"
-    render.line(f"{period}: {_number(report.jobs, 'job')}")
-    render.line(f"{_number(report.instants, 'instant')} = {' + '.join(_parts(report))}")
+    render.line(f"{period}: {render.number(report.jobs, 'job')}")
+    render.line(f"{render.number(report.instants, 'instant')} = {' + '.join(_parts(report))}")
     besides = [
-        _number(report.extra_attempts, "extra attempt") + " (backfills, retries)",
-        _number(report.manual, "manual launch", "manual launches"),
-        _number(report.amendments, "amendment") + " (late news)",
+        render.number(report.extra_attempts, "extra attempt") + " (backfills, retries)",
+        render.number(report.manual, "manual launch", "manual launches"),
+        render.number(report.amendments, "amendment") + " (late news)",
     ]
     render.line(f"besides: {', '.join(besides)}")
     if report.forgotten_until_ms:
@@ -121,20 +190,20 @@ def _show_audit(report: AuditReport) -> None:
         place = f"{short_job_name(one.job)} at {show_s(one.scheduled_s)}"
         render.line(f"violation: {place}: {one.kind}: {one.message}")
     render.line(
-        _number(len(report.violations), "violation") if report.violations else "no violation"
+        render.number(len(report.violations), "violation") if report.violations else "no violation"
     )
 
 
 def _parts(report: AuditReport) -> list[str]:
     """What became of the instants."""
-    stretches = _number(report.runs, "stretch", "stretches")
+    stretches = render.number(report.runs, "stretch", "stretches")
     parts = [
         f"{report.ran} ran",
         f"{report.skipped} skipped or cancelled one by one",
         f"{report.skipped_in_runs} skipped in {stretches}",
     ]
     if report.lost:
-        stretches = _number(report.lost_stretches, "stretch", "stretches")
+        stretches = render.number(report.lost_stretches, "stretch", "stretches")
         parts.append(f"{report.lost} lost in {stretches}")
     parts.append(f"{report.open} open")
     known = report.ran + report.skipped + report.skipped_in_runs + report.lost + report.open
@@ -143,5 +212,50 @@ def _parts(report: AuditReport) -> list[str]:
     return parts
 
 
-def _number(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
+@click.group("clock", cls=Group)
+@cell_options
+def clock_command() -> None:
+    """Manage the cell's time."""
+
+
+@clock_command.command("reset", short_help="Set the cell's time back to the leader's clock.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@asks_cell
+def reset_command(settings: Settings, yes: bool) -> None:
+    """Set the cell's time back after a wrong clock moved it ahead.
+
+    Shows the plan and asks for confirmation. Jobs continue from now. Launches that began too early
+    are not repeated; instants that were skipped too early are due again. History keeps all rows and
+    records who reset the clock.
+    """
+    request = ClockRequest(is_dry_run=True, by=person())
+    with settings.client() as cell:
+        plan = cell.ask(table.RESET_CLOCK, request)
+        if not yes:
+            _show_plan(plan)
+            if not sys.stdin.isatty():
+                raise NotNow("nothing was changed: nobody can be asked", "--yes does it")
+            if not click.confirm("Set the time back?", err=True):
+                render.line("nothing was changed", err=True)
+                raise click.exceptions.Exit(exits.CONFLICT)
+        try:
+            request = msgspec.structs.replace(request, is_dry_run=False)
+            report = cell.ask(table.RESET_CLOCK, request)
+        except OutcomeUnknown as error:
+            hint = "run `raftcron clock reset` again: it finishes what is left"
+            raise OutcomeUnknown(str(error), hint) from error
+    if settings.is_json:
+        render.json_lines([msgspec.structs.asdict(report)])
+    else:
+        render.line(
+            f"the cell's time is {show_ms(report.clock_ms)} again: {report.jobs} jobs go on from"
+            f" there; {report.spent} launches that began ahead of their time are not repeated"
+        )
+
+
+def _show_plan(plan: ClockReport) -> None:
+    ahead = show_length(max(0, plan.cell_ms - plan.clock_ms))
+    render.line(f"the cell's time      {show_ms(plan.cell_ms)}, {ahead} ahead", err=True)
+    render.line(f"the leader's clock   {show_ms(plan.clock_ms)}", err=True)
+    render.line(f"jobs to be set back  {plan.jobs}", err=True)
+    render.line("compare the clock with a watch: `raftcron status` shows all replicas", err=True)

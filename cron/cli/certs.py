@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cron.cli import render
-from cron.cli.groups import Group
+from cron.cli.app import Group
 from cron.cli.options import Settings, output_option, pass_settings
-from cron.cli.times import format_s, show_s
+from cron.cli.times import format_s, show_utc
 from launcher.identity import EXECUTOR, KINDS, PERSON, REPLICA
 
 if TYPE_CHECKING:
     from cron.certs.reading import Shown
 
-COLUMNS: Final = ("file", "kind", "name", "cell", "expires utc", "days left", "note")
 GOES: Final = {
     REPLICA: "to the host of {name}; its replica.toml names the three files in [tls]",
     EXECUTOR: "to the host of {name}; its executor.toml names the three files in [tls]",
@@ -106,17 +106,23 @@ def _now_s(settings: Settings) -> int:
 
 
 def _show(settings: Settings, found: list[Shown], now_s: int) -> None:
-    if settings.is_json:
-        render.json_lines(_row(one, now_s) for one in found)
-    else:
-        render.table(COLUMNS, (_cells(one, now_s) for one in found))
+    def stated(field: str) -> Callable[[Shown], str]:
+        return lambda one: getattr(one.identity, field) if one.identity else "-"
 
-
-def _cells(one: Shown, now_s: int) -> tuple[str, ...]:
-    identity = one.identity
-    who = (identity.kind, identity.name, identity.cell) if identity else ("-", one.subject, "-")
-    days = str(one.days_left(now_s))
-    return (one.file, *who, show_s(one.not_after_s).removesuffix(" UTC"), days, one.trouble(now_s))
+    listing = render.Listing[Any](
+        lambda one: _row(one, now_s),
+        {
+            "file": lambda one: one.file,
+            "kind": stated("kind"),
+            "name": lambda one: one.identity.name if one.identity else one.subject,
+            "cell": stated("cell"),
+            "expires utc": lambda one: show_utc(one.not_after_s * 1000),
+            "days left": lambda one: str(one.days_left(now_s)),
+            "note": lambda one: one.trouble(now_s),
+        },
+        nothing="",
+    )
+    listing.show(found, is_json=settings.is_json)
 
 
 def _row(one: Shown, now_s: int) -> render.Row:

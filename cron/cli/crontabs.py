@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from cron import limits
 from cron.api import table
-from cron.api.jobs import ApplyReport, ApplyRequest, JobChange, RemoveReport, RemoveRequest
+from cron.api.jobs import (
+    ApplyReport,
+    ApplyRequest,
+    JobChange,
+    RemoveReport,
+    RemoveRequest,
+    SourceFile,
+)
 from cron.cli import exits, render
-from cron.cli.options import Settings, cell_options, output_option, pass_settings, person
+from cron.cli.options import Settings, asks_cell, output_option, pass_settings, person
 from cron.cli.rows import job_keys
-from cron.cli.sources import STDIN, read_source
 from cron.cli.times import format_s, show_s
-from cron.errors import InvalidInput, Problem
+from cron.errors import InvalidInput, LimitExceeded, Problem
 from launcher.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
+
 
 _MARKS = {"added": "+", "changed": "~", "removed": "-", "unchanged": "="}
 
@@ -36,8 +43,7 @@ _MARKS = {"added": "+", "changed": "~", "removed": "-", "unchanged": "="}
     "--prune", is_flag=True, help="Also remove jobs of the source that are not in the file."
 )
 @click.option("--yes", is_flag=True, help="Remove them without confirmation.")
-@cell_options
-@pass_settings
+@asks_cell
 def apply_command(
     settings: Settings,
     files: tuple[str, ...],
@@ -162,16 +168,14 @@ def _show_change(change: JobChange, *, err: bool) -> None:
 
 @click.command("remove")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-@cell_options
-@pass_settings
+@asks_cell
 def remove_command(settings: Settings, jobs: tuple[str, ...]) -> None:
     """Remove single jobs: all that are named, or none if one does not exist.
 
     Running launches continue, waiting launches are cancelled, and history is kept. The next
     `apply` of a job's file adds the job again, unless it is removed from the file too.
     """
-    with settings.client() as client:
-        report = client.ask(table.REMOVE_JOBS, RemoveRequest(jobs=list(jobs), by=person()))
+    report = settings.ask(table.REMOVE_JOBS, RemoveRequest(jobs=list(jobs), by=person()))
     if settings.is_json:
         render.json_lines(
             {**job_keys(one.job), "action": "removed", "source": one.source, "full_name": one.job}
@@ -205,7 +209,7 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
     Prints every error, warning and note with its position. A note marks syntax that other cron
     implementations reject. Exits with 2 if there is an error, otherwise with 0.
     """
-    from cron.crontab.together import read_together
+    from cron.crontab.reader import read_together
 
     sources = map(read_source, files)
     contents = ((source.name, source.content) for source in sources)
@@ -246,3 +250,37 @@ def problem_row(problem: Problem) -> render.Row:
         "message": problem.message,
         "hint": problem.hint or None,
     }
+
+
+STDIN: Final = "-"
+STDIN_NAME: Final = "<stdin>"
+
+
+def read_source(name: str) -> SourceFile:
+    """Return a file's name and bytes; `-` is the standard input.
+
+    Raises:
+        InvalidInput: it cannot be read. LimitExceeded: it is too large.
+    """
+    try:
+        if name == STDIN:
+            content = sys.stdin.buffer.read(limits.CRONTAB_BYTES_MAX + 1)
+        else:
+            with open(name, "rb") as file:
+                content = file.read(limits.CRONTAB_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(f"{printable(name)} cannot be read: {reason.lower()}") from error
+    if len(content) > limits.CRONTAB_BYTES_MAX:
+        raise LimitExceeded(
+            f"{printable(name)} has more than {limits.CRONTAB_BYTES_MAX} bytes",
+            "split it into several files",
+        )
+    return SourceFile(STDIN_NAME if name == STDIN else printable(name), content)
+
+
+def printable(name: str) -> str:
+    """Return a file's name as text that can be sent and printed, whatever bytes it has."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in name
+    )

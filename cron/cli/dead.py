@@ -12,29 +12,58 @@ from cron.api import table
 from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadView
 from cron.api.rpc import Rpc
 from cron.cli import render
-from cron.cli.groups import Group
+from cron.cli.acts import wait_for_all, wait_option
+from cron.cli.app import Group
 from cron.cli.launches import show_tail, tail_of
 from cron.cli.logs import split_attempt
-from cron.cli.options import Moment, Settings, cell_options, pass_settings, person, stale_option
-from cron.cli.rows import job_keys
-from cron.cli.scopes import (
+from cron.cli.options import (
+    Moment,
+    Settings,
+    asks_cell,
+    cell_options,
     collection_option,
     limit_option,
+    not_empty,
+    person,
     pool_of,
     pool_options,
+    stale_option,
     word_option,
 )
-from cron.cli.times import format_ms, show_exact_ms, show_ms
-from cron.cli.values import not_empty
-from cron.cli.watch import wait_for_all, wait_option
+from cron.cli.rows import job_keys
+from cron.cli.times import show_exact_ms, show_utc
 from cron.errors import CronError, InvalidInput, NotFound
 from launcher.names import short_job_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEAD_MAX: Final = 10_000
-DEAD_COLUMNS: Final = ("launch", "tries", "reason", "exit", "died utc", "pool", render.NOTE)
-DEAD_NARROW: Final = ("pool", "exit", "tries")
+_DEAD_KEYS: Final = (
+    "launch job tenant full_name=job pool? attempt tries state reason? died_at@died_at_ms exit_code"
+    " detail? executor? output_bytes? is_gone"
+)
+
+
+def dead_row(view: DeadView) -> render.Row:
+    """Return a dead letter as JSON."""
+    return render.row_of(view, _DEAD_KEYS, **job_keys(view.job))
+
+
+LETTERS: Final = render.Listing[DeadView](
+    dead_row,
+    {
+        "launch": lambda view: short_job_name(view.launch),
+        "tries": lambda view: str(view.tries),
+        "reason": lambda view: view.reason or view.state,
+        "exit": lambda view: "-" if view.exit_code is None else str(view.exit_code),
+        "died utc": lambda view: show_utc(view.died_at_ms),
+        "pool": lambda view: view.pool or "-",
+        render.NOTE: lambda view: view.detail or ("its job was removed" if view.is_gone else ""),
+    },
+    nothing="no dead letters",
+    narrow=("pool", "exit", "tries"),
+    spill="launch",
+)
 
 
 def filter_options(command: F) -> F:
@@ -47,6 +76,18 @@ def filter_options(command: F) -> F:
         collection_option,
         word_option("--tenant", metavar="T", help="Only jobs of this tenant."),
         word_option("--job", metavar="PATTERN", help="Only jobs that match, such as 'billing/*'."),
+    ):
+        command = option(command)
+    return command
+
+
+def change_options(command: F) -> F:
+    """Add what a change of dead letters is told: which, and whether it is meant."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only list the launches; change nothing."),
+        click.option("--yes", is_flag=True, help="Do not refuse more than 10 launches."),
+        click.option("--all", "everything", is_flag=True, help="All dead letters."),
+        filter_options,
     ):
         command = option(command)
     return command
@@ -81,18 +122,11 @@ def dead_command() -> None:
 @click.option("--newest", is_flag=True, help="List the newest first.")
 @limit_option(DEAD_MAX, 50)
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -> None:
     """List dead letters, oldest first; with --newest, newest first."""
-    with settings.client() as client:
-        report = client.ask(table.DEAD, query_of(said, limit=limit, is_newest=newest))
-    if settings.is_json:
-        render.json_lines(map(dead_row, report.letters))
-    else:
-        cells = map(dead_cells, report.letters)
-        nothing = "no dead letters"
-        render.table(DEAD_COLUMNS, cells, nothing=nothing, narrow=DEAD_NARROW, spill="launch")
+    report = settings.ask(table.DEAD, query_of(said, limit=limit, is_newest=newest))
+    LETTERS.show(report.letters, is_json=settings.is_json)
     left = report.total - len(report.letters)
     if left > 0:
         render.line(f"raftcron: {left} more; choose a filter, or a higher --limit", err=True)
@@ -101,8 +135,7 @@ def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -
 @dead_command.command("show")
 @click.argument("launch")
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def show_command(settings: Settings, launch: str) -> None:
     """Show why LAUNCH failed for good, and the end of its last output."""
     name, _ = split_attempt(launch)
@@ -119,13 +152,9 @@ def show_command(settings: Settings, launch: str) -> None:
 
 @dead_command.command("redrive")
 @click.argument("launch", default="", callback=not_empty)
-@filter_options
-@click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--yes", is_flag=True, help="Do not refuse more than 10 launches.")
-@click.option("--dry-run", is_flag=True, help="Only list the launches; change nothing.")
+@change_options
 @wait_option
-@cell_options
-@pass_settings
+@asks_cell
 def redrive_command(settings: Settings, /, launch: str, wait: bool, **said: Any) -> None:
     """Launch dead letters again, with all their retries: LAUNCH, or those that match all filters.
 
@@ -138,12 +167,8 @@ def redrive_command(settings: Settings, /, launch: str, wait: bool, **said: Any)
 
 @dead_command.command("drop")
 @click.argument("launch", default="", callback=not_empty)
-@filter_options
-@click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--yes", is_flag=True, help="Do not refuse more than 10 launches.")
-@click.option("--dry-run", is_flag=True, help="Only list the launches; change nothing.")
-@cell_options
-@pass_settings
+@change_options
+@asks_cell
 def drop_command(settings: Settings, /, launch: str, **said: Any) -> None:
     """Delete dead letters: LAUNCH, or those that match all filters. Their rows stay in history.
 
@@ -222,39 +247,6 @@ class _Change:
             render.line(f"raftcron: stays: {short_job_name(line)}", err=True)
         if outcome.left:
             render.line(f"raftcron: {outcome.left} are left; repeat it for them", err=True)
-
-
-def dead_row(view: DeadView) -> render.Row:
-    """Return a dead letter as JSON."""
-    return {
-        "launch": view.launch,
-        **job_keys(view.job),
-        "full_name": view.job,
-        "pool": view.pool or None,
-        "attempt": view.attempt,
-        "tries": view.tries,
-        "state": view.state,
-        "reason": view.reason or None,
-        "died_at": format_ms(view.died_at_ms),
-        "exit_code": view.exit_code,
-        "detail": view.detail or None,
-        "executor": view.executor or None,
-        "output_bytes": view.output_bytes or None,
-        "is_gone": view.is_gone,
-    }
-
-
-def dead_cells(view: DeadView) -> list[str]:
-    """Return a dead letter as cells of DEAD_COLUMNS."""
-    return [
-        short_job_name(view.launch),
-        str(view.tries),
-        view.reason or view.state,
-        "-" if view.exit_code is None else str(view.exit_code),
-        show_ms(view.died_at_ms).removesuffix(" UTC"),
-        view.pool or "-",
-        view.detail or ("its job was removed" if view.is_gone else ""),
-    ]
 
 
 def _pairs(view: DeadView) -> list[tuple[str, str]]:

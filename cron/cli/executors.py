@@ -1,142 +1,97 @@
-"""executors: who runs launches, how full, and what may go where."""
+"""executors and executor: list them, show one, run one, drain one."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec.structs import asdict
 
 from cron.api import table
-from cron.api.executors import ExecutorQuery, ExecutorReport, ExecutorView, TwinView
-from cron.cli import render
-from cron.cli.needs import show_about, show_cpu
-from cron.cli.one_executor import (
-    RUN_COLUMNS,
-    TWIN_MARK,
-    detail_pairs,
-    run_cells,
-    run_row,
-    tell_twin,
-    twin_row,
+from cron.api.executors import (
+    DrainRequest,
+    ExecutorDetail,
+    ExecutorQuery,
+    ExecutorReport,
+    ExecutorView,
+    RunView,
+    TwinView,
 )
-from cron.cli.options import Settings, cell_options, pass_settings
-from cron.cli.scopes import limit_option
-from cron.cli.times import format_ms, show_length
-from cron.cli.values import not_empty
+from cron.cli import render
+from cron.cli.acts import looks
+from cron.cli.app import become
+from cron.cli.options import (
+    Settings,
+    asks_cell,
+    limit_option,
+    not_empty,
+    person,
+    show_about,
+    show_cpu,
+)
+from cron.cli.times import show_length, show_ms, show_utc
+from cron.errors import NotFound, NotNow, OutcomeUnknown
+from launcher.names import short_job_name
 
-EXECUTOR_COLUMNS: Final = (
-    "id", "host", "version", "role", "used", "groups", "labels", "cpu", "memory", "heard",
-    render.NOTE,
-)  # fmt: skip
-EXECUTOR_NARROW: Final = ("version", "host", "cpu", "memory", "heard", "labels")
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
 HANDLERS_SHOWN: Final = 3
-
-
-@click.command("executors")
-@click.argument("executor", default="", metavar="[ID]", callback=not_empty)
-@limit_option(1_000, 20)
-@cell_options
-@pass_settings
-def executors_command(settings: Settings, executor: str, limit: int) -> None:
-    """List the executors: slots, running launches, labels, handlers, last heartbeat.
-
-    With an ID, show all details of that executor, and up to --limit launches that run there.
-    `raftcron executor drain ID` lets an executor finish its launches and leave.
-    """
-    with settings.client() as client:
-        if executor:
-            one = client.ask(table.EXECUTOR, ExecutorQuery(executor=executor, limit=limit))
-            _show_one(settings, one)
-            return
-        report = client.ask(table.EXECUTORS)
-    twins = {twin.executor: twin for twin in report.twins}
-    if settings.is_json:
-        render.json_lines(executor_row(view, twins.get(view.id)) for view in report.executors)
-        return
-    cells = (executor_cells(view, twins.get(view.id)) for view in report.executors)
-    nothing = "no executors"
-    render.table(EXECUTOR_COLUMNS, cells, nothing=nothing, narrow=EXECUTOR_NARROW, spill="id")
-    _tell_twins(report.twins)
-
-
-def _tell_twins(twins: list[TwinView]) -> None:
-    for twin in twins:
-        render.line(tell_twin(twin))
-
-
-def _show_one(settings: Settings, report: ExecutorReport) -> None:
-    """Show one executor, once for each ledger that it came with."""
-    twin = report.twins[0] if report.twins else None
-    for one in report.details:
-        if settings.is_json:
-            runs = [run_row(run) for run in one.runs]
-            groups = [asdict(group) for group in one.executor.groups]
-            row = executor_row(one.executor, twin) | {"groups": groups}
-            render.json_lines([row | {"commands_open": one.commands, "runs": runs}])
-            continue
-        render.pairs(one.executor.id, detail_pairs(one, report.now_ms))
-        if one.runs:
-            cells = [run_cells(run, report.now_ms) for run in one.runs]
-            render.table(RUN_COLUMNS, cells, nothing="", spill="launch")
-        left = one.executor.open - len(one.runs)
-        if left > 0:
-            render.line(f"raftcron: {left} more; choose a higher --limit", err=True)
-    if not settings.is_json:
-        _tell_twins(report.twins)
+TWIN_MARK: Final = "!"
+"""Beside the id of an executor: a line below the table says what is the matter."""
+_EXECUTOR_KEYS: Final = (
+    "id role host address? pid? version? slots open running labels groups cpu_milli? memory_bytes?"
+    " silent_ms clock_offset_ms connected_since@connected_since_ms drained_by?"
+    " drained_at@drained_ms gets_work ledger note? incarnation? joined_at@joined_ms refused"
+)
+_TWIN_KEYS: Final = "host pid address? held_by? ago_ms times"
+_RUN_KEYS: Final = (
+    "launch attempt part? state pool? begun_at@begun_at_ms started_at@started_at_ms is_cancelled"
+)
 
 
 def executor_row(view: ExecutorView, twin: TwinView | None = None) -> render.Row:
     """Return an executor as JSON, with the process that was refused since it has the same id."""
-    labels: dict[str, Any] = dict(one.split("=", 1) for one in view.labels)
-    return {
-        "id": view.id,
-        "role": view.role,
-        "host": view.host,
-        "address": view.address or None,
-        "pid": view.pid or None,
-        "version": view.version or None,
-        "slots": view.slots,
-        "open": view.open,
-        "running": view.running,
-        "labels": labels,
-        "groups": [
-            {"group": group.group, "slots": group.slots, "handlers": group.handlers}
-            for group in view.groups
-        ],
-        "cpu_milli": view.cpu_milli or None,
-        "memory_bytes": view.memory_bytes or None,
-        "silent_ms": view.silent_ms,
-        "clock_offset_ms": view.clock_offset_ms,
-        "connected_since": format_ms(view.connected_since_ms),
-        "drained_by": view.drained_by or None,
-        "drained_at": format_ms(view.drained_ms),
-        "gets_work": view.gets_work,
-        "ledger": view.ledger,
-        "note": view.note or None,
-        "incarnation": view.incarnation or None,
-        "joined_at": format_ms(view.joined_ms),
-        "refused": twin_row(twin) if twin is not None else None,
-    }
+    return render.row_of(
+        view,
+        _EXECUTOR_KEYS,
+        labels=dict(one.split("=", 1) for one in view.labels),
+        groups=[render.row_of(group, "group slots handlers") for group in view.groups],
+        refused=render.row_of(twin, _TWIN_KEYS) if twin is not None else None,
+    )
 
 
-def executor_cells(view: ExecutorView, twin: TwinView | None = None) -> list[str]:
-    """Return an executor as cells of EXECUTOR_COLUMNS; with a mark where another process was
-    refused since it has the same id."""
-    slots = view.slots + sum(group.slots for group in view.groups)
-    return [
-        f"{view.id} {TWIN_MARK}" if twin is not None else view.id,
-        view.host or "-",
-        view.version or "-",
-        "draining" if view.drained_by and view.role == "connected" else view.role,
-        f"{view.open}/{slots}",
-        _groups(view) or "-",
-        " ".join(view.labels) or "-",
-        show_cpu(view.cpu_milli),
-        show_about(view.memory_bytes),
-        "-" if view.silent_ms is None else f"{show_length(view.silent_ms)} ago",
-        view.note,
-    ]
+def executors_with(twins: list[TwinView]) -> render.Listing[ExecutorView]:
+    """Return how executors are shown, with a mark where another process was refused since it has
+    the same id."""
+    of = {twin.executor: twin for twin in twins}
+    return render.Listing(
+        lambda view: executor_row(view, of.get(view.id)),
+        {
+            "id": lambda view: f"{view.id} {TWIN_MARK}" if view.id in of else view.id,
+            "host": lambda view: view.host or "-",
+            "version": lambda view: view.version or "-",
+            "role": lambda view: (
+                "draining" if view.drained_by and view.role == "connected" else view.role
+            ),
+            "used": lambda view: (
+                f"{view.open}/{view.slots + sum(group.slots for group in view.groups)}"
+            ),
+            "groups": lambda view: _groups(view) or "-",
+            "labels": lambda view: " ".join(view.labels) or "-",
+            "cpu": lambda view: show_cpu(view.cpu_milli),
+            "memory": lambda view: show_about(view.memory_bytes),
+            "heard": lambda view: _heard(view) or "-",
+            render.NOTE: lambda view: view.note,
+        },
+        nothing="no executors",
+        narrow=("version", "host", "cpu", "memory", "heard", "labels"),
+        spill="id",
+    )
+
+
+def _heard(view: ExecutorView) -> str:
+    return "" if view.silent_ms is None else f"{show_length(view.silent_ms)} ago"
 
 
 def _groups(view: ExecutorView) -> str:
@@ -147,3 +102,276 @@ def _groups(view: ExecutorView) -> str:
         handlers = " ".join(group.handlers[:HANDLERS_SHOWN]) + (f" +{more}" if more > 0 else "")
         parts.append(f"{group.group} {group.slots}: {handlers}")
     return ", ".join(parts)
+
+
+@click.command("executors")
+@click.argument("executor", default="", metavar="[ID]", callback=not_empty)
+@limit_option(1_000, 20)
+@asks_cell
+def executors_command(settings: Settings, executor: str, limit: int) -> None:
+    """List the executors: slots, running launches, labels, handlers, last heartbeat.
+
+    With an ID, show all details of that executor, and up to --limit launches that run there.
+    `raftcron executor drain ID` lets an executor finish its launches and leave.
+    """
+    with settings.client() as client:
+        if executor:
+            one = client.ask(table.EXECUTOR, ExecutorQuery(executor=executor, limit=limit))
+            twins = one.twins
+            _show_one(settings, one)
+        else:
+            report = client.ask(table.EXECUTORS)
+            twins = report.twins
+            executors_with(twins).show(report.executors, is_json=settings.is_json)
+    for twin in [] if settings.is_json else twins:
+        who = f"{twin.host} (pid {twin.pid})"
+        ago = show_length(twin.ago_ms)
+        render.line(f"{TWIN_MARK} {twin.executor}: {who} was refused {ago} ago: it has the same id")
+
+
+def _show_one(settings: Settings, report: ExecutorReport) -> None:
+    """Show one executor, once for each ledger that it came with."""
+    twin = report.twins[0] if report.twins else None
+    runs = runs_at(report.now_ms)
+    for one in report.details:
+        if settings.is_json:
+            row = executor_row(one.executor, twin) | {
+                "groups": [asdict(group) for group in one.executor.groups],
+                "commands_open": one.commands,
+                "runs": [runs.row(run) for run in one.runs],
+            }
+            render.json_lines([row])
+            continue
+        render.pairs(one.executor.id, detail_pairs(one, report.now_ms))
+        if one.runs:
+            runs.show(one.runs, is_json=False)
+        left = one.executor.open - len(one.runs)
+        if left > 0:
+            render.line(f"raftcron: {left} more; choose a higher --limit", err=True)
+
+
+def detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
+    """Return an executor as names and values for people."""
+    view = detail.executor
+    slots = [("commands", f"{detail.commands} of {view.slots} slots")] if view.slots else []
+    slots += [
+        (f"group {group.group}", f"{group.open} of {group.slots} slots: {' '.join(group.handlers)}")
+        for group in view.groups
+    ]
+    return [
+        ("role", view.role + ("" if view.gets_work else ", gets no work")),
+        ("note", view.note),
+        ("host", view.host),
+        ("address", view.address),
+        ("pid", str(view.pid or "")),
+        ("version", view.version),
+        ("labels", " ".join(view.labels)),
+        ("ledger", view.ledger),
+        ("incarnation", view.incarnation),
+        ("connected since", show_ms(view.connected_since_ms)),
+        ("joined", show_ms(view.joined_ms)),
+        ("heard", _heard(view)),
+        ("clock", _clock(view)),
+        ("cpu", show_cpu(view.cpu_milli)),
+        ("memory", show_about(view.memory_bytes)),
+        *slots,
+        ("open", f"{view.open}, and it says that it runs {view.running}" if view.open else ""),
+        ("drained", _drained(view, now_ms)),
+    ]
+
+
+def _clock(view: ExecutorView) -> str:
+    offset_ms = view.clock_offset_ms
+    if offset_ms is None:
+        return ""
+    return f"{show_length(abs(offset_ms))} {'behind' if offset_ms < 0 else 'ahead of'} the leader's"
+
+
+def _drained(view: ExecutorView, now_ms: int) -> str:
+    if not view.drained_by:
+        return ""
+    ago = show_length(max(0, now_ms - view.drained_ms))
+    return f"by {view.drained_by} since {show_ms(view.drained_ms)}, {ago} ago"
+
+
+def runs_at(now_ms: int) -> render.Listing[RunView]:
+    """Return how what is open on an executor is shown as of a time."""
+
+    def ran(view: RunView) -> str:
+        return show_length(max(0, now_ms - (view.started_at_ms or view.begun_at_ms)))
+
+    return render.Listing(
+        lambda view: render.row_of(view, _RUN_KEYS),
+        {
+            "launch": _run_name,
+            "state": lambda view: view.state,
+            "pool": lambda view: view.pool or "-",
+            "begun utc": lambda view: show_utc(view.begun_at_ms),
+            "for": ran,
+            render.NOTE: lambda view: "is being killed" if view.is_cancelled else "",
+        },
+        nothing="nothing runs",
+        spill="launch",
+    )
+
+
+def _run_name(view: RunView) -> str:
+    attempt = f"#{view.attempt}" if view.attempt > 1 or view.part else ""
+    return f"{short_job_name(view.launch)}{attempt}" + (f"/{view.part}" if view.part else "")
+
+
+# ---- run one, drain one
+
+EPILOG: Final = """\b
+Exit codes of a running executor:
+  0  the executor was told to stop, or was drained and has finished
+  1  the executor cannot start or continue; its log has the reason
+  2  the configuration is invalid
+  4  another executor uses the data directory
+systemd: after a drain, Restart=always starts it again, Restart=on-failure does not"""
+_LOOK_S: Final = 0.5
+_LEFT: Final = "left"
+_PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+class _Executor(click.Command):
+    """`executor`, which passes on what it does not know, and beside it `drain` and `undrain`."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Return the context of whichever is meant."""
+        others = {"drain": drain_command, "undrain": undrain_command}
+        first = args[0] if args else ""
+        if first in others:
+            return others[first].make_context(f"{info_name} {first}", args[1:], parent, **extra)
+        if first and not first.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(first, others, 1)
+            guess = (
+                f": did you mean {near[0]}?" if near else "; there are drain, undrain and --config"
+            )
+            ctx = click.Context(self, parent=parent, info_name=info_name)
+            raise click.UsageError(f"executor has no {first[:40]!r}{guess}", ctx)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(
+    "executor",
+    cls=_Executor,
+    context_settings=_PASSED_ON,
+    short_help="Run one executor, or drain one.",
+    epilog=EPILOG,
+    options_metavar="--config FILE | drain ID | undrain ID",
+)
+@click.option("--config", metavar="FILE", required=True, type=click.Path())
+@click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="")
+def executor_command(config: str, more: tuple[str, ...]) -> None:
+    """Run an executor with the configuration in FILE.
+
+    `executor drain ID` lets a running executor finish its launches and leave the cell. `executor
+    undrain ID` cancels a drain.
+    """
+    become("launcher.executor", "--config", config, *more)
+
+
+@click.command("drain")
+@click.argument("executor", metavar="ID")
+@click.option("--wait", is_flag=True, help="Wait until the executor has finished and left.")
+@asks_cell
+def drain_command(settings: Settings, executor: str, wait: bool) -> None:
+    """Give executor ID no more launches; it finishes those that it has, and leaves the cell.
+
+    With --wait, the command exits with 6 if --timeout expires first. Exits with 0 if the executor
+    was drained and has left already. Exits with 3 if the cell does not know the ID: it is misspelt,
+    or the executor left before the replicas were started.
+    """
+    with settings.client() as client:
+        view = _drain(client, executor)
+        if view.role == _LEFT:
+            if not settings.is_json:
+                render.line(f"{executor} has left already: {view.note}")
+            _as_json(settings, view, has_left=True)
+            return
+        if not settings.is_json:
+            render.line(f"{executor} gets no more work; {_rest(view)}")
+        if wait:
+            is_away = _until_it_left(settings, client, view)
+            if not settings.is_json:
+                away = f"{executor} is not connected, and has nothing to finish any more"
+                render.line(away if is_away else f"{executor} has finished and left")
+    _as_json(settings, view, has_left=wait)
+
+
+@click.command("undrain")
+@click.argument("executor", metavar="ID")
+@asks_cell
+def undrain_command(settings: Settings, executor: str) -> None:
+    """Cancel the drain of executor ID, if it has not left yet."""
+    view = settings.ask(table.DRAIN, DrainRequest(executor=executor, is_over=True, by=person()))
+    if not settings.is_json:
+        render.line(f"{executor} gets work again")
+    _as_json(settings, view, has_left=False)
+
+
+def _drain(client: Client, executor: str) -> ExecutorView:
+    """Drain it. Not to find it must not pass for done: its id may be misspelt, and then whoever
+    switches its host off ends what runs there."""
+    try:
+        return client.ask(table.DRAIN, DrainRequest(executor=executor, by=person()))
+    except NotFound as error:
+        text = f"executor {executor} is not there: it has left already, or its id is misspelt"
+        raise NotFound(text, error.hint) from error
+
+
+def _rest(view: ExecutorView) -> str:
+    """How much it has to finish."""
+    what = render.number(view.open, "launch", "launches") if view.open else "nothing left"
+    return f"{what} to finish"
+
+
+def _as_json(settings: Settings, view: ExecutorView, *, has_left: bool) -> None:
+    if settings.is_json:
+        row = {"id": view.id, "drained": bool(view.drained_by), "open": view.open}
+        render.json_lines([{**row, "has_left": has_left}])
+
+
+def _until_it_left(settings: Settings, client: Client, view: ExecutorView) -> bool:
+    """Return once an executor has left, or has come back after it did, or is away with nothing
+    open: True then, since what it had may be lost. Says meanwhile how much it has to finish.
+
+    Raises:
+        NotNow: somebody has undrained it. OutcomeUnknown: not within --timeout.
+    """
+
+    def is_new(row: ExecutorView) -> bool:  # it left and was started again since it was asked to
+        return not row.drained_by and row.connected_since_ms > view.connected_since_ms
+
+    def ask() -> list[ExecutorView]:
+        return [row for row in client.ask(table.EXECUTORS).executors if row.id == view.id]
+
+    said = view.open
+    for rows in looks(settings.clock, ask, settings.timeout_ms, pause_s=_LOOK_S):
+        if all(is_new(row) or _is_away(row) for row in rows):
+            return any(map(_is_away, rows))
+        for row in rows:
+            if not row.drained_by and not is_new(row):
+                hint = "it gets work, and does not leave"
+                raise NotNow(f"{row.id} was undrained meanwhile", hint)
+            if row.open != said:
+                said = row.open
+                render.line(f"raftcron: {row.id}: {_rest(row)}", err=True)
+    within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
+    hint = "it goes on; `raftcron executors` shows it"
+    raise OutcomeUnknown(f"{view.id} has not left {within}", hint)
+
+
+def _is_away(row: ExecutorView) -> bool:
+    """Whether it is not connected, and nothing is open on it: should it come back, it is sent away
+    like one that has finished."""
+    return bool(row.drained_by) and row.role != "connected" and not row.open

@@ -17,7 +17,7 @@ import msgspec
 from cron.api import table
 from cron.api.launches import HistoryCursor, HistoryQuery, LaunchView, cursor_at
 from cron.cli import render
-from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
+from cron.cli.options import Moment, Settings, asks_cell, stale_option
 from cron.cli.rows import launch_details
 from cron.errors import InvalidInput, LimitExceeded
 
@@ -73,8 +73,7 @@ class Writer(Protocol):
 )  # fmt: skip
 @click.option("--out", metavar="FILE", default="-", show_default=True, help="`-` is stdout.")
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def export_command(
     settings: Settings, /, job: str, kind: str | None, out: str, **wanted: Any
 ) -> None:

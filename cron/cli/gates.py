@@ -9,25 +9,56 @@ import click
 from cron.api import table
 from cron.api.gates import GateOpening, GateRequest, GateView
 from cron.cli import render
-from cron.cli.groups import Group
-from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
-from cron.cli.rows import gate_row
-from cron.cli.scopes import (
+from cron.cli.app import Group
+from cron.cli.options import (
+    Count,
+    Settings,
+    asks_cell,
+    cell_options,
     collection_option,
+    person,
     pool_of,
     pool_options,
     priority_option,
+    stale_option,
+    until_ms,
+    until_options,
     word_option,
 )
-from cron.cli.times import show_ms
-from cron.cli.until import until_ms, until_options
-from cron.cli.values import Count
+from cron.cli.rows import gate_row
+from cron.cli.times import show_ms, show_utc
 from cron.errors import NotFound
 
 NUMBER_MAX: Final = 1 << 62
-GATE_COLUMNS: Final = ("gate", "action", "holds", "since utc", "until utc", "by", render.NOTE)
 
-GATE_NARROW: Final = ("by", "since utc")
+
+def describe_gate(view: GateView) -> str:
+    """Return what a gate holds, in one line."""
+    named = (
+        ("pool", view.pool),
+        ("collection", view.collection),
+        ("tenant", view.tenant),
+        ("jobs", view.jobs),
+        ("priority", str(view.priority) if view.priority >= 0 else ""),
+    )
+    return ", ".join(f"{what} {name}" for what, name in named if name) or "everything"
+
+
+GATES: Final = render.Listing[GateView](
+    gate_row,
+    {
+        "gate": lambda view: str(view.number),
+        "action": lambda view: view.action,
+        "holds": describe_gate,
+        "since utc": lambda view: show_utc(view.since_ms),
+        "until utc": lambda view: show_utc(view.until_ms),
+        "by": lambda view: view.by or "-",
+        render.NOTE: lambda view: view.reason,
+    },
+    nothing="no gate is closed",
+    narrow=("by", "since utc"),
+    spill="gate",
+)
 
 
 @click.group("gate", cls=Group)
@@ -52,13 +83,11 @@ def gate_command() -> None:
 )
 @click.option("--reason", default="", help="Shown with each launch that is held back.")
 @until_options
-@cell_options
-@pass_settings
+@asks_cell
 def close_command(settings: Settings, /, **said: Any) -> None:
     """Close a gate: launches that match all options do not begin; running launches continue."""
     request = _request(settings.now_ms(), said)
-    with settings.client() as client:
-        view = client.ask(table.CLOSE_GATE, request)
+    view = settings.ask(table.CLOSE_GATE, request)
     if settings.is_json:
         render.json_lines([gate_row(view) | {"notes": view.notes}])
         return
@@ -89,12 +118,10 @@ def _request(now_ms: int, said: dict[str, Any]) -> GateRequest:
 
 @gate_command.command("open")
 @click.argument("numbers", nargs=-1, required=True, type=Count(1, NUMBER_MAX), metavar="N...")
-@cell_options
-@pass_settings
+@asks_cell
 def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
     """Open gates by their numbers."""
-    with settings.client() as client:
-        report = client.ask(table.OPEN_GATES, GateOpening(numbers=list(numbers), by=person()))
+    report = settings.ask(table.OPEN_GATES, GateOpening(numbers=list(numbers), by=person()))
     if settings.is_json:
         render.json_lines(map(gate_row, report.gates))
     else:
@@ -108,40 +135,8 @@ def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
 
 @gate_command.command("list")
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def list_command(settings: Settings) -> None:
     """List the gates that are closed."""
-    with settings.client() as client:
-        views = client.ask(table.GATES).gates
-    if settings.is_json:
-        render.json_lines(map(gate_row, views))
-    else:
-        cells = map(gate_cells, views)
-        nothing = "no gate is closed"
-        render.table(GATE_COLUMNS, cells, nothing=nothing, narrow=GATE_NARROW, spill="gate")
-
-
-def describe_gate(view: GateView) -> str:
-    """Return what a gate holds, in one line."""
-    named = (
-        ("pool", view.pool),
-        ("collection", view.collection),
-        ("tenant", view.tenant),
-        ("jobs", view.jobs),
-        ("priority", str(view.priority) if view.priority >= 0 else ""),
-    )
-    return ", ".join(f"{what} {name}" for what, name in named if name) or "everything"
-
-
-def gate_cells(view: GateView) -> list[str]:
-    """Return a gate as cells of GATE_COLUMNS."""
-    return [
-        str(view.number),
-        view.action,
-        describe_gate(view),
-        show_ms(view.since_ms).removesuffix(" UTC"),
-        show_ms(view.until_ms).removesuffix(" UTC"),
-        view.by or "-",
-        view.reason,
-    ]
+    views = settings.ask(table.GATES).gates
+    GATES.show(views, is_json=settings.is_json)

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from cron.api import table
-from cron.api.jobs import JobsRequest, PauseReport, PauseRequest, PauseView, ResumeRequest
+from cron.api.jobs import (
+    JobsRequest,
+    JobView,
+    PauseReport,
+    PauseRequest,
+    PauseView,
+    ResumeRequest,
+)
+from cron.calendar.duration import format_duration
 from cron.cli import render
-from cron.cli.needs import job_pairs
-from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
-from cron.cli.rows import JOB_COLUMNS, JOB_NARROW, job_cells, job_keys, job_row
-from cron.cli.scopes import collection_option, jobs_option, pool_of, pool_options, word_option
-from cron.cli.times import show_ms
-from cron.cli.until import until_ms, until_options
-from cron.cli.values import not_empty
+from cron.cli.options import (
+    Settings,
+    asks_cell,
+    collection_option,
+    jobs_option,
+    not_empty,
+    person,
+    pool_of,
+    pool_options,
+    show_cpu,
+    show_size,
+    stale_option,
+    until_ms,
+    until_options,
+    word_option,
+)
+from cron.cli.rows import gate_row, job_keys, launch_row
+from cron.cli.times import format_s, show_ms, show_s, show_utc
 from launcher.names import short_job_name
+from launcher.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
+
+_JOB_KEYS: Final = (
+    "job tenant schedule resolved? zone next overlap catchup on_lost deadline_s timeout_ms paused"
+    " pause_reason? paused_by? held? paused_until@paused_until_ms source revision command user?"
+    " running last full_name=name"
+)
+_NEEDS_KEYS: Final = (
+    "handler? payload? priority collection? concurrency? where? cpu_milli? memory_bytes?"
+    " heartbeat_ms? retries backoff_ms backoff_max_ms retry_on=retry_codes fatal_on=fatal_codes"
+    " dead parts each?"
+)
+_CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms"
 
 
 @click.command("jobs")
@@ -27,8 +61,7 @@ from launcher.names import short_job_name
     "-l", "--long", "is_long", is_flag=True, help="Show all fields of each job, one per line."
 )
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str) -> None:
     """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches.
 
@@ -40,16 +73,12 @@ def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str
         pool=pool_of(said["handler"], said["pool"]),
         collection=said["collection"],
     )
-    with settings.client() as client:
-        views = client.ask(table.JOBS, wanted)
-    if settings.is_json:
-        render.json_lines(map(job_row, views))
-    elif is_long and views:
+    views = settings.ask(table.JOBS, wanted)
+    if is_long and views and not settings.is_json:
         for view in views:
             render.pairs(short_job_name(view.name), job_pairs(view))
     else:
-        cells = map(job_cells, views)
-        render.table(JOB_COLUMNS, cells, nothing="no jobs", narrow=JOB_NARROW, spill="job")
+        JOBS.show(views, is_json=settings.is_json)
 
 
 @click.command("pause")
@@ -57,16 +86,14 @@ def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str
 @jobs_option("pattern", is_needed=True)
 @click.option("--reason", default="", help="Shown with the job.")
 @until_options
-@cell_options
-@pass_settings
+@asks_cell
 def pause_command(
     settings: Settings, pattern: str, reason: str, until: int | None, for_: str | None
 ) -> None:
     """Pause the jobs that PATTERN matches; instants that fall due meanwhile are skipped."""
     end_ms = until_ms(settings.now_ms(), until, for_)
     request = PauseRequest(pattern=pattern, reason=reason, until_ms=end_ms, by=person())
-    with settings.client() as client:
-        report = client.ask(table.PAUSE, request)
+    report = settings.ask(table.PAUSE, request)
     until_text = f" until {show_ms(end_ms)}" if end_ms else ""
     _show(settings, report, "paused", f"paused{until_text}", "was paused already")
 
@@ -74,12 +101,10 @@ def pause_command(
 @click.command("resume")
 @click.argument("pattern", default="", metavar="PATTERN", callback=not_empty)
 @jobs_option("pattern", is_needed=True)
-@cell_options
-@pass_settings
+@asks_cell
 def resume_command(settings: Settings, pattern: str) -> None:
     """Resume the jobs that PATTERN matches."""
-    with settings.client() as client:
-        report = client.ask(table.RESUME, ResumeRequest(pattern=pattern, by=person()))
+    report = settings.ask(table.RESUME, ResumeRequest(pattern=pattern, by=person()))
     _show(settings, report, "resumed", "resumed", "was not paused")
 
 
@@ -96,7 +121,7 @@ def _show(
     pauses = {pause.job: pause for pause in report.pauses}
     lines = [f"{short_job_name(name)} {text}" for name in report.changed]
     for name in report.unchanged:
-        known = _held(pauses[name]) if name in pauses else ""
+        known = _told(pauses[name]) if name in pauses else ""
         lines.append(f"{short_job_name(name)} {unchanged_text}{known}")
     for line in render.first_of(lines, "job"):
         render.line(line)
@@ -104,8 +129,126 @@ def _show(
         render.line(f"{len(report.changed):,} in all {text}")
 
 
-def _held(pause: PauseView) -> str:
+def _told(pause: PauseView) -> str:
     """By whom, until when and why a job is paused."""
     by = f" by {pause.by}" if pause.by else ""
     until = f"until {show_ms(pause.until_ms)}" if pause.until_ms else "until it is resumed"
     return f"{by}, {until}{f': {pause.reason}' if pause.reason else ''}"
+
+
+def job_row(view: JobView) -> render.Row:
+    """Return a job as JSON."""
+    needs = view.needs
+    row = render.row_of(
+        view,
+        _JOB_KEYS,
+        **job_keys(view.name),
+        next=[format_s(at_s) for at_s in view.next_s],
+        timeout_ms=view.timeout_ms if 0 < view.timeout_ms < NO_TIMEOUT_MS else None,
+        last=launch_row(view.last) if view.last else None,
+    )
+    row |= render.row_of(needs, _NEEDS_KEYS, retries=needs.tries - 1)
+    gate = gate_row(view.gate) if view.gate is not None else None
+    return row | render.row_of(view, _CHANGE_KEYS, gate=gate)
+
+
+def _schedule(view: JobView) -> str:
+    """The schedule as it was written; a `?` that was placed shows what it became."""
+    is_placed = view.resolved and "?" in view.schedule
+    return f"{view.schedule} = {view.resolved}" if is_placed else view.schedule
+
+
+def _held(view: JobView) -> str:
+    """What keeps a job from being launched, in a few words."""
+    gate = f"gate {view.gate.number}" if view.gate is not None else ""
+    held = ("unreadable" if view.held else "", "paused" if view.paused else "", gate)
+    return ", ".join(filter(None, held)) or "-"
+
+
+def _notes(view: JobView) -> str:
+    """Why it is not launched, until when and by whom that was said, and what was given up."""
+    notes = [f"held: {view.held}"] if view.held else []
+    if view.paused:
+        by = f" by {view.paused_by}" if view.paused_by else ""
+        until = f" until {show_ms(view.paused_until_ms)}" if view.paused_until_ms else ""
+        reason = f": {view.pause_reason}" if view.pause_reason else ""
+        notes.append(f"paused{by}{until}{reason}")
+    if (gate := view.gate) is not None:
+        does = "drops" if gate.action == "drop" else "holds"
+        by = f" by {gate.by}" if gate.by else ""
+        until = f" until {show_ms(gate.until_ms)}" if gate.until_ms else ""
+        reason = f": {gate.reason}" if gate.reason else ""
+        notes.append(f"gate {gate.number}, closed{by}{until}, {does} it{reason}")
+    if view.needs.dead:
+        notes.append(render.number(view.needs.dead, "dead letter"))
+    return ", ".join(notes)
+
+
+JOBS: Final = render.Listing[JobView](
+    job_row,
+    {
+        "job": lambda view: short_job_name(view.name),
+        "schedule": _schedule,
+        "zone": lambda view: view.zone,
+        "next utc": lambda view: show_utc(view.next_s[0] * 1000) if view.next_s else "-",
+        "last utc": lambda view: (
+            show_utc(max(view.last.scheduled_s, view.last.last_s) * 1000) if view.last else "-"
+        ),
+        "state": lambda view: view.last.state if view.last else "-",
+        "running": lambda view: str(view.running),
+        "held": _held,
+        "pool": lambda view: view.needs.handler or "-",
+        render.NOTE: _notes,
+    },
+    nothing="no jobs",
+    narrow=("running", "last utc", "zone", "pool", "state"),
+    spill="job",
+)
+
+
+def _timeout(view: JobView) -> str:
+    """Return how long a launch may run; handlers have a default, and may have one of their own."""
+    if view.timeout_ms >= NO_TIMEOUT_MS:
+        return "none"
+    if view.timeout_ms:
+        return format_duration(view.timeout_ms // 1000)
+    if not view.needs.handler:
+        return ""
+    return f"{format_duration(HANDLER_TIMEOUT_MS // 1000)}, unless the handler says otherwise"
+
+
+def job_pairs(view: JobView) -> list[tuple[str, str]]:
+    """Return all that a job says, in the words of its options, for people."""
+    needs = view.needs
+    retried = needs.tries > 1
+    return [
+        ("schedule", f"{_schedule(view)} {view.zone}"),
+        ("next", ", ".join(map(show_s, view.next_s))),
+        ("command", view.command),
+        ("handler", needs.handler),
+        ("payload", needs.payload),
+        ("user", view.user),
+        ("overlap", view.overlap),
+        ("concurrency", str(needs.concurrency or "")),
+        ("catchup", view.catchup),
+        ("on-lost", view.on_lost),
+        ("deadline", format_duration(view.deadline_s)),
+        ("timeout", _timeout(view)),
+        ("heartbeat", format_duration(needs.heartbeat_ms // 1000) if needs.heartbeat_ms else ""),
+        ("retries", str(needs.tries - 1) if retried else ""),
+        ("backoff", format_duration(needs.backoff_ms // 1000) if retried else ""),
+        ("backoff-max", format_duration(needs.backoff_max_ms // 1000) if retried else ""),
+        ("retry-on", ",".join(map(str, needs.retry_codes))),
+        ("fatal-on", ",".join(map(str, needs.fatal_codes))),
+        ("priority", str(needs.priority)),
+        ("collection", needs.collection),
+        ("where", needs.where),
+        ("parts", str(needs.parts) if needs.parts > 1 else ""),
+        ("each", needs.each),
+        ("cpu", show_cpu(needs.cpu_milli)),
+        ("memory", show_size(needs.memory_bytes)),
+        ("running", str(view.running or "")),
+        ("dead letters", str(needs.dead or "")),
+        ("source", f"{view.source}, revision {view.revision}" if view.source else ""),
+        ("changed", f"{show_ms(view.changed_ms)} by {view.changed_by}" if view.changed_by else ""),
+    ]

@@ -16,32 +16,29 @@ from cron.api.launches import (
     OutputView,
     PartView,
     ShowRequest,
+    WhyReport,
     WhyRequest,
     cursor_at,
 )
 from cron.cli import render
 from cron.cli.logs import newest_of, split_attempt, tell_newest
-from cron.cli.needs import show_size
-from cron.cli.options import About, Moment, Settings, cell_options, pass_settings, stale_option
-from cron.cli.rows import (
-    LAUNCH_COLUMNS,
-    LAUNCH_NARROW,
-    job_keys,
-    launch_cells,
-    launch_details,
-    launch_row,
-    ran_ms,
-)
-from cron.cli.scopes import (
+from cron.cli.options import (
+    About,
+    Moment,
+    Settings,
+    asks_cell,
     collection_option,
     jobs_option,
     limit_option,
+    not_empty,
     pool_of,
     pool_options,
+    show_size,
+    stale_option,
     word_option,
 )
+from cron.cli.rows import LAUNCHES, job_keys, launch_details, launch_row, ran_ms
 from cron.cli.times import format_ms, format_s, show_exact_ms, show_length, show_ms, show_s
-from cron.cli.values import not_empty
 from cron.errors import CronError, LimitExceeded, UnknownLaunch
 from launcher.names import parse_launch_name, short_job_name
 
@@ -94,8 +91,7 @@ class _History(click.Command):
     help="Show lost attempts and their late reports as separate rows.",
 )
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def history_command(
     settings: Settings,
     /,
@@ -127,11 +123,7 @@ def history_command(
         views = listed(client, query)
     is_more = len(views) > limit
     del views[limit:]
-    if settings.is_json:
-        render.json_lines(map(launch_row, views))
-    else:
-        cells = map(launch_cells, views)
-        render.table(LAUNCH_COLUMNS, cells, nothing="no launches", narrow=LAUNCH_NARROW)
+    LAUNCHES.show(views, is_json=settings.is_json)
     if is_more:
         oldest = show_s(views[-1].scheduled_s)
         way = "an earlier --until" if limit == limits.HISTORY_ROWS_MAX else "a higher --limit"
@@ -163,8 +155,7 @@ def listed(client: Client, query: HistoryQuery) -> list[LaunchView]:
 @click.command("show")
 @click.argument("launch", metavar="LAUNCH|JOB")
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def show_command(settings: Settings, launch: str) -> None:
     """Show all details of LAUNCH, or of the newest launch of JOB.
 
@@ -222,18 +213,24 @@ def _tell_manual(settings: Settings, name: str, views: list[LaunchView]) -> None
     what = newest.waiting or (f"it {newest.state} ({newest.reason})" if newest.reason else "")
     verdict = f"it was launched by hand{by}; {what or f'it is {newest.state}'}"
     if settings.is_json:
-        row = {
-            **job_keys(parse_launch_name(name).job),
-            "at": format_s(newest.scheduled_s),
-            "verdict": verdict,
-            "story": [],
-            "launches": [launch_row(view) for view in views],
-        }
-        render.json_lines([row])
+        job = parse_launch_name(name).job
+        report = WhyReport(job=job, at_s=newest.scheduled_s, verdict=verdict, launches=views)
+        render.json_lines([why_row(report)])
         return
     render.line(verdict)
     for view in views:
         _show_launch(view)
+
+
+def why_row(report: WhyReport) -> render.Row:
+    """Return what became of an instant as JSON."""
+    return {
+        **job_keys(report.job),
+        "at": format_s(report.at_s),
+        "verdict": report.verdict,
+        "story": [{"at": format_ms(line.at_ms), "text": line.text} for line in report.story],
+        "launches": [launch_row(view) for view in report.launches],
+    }
 
 
 def tail_of(client: Client, launch: str, attempt: int) -> tuple[OutputView | None, str]:
@@ -333,8 +330,7 @@ def _as_one_time(
 @click.argument("job", metavar="JOB|LAUNCH")
 @click.argument("time", nargs=-1, metavar="[TIME]", callback=_as_one_time)
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> None:
     """Explain why JOB did or did not run at TIME, or what happened to LAUNCH.
 
@@ -351,15 +347,7 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
             table.WHY, WhyRequest(job=job, at_s=at_ms // 1000, is_nearest=is_nearest)
         )
     if settings.is_json:
-        story = [{"at": format_ms(line.at_ms), "text": line.text} for line in report.story]
-        row = {
-            **job_keys(report.job),
-            "at": format_s(report.at_s),
-            "verdict": report.verdict,
-            "story": story,
-            "launches": [launch_row(view) for view in report.launches],
-        }
-        render.json_lines([row])
+        render.json_lines([why_row(report)])
         return
     if is_nearest:
         render.line(f"at {show_s(report.at_s)}:")
@@ -368,4 +356,4 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
         render.line(f"  {show_exact_ms(line.at_ms) if line.at_ms else '':<27}  {line.text}")
     if report.launches:
         render.line()
-        render.table(LAUNCH_COLUMNS, map(launch_cells, report.launches), narrow=LAUNCH_NARROW)
+        LAUNCHES.show(report.launches, is_json=False)

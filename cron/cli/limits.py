@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -10,17 +11,27 @@ import click
 from cron.api import table
 from cron.api.limits import LimitChange, LimitRemoval, LimitView
 from cron.cli import render
-from cron.cli.groups import Group
-from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
-from cron.cli.scopes import Scope, scope_of, scope_options
-from cron.cli.values import NO_LIMIT, Most
+from cron.cli.app import Group
+from cron.cli.options import (
+    NO_LIMIT,
+    Most,
+    Scope,
+    Settings,
+    asks_cell,
+    cell_options,
+    person,
+    scope_of,
+    scope_options,
+    stale_option,
+)
 
 _RATE: Final = re.compile(r"([0-9]{1,9})/([smh])", re.ASCII)
 WEIGHT_MAX: Final = 10_000
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
-LIMIT_COLUMNS: Final = (
-    "whose", "concurrent", "burst", "rate", "waiting", "reserve", "weight", "retry budget",
-)  # fmt: skip
+_LIMIT_KEYS: Final = (
+    "tenant? pool? priority concurrent? burst? starts_per_s waiting=waiting_max? reserve=reserved?"
+    " weight? retry_budget?"
+)
 
 
 class Rate(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
@@ -73,8 +84,7 @@ def limit_command() -> None:
     "--weight", type=Most(most=WEIGHT_MAX), help="A tenant's share in the round robin (default 1)."
 )
 @click.option("--retry-budget", type=Most(), help="Retries that a tenant has in advance.")
-@cell_options
-@pass_settings
+@asks_cell
 def set_command(settings: Settings, /, **said: Any) -> None:
     """Set limits of one scope; the others of that scope stay, and `none` (or 0) removes a limit.
 
@@ -89,8 +99,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
     change = LimitChange(
         tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person(), **said
     )
-    with settings.client() as client:
-        view = client.ask(table.SET_LIMIT, change)
+    view = settings.ask(table.SET_LIMIT, change)
     if settings.is_json:
         render.json_lines([limit_row(view) | {"notes": view.notes}])
     else:
@@ -100,16 +109,14 @@ def set_command(settings: Settings, /, **said: Any) -> None:
 
 @limit_command.command("remove")
 @scope_options
-@cell_options
-@pass_settings
+@asks_cell
 def remove_command(settings: Settings, /, **said: Any) -> None:
     """Remove all limits of one scope; less specific limits apply to it from then on."""
     scope = scope_of(said)
     removal = LimitRemoval(
         tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person()
     )
-    with settings.client() as client:
-        view = client.ask(table.REMOVE_LIMIT, removal)
+    view = settings.ask(table.REMOVE_LIMIT, removal)
     if settings.is_json:
         render.json_lines([limit_row(view) | {"notes": view.notes}])
     else:
@@ -120,54 +127,52 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
 
 @limit_command.command("list")
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def list_command(settings: Settings) -> None:
     """List all limits that were set."""
-    with settings.client() as client:
-        views = client.ask(table.LIMITS).limits
-    if settings.is_json:
-        render.json_lines(map(limit_row, views))
-    else:
-        render.table(LIMIT_COLUMNS, map(limit_cells, views), nothing="no limits")
+    views = settings.ask(table.LIMITS).limits
+    LIMITS.show(views, is_json=settings.is_json)
 
 
 def limit_row(view: LimitView) -> render.Row:
     """Return limits as JSON; what is not limited is null."""
-    return {
-        "tenant": view.tenant or None,
-        "pool": view.pool or None,
-        "priority": view.priority if view.priority >= 0 else None,
-        "concurrent": view.concurrent or None,
-        "burst": view.burst or None,
-        "starts_per_s": view.rate_milli / 1000 if view.rate_milli else None,
-        "waiting": view.waiting_max or None,
-        "reserve": view.reserved or None,
-        "weight": view.weight or None,
-        "retry_budget": view.retry_budget or None,
-    }
+    priority = view.priority if view.priority >= 0 else None
+    starts_per_s = view.rate_milli / 1000 if view.rate_milli else None
+    return render.row_of(view, _LIMIT_KEYS, priority=priority, starts_per_s=starts_per_s)
 
 
-def limit_cells(view: LimitView) -> list[str]:
-    """Return limits as cells of LIMIT_COLUMNS; "none" in all says that it is not limited although
-    less specific limits would apply."""
-    if not any((view.concurrent, view.rate_milli, view.waiting_max, view.reserved)) and not any(
-        (view.burst, view.weight, view.retry_budget)
-    ):
-        scope = str(Scope(view.tenant, view.pool, view.priority))
-        return [scope, *(NO_LIMIT for _ in LIMIT_COLUMNS[1:])]
-    numbers = (view.waiting_max, view.reserved, view.weight, view.retry_budget)
-    return [
-        str(Scope(view.tenant, view.pool, view.priority)),
-        str(view.concurrent or "-"),
-        str(view.burst or "-"),
-        show_rate(view.rate_milli),
-        *(str(number or "-") for number in numbers),
-    ]
+def _limit(field: str, show: Callable[[int], str] = str) -> Callable[[LimitView], str]:
+    """Return what makes a cell of one limit. "none" in all of them says that a scope is not limited
+    although less specific limits would apply."""
+
+    def cell(view: LimitView) -> str:
+        number = getattr(view, field)
+        is_any = any(getattr(view, one) for one in _NUMBERS)
+        return show(number) if number else "-" if is_any else NO_LIMIT
+
+    return cell
+
+
+_NUMBERS: Final = (
+    "concurrent", "burst", "rate_milli", "waiting_max", "reserved", "weight", "retry_budget",
+)  # fmt: skip
+LIMITS: Final = render.Listing[LimitView](
+    limit_row,
+    {
+        "whose": lambda view: str(Scope(view.tenant, view.pool, view.priority)),
+        "concurrent": _limit("concurrent"),
+        "burst": _limit("burst"),
+        "rate": _limit("rate_milli", show_rate),
+        "waiting": _limit("waiting_max"),
+        "reserve": _limit("reserved"),
+        "weight": _limit("weight"),
+        "retry budget": _limit("retry_budget"),
+    },
+    nothing="no limits",
+)
 
 
 def describe_limits(view: LimitView) -> str:
     """Return limits in one line, "" where there are none."""
-    cells = limit_cells(view)[1:]
-    named = zip(LIMIT_COLUMNS[1:], cells, strict=True)
+    named = [(name, cell(view)) for name, cell in LIMITS.columns.items()][1:]
     return ", ".join(f"{name} {cell}" for name, cell in named if cell not in ("-", NO_LIMIT))

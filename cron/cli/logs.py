@@ -13,7 +13,7 @@ import msgspec
 from cron.api import table
 from cron.api.launches import HistoryQuery, OutputQuery, OutputView, ShowRequest
 from cron.cli import render
-from cron.cli.options import Settings, cell_options, pass_settings
+from cron.cli.options import Settings, asks_cell
 from cron.errors import InvalidInput, NotNow, UnknownLaunch
 from launcher.names import BadName, parse_attempt_name, short_job_name
 
@@ -30,8 +30,7 @@ _LOOKED_AT: Final = 200
 @click.argument("launch", metavar="LAUNCH|JOB")
 @click.option("-f", "--follow", is_flag=True, help="Print new output until the launch is over.")
 @click.option("--raw", is_flag=True, help="Write the bytes unchanged; only to a file or a pipe.")
-@cell_options
-@pass_settings
+@asks_cell
 def logs_command(settings: Settings, launch: str, follow: bool, raw: bool) -> None:
     """Print the standard output and error of LAUNCH, or of the newest launch of JOB that began.
 

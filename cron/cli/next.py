@@ -17,10 +17,15 @@ from cron.calendar.expression import parse
 from cron.calendar.load import Load
 from cron.calendar.spread import place_all
 from cron.cli import render
-from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
+from cron.cli.crontabs import STDIN, printable, read_source
+from cron.cli.options import (
+    Moment,
+    Settings,
+    asks_cell,
+    limit_option,
+    stale_option,
+)
 from cron.cli.rows import job_keys
-from cron.cli.scopes import limit_option
-from cron.cli.sources import STDIN, printable, read_source
 from cron.cli.times import format_s, local_time, show_ms, show_s
 from cron.crontab.jobs import is_default_name
 from cron.errors import InvalidInput, ScheduleError, Unavailable
@@ -71,8 +76,7 @@ class _WithExpression(click.Command):
 @limit_option(COUNT_MAX, 5, "count")
 @click.option("--system", is_flag=True, help="The file has a user column.")
 @stale_option
-@cell_options
-@pass_settings
+@asks_cell
 def next_command(
     settings: Settings, what: str, zone: str | None, after: int | None, count: int, system: bool
 ) -> None:

@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, Generic, TypeVar
 
 import click
 import msgspec
 
+from cron.cli.times import format_ms, format_s
 from cron.errors import CronError, CrontabError, Problem
 
 T = TypeVar("T")
+
+V = TypeVar("V", bound=msgspec.Struct)
 
 Row = dict[str, Any]
 
@@ -37,6 +41,7 @@ GAP: Final = 2
 TIMES: Final = (" utc", " time")
 """How the heads of columns of times end."""
 FOLD_INDENT: Final = "    "
+_KEY: Final = re.compile(r"(\w+)(?:(=|@)(\w+))?(\??)")
 _BLANKS: Final = re.compile(r"(?=(?<! ) )")
 """Before each run of blanks."""
 BREAKS: Final = "\n\t"
@@ -152,6 +157,62 @@ def table(
         _plain_table(columns, cells)
     else:
         _terminal_table(columns, cells, narrow, spill)
+
+
+def row_of(view: msgspec.Struct, keys: str, **computed: Any) -> Row:
+    """Return a view as JSON: an object with `keys` in their order, which blanks divide.
+
+    `name` is the field of that name, `key=field` another field, `key@field` a time, by the field's
+    unit. With `?` behind it a key is null where the field is 0 or empty. A key that is `computed`
+    has that value.
+    """
+    row: Row = {}
+    for key, mark, field, null in _split_keys(keys):
+        value = computed[key] if key in computed else getattr(view, field or key)
+        if mark == "@":
+            value = format_s(value) if field.endswith("_s") else format_ms(value)
+        row[key] = value or None if null else value
+    return row
+
+
+@cache
+def _split_keys(keys: str) -> list[tuple[str, ...]]:
+    return [match.groups("") for one in keys.split() if (match := _KEY.fullmatch(one))]
+
+
+class Listing(Generic[V]):
+    """How views of one type are shown, as JSON and as a table, from one description.
+
+    `row` makes an object of a view, `columns` a cell of it under each head. The others are for
+    `table`.
+    """
+
+    def __init__(
+        self,
+        row: Callable[[V], Row],
+        columns: Mapping[str, Callable[[V], str]],
+        *,
+        nothing: str,
+        narrow: Sequence[str] = (),
+        spill: str = "",
+    ) -> None:
+        self.row = row
+        self.columns = columns
+        self._nothing = nothing
+        self._narrow = narrow
+        self._spill = spill
+
+    def cells(self, view: V) -> list[str]:
+        """Return a view as cells, one for each column."""
+        return [cell(view) for cell in self.columns.values()]
+
+    def show(self, views: Iterable[V], *, is_json: bool) -> None:
+        """Print views: one object a line, or a table."""
+        if is_json:
+            json_lines(map(self.row, views))
+            return
+        rows = map(self.cells, views)
+        table([*self.columns], rows, self._nothing, narrow=self._narrow, spill=self._spill)
 
 
 def is_terminal() -> bool:

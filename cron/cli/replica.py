@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,10 +13,10 @@ from cron import endings
 from cron.api import table
 from cron.api.members import ReplaceReport, ReplaceRequest, StatusRow
 from cron.cli import exits, render
-from cron.cli.become import become
-from cron.cli.groups import Group
-from cron.cli.options import Settings, cell_options, pass_settings, person
-from cron.errors import NotNow, OutcomeUnknown, StillAlive, Unavailable
+from cron.cli.acts import looks
+from cron.cli.app import Group, become
+from cron.cli.options import Settings, asks_cell, person
+from cron.errors import NotNow, OutcomeUnknown, StillAlive
 from cron.progress import describe_progress
 
 if TYPE_CHECKING:
@@ -87,8 +86,7 @@ def replica_command(
 @click.option(
     "--wait", is_flag=True, help="Wait until the new replica votes, and show its progress."
 )
-@cell_options
-@pass_settings
+@asks_cell
 def replace_command(
     settings: Settings, replica: str, raft: str, client: str, yes: bool, wait: bool
 ) -> None:
@@ -105,7 +103,7 @@ def replace_command(
         if not settings.is_json:
             _show(report)
         if wait:
-            row = _Wait(settings, cell, report).until_it_votes()
+            row = _until_it_votes(settings, cell, report)
             report = msgspec.structs.replace(report, standing=row.standing)
     if settings.is_json:
         render.json_lines([{**msgspec.structs.asdict(report), "command": next_command(report)}])
@@ -145,59 +143,37 @@ def _show(report: ReplaceReport) -> None:
     render.line(f"the others expect it at raft {report.raft} and client {report.client}")
 
 
-class _Wait:
-    """Looks at the cell until the new disk votes, and says meanwhile how far it is."""
+def _until_it_votes(settings: Settings, cell: Client, report: ReplaceReport) -> StatusRow:
+    """Return the row of a new disk once it votes; say meanwhile how far it is.
 
-    def __init__(self, settings: Settings, cell: Client, report: ReplaceReport) -> None:
-        self._is_json = settings.is_json
-        self._clock = settings.clock
-        self._wait_ms = settings.timeout_ms
-        self._cell = cell
-        self._report = report
-        self._said: set[str] = set()
-        self._refusal = ""  # at the last look; one that stands for no longer is over
+    Raises:
+        NotNow: it was replaced once more. OutcomeUnknown: not within --timeout.
+    """
+    name, number = report.replica, report.incarnation
+    said: set[str] = set()
 
-    def until_it_votes(self) -> StatusRow:
-        """Return its row then.
+    def say(line: str) -> None:
+        if line not in said:  # peers that refuse a disk take turns
+            said.add(line)
+            render.line(line, err=settings.is_json)
 
-        Raises:
-            NotNow: it was replaced once more. OutcomeUnknown: not within --timeout.
-        """
-        name, number = self._report.replica, self._report.incarnation
-        end_ms = None if self._wait_ms is None else self._clock.mono_ms() + self._wait_ms
-        while True:
-            row = self._look()
-            if row is not None and row.incarnation > number:
-                raise NotNow(f"{name} was replaced once more: incarnation {row.incarnation}")
-            if row is not None and (row.incarnation, row.standing) == (number, "votes"):
-                self._say(f"{name} votes from now on (incarnation {number})")
-                return row
-            if row is not None and row.incarnation == number:
-                self._tell(row)
-            if end_ms is not None and self._clock.mono_ms() >= end_ms:
-                within = f"within {(self._wait_ms or 0) / 1000:g} s"
-                raise OutcomeUnknown(
-                    f"{name} does not vote {within}", "it goes on; `raftcron status` shows it"
-                )
-            time.sleep(_LOOK_S)
+    def ask() -> StatusRow | None:
+        return next((row for row in cell.ask(table.STATUS).rows if row.id == name), None)
 
-    def _look(self) -> StatusRow | None:
-        try:
-            rows = self._cell.ask(table.STATUS).rows
-        except (Unavailable, OutcomeUnknown):
-            return None  # all are away for a moment
-        return next((row for row in rows if row.id == self._report.replica), None)
-
-    def _tell(self, row: StatusRow) -> None:
+    refusal = ""  # at the last look; one that stands for no longer is over
+    for row in looks(settings.clock, ask, settings.timeout_ms, pause_s=_LOOK_S):
+        if row is not None and row.incarnation > number:
+            raise NotNow(f"{name} was replaced once more: incarnation {row.incarnation}")
+        if row is None or row.incarnation != number:
+            continue
+        if row.standing == "votes":
+            say(f"{name} votes from now on (incarnation {number})")
+            return row
         if row.joining is None:
-            self._say(f"{row.id} waits for a new disk")
-            return
-        before, self._refusal = self._refusal, row.joining.text
-        if row.joining.stage != "waiting" or before == self._refusal:
-            self._say(f"{row.id} {describe_progress(row.joining)}")
-
-    def _say(self, line: str) -> None:
-        """Say it once: peers that refuse a disk take turns."""
-        if line not in self._said:
-            self._said.add(line)
-            render.line(line, err=self._is_json)
+            say(f"{name} waits for a new disk")
+            continue
+        before, refusal = refusal, row.joining.text
+        if row.joining.stage != "waiting" or before == refusal:
+            say(f"{name} {describe_progress(row.joining)}")
+    within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
+    raise OutcomeUnknown(f"{name} does not vote {within}", "it goes on; `raftcron status` shows it")

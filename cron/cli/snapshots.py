@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,10 +12,11 @@ import click
 from cron.api import table
 from cron.api.snapshots import KeepingView, SaveReport, SaveRequest, SnapshotsRequest, SnapshotView
 from cron.cli import exits, render
-from cron.cli.groups import Group
-from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.acts import looks
+from cron.cli.app import Group
+from cron.cli.options import Settings, asks_cell, cell_options, person
 from cron.cli.stores import store_told
-from cron.cli.times import format_ms, parse_length, show_length, show_ms
+from cron.cli.times import parse_length, show_length, show_ms, show_utc
 from cron.errors import CronError, NotFound, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from snapshots.manifest import Manifest
     from snapshots.vault import Vault
 
-COLUMNS: Final = ("place", "taken utc", "age", "lineage", "index", "size", "state", "name", "note")
-NARROW: Final = ("name", "lineage", "size")
+_KEYS: Final = (
+    "name place taken_at@taken_ms lineage term index size content_size segments state problem?"
+    " digest?"
+)
 LOOK_S: Final = 0.5
 READ_MS: Final = 600_000
 """How long reading all snapshots back may take, where nothing else is said."""
@@ -47,8 +49,7 @@ def snapshot_command() -> None:
 @snapshot_command.command("save")
 @click.option("--wait", "wait", metavar="LENGTH", default="5m", show_default=True,
               help="How long to wait for the upload.")  # fmt: skip
-@cell_options
-@pass_settings
+@asks_cell
 def save_command(settings: Settings, wait: str) -> None:
     """Take a snapshot now, and return once it and all history up to it are uploaded.
 
@@ -58,7 +59,7 @@ def save_command(settings: Settings, wait: str) -> None:
     wait_ms = parse_length(wait)
     with settings.client() as client:
         report = client.ask(table.SAVE_SNAPSHOT, SaveRequest(by=person()))
-        saved = _await(client, report, settings.now_ms() + wait_ms, settings)
+        saved = _until_safe(settings, client, report, wait_ms)
     if settings.is_json:
         render.json_lines([snapshot_row(saved) | {"store": report.store or None}])
     elif report.store:
@@ -70,25 +71,34 @@ def save_command(settings: Settings, wait: str) -> None:
         )
 
 
-def _await(client: Client, report: SaveReport, until_ms: int, settings: Settings) -> SnapshotView:
-    """Return the snapshot once it is where it is to be; the leader may change meanwhile."""
+def _until_safe(
+    settings: Settings, client: Client, report: SaveReport, wait_ms: int
+) -> SnapshotView:
+    """Return the snapshot once it is where it is to be; the leader may change meanwhile.
+
+    Raises:
+        OutcomeUnknown: not within `wait_ms`.
+    """
     place = "remote" if report.store else "local"
     said = ""
-    while True:
-        line = ""
-        try:
-            found = client.ask(table.SNAPSHOTS).snapshots
-        except Unavailable as error:
-            found, line = [], str(error)
+
+    def say(line: str) -> None:
+        nonlocal said
+        if line != said:
+            said = line
+            render.line(line, err=True)
+
+    def ask() -> list[SnapshotView]:
+        return client.ask(table.SNAPSHOTS).snapshots
+
+    for found in looks(settings.clock, ask, wait_ms, pause_s=LOOK_S, away=say):
         for view in found:
             at = (view.lineage, view.index)
             if view.place == place and at >= (report.lineage, report.index):
                 return view
-        if settings.now_ms() >= until_ms:
-            text = f"the snapshot at index {report.index} is not {_where(report)} yet"
-            raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
-        said = _say(line or _waiting(client, report), said)
-        time.sleep(LOOK_S)
+        say(_waiting(client, report))
+    text = f"the snapshot at index {report.index} is not {_where(report)} yet"
+    raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
 
 
 def _where(report: SaveReport) -> str:
@@ -113,12 +123,6 @@ def _waiting(client: Client, report: SaveReport) -> str:
     return f"waits for {waiting}the snapshot to be uploaded"
 
 
-def _say(line: str, said: str) -> str:
-    if line != said:
-        render.line(line, err=True)
-    return line
-
-
 @snapshot_command.command("list")
 @click.option(
     "--from", "url", metavar="URL", help="Read this object storage directly, without the cell."
@@ -126,8 +130,7 @@ def _say(line: str, said: str) -> str:
 @click.option(
     "--cell", default="default", show_default=True, help="With --from: the name of the cell."
 )
-@cell_options
-@pass_settings
+@asks_cell
 def list_command(settings: Settings, url: str | None, cell: str) -> None:
     """List snapshots, newest first: on the leader's disk and in object storage."""
     if url is not None:
@@ -152,8 +155,7 @@ def list_command(settings: Settings, url: str | None, cell: str) -> None:
 @click.option(
     "--cell", default="default", show_default=True, help="With --from: the name of the cell."
 )
-@cell_options
-@pass_settings
+@asks_cell
 def verify_command(settings: Settings, name: str, remote: bool, url: str | None, cell: str) -> None:
     """Read all snapshots, or NAME, and check every byte of them.
 
@@ -177,45 +179,29 @@ def verify_command(settings: Settings, name: str, remote: bool, url: str | None,
 
 
 def _show(settings: Settings, views: list[SnapshotView]) -> None:
-    if settings.is_json:
-        render.json_lines(map(snapshot_row, views))
-        return
     now_ms = settings.now_ms()
-    cells = (snapshot_cells(view, now_ms) for view in views)
-    render.table(COLUMNS, cells, nothing="no snapshots", narrow=NARROW)
+    listing = render.Listing[SnapshotView](
+        snapshot_row,
+        {
+            "place": lambda view: view.place,
+            "taken utc": lambda view: show_utc(view.taken_ms),
+            "age": lambda view: show_length(max(0, now_ms - view.taken_ms)),
+            "lineage": lambda view: str(view.lineage),
+            "index": lambda view: str(view.index),
+            "size": lambda view: f"{view.size:,}",
+            "state": lambda view: view.state,
+            "name": lambda view: view.name,
+            "note": lambda view: view.problem,
+        },
+        nothing="no snapshots",
+        narrow=("name", "lineage", "size"),
+    )
+    listing.show(views, is_json=settings.is_json)
 
 
 def snapshot_row(view: SnapshotView) -> render.Row:
     """Return a snapshot as JSON."""
-    return {
-        "name": view.name,
-        "place": view.place,
-        "taken_at": format_ms(view.taken_ms),
-        "lineage": view.lineage,
-        "term": view.term,
-        "index": view.index,
-        "size": view.size,
-        "content_size": view.content_size,
-        "segments": view.segments,
-        "state": view.state,
-        "problem": view.problem or None,
-        "digest": view.digest or None,
-    }
-
-
-def snapshot_cells(view: SnapshotView, now_ms: int) -> list[str]:
-    """Return a snapshot as cells of COLUMNS."""
-    return [
-        view.place,
-        show_ms(view.taken_ms).removesuffix(" UTC"),
-        show_length(max(0, now_ms - view.taken_ms)),
-        str(view.lineage),
-        str(view.index),
-        f"{view.size:,}",
-        view.state,
-        view.name,
-        view.problem,
-    ]
+    return render.row_of(view, _KEYS)
 
 
 def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:

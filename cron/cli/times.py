@@ -95,11 +95,16 @@ def show_ms(at_ms: int | None) -> str:
     return (_EPOCH + at_ms * _MS).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def show_utc(at_ms: int | None) -> str:
+    """Return `2026-11-20 15:00:00`, for a column whose head names the zone; "-" for never."""
+    return show_ms(at_ms).removesuffix(" UTC")
+
+
 def show_exact_ms(at_ms: int | None) -> str:
     """Return `2026-11-20 15:00:00.007 UTC`, for people who compare; "-" for never."""
     if not at_ms:
         return "-"
-    return show_ms(at_ms).removesuffix(" UTC") + f".{at_ms % 1000:03d} UTC"
+    return show_utc(at_ms) + f".{at_ms % 1000:03d} UTC"
 
 
 def show_s(at_s: int | None) -> str:

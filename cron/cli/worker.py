@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from cron.cli.become import become
-from cron.cli.sizes import parse_size
+from cron.cli.app import become
+from cron.cli.options import parse_size
 from cron.cli.times import parse_length
 
 EPILOG: Final = """\b

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,11 +13,11 @@ import msgspec
 from cron import limits
 from cron.calendar.duration import parse_duration
 from cron.crontab.conflicts import check_together
-from cron.crontab.pool_options import POOL_READERS, Reader
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
-from cron.job import Catchup, OnLost, Overlap
+from cron.job import COMMAND, Catchup, OnLost, Overlap
 from launcher.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
+from launcher.where import BadWhere, parse_where
 from launcher.work import NO_TIMEOUT_MS
 
 OPTION_MARK: Final = "#:"
@@ -25,6 +25,35 @@ OPTION_MARK: Final = "#:"
 _OPTION = re.compile(r"""(?P<key>[^ \t=]+)=(?P<value>"[^"]*"|'[^']*'|[^ \t"']*)(?=[ \t]|\Z)""")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
 USER_HINT: Final = "write a user's name, up to 32 of A-Z a-z 0-9 _ . -"
+
+
+PRIORITY_MAX: Final = 9
+CONCURRENCY_MAX: Final = 1_000_000
+RETRIES_MAX: Final = 1_000
+EXIT_CODE_MAX: Final = 255
+BACKOFF_S_MAX: Final = 86_400
+HEARTBEAT_S_MAX: Final = 86_400
+CPUS_MAX: Final = 10_000
+MEMORY_BYTES_MIN: Final = 1 << 20
+"""Less than a shell needs is a slip of the unit."""
+MEMORY_BYTES_MAX: Final = 1 << 50
+
+_WORD: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
+_WORD_HINT: Final = (
+    f"use up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -"
+)
+_CPU: Final = re.compile(r"([0-9]{1,5})(?:\.([0-9]{1,3}))?", re.ASCII)
+_MEMORY: Final = re.compile(r"([0-9]{1,12})([KMGT])", re.ASCII)
+_UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
+_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+_NUMBERS: Final = ("priority", "concurrency", "retries", "parts")
+_LISTS: Final = ("retry-on", "fatal-on")
+
+
+Reader = Callable[[str], tuple[str, Any]]
+"""Reads a value: returns the field of Policies and what belongs there, or raises InvalidInput."""
 
 
 class Option(NamedTuple):
@@ -197,22 +226,6 @@ def _read_deadline(text: str) -> tuple[str, Any]:
     )
 
 
-def _read_overlap(text: str) -> tuple[str, Any]:
-    return "overlap", _choice("overlap", text, Overlap)
-
-
-def _read_catchup(text: str) -> tuple[str, Any]:
-    return "catchup", _choice("catchup", text, Catchup)
-
-
-def _read_on_lost(text: str) -> tuple[str, Any]:
-    return "on_lost", _choice("on-lost", text, OnLost)
-
-
-def _read_user(text: str) -> tuple[str, Any]:
-    return "user", read_user(text)
-
-
 def _read_cwd(text: str) -> tuple[str, Any]:
     if not text.startswith("/"):
         raise InvalidInput(f"cwd {text!r} is not an absolute path", "begin it with /")
@@ -228,14 +241,148 @@ def _choice(key: str, text: str, kind: type[enum.IntEnum]) -> enum.IntEnum:
     return kind[text.upper()]
 
 
+def read_word(what: str, text: str) -> str:
+    """Return a plain word, such as the name of a handler or a collection.
+
+    Raises:
+        InvalidInput: it is none; the message begins with `what`.
+    """
+    if not _WORD.fullmatch(text):
+        raise InvalidInput(f"{what} {text[:40]!r} is not a plain word", _WORD_HINT)
+    return text
+
+
+def read_number(what: str, text: str, least: int, most: int) -> int:
+    """Return a whole number from `least` to `most`.
+
+    Raises:
+        InvalidInput: it is none; the message begins with `what`.
+    """
+    if not _NUMBER.fullmatch(text):
+        hint = f"write one from {least} to {most}"
+        raise InvalidInput(f"{what} {text[:40]!r} is not a whole number", hint)
+    if not least <= int(text) <= most:
+        hint = f"choose one from {least} to {most}"
+        raise InvalidInput(f"{what} {text} is not in {least} to {most}", hint)
+    return int(text)
+
+
+def read_handler(text: str) -> str:
+    """Return the name of a handler.
+
+    Raises:
+        InvalidInput: no handler can be called so.
+    """
+    if text == COMMAND:
+        hint = "leave the option out for a command, or give the handler another name"
+        raise InvalidInput(f"handler {text!r} is what the pool of commands is called", hint)
+    return read_word("handler", text)
+
+
+def read_where(key: str, text: str) -> str:
+    """Return which executors the option `key` means, in the canonical form.
+
+    Raises:
+        ScheduleError: it cannot be read; `column` counts characters of the text from 1.
+    """
+    try:
+        where = str(parse_where(text))
+    except BadWhere as error:
+        raise ScheduleError(f"{key}: {error.problem}", error.column, error.way_out) from error
+    if not where:
+        raise InvalidInput(f"{key} is empty", "leave it out for any executor")
+    return where
+
+
+def _codes(what: str, text: str) -> tuple[int, ...]:
+    codes = [read_number(what, code.strip(), 0, EXIT_CODE_MAX) for code in text.split(",")]
+    if 0 in codes:
+        raise InvalidInput(f"{what} has exit code 0, which is success", "leave it out")
+    return tuple(sorted(set(codes)))
+
+
+def _cpu_milli(text: str) -> int:
+    match = _CPU.fullmatch(text)
+    if match is None:
+        hint = "write CPUs like 2 or 0.5, with up to 3 decimals"
+        raise InvalidInput(f"cpu {text[:40]!r} is not a number of CPUs", hint)
+    milli = int(match[1]) * 1000 + int((match[2] or "").ljust(3, "0"))
+    if not 1 <= milli <= CPUS_MAX * 1000:
+        hint = "leave it out where it does not matter"
+        raise InvalidInput(f"cpu {text} is not in 0.001 to {CPUS_MAX}", hint)
+    return milli
+
+
+def _memory_bytes(text: str) -> int:
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        if text.isascii() and text.strip("0").isdigit():
+            raise InvalidInput(f"memory {text[:40]} has no unit", f"write {text[:12]}M for MiB")
+        hint = "write it like 256M or 2G; K, M, G and T are binary"
+        raise InvalidInput(f"memory {text[:40]!r} is not a size", hint)
+    size = int(match[1]) << _UNITS[match[2]]
+    if not MEMORY_BYTES_MIN <= size <= MEMORY_BYTES_MAX:
+        raise InvalidInput(f"memory {text} is not in 1M to 1024T", "choose one from 1M to 1024T")
+    return size
+
+
+def _duration_ms(what: str, text: str, most_s: int) -> int:
+    return parse_duration(text, what=what, least_s=1, most_s=most_s) * 1000
+
+
 READERS: Final[dict[str, Reader]] = {
     "name": _read_name,
     "timeout": _read_timeout,
-    "overlap": _read_overlap,
-    "catchup": _read_catchup,
+    "overlap": lambda text: ("overlap", _choice("overlap", text, Overlap)),
+    "catchup": lambda text: ("catchup", _choice("catchup", text, Catchup)),
     "deadline": _read_deadline,
-    "on-lost": _read_on_lost,
-    "user": _read_user,
+    "on-lost": lambda text: ("on_lost", _choice("on-lost", text, OnLost)),
+    "user": lambda text: ("user", read_user(text)),
     "cwd": _read_cwd,
-    **POOL_READERS,
+    "priority": lambda text: ("priority", read_number("priority", text, 0, PRIORITY_MAX)),
+    "collection": lambda text: ("collection", read_word("collection", text)),
+    "concurrency": lambda text: (
+        "concurrency",
+        read_number("concurrency", text, 1, CONCURRENCY_MAX),
+    ),
+    "retries": lambda text: ("tries", read_number("retries", text, 0, RETRIES_MAX) + 1),
+    "backoff": lambda text: ("backoff_ms", _duration_ms("backoff", text, BACKOFF_S_MAX)),
+    "backoff-max": lambda text: (
+        "backoff_max_ms",
+        _duration_ms("backoff-max", text, limits.DEADLINE_S_MAX),
+    ),
+    "retry-on": lambda text: ("retry_codes", _codes("retry-on", text)),
+    "fatal-on": lambda text: ("fatal_codes", _codes("fatal-on", text)),
+    "where": lambda text: ("where", read_where("where", text)),
+    "parts": lambda text: ("parts", read_number("parts", text, 1, limits.PARTS_MAX)),
+    "each": lambda text: ("each", read_where("each", text)),
+    "cpu": lambda text: ("cpu_milli", _cpu_milli(text)),
+    "memory": lambda text: ("memory_bytes", _memory_bytes(text)),
+    "handler": lambda text: ("handler", read_handler(text)),
+    "heartbeat": lambda text: ("heartbeat_ms", _duration_ms("heartbeat", text, HEARTBEAT_S_MAX)),
 }
+
+
+def option_text(key: str, value: Any) -> str:
+    """Return an option's value as text: texts as they are, numbers where one is asked for.
+
+    Raises:
+        InvalidInput: the value is of a type that the option does not take.
+    """
+    if isinstance(value, str):
+        return value
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if key in _NUMBERS:
+        if is_whole:
+            return str(value)
+        raise InvalidInput(f"{key} is not a whole number", f"write it like {key} = 3")
+    if key == "cpu":
+        if is_whole or isinstance(value, float):
+            return str(value)
+        raise InvalidInput("cpu is not a number", "write it like cpu = 0.5")
+    if key in _LISTS:
+        codes = [value] if is_whole else value
+        if isinstance(codes, list) and codes and all(type(code) is int for code in codes):
+            return ",".join(map(str, codes))
+        raise InvalidInput(f"{key} is not a list of exit codes", f"write it like {key} = [75, 111]")
+    raise InvalidInput(f"{key} is not a text", f'write it in quotes, like {key} = "..."')

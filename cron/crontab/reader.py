@@ -7,13 +7,13 @@ to its end whatever is wrong with it, so that all errors are reported at once.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from cron.calendar.misread import is_field_like, is_prose, misread
 from cron.crontab.environment import Environment, split_assignment
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.jobs import REBOOT_LEFT_OUT, Declaration, JobList, is_reboot, read_schedule
-from cron.crontab.lines import split_lines
 from cron.crontab.options import (
     OPTION_MARK,
     Option,
@@ -23,7 +23,7 @@ from cron.crontab.options import (
     split_options,
 )
 from cron.crontab.payload import read_payload
-from cron.crontab.reading import Problems, Reading
+from cron.crontab.reading import Problems, Reading, split_lines
 from cron.errors import InvalidInput, ScheduleError
 
 _BLANKS: Final = " \t"
@@ -284,3 +284,35 @@ class _Crontab:
         if is_open or script.endswith("+") or _FORMAT.match(command, end):
             message = "% ends the command, and what follows is its standard input"
             self._problems.warn(number, column + end, message, _PERCENT_HINT)
+
+
+def read_together(
+    files: Iterable[tuple[str, bytes]], *, system: bool, zone: str, tenant: str
+) -> list[tuple[str, Reading]]:
+    """Return each file's name and what is in it, as `read_file` does; in order.
+
+    A file that is given twice, and a job that stands in two files, are errors of the later one.
+    """
+    readings: list[tuple[str, Reading]] = []
+    places: dict[str, tuple[str, int]] = {}
+    names: set[str] = set()
+    for name, content in files:
+        problems = Problems(name)
+        if name in names:
+            problems.error(0, 0, "file is given twice", "name it once")
+            readings.append((name, problems.reading([])))
+            continue
+        names.add(name)
+        reading = read_file(name, content, system=system, zone=zone, tenant=tenant)
+        for job in reading.jobs:
+            file, line = places.setdefault(job.name, (name, job.line))
+            if file != name:
+                where = f"{file}, line {line}" if line else file
+                message = f"job {job.name} stands in {where} as well"
+                hint = "give one of them another name, or remove one"
+                problems.error(job.line, min(job.line, 1), message, hint)
+        found = problems.reading([])
+        reading.problems += found.problems
+        reading.error_count += found.error_count
+        readings.append((name, reading))
+    return readings

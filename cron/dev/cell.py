@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cron.clock import Clock
-from cron.dev.child import Child
-from cron.dev.environment import child_environment
+from cron.dev.child import Child, child_environment
 from cron.dev.files import EXECUTOR, Member
 
 STEP_S: Final = 0.05
@@ -49,6 +48,10 @@ class LocalCell:
         none was."""
         return next((one.died_ms for one in self.children if one.member.id == name), 0)
 
+    def is_ours(self, pid: int) -> bool:
+        """Whether a process is, or was not long ago, one of this cell."""
+        return any(pid in child.pids for child in self.children)
+
     def start(self) -> None:
         """Start all.
 
@@ -71,19 +74,17 @@ class LocalCell:
 
         Executors first: how the commands end that they now end is still written down then.
         """
-        for children, term_ms in ((self._executors(), EXECUTORS_MS), (self.children, TERM_MS)):
+        executors = [child for child in self.children if child.member.kind == EXECUTOR]
+        for children, term_ms in ((executors, EXECUTORS_MS), (self.children, TERM_MS)):
             for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped must wake up to end
                 for child in children:
                     child.send(number)
             deadline_ms = self._clock.mono_ms() + term_ms
-            while not _are_over(children):
+            while not all([child.is_over() for child in children]):
                 if hurry.is_set() or self._clock.mono_ms() >= deadline_ms:
                     for child in children:
                         child.send(signal.SIGKILL)
                 await asyncio.sleep(STEP_S)
-
-    def _executors(self) -> list[Child]:
-        return [child for child in self.children if child.member.kind == EXECUTOR]
 
     def kill(self) -> None:
         """End all at once and wait for them."""
@@ -91,7 +92,3 @@ class LocalCell:
             child.send(signal.SIGKILL)
         for child in self.children:
             child.wait()
-
-
-def _are_over(children: list[Child]) -> bool:
-    return all([child.is_over() for child in children])

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
+import cron.failpoints
+import launcher.failpoints
 from cron.cli.render import BREAKS, visible
 from cron.clock import Clock
 from cron.dev.files import EXECUTOR, REPLICA, Member
 from cron.endings import REPLACED, SUPERSEDED
+from cron.errors import ConfigError
+from cron.parent import PARENT_VARIABLE
 from launcher.private import umask_before
 
 RESTART_MS_MIN: Final = 100
@@ -21,6 +26,8 @@ SHORT_LIFE_MS: Final = 3_000
 """Who dies within this time of its start has a trouble that a restart does not cure."""
 SHORT_LIVES_MAX: Final = 3
 TAIL_BYTES: Final = 2_000
+PIDS_KEPT: Final = 4
+"""Ids of its newest processes: what a replica said of itself may be a second old."""
 LAST_WORDS: Final = 2
 """Lines of a replica that ends by its own choice: what, and the hint."""
 
@@ -43,6 +50,7 @@ class Child:
         self._started_ms = 0
         self._restart_at_ms: int | None = None
         self._short_lives = 0
+        self.pids: deque[int] = deque(maxlen=PIDS_KEPT)
         self.died_ms = 0
 
     @property
@@ -65,6 +73,7 @@ class Child:
                 env=self._env,
                 umask=umask_before(),
             )
+        self.pids.append(self._process.pid)
         self._started_ms = self._clock.mono_ms()
         self._restart_at_ms = None
 
@@ -162,3 +171,57 @@ def describe_exit(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+_VARIABLE = cron.failpoints.VARIABLE
+_NAMES = {REPLICA: cron.failpoints.NAMES, EXECUTOR: launcher.failpoints.NAMES}
+
+
+def child_environment(
+    environment: Mapping[str, str], member: Member, parent: int, ids: list[str]
+) -> dict[str, str]:
+    """Return the environment of `member`, made from ours; `parent` is our pid.
+
+    RAFTCRON_FAILPOINTS_R2 is for r2 alone and takes the place of RAFTCRON_FAILPOINTS, which is for
+    everybody: replicas get the daemon's points of it, executors their own.
+
+    Raises:
+        ConfigError: a variable names a failpoint, or a process of `ids`, that does not exist.
+    """
+    _check_variables(environment, ids)
+    child = {k: v for k, v in environment.items() if not k.startswith(_VARIABLE)}
+    child["PYTHONTZPATH"] = ""  # the tzdata package, pinned, and not what the host happens to have
+    child[PARENT_VARIABLE] = str(parent)
+    child["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    shared = _meant_for(member.kind, environment.get(_VARIABLE, ""))
+    if points := environment.get(variable_of(member.id), shared):
+        child[_VARIABLE] = points
+    return child
+
+
+def variable_of(name: str) -> str:
+    """Return the variable with the failpoints of one process: RAFTCRON_FAILPOINTS_EXECUTOR_1."""
+    return f"{_VARIABLE}_{name.upper().replace('-', '_')}"
+
+
+def _meant_for(kind: str, text: str) -> str:
+    pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
+    for piece in pieces:
+        if not any(_name(piece) in names for names in _NAMES.values()):
+            known = ", ".join(name for names in _NAMES.values() for name in names)
+            raise ConfigError(
+                f"{_VARIABLE}: {_name(piece)!r} is no failpoint", f"there are {known}"
+            )
+    return ",".join(piece for piece in pieces if _name(piece) in _NAMES[kind])
+
+
+def _name(piece: str) -> str:
+    return piece.partition("=")[0]
+
+
+def _check_variables(environment: Mapping[str, str], ids: list[str]) -> None:
+    known = {_VARIABLE, *(variable_of(name) for name in ids)}
+    for variable in environment:
+        if variable.startswith(_VARIABLE) and variable not in known:
+            hint = f"the processes of this cell are {', '.join(ids)}"
+            raise ConfigError(f"{variable}: no process has that name", hint)

@@ -55,8 +55,9 @@ class Feed:
         ended: Callable[[], None],
         works: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin; from now on `say` is called in the feed's thread, `look` twice a second with the
-        time, and `works` once the cell has a leader and the crontab."""
+        """Begin; from now on `say` is called in the feed's thread, `look` before the crontab is
+        applied and twice a second with the time, and `works` once the cell has a leader and the
+        crontab."""
 
         def run() -> None:
             try:
@@ -82,7 +83,7 @@ class Feed:
         works: Callable[[], None],
     ) -> None:
         started_ms = clock.wall_ms()
-        if self._files and (report := self._apply(client, clock, say)) is not None:
+        if self._files and (report := self._apply(client, clock, say, look)) is not None:
             say(format_report(report, self._files[0].name))
             works()
         launches = LiveList(client, say, started_ms)
@@ -94,13 +95,20 @@ class Feed:
                 continue  # no leader for a moment: what happened meanwhile is shown afterwards
             works()
 
-    def _apply(self, client: Asks, clock: Clock, say: Callable[[str], None]) -> ApplyReport | None:
+    def _apply(
+        self,
+        client: Asks,
+        clock: Clock,
+        say: Callable[[str], None],
+        look: Callable[[Asks, int], None],
+    ) -> ApplyReport | None:
         request = ApplyRequest(
             files=self._files, system=self._system, prune=True, is_confirmed=True, by=_user()
         )
         since_ms = clock.mono_ms()
         while not self._stopping.wait(RETRY_S):
             try:
+                look(client, clock.wall_ms())  # first: it may be another cell that answers
                 return client.ask(table.PUT_JOBS, request)
             except (Unavailable, OutcomeUnknown, NotNow) as error:  # twice is as good as once
                 if clock.mono_ms() - since_ms > PATIENCE_MS:

@@ -1,4 +1,4 @@
-"""The live list of launches, one line each."""
+"""What dev tells of its cell: launches, one line each, and who leads whenever that changes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Final
 import click
 
 from cron.api.launches import HistoryQuery, LaunchView
+from cron.api.members import StatusRow
 from cron.api.rpc import Asks
-from cron.api.table import HISTORY
+from cron.api.table import HISTORY, STATUS
 from cron.cli.render import visible
+from cron.errors import ConfigError
 from launcher.names import short_job_name
 
 LIMIT: Final = 1_000
@@ -130,3 +132,54 @@ def _clock(at_ms: int) -> str:
 
 def _second(at_s: int) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%SZ")
+
+
+LOOK_MS: Final = 1_000
+
+
+class Leaders:
+    """Says `r2 leads now, term 2, 0.5 s after r1`, where r1 died, once for each new term.
+
+    `died_ms` returns when a replica was last seen to die, by the wall clock; 0 if it never did.
+    `is_ours` says whether this `dev` started a process.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        died_ms: Callable[[str], int],
+        is_ours: Callable[[int], bool] = lambda pid: True,
+    ) -> None:
+        self._say = say
+        self._is_ours = is_ours
+        self._died_ms = died_ms
+        self._looked_ms = 0
+        self._last: StatusRow | None = None
+
+    def look(self, cell: Asks, now_ms: int) -> None:
+        """Ask who leads, at most once a second, and say it if that is news.
+
+        Raises:
+            ConfigError: replicas of another cell answer where those of this one should.
+        """
+        if now_ms - self._looked_ms < LOOK_MS:
+            return
+        rows = [row for row in cell.ask(STATUS).rows if row.kind == "replica"]
+        for row in rows:
+            if row.pid and not self._is_ours(row.pid):
+                what = f"{row.id} of another cell (pid {row.pid}) answers there"
+                hint = "end that cell, or choose other ports with --port"
+                raise ConfigError(f"{row.address}: {what}; nothing was applied", hint)
+        self._looked_ms = now_ms
+        leader = next((row for row in rows if row.role == "leader"), None)
+        if leader is None or (self._last is not None and leader.term <= self._last.term):
+            return
+        before, self._last = self._last, leader
+        after = "" if before is None else self._after(before, leader)
+        self._say(f"{leader.id} leads now, term {leader.term}{after}")
+
+    def _after(self, before: StatusRow, leader: StatusRow) -> str:
+        died_ms = self._died_ms(before.id)
+        if before.since_ms < died_ms <= leader.since_ms:
+            return f", {(leader.since_ms - died_ms) / 1000:.1f} s after {before.id}"
+        return f"; {before.id} led before" if before.id != leader.id else ""

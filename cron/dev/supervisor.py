@@ -26,10 +26,9 @@ from cron.cli import exits, render
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.feed import Connect, Feed, format_error, read_crontab, refuse_errors
-from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
-from cron.dev.leaders import Leaders
+from cron.dev.files import Member, Ports, check_ports, check_range, move_cell, ports_of, write_cell
+from cron.dev.launches import Leaders
 from cron.dev.options import EXECUTORS_MAX, DevOptions
-from cron.dev.ports import check_ports, check_range
 from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
 from cron.errors import ConfigError, CronError
 from launcher.private import private_files
@@ -117,7 +116,7 @@ class _Dev:
         try:
             cell.start()
             self._introduce(ports, cell)
-            tell = Leaders(self._say, cell.died_ms).look
+            tell = Leaders(self._say, cell.died_ms, cell.is_ours).look
             self._feed.start(ports.servers, self._clock, self._say, tell, *self._from_outside())
             await self._watch_until_the_end(cell)
         finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from cron.api.checks import unknown_job
 from cron.api.launches import BackfillReport, BackfillRequest
-from cron.api.pattern import unknown_job
 from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
 from cron.errors import Conflict, TooManyTimes
@@ -16,7 +16,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.requests import Build
 from cron.limits import BACKFILL_MAX
-from cron.service.questions import audited_job
+from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind

@@ -25,9 +25,9 @@ from cron.calendar import spread
 from cron.calendar.load import Load
 from cron.calendar.schedule import Ticks, next_times, unreadable
 from cron.calendar.schedule import compile as compile_schedule
-from cron.crontab.jobs import is_default_name
+from cron.crontab.jobs import differences, is_default_name
+from cron.crontab.reader import read_together
 from cron.crontab.reading import Problems
-from cron.crontab.together import read_together
 from cron.errors import (
     Conflict,
     CronError,
@@ -49,7 +49,6 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Accounted, account_for, as_lines
-from cron.service.differences import differences
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
@@ -311,7 +310,8 @@ class Catalog:
             try:
                 diff = await self._put_source(source, request, state, now_s, gone)
             except CronError as error:
-                raise _of_many(error, done, source.source) from error
+                told = f"applied {', '.join(done)}, but not {source.source}" if done else ""
+                raise _after(told, error) from error
             if not request.is_dry_run:
                 done.append(source.source)
             changes += diff.changes
@@ -347,13 +347,13 @@ class Catalog:
                 done |= {one.job: one for one in diff.changes if one.job in {*names}}
                 continue
             except CronError as error:
-                raise _of_some(error, len(done) + len(names), source=diff.source) from error
+                raise _after(_told(len(done) + len(names), diff), error) from error
             others = [one for one in diff.changes if one.job not in done]
             diff.changes = sorted([*others, *done.values()], key=lambda one: one.job)
             return diff
         text = "the jobs were changed by others again and again meanwhile"
         conflict = RevisionConflict(text, "try again")
-        raise _of_some(conflict, len(done), source=declared.source)
+        raise _after(_told(len(done), diff), conflict)
 
     async def remove(self, request: RemoveRequest, state: State) -> RemoveReport:
         """Remove jobs by name, those of each source in one entry.
@@ -431,25 +431,17 @@ class Catalog:
         _check(results[-1].verdict)
 
 
-def _of_some(error: CronError, done: int, *, source: str) -> CronError:
-    """Return the error of one source; where some of its jobs are done already, not one that says
-    "nothing happened"."""
-    if not done:
-        return error
-    return OutcomeUnknown(
-        f"applied {done} changes of {source}, but not all: {error}",
-        "apply again: what is there already stays as it is",
-    )
+def _told(done: int, diff: Diff) -> str:
+    return f"applied {done} changes of {diff.source}, but not all" if done else ""
 
 
-def _of_many(error: CronError, done: Sequence[str], source: str) -> CronError:
-    """Return the error of one source; where others are done already, not one that says "nothing
+def _after(done: str, error: CronError, hint: str = "") -> CronError:
+    """Return an error, or where something is done already, one that says so: not "nothing
     happened"."""
     if not done:
         return error
     return OutcomeUnknown(
-        f"applied {', '.join(done)}, but not {source}: {error}",
-        "apply again: what is there already stays as it is",
+        f"{done}: {error}", hint or "apply again: what is there already stays as it is"
     )
 
 
@@ -479,11 +471,9 @@ def _by_source(state: State, names: Sequence[str]) -> dict[str, list[str]]:
 
 def _of_removed(error: CronError, done: Sequence[RemovedJob]) -> CronError:
     """Return the error of a removal; where others are removed already, one that names them."""
-    if not done:
-        return error
     names = ", ".join(short_job_name(one.job) for one in done[:_LEFT_SHOWN])
-    text = f"removed {len(done)}, such as {names}, but not all: {error}"
-    return OutcomeUnknown(text, "`raftcron jobs` shows what is left")
+    told = f"removed {len(done)}, such as {names}, but not all" if done else ""
+    return _after(told, error, "`raftcron jobs` shows what is left")
 
 
 def change_id(diff: Diff, by: str) -> str:

@@ -14,11 +14,27 @@ from cron.leader.leader import Leader
 from cron.limits import GATES_MAX
 from cron.scheduler.job_filter import JobFilter
 from cron.service.unknown_names import unknown_names
-from cron.service.views import of_gate
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LiftGates
 
 _ACTIONS: Final = {action.name.lower(): action for action in GateAction}
+
+
+def of_gate(gate: Gate, number: int) -> GateView:
+    """Return a gate as it is shown."""
+    return GateView(
+        number=number,
+        action=gate.action.name.lower(),
+        reason=gate.reason,
+        by=gate.by,
+        since_ms=gate.since_ms,
+        until_ms=gate.until_ms,
+        pool=gate.pool,
+        collection=gate.collection,
+        tenant=gate.tenant,
+        jobs=gate.jobs,
+        priority=gate.priority,
+    )
 
 
 class Gates:

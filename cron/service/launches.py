@@ -1,27 +1,486 @@
-"""Launches: how they are triggered by hand and killed."""
+"""Launches: what ran, what is open, and how launches are triggered by hand and killed.
+
+State is asked first and history after it, up to the entry that State stood at: a launch that ends
+in between is shown as it stood then, never twice and never not at all.
+"""
 
 from __future__ import annotations
 
-from cron.api.launches import KillRequest, LaunchView, TriggerRequest
-from cron.api.pattern import unknown_job
-from cron.errors import NotNow, UnknownLaunch
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
+from typing import Final
+
+import msgspec
+
+from cron.api.checks import is_wild, no_such_job, unknown_job
+from cron.api.launches import (
+    HistoryQuery,
+    KillRequest,
+    LaunchView,
+    PartView,
+    TriggerRequest,
+)
+from cron.clock import Clock
+from cron.errors import (
+    InvalidInput,
+    LimitExceeded,
+    NotNow,
+    UnknownLaunch,
+)
+from cron.history.audited import OpenRow
+from cron.history.expand import Place, expand, newest_first, place_of
+from cron.history.order import Query
+from cron.history.store import RowStore
+from cron.history.story import memory_of
+from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.service.questions import Questions
+from cron.limits import HISTORY_ROWS_MAX
+from cron.notes import sentence
+from cron.pace import in_turns
+from cron.scheduler.gates import shown_deadline_ms
+from cron.scheduler.job_filter import JobFilter, select_jobs
+from cron.scheduler.why import Queued, why_waiting
 from cron.state import commands as c
+from cron.state.archive import Stream
 from cron.state.outcome import Verdict
-from cron.state.state import State
-from launcher.launch import Reason
-from launcher.names import LaunchName, parse_launch_name
+from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
+from cron.state.state import LaunchRow, Part, State
+from cron.storage.archived_rows import ArchivedRows
+from launcher.launch import ACTIVE, LaunchState, Reason
+from launcher.names import (
+    SCHEDULED_S_MAX,
+    LaunchName,
+    format_time,
+    parse_launch_name,
+    short_job_name,
+    split_job_name,
+)
+
+HISTORY_JOBS_MAX = 1_000
+"""Jobs that one question about history looks through by name: 0.2 s."""
+_OPEN_FIELDS: Final = tuple(
+    name for name in OpenRow.__struct_fields__ if name not in ("executor", "waiting")
+)
+_KINDS = {RowKind.ENDED: "launch", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
+
+
+def _shown(row: Row | LaunchRow, name: str) -> LaunchView:
+    """Return what an ended and an open launch show alike; `name` is the job's full name."""
+    tenant, job = split_job_name(name)
+    due_ms = row.due_at_ms or row.scheduled_s * 1000  # of a manual trigger: when it was asked for
+    return LaunchView(
+        launch=str(LaunchName(name, row.scheduled_s, row.trigger)),
+        job=job,
+        tenant=tenant,
+        scheduled_s=row.scheduled_s,
+        attempt=row.attempt,
+        state=row.state.label,
+        begun_at_ms=row.begun_at_ms,
+        launched_at_ms=row.launched_at_ms,
+        started_at_ms=row.started_ms,
+        term=row.epoch.term,
+        lateness_ms=row.started_ms - due_ms if row.started_ms else None,
+        epoch=str(row.epoch) if row.epoch.term else "",
+        replica=row.epoch.replica,
+        begun_index=row.begun_index,
+        launched_index=row.launched_index,
+        local_time=format_time(row.local_min * 60)[:16] if row.local_min >= 0 else "",
+        revision=row.revision,
+        by="" if row.by == RESTORED_BY else row.by,
+    )
+
+
+def of_row(row: Row) -> LaunchView:
+    """Return an ended launch as it is shown."""
+    return msgspec.structs.replace(
+        _shown(row, row.job),
+        reason=row.reason.label,
+        finished_at_ms=row.finished_ms,
+        exit_code=row.exit_code if row.exit_code >= 0 else None,
+        executor=row.executor,
+        ended_index=row.ended_index,
+        ended_at_ms=row.ended_at_ms,
+        detail="; ".join(filter(None, (sentence(row.note, row.detail), memory_of(row)))),
+        kind=_KINDS[row.kind],
+        last_s=row.last_s,
+        count=row.count,
+        output_bytes=row.output_bytes,
+        parts=[_ended_part(number, part) for number, part in enumerate(row.parts, 1)],
+        number=row.number if row.number >= 0 else None,
+        amends=_key(row.amends),
+        cpu_ms=row.cpu_ms or None,
+        memory_peak_bytes=row.memory_peak_bytes or None,
+    )
+
+
+def amended_by(row: Row, news: Row) -> LaunchView:
+    """Return a lost attempt as it is shown with the newest news of it, which amend it: begun as
+    the one says, ended as the other."""
+    known = of_row(row)
+    late = of_row(news)
+    return msgspec.structs.replace(
+        late,
+        begun_at_ms=known.begun_at_ms or late.begun_at_ms,
+        launched_at_ms=known.launched_at_ms or late.launched_at_ms,
+        started_at_ms=late.started_at_ms or known.started_at_ms,
+        executor=late.executor or known.executor,
+        term=late.term or known.term,
+        lateness_ms=late.lateness_ms if known.lateness_ms is None else known.lateness_ms,
+        epoch=late.epoch or known.epoch,
+        replica=late.replica or known.replica,
+        begun_index=known.begun_index or late.begun_index,
+        launched_index=known.launched_index or late.launched_index,
+        revision=known.revision,
+        by=known.by,
+        parts=late.parts or known.parts,
+        amends=late.amends or _key((row.ended_index, row.number)),
+        kind="launch",
+        is_amended=True,
+    )
+
+
+def _key(key: tuple[int, int] | None) -> str:
+    """`ended_index.number` of a row; its index alone where it has no number."""
+    if key is None:
+        return ""
+    return f"{key[0]}.{key[1]}" if key[1] >= 0 else str(key[0])
+
+
+def _ended_part(number: int, part: PartRow) -> PartView:
+    return PartView(
+        part=number,
+        executor=part.executor,
+        state=part.state.label,
+        reason=part.reason.label,
+        started_at_ms=part.started_ms,
+        finished_at_ms=part.finished_ms,
+        exit_code=part.exit_code if part.exit_code >= 0 else None,
+        output_bytes=part.output_bytes,
+        detail=sentence(part.note, part.detail),
+        cpu_ms=part.cpu_ms or None,
+        memory_peak_bytes=part.memory_peak_bytes or None,
+    )
+
+
+def _open_part(state: State, number: int, part: Part) -> PartView:
+    executor = state.executors.get(part.executor)
+    name = executor.executor if executor is not None else part.name
+    ended = PartRow(
+        name, "", part.state, part.reason, part.exit_code, part.started_ms, part.finished_ms,
+        part.output_bytes, part.detail, part.note, part.cpu_ms, part.memory_peak_bytes,
+    )  # fmt: skip
+    return _ended_part(number, ended)
+
+
+def of_open(
+    state: State,
+    row: LaunchRow,
+    connected: frozenset[int],
+    now_ms: int,
+    queued: Queued | None = None,
+) -> LaunchView:
+    """Return an open launch as it is shown. `connected`: executors that are, by number."""
+    record = state.by_number[row.number]
+    shown = _shown(row, record.name)
+    executor = state.executors.get(row.executor) if row.begun_index else None
+    name = executor.executor if executor else ""
+    is_active = row.state in ACTIVE
+    return msgspec.structs.replace(
+        shown,
+        reason=row.cancel.label,
+        executor=name,
+        by=row.cancel_by or shown.by,
+        # Whose word it is that it began, where the log does not have it.
+        detail=sentence(row.note, row.detail) or memory_of(open_row(row, name)),
+        in_doubt=is_active and any(one.executor not in connected for one in row.starts()),
+        waiting="" if is_active else why_waiting(state, row, connected, now_ms, queued).text,
+        deadline_at_ms=shown_deadline_ms(state, row, record, now_ms),
+        is_open=True,
+        last_s=row.scheduled_s,
+        parts=[_open_part(state, number, part) for number, part in enumerate(row.parts, 1)],
+    )
+
+
+def open_row(row: LaunchRow, executor: str = "", waiting: str = "") -> OpenRow:
+    """Return an open launch as audits and stories see it."""
+    same = {name: getattr(row, name) for name in _OPEN_FIELDS}
+    return OpenRow(**same, executor=executor, waiting=waiting)
+
+
+class LaunchReads:
+    """Answers about launches, on any replica. `connected` gives the numbers of the executors that
+    are, `queued` what waits in the queues."""
+
+    def __init__(
+        self,
+        applier: StateApplier,
+        row_store: RowStore,
+        clock: Clock,
+        archive: ArchivedRows | None = None,
+    ) -> None:
+        self._applier = applier
+        self.row_store = row_store
+        self.clock = clock
+        self._archive = archive
+        self.connected: frozenset[int] = frozenset()
+        self.queued: Queued | None = None
+
+    @property
+    def state(self) -> State:
+        """State as it is applied here."""
+        return self._applier.state
+
+    async def listed(self, query: HistoryQuery) -> list[LaunchView]:
+        """Return launches, open ones included, newest ScheduledTime first.
+
+        Raises:
+            LimitExceeded: too many rows would have to be read for one page.
+        """
+        states = frozenset(_state_of(label) for label in query.states)
+        names = self._named(query)
+        after = _after(query)
+        fitting = [
+            row
+            for row in self._open_rows(names)
+            if (not states or row.state in states) and _in_period(row, query)
+        ]
+        if after is not None:
+            fitting = [row for row in fitting if self._place_of_open(row) < after]
+        # A hundred thousand may be open: only what can be shown is told why it waits.
+        newest = nlargest(query.limit, fitting, key=self._place_of_open)
+        index = self.state.index  # of which `newest` is true, whatever happens meanwhile
+        listed = [(self._place_of_open(row), self.of_open(row)) async for row in in_turns(newest)]
+        until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
+        if after is not None:
+            until_ms = min(until_ms, after[0] * 1000)
+        wanted = Query(None, states or None, query.since_ms, until_ms, query.limit)
+        if names is not None and len(names) == 1:
+            wanted = msgspec.structs.replace(wanted, job=names[0])
+        while True:
+            rows, floor = await self._rows_for(wanted, names, is_archive=query.archive)
+            if names and not rows and not any(name in self.state.jobs for name in names):
+                raise unknown_job(query.job)
+            told = [row for row in rows if row.ended_index <= index]
+            amended = {} if query.is_all else await self._amended(told)
+            ended = await self._newest_ended(told, amended, query, until_ms, (after, floor))
+            if len(ended) >= query.limit or floor is None:
+                break
+            # Some of what was read is shown elsewhere, or is older than what was not read yet.
+            if wanted.limit >= HISTORY_ROWS_MAX:
+                raise LimitExceeded(
+                    f"more than {HISTORY_ROWS_MAX:,} rows would have to be read for this list",
+                    "ask for one job, or for a shorter period",
+                )
+            more = min(4 * wanted.limit, HISTORY_ROWS_MAX)
+            wanted = msgspec.structs.replace(wanted, limit=more)
+        listed += ended
+        listed.sort(key=lambda one: one[0], reverse=True)
+        return [view for _, view in listed[: query.limit]]
+
+    async def _rows_for(
+        self, wanted: Query, names: list[str] | None, *, is_archive: bool
+    ) -> tuple[list[Row], Place | None]:
+        """Return the newest rows of a query, and the place down to which they are all there are;
+        None where that is the end."""
+        rows = await self._newest(wanted, names)
+        ends = sorted((_end_place(row) for row in rows), reverse=True)
+        floor = ends[-1] if len(rows) >= wanted.limit else None
+        if is_archive and self._archive is not None and names != []:
+            # The catalog after the index: what is in neither has been let go, and what is in both
+            # was retired in between, and is told apart.
+            rows += await self._archive.rows(self.state.history, wanted, rows)
+            single = sorted(
+                (place_of(row) for row in rows if row.kind is not RowKind.RANGE), reverse=True
+            )
+            if len(single) >= wanted.limit:
+                last = single[wanted.limit - 1]
+                floor = last if floor is None else max(floor, last)
+        return rows, floor
+
+    async def _amended(self, rows: list[Row]) -> dict[Place, Row | None]:
+        """Return what is shown instead of rows, by their places: a lost attempt that was amended is
+        shown once, by the newest news of it. None: nothing."""
+        attempts = {
+            (row.job, row.scheduled_s, row.attempt): None
+            for row in rows
+            if row.kind is RowKind.AMENDMENT or _is_lost(row)
+        }
+        if not attempts:
+            return {}
+        found = {place_of(row): row for row in await self.row_store.of_attempts([*attempts])}
+        found |= {place_of(row): row for row in rows if row.kind is RowKind.AMENDMENT}
+        by_attempt: dict[tuple[str, int, int, int], list[Row]] = {}
+        for row in sorted([*found.values()], key=lambda row: (row.ended_index, row.number)):
+            if row.kind is RowKind.AMENDMENT or _is_lost(row):
+                name = (row.job, row.scheduled_s, row.trigger, row.attempt)
+                by_attempt.setdefault(name, []).append(row)
+        instead: dict[Place, Row | None] = {}
+        for told in by_attempt.values():
+            lost = [row for row in told if row.kind is RowKind.ENDED]
+            if len(told) > len(lost):
+                instead |= {place_of(row): None for row in told}
+                instead[place_of(told[-1])] = lost[-1] if lost else told[-1]
+        return instead
+
+    async def _newest_ended(
+        self,
+        rows: list[Row],
+        amended: Mapping[Place, Row | None],
+        query: HistoryQuery,
+        until_ms: int,
+        bounds: tuple[Place | None, Place | None],
+    ) -> list[tuple[Place, LaunchView]]:
+        """Return the newest launches that rows speak of, as many as a query asks for, between two
+        places: below the first and not below the second."""
+        after, floor = bounds
+        since_s, until_s = -(-query.since_ms // 1000), until_ms // 1000
+        found: list[tuple[Place, LaunchView]] = []
+        async for row in in_turns(newest_first(rows, self._schedule_of, since_s, until_s)):
+            place = place_of(row)
+            if floor is not None and _is_below(place, floor):
+                break
+            if after is not None and place >= after:
+                continue
+            instead = amended.get(place, row)
+            if instead is not None:
+                view = of_row(row) if instead is row else amended_by(instead, row)
+                found.append((place, view))
+            if len(found) == query.limit:
+                break
+        return found
+
+    def _place_of_open(self, row: LaunchRow) -> Place:
+        name = self.state.by_number[row.number].name
+        return (row.scheduled_s, row.attempt, 0, 0, -1, name, row.trigger)
+
+    def _named(self, query: HistoryQuery) -> list[str] | None:
+        """Return the jobs that a query names, None for all.
+
+        Raises:
+            UnknownJob: it names none. LimitExceeded: it names too many.
+            InvalidInput: the archive is asked for more than one of them.
+        """
+        wanted = JobFilter(query.job, query.tenant, query.pool, query.collection)
+        if wanted.is_all:
+            return None
+        if wanted == JobFilter(query.job) and not is_wild(query.job):
+            return [query.job]
+        names = select_jobs(self.state.jobs.values(), wanted, is_live=False)
+        if not names and wanted == JobFilter(query.job):
+            raise no_such_job(query.job)
+        if len(names) > HISTORY_JOBS_MAX:
+            raise LimitExceeded(
+                f"{len(names):,} jobs fit, of which history looks through {HISTORY_JOBS_MAX:,}",
+                "choose a narrower pattern or filter, or ask for all jobs",
+            )
+        if query.archive and len(names) > 1:
+            raise InvalidInput(
+                f"the archive is read for one job or for all, and {len(names)} fit",
+                "name one job, or leave the filter out",
+            )
+        return names
+
+    async def _newest(self, wanted: Query, names: list[str] | None) -> list[Row]:
+        """Return the newest rows of a query, of these jobs (None: as the query says)."""
+        if names is None or len(names) == 1:
+            return await self.row_store.newest(wanted)
+        rows: list[Row] = []
+        for name in names:
+            rows += await self.row_store.newest(msgspec.structs.replace(wanted, job=name))
+            if len(rows) > 2 * wanted.limit:
+                rows = nlargest(wanted.limit, rows, key=_end_place)
+        return nlargest(wanted.limit, rows, key=_end_place)
+
+    async def show(self, launch: str) -> list[LaunchView]:
+        """Return all attempts of a launch, newest last."""
+        name = parse_launch_name(launch)
+        key = self.state.key_of(name)
+        row = self.state.row(key) if key is not None else None
+        at_ms = name.scheduled_s * 1000
+        ended = await self.row_store.of_launch(name)
+        views = [view for one in ended for view in self.expanded(one, at_ms, at_ms, 1)]
+        if row is not None:
+            views.append(self.of_open(row))
+        if not views:
+            raise UnknownLaunch(
+                f"launch {name} does not exist",
+                f"`raftcron why {short_job_name(name.job)} TIME` says whether one was due",
+            )
+        return views
+
+    def expanded(self, row: Row, since_ms: int, until_ms: int, limit: int) -> list[LaunchView]:
+        """Return one view per instant: people expect a row for each, however they are kept."""
+        schedule = self._schedule_of(row)
+        rows = expand(row, schedule, limit, since_s=-(-since_ms // 1000), until_s=until_ms // 1000)
+        return [of_row(single) for single in rows]
+
+    def _schedule_of(self, row: Row) -> Schedule | None:
+        """Return the schedule whose instants a range is of, None where it is not known any more."""
+        record = self.state.jobs.get(row.job) if row.kind is RowKind.RANGE else None
+        spans = reversed(record.spans) if record is not None else ()
+        return next((span.schedule for span in spans if span.revision <= row.revision), None)
+
+    def _open_rows(self, names: list[str] | None) -> Iterable[LaunchRow]:
+        if names is None:
+            return list(self.state.open_rows())
+        jobs = self.state.jobs
+        return [
+            row for name in names if name in jobs for row in self.state.open_of(jobs[name]).values()
+        ]
+
+    def of_open(self, row: LaunchRow) -> LaunchView:
+        """Return an open launch as it is shown."""
+        return of_open(self.state, row, self.connected, self.clock.wall_ms(), self.queued)
+
+
+def _end_place(row: Row) -> Place:
+    """The place of a row; of a range that of its last instant."""
+    return (max(row.scheduled_s, row.last_s), *place_of(row)[1:])
+
+
+def _is_below(place: Place, floor: Place) -> bool:
+    """Whether rows may lie at a place that were not read down to another: rows without numbers are
+    not in the order of their places within an entry."""
+    return place < floor if floor[4] >= 0 else place[:4] <= floor[:4]
+
+
+def _after(query: HistoryQuery) -> Place | None:
+    """The place of the last launch of the page before."""
+    if query.after is None:
+        return None
+    cursor, name = query.after, parse_launch_name(query.after.launch)
+    stream = Stream.FAILURES if cursor.is_failure else Stream.RUNS
+    return (
+        cursor.scheduled_s, cursor.attempt, cursor.ended_index, stream, cursor.number, name.job,
+        name.trigger,
+    )  # fmt: skip
+
+
+def _is_lost(row: Row) -> bool:
+    return row.kind is RowKind.ENDED and row.state is LaunchState.LOST and row.attempt > 0
+
+
+def _in_period(row: LaunchRow, query: HistoryQuery) -> bool:
+    scheduled_ms = row.scheduled_s * 1000
+    return scheduled_ms >= query.since_ms and (not query.until_ms or scheduled_ms < query.until_ms)
+
+
+def _state_of(label: str) -> LaunchState:
+    try:
+        return LaunchState[label.upper()]
+    except KeyError as error:
+        known = ", ".join(state.label for state in LaunchState)
+        raise InvalidInput(f"state {label!r} is none of {known}") from error
 
 
 class Launches:
     """Changes of single launches, on the leader."""
 
-    def __init__(self, leader: Leader, applier: StateApplier, questions: Questions) -> None:
+    def __init__(self, leader: Leader, applier: StateApplier, history: LaunchReads) -> None:
         self._leader = leader
         self._applier = applier
-        self._questions = questions
+        self._history = history
 
     async def trigger(self, request: TriggerRequest) -> LaunchView:
         """Launch a job by hand, once for each request id.
@@ -43,7 +502,7 @@ class Launches:
         if result.verdict is Verdict.UNKNOWN_JOB:
             raise unknown_job(job)
         name = str(LaunchName(job, result.scheduled_s, result.number))
-        return (await self._questions.show(name))[-1]
+        return (await self._history.show(name))[-1]
 
     async def kill(self, request: KillRequest) -> LaunchView:
         """Cancel a launch; its kill is sent once that is committed (rule R8).
@@ -57,7 +516,7 @@ class Launches:
             raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
         command = c.Cancel((c.CancelItem(key, Reason.KILLED, request.by),))
         _, results = await self._leader.append(command)
-        views = await self._questions.show(request.launch)
+        views = await self._history.show(request.launch)
         if results[0].items[0] == Verdict.NOT_OPEN:
             raise NotNow(f"launch {name} is over: {views[-1].state}", "nothing is left to kill")
         return views[-1]

@@ -97,15 +97,7 @@ def held_by(limits: Mapping[Scope, Limits], scope: Scope) -> Limits | None:
 
 def merged(limits: Limits | None, change: LimitChange) -> Limits:
     """Return limits after a change: what it does not name stays."""
-    fields = {
-        "weight": change.weight,
-        "concurrent": change.concurrent,
-        "burst": change.burst,
-        "rate_milli": change.rate_milli,
-        "waiting_max": change.waiting_max,
-        "reserved": change.reserved,
-        "retry_budget": change.retry_budget,
-    }
+    fields = {name: getattr(change, name) for name in Limits.__struct_fields__}
     given = {name: number for name, number in fields.items() if number is not None}
     return msgspec.structs.replace(limits or _NONE, **given)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from cron.api.pattern import is_wild, unknown_job
+from cron.api.checks import is_wild, unknown_job
 from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
 from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch

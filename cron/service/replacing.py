@@ -26,7 +26,7 @@ from cron.errors import (
     UnknownReplica,
 )
 from cron.leader.requests import as_change_error
-from cron.service.membership import OPEN, VOTES, CellLog
+from cron.service.members import OPEN, VOTES, CellLog
 
 _log = structlog.get_logger()
 

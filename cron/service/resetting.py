@@ -111,7 +111,11 @@ class Resetting:
                 return spent
             for start in range(0, len(waiting), JOBS_AT_ONCE):
                 portion = waiting[start : start + JOBS_AT_ONCE]
-                items = [await self._item(record, self._to_s(to_s)) for record in portion]
+                # To the present: what fell due since the time was reset is caught up.
+                items = [
+                    await self._item(record, min(to_s, self._state.at_ms // 1000))
+                    for record in portion
+                ]
                 command = c.ResetHorizons(tuple(items))
                 _, results = await self._leader.append(command, changes_jobs=True)
                 for item, verdict in zip(items, results[0].items, strict=True):
@@ -120,10 +124,6 @@ class Resetting:
             f"{len(self._ahead(to_s))} jobs end launches too fast to be set back",
             "pause them, and ask again: the rest is done",
         )
-
-    def _to_s(self, to_s: int) -> int:
-        """Horizons go to the present: what fell due since the time was reset is caught up."""
-        return min(to_s, self._state.at_ms // 1000)
 
     async def _item(self, record: JobRecord, to_s: int) -> c.HorizonItem:
         read_at, from_s = self._state.index, record.horizon_s

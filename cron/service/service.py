@@ -21,18 +21,18 @@ from cron.scheduler.why import AskQueued, asked
 from cron.service.backfill import Backfills
 from cron.service.catalog import Catalog
 from cron.service.dead import DeadLetters
+from cron.service.executors import Hosts
 from cron.service.gates import Gates
-from cron.service.hosts import Hosts
-from cron.service.launches import Launches
+from cron.service.jobs import Jobs
+from cron.service.launches import Launches, LaunchReads
 from cron.service.limits import ScopeLimits
-from cron.service.logs import Logs
-from cron.service.pauses import Pauses
-from cron.service.questions import Questions
+from cron.service.members import Roster
+from cron.service.outputs import Logs
+from cron.service.proofs import Proofs
 from cron.service.queues import QueueAnswers
 from cron.service.replacing import Replacing
 from cron.service.resetting import Resetting
-from cron.service.roster import Roster
-from cron.service.saving import Saving
+from cron.service.snapshots import Saving
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
@@ -70,9 +70,10 @@ class CellService:
         self._applier = applier
         self._roster = roster
         self._operations = operations
-        self._questions = Questions(applier, row_store, clock, operations.saving.archive)
+        self._history = LaunchReads(applier, row_store, clock, operations.saving.archive)
+        self._proofs = Proofs(self._history)
         self._answers: dict[str, Callable[[Any], Awaitable[Any]]] = {}
-        self._answer_about_jobs(clock, zone)
+        self._answer_about_jobs(row_store, clock, zone)
         self._answer_about_launches(row_store)
         self._answer_about_pool(clock)
         self._answer_about_cell()
@@ -106,39 +107,37 @@ class CellService:
         # Only a leader has connections: elsewhere all executors count as connected.
         leads = self._leader.epoch is not None
         connected = self._leader.executors.connected() if leads else self._applier.state.executors
-        self._questions.connected = frozenset(connected)
-        self._questions.queued = asked(self._operations.queued())
-        self._questions.awaits_row = self._leader.awaits_row
+        self._history.connected = frozenset(connected)
+        self._history.queued = asked(self._operations.queued())
+        self._proofs.awaits_row = self._leader.awaits_row
 
     def _add(self, rpc: Rpc[Q, A], answer: Callable[[Q], Awaitable[A]]) -> None:
         self._answers[rpc.name] = answer
 
-    def _answer_about_jobs(self, clock: Clock, zone: str) -> None:
+    def _answer_about_jobs(self, row_store: RowStore, clock: Clock, zone: str) -> None:
         applier, catalog = self._applier, Catalog(self._leader, zone)
-        pauses = Pauses(self._leader, applier, clock)
+        jobs = Jobs(self._leader, applier, row_store, clock)
         self._add(
             t.PUT_JOBS, lambda asks: catalog.put(asks, applier.state, clock.wall_ms() // 1000)
         )
         self._add(t.REMOVE_JOBS, lambda asks: catalog.remove(asks, applier.state))
-        self._add(t.PAUSE, pauses.pause)
-        self._add(t.RESUME, pauses.resume)
-        self._add(t.JOBS, self._questions.jobs)
-        self._add(t.NEXT, pauses.next_times)
+        self._add(t.PAUSE, jobs.pause)
+        self._add(t.RESUME, jobs.resume)
+        self._add(t.JOBS, jobs.listed)
+        self._add(t.NEXT, jobs.next_times)
 
     def _answer_about_launches(self, row_store: RowStore) -> None:
-        questions = self._questions
-        launches = Launches(self._leader, self._applier, questions)
+        history, proofs = self._history, self._proofs
+        launches = Launches(self._leader, self._applier, history)
         self._add(t.TRIGGER, launches.trigger)
         self._add(t.KILL, launches.kill)
         self._add(t.BACKFILL, Backfills(self._leader, self._applier, row_store).run)
-        self._add(t.HISTORY, questions.history)
-        self._add(t.SHOW, lambda asks: questions.show(asks.launch))
-        logs = Logs(self._leader.pool, questions, self._operations.saving.outputs)
+        self._add(t.HISTORY, history.listed)
+        self._add(t.SHOW, lambda asks: history.show(asks.launch))
+        logs = Logs(self._leader.pool, history, self._operations.saving.outputs)
         self._add(t.OUTPUT, logs.read)
-        self._add(
-            t.WHY, lambda asks: questions.why(asks.job, asks.at_s, is_nearest=asks.is_nearest)
-        )
-        self._add(t.AUDIT, lambda asks: questions.audit(asks.job, asks.since_ms))
+        self._add(t.WHY, lambda asks: proofs.why(asks.job, asks.at_s, is_nearest=asks.is_nearest))
+        self._add(t.AUDIT, lambda asks: proofs.audit(asks.job, asks.since_ms))
 
     def _answer_about_pool(self, clock: Clock) -> None:
         leader, applier = self._leader, self._applier

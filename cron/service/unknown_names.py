@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from cron.api.pattern import is_wild
+from cron.api.checks import is_wild
 from cron.job import COMMAND
 from cron.scheduler.job_filter import JobFilter, selector
 from cron.scopes import EACH_TENANT
@@ -29,7 +29,9 @@ async def unknown_names(
     """Return a note for each name that neither a job nor a connected worker has, or one note if no
     job has all of them together. -1 is any priority. A million jobs are looked through beside the
     loop that ticks."""
-    offers = [offer for session in pool.sessions() for offer in session.offers]
+    # A thousand sessions are listed only where a handler is named that some worker may serve.
+    sessions = pool.sessions() if named.pool not in _EVERYBODY else []
+    offers = [offer for session in sessions for offer in session.offers]
     handlers = [handler for offer in offers for handler in offer.handlers]
     return await asyncio.to_thread(_notes, list(state.jobs.values()), handlers, named, priority)
 

@@ -137,23 +137,17 @@ class Outputs:
         for task in self._answers.values():
             task.cancel()
 
-    @property
-    def waiting(self) -> int:
-        """How many outputs are to be stored yet, as the connected executors say."""
-        return self._leader.pool.outputs_waiting().total
-
-    @property
-    def trouble(self) -> Trouble:
-        """Since when and why outputs do not get into the store."""
-        text = self._failed
-        if not text:
-            _, executor, problem = self._leader.pool.outputs_waiting()
-            text = f"executor {executor} cannot store outputs: {problem}" if problem else ""
+    def told(self) -> tuple[int, Trouble]:
+        """Return how many outputs are to be stored yet, as the connected executors say, and since
+        when and why outputs do not get into the store."""
+        waiting, executor, problem = self._leader.pool.outputs_waiting()
+        text = f"executor {executor} cannot store outputs: {problem}" if problem else ""
+        text = self._failed or text
         if not text:
             self._trouble = Trouble()
         elif text != self._trouble.text:
             self._trouble = Trouble(self._trouble.since_ms or self._clock.wall_ms(), text)
-        return self._trouble
+        return waiting, self._trouble
 
     # ---- offers
 

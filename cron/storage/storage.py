@@ -105,17 +105,15 @@ class Storage:
         """The URL of object storage, "" for none."""
         return self._config.object_storage.url
 
-    @property
-    def outputs_waiting(self) -> int | None:
-        """How many outputs are to be stored yet; None where none are, or another replica knows."""
-        is_on = self._config.object_storage.output and self.leader.epoch is not None
-        return self.outputs.waiting if self.outputs is not None and is_on else None
-
-    @property
-    def trouble(self) -> Trouble:
-        """Since when and why nothing, or no output, gets into object storage."""
+    def told(self) -> tuple[Trouble, int | None]:
+        """Return since when and why nothing, or no output, gets into object storage; and how many
+        outputs are to be stored yet, None where none are, or another replica knows."""
         trouble = self.backup.trouble
-        return self.outputs.trouble if not trouble.text and self.outputs is not None else trouble
+        if self.outputs is None:
+            return trouble, None
+        waiting, of_outputs = self.outputs.told()
+        is_on = self._config.object_storage.output and self.leader.epoch is not None
+        return trouble if trouble.text else of_outputs, waiting if is_on else None
 
     def tasks(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what runs for as long as the replica does, by name."""

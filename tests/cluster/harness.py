@@ -22,10 +22,8 @@ from cron.api.client import Client
 from cron.api.launches import HistoryQuery, LaunchView
 from cron.api.members import StatusRow
 from cron.clock import SystemClock
-from cron.dev.child import Child
-from cron.dev.environment import child_environment, variable_of
-from cron.dev.files import EXECUTOR, REPLICA, Member, Ports, write_cell
-from cron.dev.ports import taken
+from cron.dev.child import Child, child_environment, variable_of
+from cron.dev.files import EXECUTOR, REPLICA, Member, Ports, taken, write_cell
 from cron.errors import OutcomeUnknown, Unavailable
 from launcher.tls import files_of, load_credentials
 from tests.cluster.witness import LedgerRow, judge

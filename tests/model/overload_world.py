@@ -18,7 +18,7 @@ from cron.scheduler.budget import TurnPace
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
-from cron.service.questions import audited_job
+from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.machine import Machine

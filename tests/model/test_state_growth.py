@@ -15,7 +15,7 @@ import pytest
 from cron.history.audit import audit
 from cron.job import Job, Overlap, Schedule
 from cron.scheduler.forgetting import LOOK_MS, ROUND_MS, Forgetting
-from cron.service.questions import audited_job
+from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state import launches, revisions
 from cron.state.image import decode_state

@@ -23,7 +23,7 @@ from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import Expired, Settings, View, plan
 from cron.service.catalog import _build as build_change
 from cron.service.catalog import waiting_of_removed
-from cron.service.questions import audited_job
+from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.image import decode_state

@@ -15,7 +15,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader, LeaderSettings
 from cron.service.backfill import Backfills
 from cron.service.catalog import Catalog
-from cron.service.roster import Identity, Roster
+from cron.service.members import Identity, Roster
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from launcher.pool.lease import LeaseTimes

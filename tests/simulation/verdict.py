@@ -10,7 +10,7 @@ from cron.history.audit import audit
 from cron.history.audited import is_recalled
 from cron.scheduler.due import SWEEP_S
 from cron.scheduler.policy import wants_all
-from cron.service.questions import _open, audited_job
+from cron.service.proofs import _open, audited_job
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, State
 from launcher.launch import ACTIVE, LaunchState

@@ -13,7 +13,7 @@ import click
 
 import cron.main  # noqa: F401 - adds the commands that start processes
 from cron.cli.app import cli
-from cron.cli.executor import drain_command, undrain_command
+from cron.cli.executors import drain_command, undrain_command
 from cron.cli.export import export_command
 from tests.style.tree import ROOT
 

@@ -31,7 +31,6 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
-    "cron/service/differences.py",
     "cron/scheduler/", "cron/scopes.py", "launcher/where.py",
     "launcher/worker/outcome.py",
     "launcher/worker/wire.py",

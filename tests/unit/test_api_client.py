@@ -19,6 +19,7 @@ from cron.errors import (
     NoQuorum,
     NotLeader,
     OutcomeUnknown,
+    ReplicaFault,
     Shutdown,
     Unavailable,
     UnknownJob,
@@ -270,6 +271,12 @@ async def test_a_bug_in_the_server_under_a_change_leaves_its_outcome_unknown():
     async with serving(FakeBackend(kill=KeyError("x"))) as server:
         with pytest.raises(OutcomeUnknown, match="bug"):
             await call([server], "kill", LAUNCH, "ada")
+
+
+async def test_a_bug_in_the_server_under_a_read_is_told_from_a_cell_that_is_away():
+    async with serving(FakeBackend(show=KeyError("x"))) as server:
+        with pytest.raises(ReplicaFault, match="a bug ended the request"):
+            await call([server], "show", LAUNCH, timeout_ms=2_000)
 
 
 async def test_a_server_that_is_not_ours_is_told_from_one_that_is_away(monkeypatch):

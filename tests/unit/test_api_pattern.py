@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cron.api.pattern import PATTERN_CHARS_MAX, is_wild, parse_pattern, select
+from cron.api.checks import PATTERN_CHARS_MAX, is_wild, parse_pattern, select
 from cron.errors import InvalidInput
 
 NAMES = ["default/backup", "default/billing.daily", "acme/backup", "default/b"]

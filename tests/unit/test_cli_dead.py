@@ -11,7 +11,7 @@ from click.testing import Result
 from cron.api.dead import DEAD_MAX as SERVER_MAX
 from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.api.launches import OutputQuery, OutputView
-from cron.cli.dead import DEAD_COLUMNS, DEAD_MAX, dead_cells
+from cron.cli.dead import DEAD_MAX, LETTERS
 from cron.errors import ExecutorAway, NotFound
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
@@ -54,7 +54,6 @@ async def test_dead_list_shows_why_each_was_given_up():
         "KeyError: 'address'",
     ]  # fmt: skip
     assert result.stderr == ""
-    assert len(dead_cells(LETTER)) == len(DEAD_COLUMNS)
 
 
 async def test_dead_list_asks_for_what_fits_all_filters():
@@ -93,7 +92,7 @@ async def test_dead_list_says_how_many_it_does_not_show():
 
 async def test_a_letter_without_reason_or_detail_shows_its_state_and_its_missing_job():
     view = DeadView(launch=LAUNCH, job="default/mail", state="failed", is_gone=True)
-    assert dead_cells(view)[2:] == ["failed", "-", "-", "-", "its job was removed"]
+    assert LETTERS.cells(view)[2:] == ["failed", "-", "-", "-", "its job was removed"]
 
 
 async def test_dead_show_has_the_end_of_the_last_output():

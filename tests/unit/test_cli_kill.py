@@ -10,9 +10,9 @@ import pytest
 from click.testing import Result
 
 from cron.api.launches import LaunchView, PartView, ShowRequest
-from cron.cli import watch
+from cron.cli import acts as watch
 from cron.cli.options import Settings
-from cron.errors import NoQuorum, NotNow, OutcomeUnknown, UnknownLaunch
+from cron.errors import NoQuorum, NotNow, OutcomeUnknown, ReplicaFault, UnknownLaunch
 from tests.unit.api_rig import FakeBackend, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
@@ -146,6 +146,21 @@ def test_a_cell_without_a_leader_is_waited_for(capsys: pytest.CaptureFixture[str
         f"raftcron: {SHORT} waits: no majority of replicas answers",
         f"raftcron: {SHORT} waits: the leader died",
     ]
+
+
+def test_a_cell_that_has_a_bug_is_not_asked_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    """Replicas that answer INTERNAL were asked again for as long as somebody looked on."""
+    bug = ReplicaFault("127.0.0.1:7400: a bug ended the request")
+    client: Any = Away(bug, bug, NoQuorum("no leader"), *[bug] * watch.FAULTS_MAX, KILLING)
+    with pytest.raises(OutcomeUnknown, match=r"nobody can say whether it is over: .* a bug"):
+        watch.Watch(Settings(), client).until(KILLING, is_end=True)
+    assert capsys.readouterr().err.count("a bug ended the request") == 2  # news, and news again
+
+
+def test_launches_of_a_cell_that_has_a_bug_are_not_asked_for_ever() -> None:
+    client: Any = Away(ReplicaFault("a bug ended the request"))
+    with pytest.raises(OutcomeUnknown, match="nobody can say whether it is over"):
+        watch.Watch(Settings(), client).until_all([LAUNCH])
 
 
 def test_a_trigger_that_is_committed_has_not_failed_where_nobody_tells_how_it_begins(

@@ -14,7 +14,7 @@ from cron.api.launches import (
     StoryLine,
     WhyReport,
 )
-from cron.cli.rows import LAUNCH_COLUMNS
+from cron.cli.rows import LAUNCHES
 from cron.errors import ExecutorAway, NotNow, UnknownLaunch
 from tests.unit.api_rig import FakeBackend, asks, launch, run_cli, serving
 
@@ -139,7 +139,7 @@ async def test_history_refuses_what_cannot_be_meant(arguments):
 async def test_a_history_in_a_pipe_has_all_columns_and_the_zone_once():
     result = await cli(FakeBackend(history=[launch()]), "history")
     head, line = result.stdout.splitlines()
-    assert re.split(r"  +", head) == [column.upper() for column in LAUNCH_COLUMNS]
+    assert re.split(r"  +", head) == [column.upper() for column in LAUNCHES.columns]
     assert line.startswith("backup@2026-11-20T15:00:00Z  1 ")
     assert line.split()[-6:] == ["2026-11-20", "15:00:00", "7ms", "1.5s", "0", "e1"]
 

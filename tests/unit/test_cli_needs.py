@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.api.jobs import JobNeeds, JobView
-from cron.cli import rows
-from cron.cli.needs import job_pairs, show_cpu, show_size
+from cron.cli.jobs import JOBS, job_pairs, job_row
+from cron.cli.options import show_cpu, show_size
+from cron.crontab.jobs import differences
 from cron.crontab.options import READERS
-from cron.crontab.pool_options import POOL_READERS
 from cron.crontab.reader import read_crontab
 from cron.job import Retry
-from cron.service.differences import differences
-from cron.service.views import PAYLOAD_SHOWN_BYTES, of_job
+from cron.service.jobs import PAYLOAD_SHOWN_BYTES, of_job
 from cron.state.pool import DeadLetter
 from cron.state.state import JobRecord
 from launcher.launch import LaunchState, Reason
@@ -70,11 +69,11 @@ def test_a_handlers_job_shows_its_handler_and_the_beginning_of_its_payload():
     view = view_of(job_of(f"#: name=a handler=b.c heartbeat=30s\n@daily {long}"))
     assert (view.needs.handler, view.needs.heartbeat_ms, view.command) == ("b.c", 30_000, "")
     assert view.needs.payload == long[:PAYLOAD_SHOWN_BYTES]
-    assert rows.job_cells(view)[8] == "b.c"
+    assert JOBS.cells(view)[8] == "b.c"
 
 
 def test_a_row_for_programs_says_what_the_options_said():
-    row = rows.job_row(view_of(job_of(f"#: name=a {OPTIONS}\n@daily x")))
+    row = job_row(view_of(job_of(f"#: name=a {OPTIONS}\n@daily x")))
     assert row["priority"] == 0
     assert row["retries"] == 5
     assert (row["cpu_milli"], row["memory_bytes"]) == (500, 268_435_456)
@@ -105,13 +104,13 @@ def test_what_people_see_can_be_written_back_as_options(text):
 def test_cpus_are_shown_as_they_are_read(milli):
     shown = show_cpu(milli)
     assert "e" not in shown
-    assert POOL_READERS["cpu"](shown) == ("cpu_milli", milli)
+    assert READERS["cpu"](shown) == ("cpu_milli", milli)
 
 
 @given(st.integers(1, 1 << 30), st.sampled_from([20, 30]))
 def test_sizes_are_shown_as_they_are_read(number, bits):
     size = min(number << bits, 1 << 50)
-    assert POOL_READERS["memory"](show_size(size)) == ("memory_bytes", size)
+    assert READERS["memory"](show_size(size)) == ("memory_bytes", size)
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, "-"), (1_000, "1000"), (1_536 << 20, "1536M")])

@@ -18,7 +18,6 @@ from cron.api.executors import (
     RunView,
     TwinView,
 )
-from cron.cli.one_executor import RUN_COLUMNS, run_cells
 from cron.errors import NotFound
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
 from tests.unit.test_cli_executors import AWAY, E1
@@ -95,7 +94,6 @@ async def test_one_executor_is_shown_line_by_line_with_what_runs_there() -> None
     assert second.split("59s")[1].strip() == "is being killed"
     assert result.stderr == "raftcron: 1 more; choose a higher --limit\n"
     assert backend.calls == [("executor", (ExecutorQuery(executor="e1", limit=2),))]
-    assert len(run_cells(RUNS[0], NOON_MS)) == len(RUN_COLUMNS)
 
 
 async def test_one_executor_for_programs() -> None:

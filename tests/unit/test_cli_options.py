@@ -11,8 +11,8 @@ from cron import limits
 from cron.api import client as client_module
 from cron.api.jobs import PauseReport
 from cron.api.queues import WaitsReport
+from cron.cli.crontabs import STDIN, printable, read_source
 from cron.cli.options import Settings, new_request_id, person
-from cron.cli.sources import STDIN, printable, read_source
 from cron.errors import InvalidInput, LimitExceeded
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 

@@ -11,6 +11,7 @@ from cron.api.members import StatusRow
 from cron.api.snapshots import KeepingView
 from cron.api.translate import to_message, to_view
 from cron.cli import rows
+from cron.cli.cell import keeping_row
 from cron.cli.export import COLUMNS, INTEGERS
 from cron.cli.snapshots import keeping_pairs
 from tests.unit.test_cli_launches import LAUNCH, FakeBackend, cli, launch
@@ -55,7 +56,7 @@ def test_an_export_has_it_as_a_number():
 def test_status_says_how_many_outputs_wait(waiting, text):
     kept = KeepingView(store="s3://b", outputs_waiting=waiting)
     assert dict(keeping_pairs(kept, 0))["outputs"] == text
-    assert rows.keeping_row(kept)["outputs_waiting"] == waiting
+    assert keeping_row(kept)["outputs_waiting"] == waiting
 
 
 @pytest.mark.parametrize("waiting", [None, 0, 7])

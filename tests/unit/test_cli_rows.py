@@ -6,7 +6,7 @@ import pytest
 
 from cron.api.jobs import JobView
 from cron.api.members import StatusRow
-from cron.cli import rows
+from cron.cli import cell, jobs, rows
 from tests.unit.api_rig import NOON_S, launch
 
 LAUNCH_KEYS = """
@@ -40,38 +40,25 @@ def test_the_keys_of_a_launch_in_detail_begin_with_those_of_a_launch():
 
 
 def test_the_keys_of_a_job():
-    assert list(rows.job_row(JobView(name="acme/a", schedule="@daily"))) == JOB_KEYS.split()
+    assert list(jobs.job_row(JobView(name="acme/a", schedule="@daily"))) == JOB_KEYS.split()
 
 
 @pytest.mark.parametrize("kind", ["replica", "executor"])
 def test_the_keys_of_a_status_row(kind):
-    assert list(rows.status_row(StatusRow(kind=kind, id="x"))) == STATUS_KEYS.split()
-
-
-@pytest.mark.parametrize(
-    ("columns", "cells"),
-    [
-        (rows.LAUNCH_COLUMNS, rows.launch_cells(launch())),
-        (rows.JOB_COLUMNS, rows.job_cells(JobView(name="acme/a", schedule="@daily"))),
-        (rows.STATUS_COLUMNS, rows.status_cells(StatusRow(kind="replica", id="r1"))),
-    ],
-)
-def test_each_column_has_its_cell(columns, cells):
-    assert len(cells) == len(columns)
-    assert all(isinstance(cell, str) for cell in cells)
+    assert list(cell.status_row(StatusRow(kind=kind, id="x"))) == STATUS_KEYS.split()
 
 
 def test_a_job_that_never_ran_has_no_last_launch():
     view = JobView(name="acme/a", schedule="@daily")
-    assert rows.job_row(view)["last"] is None
-    assert rows.job_cells(view)[3:6] == ["-", "-", "-"]
+    assert jobs.job_row(view)["last"] is None
+    assert jobs.JOBS.cells(view)[3:6] == ["-", "-", "-"]
 
 
 def test_a_job_shows_the_default_tenant_to_programs_only():
     view = JobView(name="default/a", schedule="@daily", next_s=[NOON_S])
-    assert rows.job_row(view)["tenant"] == "default"
-    assert rows.job_cells(view)[0] == "a"
-    assert rows.job_cells(view)[3] == "2026-11-20 15:00:00"
+    assert jobs.job_row(view)["tenant"] == "default"
+    assert jobs.JOBS.cells(view)[0] == "a"
+    assert jobs.JOBS.cells(view)[3] == "2026-11-20 15:00:00"
 
 
 def test_what_is_zero_is_not_what_is_unknown():
@@ -84,48 +71,49 @@ def test_what_is_zero_is_not_what_is_unknown():
 def test_a_launch_that_still_runs_has_not_run_for_any_time_yet():
     assert rows.ran_ms(launch(finished_at_ms=0)) is None
     assert rows.ran_ms(launch()) == 1_500
-    assert rows.launch_cells(launch(finished_at_ms=0, exit_code=None))[6:8] == ["-", "-"]
+    assert rows.LAUNCHES.cells(launch(finished_at_ms=0, exit_code=None))[6:8] == ["-", "-"]
 
 
 def test_late_news_are_told_from_the_end_they_amend():
-    assert "late news" in rows.launch_cells(launch(kind="amendment", state="succeeded"))[2]
+    assert "late news" in rows.LAUNCHES.cells(launch(kind="amendment", state="succeeded"))[2]
 
 
 def test_a_launch_that_waits_says_for_what():
-    cells = rows.launch_cells(launch(state="due", waiting="no executor has a free slot"))
+    cells = rows.LAUNCHES.cells(launch(state="due", waiting="no executor has a free slot"))
     assert (cells[3], cells[-1]) == ("waits", "no executor has a free slot")
 
 
 def test_a_launch_is_called_in_tables_as_its_job_is_and_names_a_second_attempt():
-    assert rows.launch_cells(launch())[0] == "backup@2026-11-20T15:00:00Z"
-    assert rows.launch_cells(launch(attempt=2))[0] == "backup@2026-11-20T15:00:00Z#2"
+    assert rows.LAUNCHES.cells(launch())[0] == "backup@2026-11-20T15:00:00Z"
+    assert rows.LAUNCHES.cells(launch(attempt=2))[0] == "backup@2026-11-20T15:00:00Z#2"
     other = launch(launch="acme/a@2026-11-20T15:00:00Z", job="a", tenant="acme")
-    assert rows.launch_cells(other)[0] == "acme/a@2026-11-20T15:00:00Z"
+    assert rows.LAUNCHES.cells(other)[0] == "acme/a@2026-11-20T15:00:00Z"
     assert rows.launch_row(other)["full_name"] == "acme/a"
 
 
 def test_of_a_replica_that_does_not_answer_nobody_knows_where_it_stands():
-    row = rows.status_row(StatusRow(kind="replica", id="r1", role="unreachable"))
+    row = cell.status_row(StatusRow(kind="replica", id="r1", role="unreachable"))
     assert (row["term"], row["applied"]) == (None, None)
-    row = rows.status_row(StatusRow(kind="replica", id="r1", role="follower"))
+    row = cell.status_row(StatusRow(kind="replica", id="r1", role="follower"))
     assert (row["term"], row["applied"]) == (0, 0)
 
 
 def test_a_clock_that_is_a_little_off_is_no_note():
-    cells = rows.status_cells(StatusRow(kind="replica", id="r1", clock_offset_ms=999))
+    cells = cell.status_at(None).cells(StatusRow(kind="replica", id="r1", clock_offset_ms=999))
     assert cells[-1] == ""
-    cells = rows.status_cells(StatusRow(kind="replica", id="r1", clock_offset_ms=1_000, note="x"))
+    off = StatusRow(kind="replica", id="r1", clock_offset_ms=1_000, note="x")
+    cells = cell.status_at(None).cells(off)
     assert cells[-1] == "clock 1s off, x"
 
 
 def test_of_a_stretch_of_instants_the_last_is_when_a_job_was_due_last():
     stretch = launch(state="lost", last_s=NOON_S + 300, count=6, kind="range")
     assert (
-        rows.job_cells(JobView(name="a", schedule="@daily", last=stretch))[4]
+        jobs.JOBS.cells(JobView(name="a", schedule="@daily", last=stretch))[4]
         == "2026-11-20 15:05:00"
     )
     assert (
-        rows.job_cells(JobView(name="a", schedule="@daily", last=launch()))[4]
+        jobs.JOBS.cells(JobView(name="a", schedule="@daily", last=launch()))[4]
         == "2026-11-20 15:00:00"
     )
 
@@ -143,4 +131,4 @@ def test_of_a_stretch_of_instants_the_last_is_when_a_job_was_due_last():
 )
 def test_a_replica_is_behind_by_what_it_lacks_and_not_by_what_is_not_known(matched, applied, note):
     view = StatusRow(kind="replica", id="r2", role="follower", matched=matched, applied=applied)
-    assert rows.status_cells(view, 210)[-1] == note
+    assert cell.status_at(210).cells(view)[-1] == note

@@ -146,9 +146,8 @@ def test_a_store_that_is_away_is_said_once_and_not_at_every_look(
     capsys: pytest.CaptureFixture[str],
 ):
     client: Any = Away()
-    settings = Settings()
     wanted = SaveReport(lineage=1, term=3, index=88, store=URL)
-    found = cli_snapshots._await(client, wanted, settings.now_ms() + 10_000, settings)
+    found = cli_snapshots._until_safe(Settings(), client, wanted, 10_000)
     assert found == REMOTE
     assert capsys.readouterr().err == f"{URL}: timed out\n"
 

@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cron import limits
-from cron.crontab.bounds import find_excess
-from cron.crontab.jobfile import read_jobs_toml
+from cron.crontab.jobfile import find_excess, read_jobs_toml
 from cron.crontab.reader import read_crontab, read_file
 from cron.job import Catchup, Overlap, Schedule
 

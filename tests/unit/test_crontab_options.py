@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from cron import limits
 from cron.crontab.environment import DEFAULT_SHELL, Environment, split_assignment
-from cron.crontab.lines import split_lines
 from cron.crontab.options import READERS, Option, Policies, read_options, split_options
-from cron.crontab.reading import Problems
+from cron.crontab.reading import Problems, split_lines
 from cron.job import Catchup, Overlap
 
 

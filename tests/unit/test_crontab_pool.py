@@ -14,8 +14,8 @@ from cron import limits
 from cron.calendar.duration import format_duration
 from cron.crontab.conflicts import rests_s
 from cron.crontab.jobfile import read_jobs_toml
+from cron.crontab.options import READERS
 from cron.crontab.payload import dump_payload, read_payload
-from cron.crontab.pool_options import POOL_READERS
 from cron.crontab.reader import read_crontab
 from cron.errors import InvalidInput
 from cron.job import Retry
@@ -387,7 +387,7 @@ def test_what_is_written_is_what_is_read(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(sorted(POOL_READERS)), st.text(max_size=30))
+@given(st.sampled_from(sorted(READERS)), st.text(max_size=30))
 def test_no_value_does_anything_but_be_read_or_refused_with_a_way_out(key, text):
-    read_value, refused = outcome(POOL_READERS[key], text)
+    read_value, refused = outcome(READERS[key], text)
     assert read_value is not None or refused.hint

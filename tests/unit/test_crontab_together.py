@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cron.crontab.together import read_together
+from cron.crontab.reader import read_together
 
 
 def read(*files):

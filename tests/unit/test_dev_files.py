@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from cron.config import load_replica_config
-from cron.dev.environment import child_environment, variable_of
-from cron.dev.files import Ports, move_cell, ports_of, write_cell
-from cron.dev.ports import check_ports, check_range, taken
+from cron.dev.child import child_environment, variable_of
+from cron.dev.files import Ports, check_ports, check_range, move_cell, ports_of, taken, write_cell
 from cron.errors import ConfigError
 from launcher import config as executor_config
 from tests.cluster.harness import free_ports

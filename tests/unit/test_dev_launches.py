@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import click
 import pytest
@@ -11,8 +12,7 @@ from cron.api.jobs import ApplyReport, JobChange, SourceFile
 from cron.api.members import StatusRow
 from cron.clock import SystemClock
 from cron.dev.feed import Feed, format_error, format_report
-from cron.dev.launches import LiveList, format_launch
-from cron.dev.leaders import Leaders
+from cron.dev.launches import Leaders, LiveList, format_launch
 from cron.errors import ConfigError, CrontabError, InvariantViolated, NoQuorum, NotNow, Problem
 from launcher.launch import LaunchState
 from tests.unit.dev_fakes import START_MS, FakeCell, launch
@@ -149,8 +149,8 @@ def test_a_summary_of_what_was_never_started_says_nothing_of_lateness() -> None:
     assert lines[-1].endswith("  70 launches: 70 skipped")
 
 
-def replica(name: str, term: int, since_ms: int, role: str = "leader") -> StatusRow:
-    return StatusRow(kind="replica", id=name, role=role, term=term, since_ms=since_ms)
+def replica(name: str, term: int, since_ms: int, role: str = "leader", **more: Any) -> StatusRow:
+    return StatusRow(kind="replica", id=name, role=role, term=term, since_ms=since_ms, **more)
 
 
 def test_a_new_leader_is_told_with_the_time_since_the_old_one_died() -> None:
@@ -185,6 +185,22 @@ def test_who_leads_is_asked_once_a_second_at_most() -> None:
     assert lines == []
     leaders.look(cell, START_MS + 1_000)
     assert lines == ["r1 leads now, term 1"]
+
+
+def test_a_crontab_is_not_applied_to_another_cell() -> None:
+    """It was, where another cell had the ports of this one."""
+    cell = FakeCell()
+    ours = replica("r1", 1, START_MS, pid=7, address="127.0.0.1:7400")
+    cell.replicas = [ours, replica("r2", 1, 0, "follower", pid=8, address="127.0.0.1:7401")]
+    ended = threading.Event()
+    feed = Feed(cell.connect, [SourceFile("crontab", b"@daily a\n")])
+    look = Leaders(lambda _: None, lambda _: 0, lambda pid: pid == 7).look
+    feed.start(["a", "b", "c"], SystemClock(), lambda _: None, look, ended.set)
+    assert ended.wait(60)
+    assert isinstance(feed.failure, ConfigError)
+    assert "127.0.0.1:7401: r2 of another cell (pid 8) answers there" in str(feed.failure)
+    assert "--port" in feed.failure.hint
+    assert cell.applied == []
 
 
 def test_every_state_has_a_line() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cron.cli.rows import launch_row
 from cron.scheduler.reports import ReportCommands, digest
-from cron.service.views import of_row
+from cron.service.launches import of_row
 from launcher.executor.attempt import Attempt, News
 from launcher.executor.batch import tombstone
 from launcher.executor.foreman import record

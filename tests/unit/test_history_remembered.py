@@ -7,7 +7,7 @@ import msgspec
 from cron.history.audited import OpenRow
 from cron.history.why import Explanation, explain
 from cron.limits import LIFE_ENTRIES
-from cron.service.views import of_open, of_row
+from cron.service.launches import of_open, of_row
 from cron.state.rows import RESTORED_BY, Row
 from cron.state.state import Reign
 from launcher.launch import LaunchState, Reason

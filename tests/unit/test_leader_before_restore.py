@@ -12,7 +12,7 @@ from cron.notes import sentence
 from cron.scheduler import plan as planning
 from cron.scheduler.plan import plan
 from cron.scheduler.policy import before_restore
-from cron.service.views import of_open
+from cron.service.launches import of_open
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.unit.restored_rig import RestoredRig, retrying

@@ -9,7 +9,7 @@ from cron.calendar import schedule as schedules
 from cron.calendar.zones import zone
 from cron.errors import ScheduleError
 from cron.job import Catchup, Schedule
-from cron.service.views import of_job
+from cron.service.jobs import of_job
 from cron.state.rows import RowKind
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import Replica, reigning

@@ -15,7 +15,7 @@ from cron.api.listening import answering
 from cron.api.members import StatusRow
 from cron.api.peers import Peers
 from cron.room import with_room
-from cron.service.roster import with_leader
+from cron.service.members import with_leader
 from tests.fakes.ports import free_address
 
 FULL = DiskFull("/data/raft", "12 bytes are free, at least 16777216 are needed")

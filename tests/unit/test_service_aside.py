@@ -10,8 +10,8 @@ import pytest
 from cron.clock import Clock
 from cron.errors import LimitExceeded
 from cron.job import Schedule
-from cron.service import pauses
-from cron.service.aside import ASIDE_MS_MAX, Aside, Patience
+from cron.service import jobs as pauses
+from cron.service.jobs import ASIDE_MS_MAX, Aside, Patience
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import reigning
 from tests.unit.test_service_pauses import service

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cron.crontab.jobs import differences
 from cron.crontab.reader import read_crontab
 from cron.job import Job, Retry, Schedule
-from cron.service.differences import differences
 from launcher.work import WorkSpec
 
 

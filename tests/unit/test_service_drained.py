@@ -6,8 +6,8 @@ import pytest
 
 from cron.api.executors import DrainRequest, ExecutorView
 from cron.errors import NotFound
-from cron.service import hosts
-from cron.service.hosts import DrainedExecutors
+from cron.service import executors
+from cron.service.executors import DrainedExecutors
 from cron.state import commands as c
 from cron.state.pool import Drain
 from launcher.names import format_time
@@ -116,7 +116,7 @@ def test_a_new_leader_knows_it_of_a_state_that_came_as_a_snapshot() -> None:
 def test_what_is_remembered_has_a_bound_and_the_oldest_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hosts, "LEFT_KEPT", 2)
+    monkeypatch.setattr(executors, "LEFT_KEPT", 2)
     w = world()
     known = DrainedExecutors(w)  # type: ignore[arg-type]
     for number, executor in enumerate(("e1", "e2", "e3"), 1):

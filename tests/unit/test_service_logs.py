@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from cron.api.launches import LaunchView, OutputQuery
 from cron.errors import Conflict, ExecutorAway, NotNow, Unavailable
-from cron.service import stored_outputs
-from cron.service.logs import Logs
-from cron.service.stored_outputs import BYTES_MAX_MIN, FETCHED_MAX, StoredOutputs
+from cron.service import outputs as stored_outputs
+from cron.service.outputs import BYTES_MAX_MIN, FETCHED_MAX, Logs, StoredOutputs
 from launcher.executor.output import Output, read
 from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import TimedOut

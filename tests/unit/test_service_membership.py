@@ -6,7 +6,7 @@ from typing import Any
 
 from consensus.cell import Joining, MemberView, PeerView
 from cron.api.members import JoinProgress, StatusRow
-from cron.service.membership import (
+from cron.service.members import (
     as_leader_says,
     client_address,
     noted,

@@ -1,4 +1,4 @@
-"""Pauses as the API tells them: which jobs go on, and when they are due next."""
+"""Jobs as the API tells them: which jobs go on, and when they are due next."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from cron.api.jobs import PauseRequest, PauseView
-from cron.service.roster import Roster
-from cron.service.saving import Saving
+from cron.service.jobs import of_job
+from cron.service.members import Roster
 from cron.service.service import CellService, Operations
-from cron.service.views import of_job
+from cron.service.snapshots import Saving
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import Replica, reigning

@@ -13,7 +13,8 @@ import pytest
 from consensus import memory
 from cron.api.jobs import ApplyRequest, PauseRequest, SourceFile
 from cron.errors import OutcomeUnknown, RevisionConflict
-from cron.service import catalog, pauses
+from cron.service import catalog
+from cron.service import jobs as pauses
 from cron.service.catalog import split_jobs
 from cron.state import commands as c
 from tests.unit.state_rig import job

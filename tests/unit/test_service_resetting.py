@@ -89,7 +89,7 @@ class Story(Asked):
         return await self.resetting.reset(ClockRequest(is_dry_run=is_dry_run, by=BY))
 
     async def violations(self) -> list[str]:
-        report = await self.questions.audit(JOB, 0)
+        report = await self.proofs.audit(JOB, 0)
         return [one.message for one in report.violations]
 
     def begun(self) -> Counter[int]:

@@ -12,7 +12,7 @@ import pytest
 from consensus.cell import MemberView, PeerView
 from consensus.leadership import Leadership
 from cron.api.members import JoinProgress, StatusRow
-from cron.service.roster import MISSED_MAX, Identity, Roster, with_leader
+from cron.service.members import MISSED_MAX, Identity, Roster, with_leader
 from cron.state.commands import FORMAT
 from launcher.pool.limits import PROTOCOL
 from launcher.pool.reading import parse_hello

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cron.service.views import of_row
+from cron.service.launches import of_row
 from launcher.launch import LaunchState
 from tests.unit.state_rig import T0, with_job
 

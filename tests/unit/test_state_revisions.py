@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from cron.service.views import of_job
+from cron.service.jobs import of_job
 from cron.state import commands as c
 from cron.state import pool, revisions
 from cron.state.image import decode_state

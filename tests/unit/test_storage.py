@@ -18,7 +18,7 @@ from cron.config import PeerAddresses, ReplicaConfig
 from cron.errors import ConfigError
 from cron.history.store import RowStore
 from cron.keeping_config import SnapshotsConfig, StorageConfig
-from cron.service.saving import Saving, keeping_view
+from cron.service.snapshots import Saving, keeping_view
 from cron.state import commands as c
 from cron.state.imaging import Imaging
 from cron.storage.history_backfill import PeerSource, StoreSource

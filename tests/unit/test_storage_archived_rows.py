@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cron.errors import Conflict, LimitExceeded, Unavailable
 from cron.history.order import Match, Query
-from cron.service.questions import Questions
+from cron.service.launches import LaunchReads
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.commands import SegmentKey
@@ -331,12 +331,12 @@ async def test_history_with_and_without_the_archive(away: Away) -> None:
 
     applier: Any = Applied()
     clock: Any = None
-    questions = Questions(applier, row_store, clock, away.archive)
-    without = await questions.history(HistoryQuery(limit=50))
-    whole = await questions.history(HistoryQuery(limit=50, archive=True))
+    history = LaunchReads(applier, row_store, clock, away.archive)
+    without = await history.listed(HistoryQuery(limit=50))
+    whole = await history.listed(HistoryQuery(limit=50, archive=True))
     assert (len(without), len(whole)) == (3, 6)
     instants = [view.scheduled_s for view in whole]
     assert instants == sorted(instants, reverse=True)
     assert whole[:3] == without
-    few = await questions.history(HistoryQuery(limit=4, archive=True))
+    few = await history.listed(HistoryQuery(limit=4, archive=True))
     assert few == whole[:4]

@@ -24,7 +24,7 @@ from cron.storage.outputs import (
     Outputs,
     OutputSettings,
 )
-from cron.storage.uploader import Storing
+from cron.storage.uploader import Storing, Trouble
 from cron.storage.uploads import About
 from launcher.launch import LaunchState, Reason
 from launcher.names import LaunchName, parse_attempt_name
@@ -229,11 +229,11 @@ async def test_while_nothing_can_be_stored_the_executor_keeps_it(tmp_path: Path,
         store.away = "connection refused" if why == "away" else ""
         assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_LATER
         if why == "away":
-            assert "connection refused" in rig.outputs.trouble.text
+            assert "connection refused" in rig.outputs.told()[1].text
         store.away = ""
         rig.state.is_resolving, rig.may_store = False, True
         assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_PUT
-        assert rig.outputs.trouble.text == ""
+        assert rig.outputs.told()[1].text == ""
 
 
 async def test_an_offer_that_is_repeated_is_answered_once(tmp_path: Path) -> None:
@@ -319,13 +319,13 @@ async def test_a_store_that_refuses_is_told_of_and_tried_again(tmp_path: Path) -
         kept = rig.packed()
         rig.store.refused = "no permission"
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
-        trouble = rig.outputs.trouble
+        trouble = rig.outputs.told()[1]
         assert "no permission" in trouble.text
         rig.clock.ms += 5_000
-        assert rig.outputs.trouble == trouble, "since then"
+        assert rig.outputs.told()[1] == trouble, "since then"
         rig.store.refused = ""
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_STORED
-        assert rig.outputs.trouble.text == ""
+        assert rig.outputs.told()[1].text == ""
 
 
 async def test_a_few_are_pulled_at_once(tmp_path: Path) -> None:
@@ -354,15 +354,15 @@ async def test_what_waits_and_what_fails_is_what_executors_say(tmp_path: Path) -
     async with leading(tmp_path) as rig:
         rig.pool.connected |= {"e2"}
         rig.pool.waiting = {"e1": 3, "e2": 4}
-        assert (rig.outputs.waiting, rig.outputs.trouble.text) == (7, "")
+        assert rig.outputs.told() == (7, Trouble())
         rig.pool.problems = {"e2": "store.example answers 403 AccessDenied"}
-        trouble = rig.outputs.trouble
+        trouble = rig.outputs.told()[1]
         assert trouble.since_ms == rig.clock.ms
         assert trouble.text == (
             "executor e2 cannot store outputs: store.example answers 403 AccessDenied"
         )
         rig.pool.waiting["e2"] = 0
-        assert rig.outputs.trouble.text == ""
+        assert rig.outputs.told()[1].text == ""
 
 
 # --- retention
@@ -392,7 +392,7 @@ async def test_outputs_of_days_that_are_over_their_time_are_deleted(
         rig.clock.ms += 3 * DAY_MS
         rig.store.refused = "may not delete"
         await rig.outputs.prune()
-        assert "outputs are not deleted" in rig.outputs.trouble.text
+        assert "outputs are not deleted" in rig.outputs.told()[1].text
         rig.store.refused = ""
         await rig.outputs.prune()
         assert rig.store.objects == {}
@@ -408,7 +408,7 @@ async def test_no_error_of_a_store_ends_retention(tmp_path: Path, error: Excepti
 
         rig.store.hook = fail
         await rig.outputs.prune()
-        assert str(error) in rig.outputs.trouble.text
+        assert str(error) in rig.outputs.told()[1].text
         rig.store.hook = lambda _operation, _name: None
         await rig.outputs.prune()
         assert rig.store.objects == {}

@@ -10,8 +10,8 @@ import pytest
 
 from cron.api.snapshots import SnapshotView
 from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailable
-from cron.service import saving
-from cron.service.saving import Saving
+from cron.service import snapshots
+from cron.service.snapshots import Saving
 from cron.state import commands as c
 from cron.storage.segments import name_of
 from snapshots.errors import StoreAway
@@ -125,7 +125,7 @@ async def test_what_is_here_is_listed_though_the_store_is_away(tmp_path: Path) -
 async def test_a_store_that_hangs_is_waited_for_no_longer_than_a_client_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving, "LIST_S", 0.05)
+    monkeypatch.setattr(snapshots, "LIST_S", 0.05)
     async with keeping(tmp_path) as rig:
         one, gate = saving_of(rig), threading.Event()
         await one.save()
@@ -306,7 +306,7 @@ async def test_a_segment_is_given_in_pieces(
         assert b"".join(piece for piece, _ in pieces) == content
         assert {size for _, size in pieces} == {len(content)}
         assert await one.segment(path.name, len(content), 50) == (b"", len(content))
-        monkeypatch.setattr(saving, "READ_BYTES_MAX", 10)
+        monkeypatch.setattr(snapshots, "READ_BYTES_MAX", 10)
         assert await one.segment(path.name, 0, 1 << 30) == (content[:10], len(content))
 
 

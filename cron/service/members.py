@@ -6,29 +6,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
 import structlog
 
-from cron.api.members import StatusRow
+from consensus.cell import Joining, MemberView, PeerView
+from consensus.log import ReplicatedLog
+from cron.api.members import JoinProgress, StatusRow
 from cron.api.snapshots import KeepingView
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.service.hosts import LEDGER_FULL
-from cron.service.membership import (
-    LEARNER,
-    UNREACHABLE,
-    WAITING,
-    CellLog,
-    as_leader_says,
-    client_address,
-    noted,
-    progress_of,
-    with_standing,
-)
+from cron.service.executors import LEDGER_FULL
 from cron.state.commands import FORMAT
 from cron.state.state import ExecutorRecord
 from launcher.names import format_time
@@ -165,6 +156,7 @@ class Roster:
         role = "leader" if self._leader.epoch is not None else role
         if self._role[0] != role:
             self._role = (role, self._clock.wall_ms())
+        clock = (self.why_not_tick(), self.withheld())
         return StatusRow(
             kind="replica",
             id=self._identity.replica,
@@ -179,7 +171,7 @@ class Roster:
             clock_offset_ms=0,
             tzdata=self._identity.tzdata,
             since_ms=state.reigns[-1].at_ms if role == "leader" else self._role[1],
-            note=self._leaders_note() if role == "leader" else self._clock_note(),
+            note=self._leaders_note() if role == "leader" else "; ".join(filter(None, clock)),
             wall_ms=self._clock.wall_ms(),
             joining=progress_of(joining),
             keeping=self.keeping(),
@@ -192,9 +184,6 @@ class Roster:
         while one does not answer, since it may be of any version."""
         rows = [peer.row for peer in self._peers.values()]
         return min([FORMAT, *(0 if row is None else max(row.format, 1) for row in rows)])
-
-    def _clock_note(self) -> str:
-        return "; ".join(note for note in (self.why_not_tick(), self.withheld()) if note)
 
     def _leaders_note(self) -> str:
         notes = [
@@ -370,11 +359,9 @@ class Roster:
                 self._leader.note = reason
                 with contextlib.suppress(Exception):
                     await self._replicated.transfer(self._on_time())
-            is_first = number < FIRST_POLLS and not self._knows_all()
+            knows_all = all(peer.offset_ms is not None for peer in self._peers.values())
+            is_first = number < FIRST_POLLS and not knows_all
             await asyncio.sleep((FIRST_POLLS_MS if is_first else POLL_MS) / 1000)
-
-    def _knows_all(self) -> bool:
-        return all(peer.offset_ms is not None for peer in self._peers.values())
 
     def _on_time(self) -> str | None:
         """Return a replica that may lead and whose clock agrees with the median."""
@@ -385,3 +372,120 @@ class Roster:
             if may_lead and not is_off:
                 return peer.id
         return None
+
+
+OPEN: Final = "open"
+JOINING: Final = "joining"
+VOTES: Final = "votes"
+UNREACHABLE: Final = "unreachable"
+LEARNER: Final = "learner"
+WAITING: Final = "waiting"
+"""Its disk has no room: it takes no part, and says so."""
+
+_OPEN = "waits for a new disk: start one with --join"
+_ONLY_RAFT = "the leader reaches it, but its client address does not answer"
+
+
+class CellLog(ReplicatedLog, Protocol):
+    """A replicated log that tells of its members, and lets one be replaced."""
+
+    @property
+    def members(self) -> dict[str, MemberView]:
+        """The ids of the cell as this replica's log has them; none before it is founded."""
+
+    @property
+    def joining(self) -> Joining | None:
+        """How far this replica is until it votes; None if it does."""
+
+    def peers(self) -> dict[str, PeerView]:
+        """Return the others as this replica reaches them; to be asked of the leader."""
+
+    async def replace(
+        self, replica: str, *, raft: str = "", about: str = "", timeout_ms: int
+    ) -> MemberView:
+        """Open the next incarnation of `replica`; `about` is its client address.
+
+        Raises:
+            NotLeader, ChangeRefused: nothing happened. OutcomeUnknown: nobody knows.
+        """
+
+
+def client_address(members: Mapping[str, MemberView], replica: str, configured: str) -> str:
+    """Return where clients find a replica: what its replacement gave, or what is configured."""
+    member = members.get(replica)
+    return member.about if member is not None and member.about else configured
+
+
+def progress_of(joining: Joining | None) -> JoinProgress | None:
+    """Return how far a replica has come, as the API shows it."""
+    if joining is None:
+        return None
+    return JoinProgress(joining.stage, joining.done, joining.goal, joining.text)
+
+
+def with_standing(
+    rows: Sequence[StatusRow],
+    members: Mapping[str, MemberView],
+    peers: Mapping[str, PeerView],
+    leader_applied: int | None,
+) -> list[StatusRow]:
+    """Return the rows of replicas with what a log says of each.
+
+    `peers` and `leader_applied`, the index that the leader has applied, are the leader's own; from
+    any other replica none and None.
+    """
+    return [
+        _with_progress(
+            msgspec.structs.replace(
+                row, incarnation=members[row.id].incarnation, standing=members[row.id].standing
+            ),
+            peers.get(row.id),
+            leader_applied,
+        )
+        if row.id in members
+        else row
+        for row in rows
+    ]
+
+
+def _with_progress(row: StatusRow, peer: PeerView | None, leader_applied: int | None) -> StatusRow:
+    if row.role == "leader":
+        return msgspec.structs.replace(row, matched=leader_applied)
+    if peer is None or leader_applied is None or row.standing == OPEN:
+        return row
+    note = _ONLY_RAFT if peer.connected and row.role == UNREACHABLE else row.note
+    joining = row.joining
+    if joining is None and row.standing == JOINING:
+        joining = JoinProgress("log", peer.matched, leader_applied)
+        if peer.dump_size:
+            joining = JoinProgress("dump", peer.dump_sent, peer.dump_size)
+    return msgspec.structs.replace(row, matched=peer.matched, joining=joining, note=note)
+
+
+def as_leader_says(rows: Sequence[StatusRow], told: Sequence[StatusRow]) -> list[StatusRow]:
+    """Return the rows of replicas with what the leader's own answer has of each: who stands for an
+    id, and how far it is."""
+    of = {row.id: row for row in told if row.kind == "replica"}
+    return [
+        msgspec.structs.replace(
+            row,
+            incarnation=of[row.id].incarnation,
+            standing=of[row.id].standing,
+            matched=of[row.id].matched,
+            joining=row.joining or of[row.id].joining,
+            note=of[row.id].note if row.role == UNREACHABLE else row.note,
+        )
+        if row.id in of
+        else row
+        for row in rows
+    ]
+
+
+def noted(rows: Sequence[StatusRow]) -> list[StatusRow]:
+    """Return the rows with a note where an id waits for a disk that nobody has started."""
+    return [
+        msgspec.structs.replace(row, note=_OPEN)
+        if row.standing == OPEN and row.role == UNREACHABLE
+        else row
+        for row in rows
+    ]

@@ -1,6 +1,8 @@
-"""Executors as people see them: what State knows of each, beside its session."""
+"""Executors as people see them: what State knows of each, its session, and what runs there."""
 
 from __future__ import annotations
+
+from heapq import nsmallest
 
 import msgspec
 
@@ -13,17 +15,19 @@ from cron.api.executors import (
     ExecutorsRequest,
     ExecutorView,
     GroupView,
+    RunView,
     TwinView,
 )
 from cron.clock import Clock
 from cron.errors import NotFound
+from cron.job import COMMAND
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.service.hosted import detail
 from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
 from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
-from cron.state.state import ExecutorRecord
+from cron.state.state import ExecutorRecord, LaunchRow, State
+from launcher.launch import LaunchState, Reason
 from launcher.names import format_time
 from launcher.pool.session import Session
 
@@ -217,3 +221,48 @@ def _silent(session: Session | None) -> str:
     if session.is_silent:
         return "it does not answer; it gets no launches until it does"
     return "" if session.gets_work else "its clock is off, or it is silent"
+
+
+def detail(state: State, record: ExecutorRecord, view: ExecutorView, limit: int) -> ExecutorDetail:
+    """Return an executor with what is open on it: how much in each group of workers, and the
+    `limit` launches that began first."""
+    counts: dict[str, int] = {}  # by pool
+    for row in record.launches():
+        pool = _pool_of(state, row)
+        counts[pool] = counts.get(pool, 0) + 1
+    commands = counts.pop(COMMAND, 0)
+    groups = [
+        msgspec.structs.replace(
+            group, open=sum(counts.get(handler, 0) for handler in group.handlers)
+        )
+        for group in view.groups
+    ]
+    first = nsmallest(limit, record.launches(), key=lambda row: (row.begun_at_ms, row.key))
+    return ExecutorDetail(
+        executor=msgspec.structs.replace(view, groups=groups),
+        commands=commands,
+        runs=[_run(state, row, record.number) for row in first],
+    )
+
+
+def _pool_of(state: State, row: LaunchRow) -> str:
+    """The pool of a launch as it began."""
+    job = row.job or state.by_number[row.number].job
+    return job.pool if job is not None else ""
+
+
+def _run(state: State, row: LaunchRow, executor: int) -> RunView:
+    start = row.start_on(executor)
+    number = start.part if start is not None and row.parts else 0
+    part = row.parts[number - 1] if number else None
+    began = LaunchState(part.state) if part is not None else row.state
+    return RunView(
+        launch=str(state.launch_name(row.key)),
+        attempt=row.attempt,
+        part=number,
+        state=began.label,
+        pool=_pool_of(state, row),
+        begun_at_ms=row.begun_at_ms,
+        started_at_ms=part.started_ms if part is not None else row.started_ms,
+        is_cancelled=row.cancel is not Reason.NONE,
+    )

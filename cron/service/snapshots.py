@@ -25,7 +25,7 @@ from cron.errors import (
 from cron.lane import Lane
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.service.stored_outputs import StoredOutputs
+from cron.service.outputs import StoredOutputs
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.storage.archived_rows import ArchivedRows, remove_left
@@ -186,7 +186,9 @@ def keeping_view(storage: Storage, resolving: str) -> KeepingView:
     newest = next((file.header for file in storage.writer.snapshots()), None)
     is_there = bool(storage.store) and history.backup.store == storage.store
     waiting = sum(not (one.is_stored and is_there) for one in history.segments.values())
-    trouble = storage.trouble if storage.leader.epoch is not None else Trouble()
+    trouble, outputs_waiting = storage.told()
+    if storage.leader.epoch is None:
+        trouble = Trouble()
     failing = [trouble.text, storage.writer.trouble]
     return KeepingView(
         snapshot_index=newest.index if newest else 0,
@@ -202,7 +204,7 @@ def keeping_view(storage: Storage, resolving: str) -> KeepingView:
         stored_at_ms=history.backup.taken_ms if is_there else 0,
         segments_waiting=waiting if storage.store else 0,
         resolving=resolving,
-        outputs_waiting=storage.outputs_waiting,
+        outputs_waiting=outputs_waiting,
     )
 
 

@@ -1,0 +1,295 @@
+"""Jobs: the list of them, their next times, and how they are paused and resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from cron.api.checks import no_such_job, select, unknown_job
+from cron.api.jobs import (
+    JobNeeds,
+    JobsRequest,
+    JobView,
+    NextRequest,
+    NextTimes,
+    PauseReport,
+    PauseRequest,
+    PauseView,
+    ResumeRequest,
+)
+from cron.api.launches import (
+    LaunchView,
+)
+from cron.calendar.schedule import next_times, unreadable
+from cron.clock import Clock
+from cron.errors import (
+    CronError,
+    LimitExceeded,
+    OutcomeUnknown,
+)
+from cron.history.store import RowStore
+from cron.job import Job
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader
+from cron.scheduler.gates import Gates
+from cron.scheduler.job_filter import JobFilter, select_jobs
+from cron.service.gates import of_gate
+from cron.service.launches import of_row
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.state import JobRecord, Paused
+
+LAST_SHOWN_MAX = 2_000
+"""Lists of jobs up to this long show each job's newest launch; it costs a query each."""
+NEXT_SHOWN = 3
+"""Times at which a job is launched next, in the list of jobs."""
+PAYLOAD_SHOWN_BYTES = 1_000
+"""Of each job's payload, in lists of a hundred thousand jobs."""
+PAUSED_AT_ONCE: Final = 5_000
+"""Jobs that one entry pauses or resumes: at most 1 MB of names, some milliseconds for a replica."""
+
+
+def of_job(
+    record: JobRecord, job: Job, last: LaunchView | None, now_ms: int, runs: int = 0
+) -> JobView:
+    """Return a job as it is shown; `runs`: how many of its launches do."""
+    paused = record.paused if record.paused and record.paused.holds(now_ms) else None
+    return JobView(
+        name=record.name,
+        schedule=job.schedule.text,
+        resolved=job.schedule.resolved,
+        zone=job.schedule.zone,
+        next_s=_next_s(record, job, paused, now_ms),
+        overlap=job.overlap.name.lower(),
+        catchup=job.catchup.name.lower(),
+        on_lost=job.on_lost.name.lower(),
+        deadline_s=job.deadline_s,
+        timeout_ms=job.work.timeout_ms,
+        paused=paused is not None,
+        pause_reason=paused.reason if paused else "",
+        paused_by=paused.by if paused else "",
+        paused_until_ms=paused.until_ms if paused else 0,
+        source=record.source,
+        revision=record.revision,
+        command=job.work.argv[-1] if job.work.argv else "",
+        user=job.work.user,
+        running=runs,
+        last=last,
+        needs=_needs(record, job),
+        held=unreadable(job.schedule),
+        changed_by=record.changed_by,
+        changed_ms=record.changed_ms,
+    )
+
+
+def _needs(record: JobRecord, job: Job) -> JobNeeds:
+    work, retry = job.work, job.retry
+    return JobNeeds(
+        handler=work.handler,
+        payload=work.payload[:PAYLOAD_SHOWN_BYTES].decode(errors="replace"),
+        priority=work.priority,
+        collection=job.collection,
+        concurrency=job.concurrency,
+        where=job.where,
+        cpu_milli=work.cpu_milli,
+        memory_bytes=work.memory_bytes,
+        heartbeat_ms=work.heartbeat_ms,
+        tries=retry.tries,
+        backoff_ms=retry.backoff_ms,
+        backoff_max_ms=retry.backoff_max_ms,
+        retry_codes=list(retry.retry_codes),
+        fatal_codes=list(retry.fatal_codes),
+        dead=len(record.dead),
+        parts=job.parts,
+        each=job.each,
+    )
+
+
+def _next_s(record: JobRecord, job: Job, paused: Paused | None, now_ms: int) -> list[int]:
+    """The next times at which the job is launched: none within a pause."""
+    after_s = max(now_ms // 1000, record.horizon_s)
+    if paused is not None:
+        if not paused.until_ms:
+            return []
+        after_s = max(after_s, -(-paused.until_ms // 1000) - 1)
+    return next_times(job.schedule, after_s, NEXT_SHOWN)
+
+
+class Jobs:
+    """The pauses of jobs, on the leader; jobs and their next times, on any replica."""
+
+    def __init__(
+        self, leader: Leader, applier: StateApplier, row_store: RowStore, clock: Clock
+    ) -> None:
+        self._leader = leader
+        self._applier = applier
+        self._row_store = row_store
+        self._clock = clock
+        self._aside = Aside(clock)
+
+    async def pause(self, request: PauseRequest) -> PauseReport:
+        """Pause the jobs that a pattern matches now, a portion in an entry.
+
+        Raises:
+            UnknownJob: the pattern matches none. OutcomeUnknown: some of them were paused.
+        """
+        names = await self._select(request.pattern)
+        return await self._change(names, c.Pause((), request.reason, request.until_ms, request.by))
+
+    async def resume(self, request: ResumeRequest) -> PauseReport:
+        """Resume the jobs that a pattern matches now, a portion in an entry.
+
+        Raises:
+            UnknownJob: the pattern matches none. OutcomeUnknown: some of them were resumed.
+        """
+        names = await self._select(request.pattern)
+        now_ms = self._clock.wall_ms()
+        going = {name for name in names if self._pause_of(name, now_ms) is None}
+        report = await self._change(names, c.Resume((), request.by))
+        # A pause whose time is over is removed with the others, but nothing goes on by that.
+        changed = [name for name in report.changed if name not in going]
+        unchanged = sorted({*report.unchanged, *report.changed} - {*changed})
+        return PauseReport(changed=changed, unchanged=unchanged)
+
+    async def next_times(self, request: NextRequest) -> NextTimes:
+        """Return the next times of a job, and the pause that holds.
+
+        Raises:
+            UnknownJob: there is no such job. LimitExceeded: they take too long to find.
+        """
+        record = self._applier.state.jobs.get(request.job)
+        if record is None or record.job is None:
+            raise unknown_job(request.job)
+        schedule = record.job.schedule
+        now_ms = self._clock.wall_ms()
+        after_s = now_ms // 1000 if request.after_s is None else request.after_s
+        paused = self._pause_of(request.job, now_ms)
+        times_s = await self._aside.run(
+            lambda patience: next_times(schedule, after_s, request.count, patience.spend),
+            "ask for fewer times, or for those after a later one",
+        )
+        return NextTimes(
+            job=request.job,
+            schedule=schedule.text,
+            resolved=schedule.resolved,
+            zone=schedule.zone,
+            times_s=times_s,
+            paused=paused is not None,
+            pause_reason=paused.reason if paused is not None else "",
+            paused_until_ms=paused.until_ms if paused is not None else 0,
+        )
+
+    async def listed(self, request: JobsRequest) -> list[JobView]:
+        """Return the jobs that fit, by name, each with its newest launch and the gate that decides
+        over the next."""
+        wanted = JobFilter(request.pattern, request.tenant, request.pool, request.collection)
+        names = select_jobs(self._applier.state.jobs.values(), wanted, is_live=True)
+        if not names and wanted == JobFilter(request.pattern) and request.pattern:
+            raise no_such_job(request.pattern)
+        gates = Gates(self._applier.state)
+        now_ms = self._clock.wall_ms()
+        lasts = await self._row_store.last_of_each(names[:LAST_SHOWN_MAX])
+        views = []
+        for name in names:
+            record, last = self._applier.state.jobs[name], lasts.get(name)
+            if record.job is not None:
+                view = of_row(last) if last is not None else None
+                runs = self._applier.state.running.get(record.number, 0)
+                shown = of_job(record, record.job, view, now_ms, runs)
+                gate = gates.of(record, record.job, now_ms)
+                if gate is not None:
+                    shown = msgspec.structs.replace(shown, gate=of_gate(gate, gate.number))
+                views.append(shown)
+        return views
+
+    def _pause_of(self, name: str, now_ms: int) -> Paused | None:
+        """Return the pause that holds for a job now."""
+        record = self._applier.state.jobs.get(name)
+        paused = record.paused if record is not None else None
+        return paused if paused is not None and paused.holds(now_ms) else None
+
+    async def _change(self, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
+        changed: list[str] = []
+        unchanged: list[str] = []
+        for first in range(0, len(names), PAUSED_AT_ONCE):
+            portion = names[first : first + PAUSED_AT_ONCE]
+            try:
+                one = msgspec.structs.replace(command, jobs=tuple(portion))
+                _, results = await self._leader.append(one)
+            except CronError as error:
+                if not first:
+                    raise
+                raise OutcomeUnknown(
+                    f"it is done for {first} of {len(names)} jobs, and then: {error}",
+                    "repeat it: what is done stays as it is",
+                ) from error
+            for name, verdict in zip(portion, results[0].items, strict=True):
+                (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
+        now_ms = self._clock.wall_ms()
+        pauses = [
+            PauseView(job=name, until_ms=pause.until_ms, by=pause.by, reason=pause.reason)
+            for name in unchanged
+            if (pause := self._pause_of(name, now_ms)) is not None
+        ]
+        return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
+
+    async def _select(self, pattern: str) -> list[str]:
+        jobs = self._applier.state.jobs.values()
+        live = [record.name for record in jobs if record.job is not None]
+        names = await asyncio.to_thread(select, pattern, live)
+        if names:
+            return names
+        raise no_such_job(pattern)
+
+
+ASIDE_MS_MAX: Final = 2_000
+"""How long one request may compute; 10,000 times of a common schedule take some 50 ms."""
+AT_ONCE: Final = 2
+"""Requests that compute at once: each takes its share of the interpreter from the loop."""
+_LOOK_EVERY: Final = 64
+
+T = TypeVar("T")
+
+
+class Patience:
+    """The time that one request may compute. Its work calls `spend` for each row."""
+
+    def __init__(self, clock: Clock, hint: str) -> None:
+        self._clock = clock
+        self._hint = hint
+        self._end_ms = clock.mono_ms() + ASIDE_MS_MAX
+        self.rows = 0
+
+    def spend(self) -> None:
+        """Count a row.
+
+        Raises:
+            LimitExceeded: the time is over.
+        """
+        self.rows += 1
+        if self.rows % _LOOK_EVERY == 1 and self._clock.mono_ms() > self._end_ms:
+            raise LimitExceeded(
+                f"after {ASIDE_MS_MAX / 1000:g} s only {self.rows - 1:,} were found", self._hint
+            )
+
+
+class Aside:
+    """Threads for what requests compute, a few at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, work: Callable[[Patience], T], hint: str) -> T:
+        """Return what the work returns, computed in a thread.
+
+        `hint` says what to ask for instead where the time is not enough.
+
+        Raises:
+            LimitExceeded: the time is over; nothing is answered.
+        """
+        async with self._turns:
+            return await asyncio.to_thread(work, Patience(self._clock, hint))
