@@ -160,12 +160,13 @@ class Leaders:
         """Ask who leads, at most once a second, and say it if that is news.
 
         Raises:
-            ConfigError: replicas of another cell answer where those of this one should.
+            ConfigError: before a leader was seen, replicas of another cell answer where those of
+                this one should.
         """
         if now_ms - self._looked_ms < LOOK_MS:
             return
         rows = [row for row in cell.ask(STATUS).rows if row.kind == "replica"]
-        for row in rows:
+        for row in rows if self._last is None else ():  # later a person may replace a replica
             if row.pid and not self._is_ours(row.pid):
                 what = f"{row.id} of another cell (pid {row.pid}) answers there"
                 hint = "end that cell, or choose other ports with --port"

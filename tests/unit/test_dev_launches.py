@@ -203,6 +203,17 @@ def test_a_crontab_is_not_applied_to_another_cell() -> None:
     assert cell.applied == []
 
 
+def test_a_replica_that_a_person_starts_later_is_no_other_cell() -> None:
+    """`raftcron replica --join` takes the place of one that was replaced."""
+    cell, lines = FakeCell(), []
+    cell.replicas = [replica("r1", 1, START_MS, pid=7)]
+    leaders = Leaders(lines.append, lambda _: 0, lambda pid: pid == 7)
+    leaders.look(cell, START_MS)
+    cell.replicas = [replica("r2", 2, START_MS + 5_000, pid=8)]
+    leaders.look(cell, START_MS + 5_000)
+    assert lines == ["r1 leads now, term 1", "r2 leads now, term 2; r1 led before"]
+
+
 def test_every_state_has_a_line() -> None:
     for state in LaunchState:
         assert state.label in click.unstyle(format_launch(launch(1, state=state.label)))
