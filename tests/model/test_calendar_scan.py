@@ -90,7 +90,10 @@ def check_window(text, zone_name, after_s, until_s):
     expected = scan(text, zone_name, after_s, until_s)
     ticks = compile(parse(text).schedule(zone_name))
     found = ticks.between(after_s, until_s, limit=100_000)
-    assert [tuple(tick) for tick in found] == expected, (text, zone_name, after_s)
+    seen = [(tick.scheduled_s, tick.local_min) for tick in found]
+    assert seen == expected, (text, zone_name, after_s)
+    for tick in found:
+        assert tick.nominal_min == (tick.local_min if ticks.is_fixed else -1)
     assert ticks.count(after_s, until_s) == len(expected), (text, zone_name, after_s)
     assert ticks.newest(after_s, until_s, 100_000) == found, (text, zone_name, after_s)
     instants = [tick.scheduled_s for tick in found]
