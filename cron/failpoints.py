@@ -13,8 +13,8 @@ from launcher.failpoints import Failpoints
 NAMES: Final = {
     "before-begin": "the plan is made, its Begin not appended",
     "after-begin": "the Begin is applied on the leader, nothing dispatched",
-    "after-dispatch": "the start is sent to the executor, its Launched not appended",
-    "after-launched": "the Launched is applied, the Finished not appended",
+    "after-dispatch": "the start is sent to the executor, its log point 2 not appended",
+    "after-launched": "log point 2 is applied, the end not appended",
     "before-claim": "elected, the Claim not appended",
     "after-claim": "the Claim is applied, nothing settled",
     "snapshot-taken": "a SnapshotAt is applied, nothing of it on the disk",

@@ -12,6 +12,7 @@ from cron.state.ends import Named, named
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 from launcher.columns import sums
+from launcher.launch import LaunchState
 
 
 def begun(command: c.Begin) -> list[c.BeginItem]:
@@ -49,28 +50,49 @@ def items_of(command: c.Command, state: State | None = None) -> list[Any]:
     return items if state is None else [*_rows_of(command, state), *items, *_all_of(command, state)]
 
 
+def launched_item(key: c.Key, attempt: int, started_ms: int, part: int = 1) -> c.AttemptItem:
+    """Log point 2 of an attempt."""
+    return c.AttemptItem(key, attempt, LaunchState.LAUNCHED, started_ms=started_ms, part=part)
+
+
+def refused_item(key: c.Key, attempt: int, detail: str = "", part: int = 1) -> c.AttemptItem:
+    """An attempt never ran."""
+    return c.AttemptItem(key, attempt, LaunchState.SKIPPED, detail=detail, part=part)
+
+
+def lost_item(
+    key: c.Key, attempt: int, held_until_ms: int = 0, detail: str = "", part: int = 1
+) -> c.AttemptItem:
+    """Nobody knows what became of an attempt."""
+    lost = LaunchState.LOST
+    return c.AttemptItem(key, attempt, lost, detail=detail, part=part, held_until_ms=held_until_ms)
+
+
+def verb_of(command: c.Command, item: Any = None) -> str:
+    """The verb for what a command says of an item."""
+    if not isinstance(command, c.Report):
+        return type(command).__name__.lower()
+    verbs = {LaunchState.LAUNCHED: "launched", LaunchState.SKIPPED: "refused"}
+    verbs[LaunchState.LOST] = "lost"
+    return "report" if item is None else verbs.get(item.state, "finished")
+
+
 def _rows_of(command: c.Command, state: State) -> Iterator[Any]:
-    for one in getattr(command, "starts", ()):
-        for found, at_ms in zip(_named(state, one), spread_of(one, one.started_ms), strict=True):
-            yield found and c.LaunchedItem(found[0], found[1], at_ms, found[2])
-    for one in getattr(command, "ends", ()):
+    for one in command.rows if isinstance(command, c.Report) else ():
         times = zip(spread_of(one, one.started_ms), spread_of(one, one.finished_ms), strict=True)
         for found, (started_ms, finished_ms) in zip(_named(state, one), times, strict=True):
             end = (one.state, one.reason, one.exit_code, started_ms, finished_ms)
-            yield found and c.FinishedItem(found[0], found[1], *end, part=found[2])
-    for said in command.rows if isinstance(command, c.Refused) else ():
-        for found in _named(state, said):
-            yield found and c.RefusedItem(found[0], found[1], part=found[2])
+            yield found and c.AttemptItem(found[0], found[1], *end, part=found[2])
 
 
-def _all_of(command: c.Command, state: State) -> Iterator[c.LostItem]:
-    for gone in command.executors if isinstance(command, c.Lost) else ():
+def _all_of(command: c.Command, state: State) -> Iterator[c.AttemptItem]:
+    for gone in command.executors if isinstance(command, c.Report) else ():
         batches = state.executors[gone.executor].batches if gone.executor in state.executors else {}
         for index in sorted(batches):
             for one in batches[index].launches() if index <= gone.through_index else ():
                 start = one.start_on(gone.executor)
                 if start is not None:
-                    yield c.LostItem(one.key, one.attempt, gone.held_until_ms, part=start.part)
+                    yield lost_item(one.key, one.attempt, gone.held_until_ms, part=start.part)
 
 
 def _named(state: State, said: Any) -> list[Named | None]:
@@ -94,16 +116,13 @@ def answered(
     own = len(getattr(command, "items", ()))
     if items is None:
         return list(zip(getattr(command, "items", ()), _verdicts(result, own), strict=True))
-    rows = sum(len(one.rows) for name in _OF_ROWS for one in getattr(command, name, ()))
+    rows = sum(len(one.rows) for one in getattr(command, "rows", ()))
     told = _verdicts(result, own)
     of_rows = (
         list(map(Verdict, result.items[: len(result.items) - own])) or [Verdict.ACCEPTED] * rows
     )
     verdicts = [*of_rows, *told, *[Verdict.ACCEPTED] * (len(items) - rows - own)]
     return [pair for pair in zip(items, verdicts, strict=True) if pair[0] is not None]
-
-
-_OF_ROWS = ("starts", "ends", "rows")
 
 
 def _verdicts(result: Result, own: int) -> list[Verdict]:

@@ -52,7 +52,7 @@ class Dispatcher:
             if isinstance(command, c.Begin):
                 hit("after-begin")
                 begun.update(dict.fromkeys(spec.executor for spec in command.batches))
-            elif isinstance(command, c.Launched):
+            elif isinstance(command, c.Report) and command.has(LaunchState.LAUNCHED):
                 hit("after-launched")
             elif isinstance(command, c.PutJobs):
                 self._forget_changed(state)

@@ -13,6 +13,7 @@ from cron.scheduler.plan import Expired
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord
+from launcher.launch import LaunchState
 from launcher.pool.events import Offer
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
@@ -159,14 +160,14 @@ class Executors:
         for command in commands:
             if isinstance(command, c.ExecutorLeft) and command.number in self._expired:
                 counts.setdefault(command.number, 0)
-            if not isinstance(command, c.Lost):
+            if not isinstance(command, c.Report):
                 continue
             for gone in command.executors:
                 record = state.executors.get(gone.executor)
                 count = 0 if record is None else record.count_open(gone.through_index)
                 counts[gone.executor] = counts.get(gone.executor, 0) + count
             for item in command.items:
-                row = state.active.get(item.key)
+                row = state.active.get(item.key) if item.state is LaunchState.LOST else None
                 for start in row.starts() if row is not None else ():
                     if start.part == item.part:
                         counts[start.executor] = counts.get(start.executor, 0) + 1

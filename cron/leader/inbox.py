@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from itertools import compress, islice
 from typing import Final
 
@@ -196,7 +196,7 @@ class Inbox:
         makes this command stale by its Claim (rule R3).
         """
         unsent = self._dispatcher.unsent
-        found, room = list[c.Rows](), FACTS_PER_ENTRY_MAX
+        found, room = list[c.AttemptRows](), FACTS_PER_ENTRY_MAX
         for (source, index), rows in sorted(unsent.items(), key=lambda item: item[0][1]):
             record = state.executor_of(*source)
             begun = _begun_of(record, index, rows)
@@ -206,11 +206,12 @@ class Inbox:
                 del unsent[source, index]  # the log has taken them back, or they are over
             some = sorted(begun)[:room]
             if record is not None and some:
-                found.append(c.Rows(index, record.number, deltas(some), _UNSENT))
+                never = LaunchState.SKIPPED
+                found.append(c.AttemptRows(index, record.number, never, deltas(some), note=_UNSENT))
                 room -= len(some)
             if not room:
                 break
-        return [c.Refused((), tuple(found))] if found else []
+        return [c.Report(rows=tuple(found))] if found else []
 
     def _take_joined(self) -> list[Joined]:
         """Return whose joining the next entry records. Where not all of them have room, those that
@@ -268,28 +269,25 @@ class Inbox:
             commands += digested.commands()
         return commands
 
-    def follow(
-        self, state: State, command: c.Finished | c.Refused | c.Lost, result: Result
-    ) -> None:
+    def follow(self, state: State, command: c.Report, result: Result) -> None:
         """Acknowledge ends that are committed now to the executors that reported them."""
         acks: dict[Source, dict[int, list[int]]] = {}
-        items: Sequence[c.FinishedItem | c.RefusedItem | c.LostItem] = command.items
         # Those of rows go before those of items, and are left out where all are accepted.
-        of_rows = result.items[: len(result.items) - len(items)]
+        of_rows = result.items[: len(result.items) - len(command.items)]
         verdicts = iter(of_rows)
-        of_batches: Sequence[c.Ends | c.Rows] = ()
-        if not isinstance(command, c.Lost):
-            of_batches = command.ends if isinstance(command, c.Finished) else command.rows
-        for said in of_batches:
+        for said in command.rows:
             rows, record = sums(said.rows), state.executors.get(said.executor)
             if of_rows:
                 taken = (verdict in _SETTLED for verdict in islice(verdicts, len(rows)))
                 rows = [*compress(rows, taken)]
             # Of orders that never left no executor has said anything.
-            if record is not None and not (isinstance(said, c.Rows) and said.note == _UNSENT):
+            is_end = said.state is not LaunchState.LAUNCHED and said.note != _UNSENT
+            if record is not None and is_end:
                 of_source = acks.setdefault(source_of(record), {})
                 of_source.setdefault(said.begun_index, []).extend(rows)
-        for item, verdict in zip(items, result.items[len(of_rows) :], strict=True):
+        for item, verdict in zip(command.items, result.items[len(of_rows) :], strict=True):
+            if item.state is LaunchState.LAUNCHED:
+                continue
             ended = self._ending.pop((item.key, item.attempt, item.part), None)
             if ended is not None and verdict in _SETTLED:
                 source, index, row = ended

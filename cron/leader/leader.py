@@ -289,8 +289,7 @@ class Leader:
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
         elif commands:
-            if any(isinstance(one, c.Lost | c.ExecutorLeft) for one in commands):
-                self.executors.tell_lost(commands)
+            self.executors.tell_lost(commands)
             rows = sum(rows_of(command, state) for command in commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
@@ -355,7 +354,7 @@ class Leader:
         """Return what executors said since the last entry, and what else needs no plan."""
         facts_max = FACTS_SHARE * self._pace.rows_max
         news = self._inbox.gather(self._applier.state, now_ms, self.may_tick(), facts_max)
-        if any(isinstance(command, c.Launched | c.Finished) for command in news):
+        if any(isinstance(command, c.Report) for command in news):
             hit("after-dispatch")
         forget = self.indexes.forgetting.next(self._clock.mono_ms())
         return [*news, *forget]
@@ -469,7 +468,7 @@ class Leader:
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Account | c.Skip):
                 self._overload.follow(command, result)
-            elif isinstance(command, c.Finished | c.Refused | c.Lost):
+            elif isinstance(command, c.Report):
                 self._inbox.follow(state, command, result)
             elif isinstance(command, c.ExecutorJoined):
                 executor, ledger = command.executor, command.ledger

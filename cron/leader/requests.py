@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 import structlog
@@ -136,11 +135,11 @@ def halves(command: Command) -> tuple[Command, ...]:
     middle = len(command.items) // 2
     first = msgspec.structs.replace(command, items=command.items[:middle])
     second = msgspec.structs.replace(command, items=command.items[middle:])
-    if isinstance(first, c.Lost):  # executors go after items
-        return msgspec.structs.replace(first, executors=()), second
-    columns = _COLUMNS.get(type(second))
-    if columns is not None:  # rows of batches go before items, at once: they take little room
-        second = msgspec.structs.replace(second, **{columns: ()})
+    # Rows of batches go before items, all of them at once: they take little room. Executors go
+    # after items.
+    if isinstance(first, c.Report) and isinstance(second, c.Report):
+        first = msgspec.structs.replace(first, executors=())
+        second = msgspec.structs.replace(second, rows=())
     return first, second
 
 
@@ -151,24 +150,16 @@ def rows_of(command: Command, state: State) -> int:
         return sum(len(spec.jobs) for spec in command.batches)
     if isinstance(command, c.Account):
         return sum(len(line.jobs) for line in command.lines)
-    if not isinstance(command, _DIVISIBLE):
-        return 0
-    columns = _COLUMNS.get(type(command))
-    rows = sum(len(one.rows) for one in getattr(command, columns)) if columns is not None else 0
-    if isinstance(command, c.Lost):
+    rows = len(command.items) if isinstance(command, _DIVISIBLE) else 0
+    if isinstance(command, c.Report):
+        rows += sum(len(one.rows) for one in command.rows)
         known = [one for one in command.executors if one.executor in state.executors]
         rows += sum(state.executors[one.executor].count_open(one.through_index) for one in known)
-    return rows + len(command.items)
+    return rows
 
 
-_DIVISIBLE = (c.Launched, c.Finished, c.Refused, c.Skip, c.Lost, c.Cancel)
+_DIVISIBLE = (c.Report, c.Skip, c.Cancel)
 """Commands whose items are each by themselves, in any number of entries."""
-_COLUMNS: Final[dict[type[Command], str]] = {
-    c.Launched: "starts",
-    c.Finished: "ends",
-    c.Refused: "rows",
-}
-"""Which field has rows of batches beside the items."""
 
 
 def answer(changes: Sequence[Change], index: int, results: Sequence[Result]) -> None:

@@ -65,12 +65,12 @@ class LeaderIndexes:
                     if not verdict:  # what has begun by this very entry has moved
                         keys = [key for key in keys if key in self._state.due]
                     self.queues.follow(keys)
-            elif not isinstance(command, c.Launched | c.Finished | c.Refused):
+            elif not isinstance(command, c.Report):
                 self._changed(command, result)
 
     def _changed(self, command: c.Command, result: Result) -> None:
         """Agree with State after what is not usual."""
-        if isinstance(command, c.Skip | c.Cancel | c.Lost):
+        if isinstance(command, c.Skip | c.Cancel):
             keys = [item.key for item in command.items]
             self.queues.follow(compress(keys, result.items))
         elif isinstance(command, c.PutJobs):

@@ -139,7 +139,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
         if (record := executors.get(gone.number)) is not None and record.batches
     )
     if lost:
-        commands.append(c.Lost(executors=lost))
+        commands.append(c.Report(executors=lost))
     commands += [
         c.ExecutorLeft(gone.number, "its lease ended")
         for gone in expired

@@ -16,7 +16,6 @@ from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
-from launcher.columns import short
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
 from launcher.pool.events import BatchFacts, Fact, Fate
@@ -51,13 +50,8 @@ class ReportCommands(msgspec.Struct):
     acknowledged. `foreign` are rows that cannot be: nothing was begun at that log index yet.
     """
 
-    starts: list[c.Starts] = []
-    ends: list[c.Ends] = []
-    launched: list[c.LaunchedItem] = []
-    finished: list[c.FinishedItem] = []
-    refused: list[c.RefusedItem] = []
-    refusals: list[c.Rows] = []
-    lost: list[c.LostItem] = []
+    rows: list[c.AttemptRows] = []
+    items: list[c.AttemptItem] = []
     ended_at: dict[End, tuple[int, int]] = {}
     acks: dict[int, list[int]] = {}
     fences: list[FenceOrder] = []
@@ -65,17 +59,12 @@ class ReportCommands(msgspec.Struct):
     foreign: list[tuple[int, int]] = []
 
     def commands(self) -> list[c.Command]:
-        """Return the commands, ends after starts."""
-        result: list[c.Command] = []
-        if self.launched or self.starts:
-            result.append(c.Launched(tuple(self.launched), tuple(self.starts)))
-        if self.finished or self.ends:
-            result.append(c.Finished(tuple(self.finished), tuple(self.ends)))
-        if self.refused or self.refusals:
-            result.append(c.Refused(tuple(self.refused), tuple(self.refusals)))
-        if self.lost:
-            result.append(c.Lost(tuple(self.lost)))
-        return result
+        """Return what is to be appended, as one command, or none; starts before ends."""
+        if not self.rows and not self.items:
+            return []
+        items = sorted(self.items, key=lambda one: one.state is not LAUNCHED)
+        rows = sorted(self.rows, key=lambda one: one.state is not LAUNCHED)
+        return [c.Report(tuple(items), tuple(rows))]
 
 
 def digest(
@@ -122,29 +111,31 @@ def _of_batch(
         facts = facts.pick([place for place, one in enumerate(is_open) if one])
         if not facts.rows:
             return others
-    rows, started = deltas(facts.rows), uniform(facts.started_ms)
+    state, detail, note = LaunchState.SKIPPED, "", None
     if facts.fate is ACCEPTED:
-        into.starts.append(c.Starts(batch.index, batch.executor, rows, started))
-    elif not is_end:
+        state = LAUNCHED
+    elif is_end:
+        state = result_of(facts.reason, facts.exit_code)
+    else:
         detail = facts.detail[:DETAIL_CHARS_MAX]
         note = None if detail else Note(_WITHOUT_WORDS[facts.fate])
-        into.refusals.append(c.Rows(batch.index, batch.executor, rows, note, detail))
-    else:
-        into.ends.append(
-            c.Ends(
-                batch.index,
-                batch.executor,
-                result_of(facts.reason, facts.exit_code),
-                facts.reason,
-                facts.exit_code,
-                rows,
-                started,
-                uniform(facts.finished_ms),
-                tuple(short(facts.output_bytes, 0)),
-                tuple(short(facts.cpu_ms, 0)),
-                tuple(short(facts.memory_peak_bytes, 0)),
-            )
+    into.rows.append(
+        c.AttemptRows(
+            batch.index,
+            batch.executor,
+            state,
+            deltas(facts.rows),
+            facts.reason,
+            facts.exit_code,
+            uniform(facts.started_ms),
+            uniform(facts.finished_ms),
+            uniform(facts.output_bytes),
+            uniform(facts.cpu_ms),
+            uniform(facts.memory_peak_bytes),
+            note,
+            detail,
         )
+    )
     return others
 
 
@@ -158,7 +149,7 @@ def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -
         key, attempt = found
         part = state.lost[found].places().index(place) + 1
         into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
-        into.finished.append(_finished(key, attempt, part, fact))
+        into.items.append(_finished(key, attempt, part, fact))
     elif fact.fate is not ACCEPTED:
         into.acks.setdefault(fact.index, []).append(fact.row)
 
@@ -170,7 +161,9 @@ def _of_open(
     key, attempt, part = launch.key, launch.attempt, start.part
     if fact.fate is ACCEPTED:
         if start.state is BEGUN:
-            into.launched.append(c.LaunchedItem(key, attempt, fact.started_ms, part))
+            into.items.append(
+                c.AttemptItem(key, attempt, LAUNCHED, started_ms=fact.started_ms, part=part)
+            )
         if launch.cancel is not NONE:
             into.kills.append(KillOrder(fact.index, fact.row, launch.cancel))
         return
@@ -180,21 +173,20 @@ def _of_open(
         return
     into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
     if fact.fate is ENDED:
-        into.finished.append(_finished(key, attempt, part, fact))
+        into.items.append(_finished(key, attempt, part, fact))
         return
     # Why it is given up or taken back: what its executor says, or else what is known without that.
     code = _WITHOUT_WORDS[fact.fate] if fact.is_recorded else NoteCode.NO_RECORD
     detail = fact.detail[:DETAIL_CHARS_MAX] if fact.is_recorded else ""
     note = None if detail else Note(code)
+    end = LaunchState.SKIPPED
     if fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        into.lost.append(c.LostItem(key, attempt, 0, detail, part, note))
+        end = LaunchState.LOST
     elif start.state is LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
-        note = Note(NoteCode.CONTRADICTED)
-        into.lost.append(c.LostItem(key, attempt, 0, "", part, note))
-    else:
-        into.refused.append(c.RefusedItem(key, attempt, detail, part, note))
+        end, detail, note = LaunchState.LOST, "", Note(NoteCode.CONTRADICTED)
+    into.items.append(c.AttemptItem(key, attempt, end, detail=detail, part=part, note=note))
 
 
 def result_of(reason: Reason, exit_code: int) -> LaunchState:
@@ -206,9 +198,9 @@ def result_of(reason: Reason, exit_code: int) -> LaunchState:
     return LaunchState.FAILED
 
 
-def _finished(key: c.Key, attempt: int, part: int, fact: Fact) -> c.FinishedItem:
+def _finished(key: c.Key, attempt: int, part: int, fact: Fact) -> c.AttemptItem:
     """Return what the log keeps of a part of an attempt that ran and is over."""
-    return c.FinishedItem(
+    return c.AttemptItem(
         key,
         attempt,
         result_of(fact.reason, fact.exit_code),

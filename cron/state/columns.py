@@ -7,7 +7,6 @@ says.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -25,9 +24,9 @@ def deltas(values: Sequence[int]) -> Deltas:
 
 
 def uniform(values: Sequence[int]) -> Deltas:
-    """Return integers as a delta-coded column: one integer if all are equal."""
+    """Return integers as a delta-coded column: one integer if all are equal, none if all are 0."""
     coded = deltas(values)
-    return coded if any(coded[1:]) else coded[:1]
+    return coded if any(coded[1:]) else coded[:1] if any(coded) else ()
 
 
 def spread(rows: Deltas, *columns: Deltas) -> list[list[int]] | None:
@@ -38,18 +37,8 @@ def spread(rows: Deltas, *columns: Deltas) -> list[list[int]] | None:
         return None
     found = [list(accumulate(rows))]
     for coded in columns:
-        if len(coded) not in (1, len(rows)):
+        if len(coded) not in (0, 1, len(rows)):
             return None
-        found.append(list(accumulate(coded)) if len(coded) > 1 else [*coded] * len(rows))
+        found.append(list(accumulate(coded)) if len(coded) > 1 else list(coded or (0,)) * len(rows))
     fits = [-_FITS < min(values) <= max(values) < _FITS for values in found]
     return found if all(fits) else None
-
-
-def full(plain: Sequence[int], rows: int) -> Sequence[int] | None:
-    """Return of a plain column an integer for each row, of which there is one at least; None where
-    it has another number of them, or one that no count can be. Without any, all are 0."""
-    if plain and not -_FITS < min(plain) <= max(plain) < _FITS:
-        return None
-    if len(plain) < 2:
-        return array("q", plain or (0,)) * rows
-    return plain if len(plain) == rows else None

@@ -29,11 +29,11 @@ from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 4
+FORMAT: Final = 5
 """The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
 "Formats")."""
-LEAST_FORMAT: Final = 4
-"""The oldest that it can apply: cells of formats 1 to 3 are refused."""
+LEAST_FORMAT: Final = 5
+"""The oldest that it can apply: cells of formats 1 to 4 are refused."""
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""
@@ -137,63 +137,45 @@ class BatchSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return all(len(column) in (0, len(self.jobs)) for column in columns)
 
 
-class Starts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Log point 2 of rows of one batch. `rows` ascend and are delta-coded; `started_ms` is too,
-    with one item where it is the same for all."""
+class AttemptRows(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows of one batch of which the same is said; fields as in AttemptItem.
 
-    begun_index: int
-    executor: int
-    rows: tuple[int, ...]
-    started_ms: tuple[int, ...]
-
-
-class Ends(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Rows of one batch that ran and ended alike. `rows` ascend and are delta-coded, as are both
-    times, which have one item where it is the same for all; so have the columns after these, plain
-    integers, and none where all are 0."""
+    `rows` ascend and are delta-coded. So are the times and the columns after them, which have one
+    integer where it is the same for all rows, and none where it is 0.
+    """
 
     begun_index: int
     executor: int
     state: LaunchState
-    reason: Reason
-    exit_code: int
     rows: tuple[int, ...]
-    started_ms: tuple[int, ...]
-    finished_ms: tuple[int, ...]
+    reason: Reason = Reason.NONE
+    exit_code: int = -1
+    started_ms: tuple[int, ...] = ()
+    finished_ms: tuple[int, ...] = ()
     output_bytes: tuple[int, ...] = ()
     cpu_ms: tuple[int, ...] = ()
     memory_peak_bytes: tuple[int, ...] = ()
-
-
-class Rows(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Rows of one batch of which the same is said; they ascend and are delta-coded."""
-
-    begun_index: int
-    executor: int
-    rows: tuple[int, ...]
     note: Note | None = None
     detail: str = ""
 
 
-class LaunchedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Log point 2: the executor has it durably and started it."""
+class AttemptItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of an attempt, or of one part of it.
 
-    key: Key
-    attempt: int
-    started_ms: int
-    part: int = 1
-
-
-class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The end of an attempt that ran: succeeded, failed or cancelled."""
+    `state` is LAUNCHED at log point 2: the executor has it durably and started it. It is SUCCEEDED,
+    FAILED or CANCELLED at the end of an attempt that ran. It is SKIPPED where the executor durably
+    refused or fenced the attempt: it never ran and never will (rule R7). It is LOST where nobody
+    can know any more what became of it: until `held_until_ms` it may still be running, and holds
+    its job's overlap slot (rule R6).
+    """
 
     key: Key
     attempt: int
     state: LaunchState
-    reason: Reason
-    exit_code: int
-    started_ms: int
-    finished_ms: int
+    reason: Reason = Reason.NONE
+    exit_code: int = -1
+    started_ms: int = 0
+    finished_ms: int = 0
     detail: str = ""
     output_bytes: int = 0  # what the executor keeps of its output
     retry_after_ms: int = 0  # asked for by what ran; 0: it did not say
@@ -201,16 +183,7 @@ class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: Note | None = None
     cpu_ms: int = 0  # what its control group measured, 0: none did
     memory_peak_bytes: int = 0
-
-
-class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The executor durably refused or fenced the attempt: it never ran and never will (rule R7)."""
-
-    key: Key
-    attempt: int
-    detail: str = ""
-    part: int = 1
-    note: Note | None = None
+    held_until_ms: int = 0
 
 
 class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -222,21 +195,9 @@ class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: Note | None = None
 
 
-class LostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Nobody can know any more what became of the attempt. Until `held_until_ms` it may still be
-    running, and holds its job's overlap slot (rule R6)."""
-
-    key: Key
-    attempt: int
-    held_until_ms: int = 0
-    detail: str = ""
-    part: int = 1
-    note: Note | None = None
-
-
 class LostExecutor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All that is open on an executor and was begun up to a log index is lost. The rest as in
-    LostItem."""
+    AttemptItem."""
 
     executor: int
     through_index: int
@@ -367,42 +328,28 @@ def _batch_spec(
     )
 
 
-class Launched(msgspec.Struct, frozen=True, array_like=True, tag="launched"):
-    """Log point 2 of many attempts: rows of batches, and those that are named by their keys. Its
-    result has no items where all are accepted, else a verdict for each, rows first."""
+class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+    """What became of many attempts: of those that are named by their keys, of rows of batches, and
+    of all that executors have which are lost.
 
-    items: tuple[LaunchedItem, ...] = ()
-    starts: tuple[Starts, ...] = ()
+    Its result has a verdict for each row, but none where all rows are accepted, then one for each
+    item.
+    """
 
+    items: tuple[AttemptItem, ...] = ()
+    rows: tuple[AttemptRows, ...] = ()
+    executors: tuple[LostExecutor, ...] = ()
 
-class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
-    """Ends of many attempts: of rows of batches, and of those of which there is more to say. Its
-    result is as that of `Launched`."""
-
-    items: tuple[FinishedItem, ...] = ()
-    ends: tuple[Ends, ...] = ()
-
-
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """Attempts that never ran: rows of batches, and those of which there is more to say. Its result
-    is as that of `Launched`."""
-
-    items: tuple[RefusedItem, ...] = ()
-    rows: tuple[Rows, ...] = ()
+    def has(self, state: LaunchState) -> bool:
+        """Whether it says of any attempt that it came to this state."""
+        states = [row.state for row in self.rows] + [item.state for item in self.items]
+        return state in states
 
 
 class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
     """Due launches that will not be started."""
 
     items: tuple[SkippedItem, ...]
-
-
-class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """Attempts whose fate cannot be known, and all that executors have, of which the result has
-    nothing."""
-
-    items: tuple[LostItem, ...] = ()
-    executors: tuple[LostExecutor, ...] = ()
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
@@ -561,11 +508,8 @@ Command: TypeAlias = (
     | Resume
     | Account
     | Begin
-    | Launched
-    | Finished
-    | Refused
+    | Report
     | Skip
-    | Lost
     | Cancel
     | Trigger
     | Reopen

@@ -10,15 +10,14 @@ from array import array
 from collections.abc import Sequence
 from itertools import compress, count, groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from cron.job import OnLost
-from cron.notes import Note
 from cron.state import commands as c
 from cron.state.batches import Batch, taken
-from cron.state.columns import full, spread
+from cron.state.columns import spread
 from cron.state.context import Context
-from cron.state.launches import Item, change_one
+from cron.state.launches import change_one
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_success, hold_slot, is_kept
 from cron.state.rows import Chunk, column
@@ -52,151 +51,129 @@ def named(state: State, executor: int, begun_index: int, row: int) -> Named | No
     return (*lost, state.lost[lost].places().index(place) + 1)
 
 
-def _found(
-    state: State, said: c.Starts | c.Ends, rows: Sequence[int]
-) -> tuple[Batch | None, bytes]:
-    """Return the batch that a command speaks of, None where nothing of it is open, and the states
-    of these rows of it, 0 for those that are not usual."""
-    record = state.executors.get(said.executor)
+def report(context: Context, command: c.Report) -> Result:
+    """Write what became of attempts: log point 2, ends, refusals and losses. Late news about lost
+    ones become amendments (rule R9)."""
+    verdicts: list[Verdict] = []
+    for said in command.rows:
+        beside = (said.output_bytes, said.cpu_ms, said.memory_peak_bytes, (said.exit_code,))
+        columns = spread(said.rows, said.started_ms, said.finished_ms, *beside)
+        if columns is None:
+            verdicts += [Verdict.WRONG_STATE] * len(said.rows)
+        else:
+            verdicts += _report_rows(context, said, columns[:-1])
+    told = verdicts if any(verdicts) else ()
+    result = Result(ACCEPTED, (*told, *[change_one(context, item) for item in command.items]))
+    for gone in command.executors:
+        record = context.state.executors.get(gone.executor)
+        batches = record.batches if record is not None else {}
+        for index in sorted(batches):
+            if index <= gone.through_index:
+                _lose_batch(context, batches[index], gone)
+    return result
+
+
+def _report_rows(context: Context, said: c.AttemptRows, told: list[list[int]]) -> list[Verdict]:
+    """Write what became of rows; `told` are the rows, and what their executor said of each of them.
+    What is usual goes a column at a time, in the order of the rows."""
+    record = context.state.executors.get(said.executor)
     batch = None if record is None else record.batches.get(said.begun_index)
+    rows, started_ms = told[:2]
     if batch is None:
-        return None, bytes(len(rows))
+        return [_change_row(context, said, *one) for one in zip(*told, strict=True)]
     states, size = batch.states, len(batch.states)
     if rows[-1] < size:
-        return batch, bytes(taken(states, rows))
-    return batch, bytes([states[row] if row < size else 0 for row in rows])
+        seen = bytes(taken(states, rows))
+    else:
+        seen = bytes([states[row] if row < size else 0 for row in rows])
+    verdicts = [ACCEPTED] * len(rows)
+    if said.state is LAUNCHED and seen.count(BEGUN) == len(rows):
+        batch.start(rows, context.index, context.at_ms, started_ms)
+        return verdicts
+    # What ended without log point 2 was started all the same, or is not usual.
+    is_started = BEGUN not in seen or min(started_ms) > 0
+    is_plain = said.state is SUCCEEDED and not said.detail and said.note is None
+    if is_plain and 0 not in seen and is_started:
+        _end(context, batch, said, told)
+    else:
+        usual = _usual(context.state, batch, said, seen, told)
+        for is_usual, run in groupby(range(len(rows)), key=usual.__getitem__):
+            places = list(run)
+            part = [column[places[0] : places[-1] + 1] for column in told]
+            if not is_usual:
+                for place, one in zip(places, zip(*part, strict=True), strict=True):
+                    verdicts[place] = _change_row(context, said, *one)
+            elif said.state is LAUNCHED:
+                batch.start(part[0], context.index, context.at_ms, part[1])
+            else:
+                _end(context, batch, said, part)
+    context.state.shrink(batch)
+    return verdicts
+
+
+def _usual(
+    state: State, batch: Batch, said: c.AttemptRows, seen: bytes, told: list[list[int]]
+) -> list[bool]:
+    """Return which rows are usual, and start, or end without anything to follow."""
+    if said.state is LAUNCHED:
+        return [before == BEGUN for before in seen]
+    if said.state not in (SUCCEEDED, LaunchState.FAILED) or said.detail or said.note is not None:
+        return [False] * len(seen)
+    rows, started_ms = told[:2]
+    usual = [
+        before > 0 and (at_ms > 0 or before == LAUNCHED)
+        for before, at_ms in zip(seen, started_ms, strict=True)
+    ]
+    if said.state is not SUCCEEDED:
+        jobs = [
+            state.by_number[batch.numbers[row]].job if fits else None
+            for row, fits in zip(rows, usual, strict=True)
+        ]
+        usual = [job is not None and not is_kept(job, said.state, said.reason) for job in jobs]
+    return usual
 
 
 def _change_row(
-    context: Context, said: c.Starts | c.Ends | c.Rows, row: int, kind: type[Item], **fields: Any
+    context: Context,
+    said: c.AttemptRows,
+    row: int,
+    started_ms: int,
+    finished_ms: int,
+    *beside: int,
 ) -> Verdict:
-    """Do what a command says of a row that is not usual."""
+    """Write what became of a row that is not usual."""
     found = named(context.state, said.executor, said.begun_index, row)
     if found is None:
         return Verdict.NOT_OPEN
     key, attempt, part = found
-    return change_one(context, kind(key=key, attempt=attempt, part=part, **fields))
+    output_bytes, cpu_ms, memory_peak_bytes = beside
+    return change_one(
+        context,
+        c.AttemptItem(
+            key,
+            attempt,
+            said.state,
+            said.reason,
+            said.exit_code,
+            started_ms,
+            finished_ms,
+            said.detail,
+            output_bytes,
+            0,  # retry_after_ms
+            part,
+            said.note,
+            cpu_ms,
+            memory_peak_bytes,
+        ),
+    )
 
 
-def _result(context: Context, of_rows: list[Verdict], items: Sequence[Item]) -> Result:
-    """Do what a command says of single attempts; return all verdicts, those of rows first, and
-    these left out where all are accepted."""
-    told = of_rows if any(of_rows) else ()
-    return Result(ACCEPTED, (*told, *[change_one(context, item) for item in items]))
-
-
-# ---- log point 2
-
-
-def launched(context: Context, command: c.Launched) -> Result:
-    """Write log point 2."""
-    verdicts: list[Verdict] = []
-    for starts in command.starts:
-        columns = spread(starts.rows, starts.started_ms)
-        if columns is None:
-            verdicts += [Verdict.WRONG_STATE] * len(starts.rows)
-            continue
-        rows, times = columns
-        batch, seen = _found(context.state, starts, rows)
-        if batch is not None and seen.count(BEGUN) == len(rows):
-            batch.start(rows, context.index, context.at_ms, times)
-            verdicts += [ACCEPTED] * len(rows)
-            continue
-        for before, row, started_ms in zip(seen, rows, times, strict=True):
-            if before == LAUNCHED:
-                verdicts.append(Verdict.ALREADY)
-            elif batch is not None and before:
-                batch.start([row], context.index, context.at_ms, [started_ms])
-                verdicts.append(ACCEPTED)
-            else:
-                told = {"started_ms": started_ms}
-                verdicts.append(_change_row(context, starts, row, c.LaunchedItem, **told))
-    return _result(context, verdicts, command.items)
-
-
-# ---- ends
-
-
-class _Told(NamedTuple):
-    """What an executor reported of some rows: columns with an item for each row."""
-
-    rows: Sequence[int]
-    started_ms: Sequence[int]
-    finished_ms: Sequence[int]
-    output_bytes: Sequence[int]
-    cpu_ms: Sequence[int]
-    memory_peak_bytes: Sequence[int]
-
-
-class _End(NamedTuple):
-    """How rows end: as in Row."""
-
-    state: LaunchState
-    reason: Reason
-    exit_code: int = -1
-    note: Note | None = None
-
-
-def finished(context: Context, command: c.Finished) -> Result:
-    """Write the ends of attempts; late news about lost ones become amendments (rule R9)."""
-    verdicts: list[Verdict] = []
-    for ends in command.ends:
-        columns = spread(ends.rows, ends.started_ms, ends.finished_ms)
-        beside = (ends.output_bytes, ends.cpu_ms, ends.memory_peak_bytes)
-        more = [full(plain, len(ends.rows)) for plain in beside]
-        if columns is None or None in more or full((ends.exit_code,), 1) is None:
-            verdicts += [Verdict.WRONG_STATE] * len(ends.rows)
-            continue
-        told = _Told(*columns, *(one for one in more if one is not None))
-        batch, seen = _found(context.state, ends, told.rows)
-        end = _End(ends.state, ends.reason, ends.exit_code)
-        is_usual = batch is not None and ends.state is SUCCEEDED and 0 not in seen
-        # What ended without log point 2 was started all the same, or is not usual.
-        if batch is not None and is_usual and (BEGUN not in seen or min(told.started_ms) > 0):
-            _end(context, batch, end, told)
-            verdicts += [ACCEPTED] * len(told.rows)
-        else:
-            usual = _usual(context.state, batch, ends, seen, told)
-            for may_be, run in groupby(range(len(usual)), key=usual.__getitem__):
-                places = list(run)
-                part = _Told(*(column[places[0] : places[-1] + 1] for column in told))
-                if may_be and batch is not None:
-                    _end(context, batch, end, part)
-                    verdicts += [ACCEPTED] * len(places)
-                    continue
-                for row in zip(*part, strict=True):
-                    fields = dict(zip(_Told._fields, row, strict=True))
-                    verdicts.append(
-                        _change_row(
-                            context, ends, fields.pop("rows"), c.FinishedItem, **fields,
-                            state=ends.state, reason=ends.reason, exit_code=ends.exit_code,
-                        )
-                    )  # fmt: skip
-        if batch is not None:
-            context.state.shrink(batch)
-    return _result(context, verdicts, command.items)
-
-
-def _usual(state: State, batch: Batch | None, ends: c.Ends, seen: bytes, told: _Told) -> list[bool]:
-    """Return which rows are usual, and end without anything to follow."""
-    if batch is None or ends.state not in (SUCCEEDED, LaunchState.FAILED):
-        return [False] * len(seen)
-    usual = [
-        before > 0 and (at_ms > 0 or before == LAUNCHED)
-        for before, at_ms in zip(seen, told.started_ms, strict=True)
-    ]
-    if ends.state is not SUCCEEDED:
-        jobs = [
-            state.by_number[batch.numbers[row]].job if fits else None
-            for row, fits in zip(told.rows, usual, strict=True)
-        ]
-        usual = [job is not None and not is_kept(job, ends.state, ends.reason) for job in jobs]
-    return usual
-
-
-def _end(context: Context, batch: Batch, end: _End, told: _Told) -> list[JobRecord]:
+def _end(
+    context: Context, batch: Batch, end: c.AttemptRows, told: Sequence[Sequence[int]]
+) -> list[JobRecord]:
     """End usual rows: they leave State, and become a chunk of history. Return their jobs."""
-    state, rows, index = context.state, told.rows, context.index
+    state, index = context.state, context.index
+    rows, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = told
     numbers, scheduled_s = taken(batch.numbers, rows), taken(batch.scheduled_s, rows)
     records = list(map(state.by_number.__getitem__, numbers))
     if state.imagings:
@@ -206,7 +183,7 @@ def _end(context: Context, batch: Batch, end: _End, told: _Told) -> list[JobReco
     if BEGUN in before and end.state is not LOST:
         # The result came before log point 2 was written: one entry is both.
         begun = [place for place, state_before in enumerate(before) if state_before == BEGUN]
-        new, times = taken(rows, begun), taken(told.started_ms, begun)
+        new, times = taken(rows, begun), taken(started_ms, begun)
         batch.start(new, index, context.at_ms, times)
     executor = state.executors[batch.executor]
     context.record(
@@ -230,12 +207,12 @@ def _end(context: Context, batch: Batch, end: _End, told: _Told) -> list[JobReco
             column(taken(batch.launched_index, rows)),
             column(taken(batch.launched_at_ms, rows)),
             column(taken(batch.started_ms, rows)),
-            column(told.finished_ms),
-            column(told.output_bytes),
+            column(finished_ms),
+            column(output_bytes),
             context.rows,  # the number of the first
             end.note,
-            cpu_ms=column(told.cpu_ms),
-            memory_peak_bytes=column(told.memory_peak_bytes),
+            cpu_ms=column(cpu_ms),
+            memory_peak_bytes=column(memory_peak_bytes),
         )
     )
     for record in records:
@@ -247,34 +224,6 @@ def _end(context: Context, batch: Batch, end: _End, told: _Told) -> list[JobReco
     state.end_rows(batch, rows, numbers, scheduled_s)
     context.moved_rows.append((numbers, scheduled_s))
     return records
-
-
-# ---- refusals and losses
-
-
-def refused(context: Context, command: c.Refused) -> Result:
-    """Take back attempts that the executor's journal proves never ran: due again (rule R7)."""
-    verdicts: list[Verdict] = []
-    for said in command.rows:
-        columns = spread(said.rows)
-        if columns is None:
-            verdicts += [Verdict.NOT_OPEN] * len(said.rows)
-            continue
-        told = {"detail": said.detail, "note": said.note}
-        verdicts += [_change_row(context, said, row, c.RefusedItem, **told) for row in columns[0]]
-    return _result(context, verdicts, command.items)
-
-
-def lost(context: Context, command: c.Lost) -> Result:
-    """Give up attempts whose fate cannot be known; they hold their job's slot for a while."""
-    verdicts = [change_one(context, item) for item in command.items]
-    for gone in command.executors:
-        record = context.state.executors.get(gone.executor)
-        batches = record.batches if record is not None else {}
-        for index in sorted(batches):
-            if index <= gone.through_index:
-                _lose_batch(context, batches[index], gone)
-    return Result(ACCEPTED, tuple(verdicts))
 
 
 def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
@@ -295,9 +244,17 @@ def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
             launch = batch.launch(row)
             start = launch.start_on(gone.executor) if launch is not None else None
             if launch is not None and start is not None:
-                held_ms, note = gone.held_until_ms, gone.note
-                item = c.LostItem(launch.key, launch.attempt, held_ms, "", start.part, note)
-                change_one(context, item)
+                change_one(
+                    context,
+                    c.AttemptItem(
+                        launch.key,
+                        launch.attempt,
+                        LOST,
+                        part=start.part,
+                        note=gone.note,
+                        held_until_ms=gone.held_until_ms,
+                    ),
+                )
     context.state.shrink(batch)
 
 
@@ -307,8 +264,8 @@ def _lose(context: Context, batch: Batch, gone: c.LostExecutor, rows: list[int])
     state, number = context.state, context.rows
     executor = state.executors[gone.executor]
     none = array("q", bytes(8 * len(rows)))
-    end = _End(LOST, Reason.EXECUTOR_LOST, note=gone.note)
-    records = _end(context, batch, end, _Told(rows, none, none, none, none, none))
+    end = c.AttemptRows(batch.index, batch.executor, LOST, (), Reason.EXECUTOR_LOST, note=gone.note)
+    records = _end(context, batch, end, [rows, none, none, none, none, none])
     for place, (row, record) in enumerate(zip(rows, records, strict=True)):
         if record.job is not None:
             hold_slot(context, record, record.job, gone.held_until_ms)

@@ -5,8 +5,7 @@ Rows of batches that go as usual are changed by `ends.py`, a column at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.notes import Note, NoteCode, written
@@ -18,7 +17,7 @@ from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_failure, after_loss, after_skip, after_success, hold_slot
 from cron.state.rows import Row, RowKind
 from cron.state.state import LaunchRow, LostRow, Part
-from launcher.launch import REOPENABLE, LaunchState, Reason, may_follow
+from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
@@ -26,94 +25,75 @@ LAUNCHED: Final = LaunchState.LAUNCHED
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED)
 """What can have become of an attempt that ran."""
+_TOLD: Final = (LAUNCHED, *RESULTS, LaunchState.SKIPPED, LaunchState.LOST)
 
 
-def change_one(context: Context, item: Item) -> Verdict:
-    """Do what a command says of one attempt, or of one part of it; return why not, if so."""
-    if isinstance(item, c.FinishedItem) and item.state not in RESULTS:
+def change_one(context: Context, item: c.AttemptItem) -> Verdict:
+    """Write what became of one attempt, or of one part of it; return why not, if so."""
+    if item.state not in _TOLD:
         return Verdict.WRONG_STATE
-    whole, of_part = _CHANGES[type(item)]
     row = context.state.active.get(item.key)
     if row is None or row.attempt != item.attempt:
-        amended = _amend(context, item) if isinstance(item, c.FinishedItem) else None
+        amended = _amend(context, item) if item.state in RESULTS else None
         return amended or (Verdict.NOT_OPEN if row is None else Verdict.WRONG_ATTEMPT)
     context.touch(row)
-    if not row.parts:
-        return whole(context, row, item) if item.part == 1 else Verdict.NOT_OPEN
-    part = parts.part_of(row, item.part)
-    if not isinstance(part, Part):
-        return part
-    return _if_over(context, row, of_part(context, row, part, item))
-
-
-def _launched(context: Context, row: LaunchRow, item: c.LaunchedItem) -> Verdict:
-    """Write log point 2."""
-    if row.state is LAUNCHED:
+    part = row.parts[item.part - 1] if 1 <= item.part <= len(row.parts) else None
+    before = row.state if part is None else part.state
+    if (part is None and (row.parts or item.part != 1)) or before not in ACTIVE:
+        return Verdict.NOT_OPEN
+    if before is LAUNCHED and item.state is LAUNCHED:
         return Verdict.ALREADY
-    row = context.change(row)
-    row.state = LAUNCHED
-    _log_point_2(context, row, item.started_ms)
-    return ACCEPTED
-
-
-def _log_point_2(context: Context, row: LaunchRow, started_ms: int) -> None:
-    row.launched_index = context.index
-    row.launched_at_ms = context.at_ms
-    row.started_ms = started_ms
-
-
-def _finished(context: Context, row: LaunchRow, item: c.FinishedItem) -> Verdict:
-    """Write the end of an attempt that ran."""
-    if not may_follow(row.state, item.state):
+    if not may_follow(before, item.state):
         return Verdict.WRONG_STATE
-    row = context.change(row)
-    if not row.launched_index and item.started_ms:
-        # The result came before log point 2 was written: one entry is both.
-        _log_point_2(context, row, item.started_ms)
-    _end_as(context, row, item)
+    if part is None:
+        row = context.change(row)
+    is_unknown = before is BEGUN if part is not None else not row.launched_index
+    # A result may come before log point 2 was written: then one entry is both.
+    if item.state is LAUNCHED or (item.state in RESULTS and item.started_ms and is_unknown):
+        _log_point_2(context, row, part, item.started_ms)
+    if item.state is LAUNCHED:
+        return ACCEPTED
+    if part is not None:
+        parts.end_part(context, row, part, item)
+        if any(one.state in ACTIVE for one in row.parts):
+            return ACCEPTED
+        item = parts.end_of(context, row)
+    _end(context, row, item)
     return ACCEPTED
 
 
-def _end_as(context: Context, row: LaunchRow, item: c.FinishedItem) -> None:
-    """End a launch that ran, and decide what follows."""
-    context.end(
-        row,
-        item.state,
-        item.reason,
-        ran=Ran(
-            item.exit_code,
-            item.finished_ms,
-            item.output_bytes,
-            item.cpu_ms,
-            item.memory_peak_bytes,
-        ),
-        detail=item.detail,
-        note=item.note,
-    )
+def _end(context: Context, row: LaunchRow, item: c.AttemptItem) -> None:
+    """End a launch, or take it back, and decide what follows."""
     record = context.state.by_number[row.number]
-    if item.state is not SUCCEEDED:
-        after_failure(context, record, row, item)
-    elif context.state.budgets:
-        after_success(context, record)
-
-
-def _if_over(context: Context, row: LaunchRow, verdict: Verdict) -> Verdict:
-    """End a launch if it was its last open part that ended; return `verdict`."""
-    if verdict is not Verdict.ACCEPTED or not parts.is_over(row):
-        return verdict
-    if parts.never_ran(row):
-        first = row.parts[0]
-        _take_back(context, row, (first.detail, first.note))
-        return verdict
-    item = parts.end_of(context, row)
-    if item.state is LaunchState.LOST:
-        _lose(context, row, parts.lost_item(row, item))
+    if item.state is LaunchState.SKIPPED:
+        _take_back(context, row, written(item.note, item.detail))
+    elif item.state is LaunchState.LOST:
+        if row.job is not None:
+            hold_slot(context, record, row.job, item.held_until_ms)
+        context.end(row, item.state, Reason.EXECUTOR_LOST, detail=item.detail, note=item.note)
+        after_loss(context, record, row, item.held_until_ms)
     else:
-        _end_as(context, row, item)
-    return verdict
+        figures = (item.output_bytes, item.cpu_ms, item.memory_peak_bytes)
+        ran = Ran(item.exit_code, item.finished_ms, *figures)
+        context.end(row, item.state, item.reason, ran=ran, detail=item.detail, note=item.note)
+        if item.state is not SUCCEEDED:
+            after_failure(context, record, row, item)
+        elif context.state.budgets:
+            after_success(context, record)
 
 
-def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
+def _log_point_2(context: Context, row: LaunchRow, part: Part | None, started_ms: int) -> None:
+    """Write log point 2 of a launch, or of a part; that of the first part is the launch's."""
+    if part is not None:
+        part.state, part.started_ms = LAUNCHED, started_ms
+    if part is None or row.state is BEGUN:
+        row.state = LAUNCHED
+        row.launched_index = context.index
+        row.launched_at_ms = context.at_ms
+        row.started_ms = started_ms
+
+
+def _amend(context: Context, item: c.AttemptItem) -> Verdict | None:
     """Append what became known of a lost attempt, None where nothing did; nothing reopens (R9).
 
     Of an attempt of several parts each lost part may have its news. It is amended to the end that
@@ -137,7 +117,7 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
     return Verdict.AMENDED
 
 
-def _amendment(context: Context, known: LostRow, item: c.FinishedItem) -> Row:
+def _amendment(context: Context, known: LostRow, item: c.AttemptItem) -> Row:
     detail, note = written(item.note, item.detail)
     return Row(
         kind=RowKind.AMENDMENT,
@@ -166,14 +146,6 @@ def _amendment(context: Context, known: LostRow, item: c.FinishedItem) -> Row:
         cpu_ms=item.cpu_ms,
         memory_peak_bytes=item.memory_peak_bytes,
     )
-
-
-def _refused(context: Context, row: LaunchRow, item: c.RefusedItem) -> Verdict:
-    """Take back an attempt that the executor's journal proves never ran: due again (rule R7)."""
-    if row.state is not BEGUN:
-        return Verdict.WRONG_STATE
-    _take_back(context, context.change(row), written(item.note, item.detail))
-    return ACCEPTED
 
 
 def _take_back(context: Context, row: LaunchRow, told: tuple[str, Note | None]) -> None:
@@ -206,30 +178,6 @@ def skip(context: Context, command: c.Skip) -> Result:
             after_skip(context, record, row, item)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
-
-
-def _lost(context: Context, row: LaunchRow, item: c.LostItem) -> Verdict:
-    """Give up an attempt whose fate cannot be known."""
-    _lose(context, context.change(row), item)
-    return ACCEPTED
-
-
-def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
-    record = context.state.by_number[row.number]
-    if row.job is not None:
-        hold_slot(context, record, row.job, item.held_until_ms)
-    context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail, note=item.note)
-    after_loss(context, record, row, item.held_until_ms)
-
-
-Item: TypeAlias = c.LaunchedItem | c.FinishedItem | c.RefusedItem | c.LostItem
-_CHANGES: Final[dict[type, tuple[Callable[..., Verdict], Callable[..., Verdict]]]] = {
-    c.LaunchedItem: (_launched, parts.launched),
-    c.FinishedItem: (_finished, parts.finished),
-    c.RefusedItem: (_refused, parts.refused),
-    c.LostItem: (_lost, parts.lost),
-}
-"""What each does to a launch that runs as a whole, and to one of several parts."""
 
 
 def cancel(context: Context, command: c.Cancel) -> Result:

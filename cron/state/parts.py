@@ -11,14 +11,13 @@ from typing import Final
 import msgspec
 
 from cron.job import Retry
-from cron.notes import Note, NoteCode, about_part, written
+from cron.notes import NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context
-from cron.state.outcome import Verdict
 from cron.state.retries import is_fatal
 from cron.state.rows import PartRow
 from cron.state.state import LaunchRow, LostRow, Part
-from launcher.launch import ACTIVE, LaunchState, Reason, may_follow
+from launcher.launch import LaunchState, Reason
 
 _WORST_FIRST: Final = (
     LaunchState.LOST,
@@ -27,86 +26,21 @@ _WORST_FIRST: Final = (
     LaunchState.CANCELLED,
     LaunchState.SUCCEEDED,
 )
+_REASONS: Final = {
+    LaunchState.SKIPPED: Reason.FENCED,
+    LaunchState.LOST: Reason.EXECUTOR_LOST,
+}
 
 
-def part_of(row: LaunchRow, number: int) -> Part | Verdict:
-    """Return an open part of a launch, by its number from 1, or why there is none."""
-    if not 1 <= number <= len(row.parts):
-        return Verdict.NOT_OPEN
-    part = row.parts[number - 1]
-    return part if part.state in ACTIVE else Verdict.NOT_OPEN
-
-
-def launched(context: Context, row: LaunchRow, part: Part, item: c.LaunchedItem) -> Verdict:
-    """Write log point 2 of a part; the first one is that of the launch."""
-    if part.state is LaunchState.LAUNCHED:
-        return Verdict.ALREADY
-    _start(context, row, part, item.started_ms)
-    return Verdict.ACCEPTED
-
-
-def _start(context: Context, row: LaunchRow, part: Part, started_ms: int) -> None:
-    part.state = LaunchState.LAUNCHED
-    part.started_ms = started_ms
-    if row.state is LaunchState.BEGUN:
-        row.state = LaunchState.LAUNCHED
-        row.launched_index = context.index
-        row.launched_at_ms = context.at_ms
-        row.started_ms = started_ms
-
-
-def finished(context: Context, row: LaunchRow, part: Part, item: c.FinishedItem) -> Verdict:
-    """Write the end of a part that ran."""
-    if not may_follow(part.state, item.state):
-        return Verdict.WRONG_STATE
-    if part.state is LaunchState.BEGUN and item.started_ms:
-        _start(context, row, part, item.started_ms)
-    part.reason, part.exit_code = item.reason, item.exit_code
+def end_part(context: Context, row: LaunchRow, part: Part, item: c.AttemptItem) -> None:
+    """Write the end of a part, that it never ran, or that its fate cannot be known."""
+    part.state, part.reason = item.state, _REASONS.get(item.state, item.reason)
+    part.exit_code, part.retry_after_ms = item.exit_code, item.retry_after_ms
     part.finished_ms, part.output_bytes = item.finished_ms, item.output_bytes
-    part.retry_after_ms = item.retry_after_ms
     part.cpu_ms, part.memory_peak_bytes = item.cpu_ms, item.memory_peak_bytes
-    _end(context, row, item.part, item.state, written(item.note, item.detail))
-    return Verdict.ACCEPTED
-
-
-def refused(context: Context, row: LaunchRow, part: Part, item: c.RefusedItem) -> Verdict:
-    """Note that a part never ran and never will under this name (rule R7)."""
-    if part.state is not LaunchState.BEGUN:
-        return Verdict.WRONG_STATE
-    part.reason = Reason.FENCED
-    _end(context, row, item.part, LaunchState.SKIPPED, written(item.note, item.detail))
-    return Verdict.ACCEPTED
-
-
-def lost(context: Context, row: LaunchRow, part: Part, item: c.LostItem) -> Verdict:
-    """Give up a part whose fate cannot be known."""
-    part.reason = Reason.EXECUTOR_LOST
     part.held_until_ms = item.held_until_ms
-    _end(context, row, item.part, LaunchState.LOST, written(item.note, item.detail))
-    return Verdict.ACCEPTED
-
-
-def _end(
-    context: Context,
-    row: LaunchRow,
-    number: int,
-    state: LaunchState,
-    told: tuple[str, Note | None],
-) -> None:
-    part = row.parts[number - 1]
-    part.state = state
-    part.detail, part.note = told
+    part.detail, part.note = written(item.note, item.detail)
     context.leave_part(row, part)
-
-
-def is_over(row: LaunchRow) -> bool:
-    """Whether all parts of a launch are over."""
-    return not any(part.state in ACTIVE for part in row.parts)
-
-
-def never_ran(row: LaunchRow) -> bool:
-    """Whether no part of a launch ran: then it has not run, and may begin elsewhere (rule R7)."""
-    return all(part.state is LaunchState.SKIPPED for part in row.parts)
 
 
 def worst(row: LaunchRow, retry: Retry) -> tuple[int, Part]:
@@ -119,20 +53,25 @@ def worst(row: LaunchRow, retry: Retry) -> tuple[int, Part]:
     return 1, row.parts[0]
 
 
-def end_of(context: Context, row: LaunchRow) -> c.FinishedItem:
-    """Return the end of a launch all of whose parts are over, as if it had run as a whole."""
+def end_of(context: Context, row: LaunchRow) -> c.AttemptItem:
+    """Return the end of a launch all of whose parts are over, as if it had run as a whole. Where no
+    part ran, it has not run, and may begin elsewhere (rule R7)."""
     job = context.state.by_number[row.number].job or row.job
     number, part = worst(row, job.retry if job is not None else Retry())
-    state, reason = part.state, part.reason
+    state, reason, note = part.state, part.reason, part.note
+    if all(one.state is LaunchState.SKIPPED for one in row.parts):
+        first = row.parts[0]
+        return c.AttemptItem(
+            row.key, row.attempt, LaunchState.SKIPPED, detail=first.detail, note=first.note
+        )
     if state is LaunchState.SKIPPED and row.cancel is not Reason.NONE:
         state, reason = LaunchState.CANCELLED, row.cancel  # it was to run no more
     elif state is LaunchState.SKIPPED:
         state = LaunchState.FAILED
-    note = part.note
     if state is not LaunchState.SUCCEEDED:
         args = (number, len(row.parts), part.name)
         note = about_part(NoteCode.PART, args, part.note)
-    return c.FinishedItem(
+    return c.AttemptItem(
         row.key,
         row.attempt,
         state,
@@ -146,13 +85,8 @@ def end_of(context: Context, row: LaunchRow) -> c.FinishedItem:
         note=note,
         cpu_ms=sum(one.cpu_ms for one in row.parts),
         memory_peak_bytes=max(one.memory_peak_bytes for one in row.parts),
+        held_until_ms=max(one.held_until_ms for one in row.parts),
     )
-
-
-def lost_item(row: LaunchRow, end: c.FinishedItem) -> c.LostItem:
-    """Return that a launch is lost, and until when one of its parts may be running."""
-    held_until_ms = max(part.held_until_ms for part in row.parts)
-    return c.LostItem(row.key, row.attempt, held_until_ms, end.detail, note=end.note)
 
 
 def is_told(known: LostRow, number: int) -> bool:
@@ -164,7 +98,7 @@ def is_told(known: LostRow, number: int) -> bool:
     return known.parts[number - 1].state is not LaunchState.LOST
 
 
-def with_news(known: LostRow, item: c.FinishedItem) -> LostRow:
+def with_news(known: LostRow, item: c.AttemptItem) -> LostRow:
     """Return a lost launch of several parts with the end of one of them."""
     ends = list(known.parts)
     before = ends[item.part - 1]
@@ -185,7 +119,7 @@ def with_news(known: LostRow, item: c.FinishedItem) -> LostRow:
     return msgspec.structs.replace(known, parts=tuple(ends))
 
 
-def amended(ends: tuple[PartRow, ...], item: c.FinishedItem) -> c.FinishedItem:
+def amended(ends: tuple[PartRow, ...], item: c.AttemptItem) -> c.AttemptItem:
     """Return what is known of a lost launch with these ends of its parts; `item` is the news."""
     state = next(state for state in _WORST_FIRST if any(end.state is state for end in ends))
     number, end = next((n, end) for n, end in enumerate(ends, 1) if end.state is state)
@@ -195,7 +129,7 @@ def amended(ends: tuple[PartRow, ...], item: c.FinishedItem) -> c.FinishedItem:
         end, note = msgspec.structs.replace(end, detail=item.detail), item.note
     elif state is not LaunchState.SUCCEEDED:
         note = about_part(NoteCode.PART, (number, len(ends), end.executor), end.note)
-    return c.FinishedItem(
+    return c.AttemptItem(
         item.key,
         item.attempt,
         LaunchState.FAILED if state is LaunchState.SKIPPED else state,
@@ -211,7 +145,7 @@ def amended(ends: tuple[PartRow, ...], item: c.FinishedItem) -> c.FinishedItem:
     )
 
 
-def news_of_part(item: c.FinishedItem) -> c.FinishedItem:
+def news_of_part(item: c.AttemptItem) -> c.AttemptItem:
     """Return late news of one part of a launch of which another is lost: so is the launch."""
     return msgspec.structs.replace(
         item,

@@ -162,8 +162,8 @@ def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms
             after_recovery(context, record, row, _end_of(key, ran))
 
 
-def _end_of(key: c.Key, ran: RanItem) -> c.FinishedItem:
-    return c.FinishedItem(
+def _end_of(key: c.Key, ran: RanItem) -> c.AttemptItem:
+    return c.AttemptItem(
         key=key,
         attempt=ran.attempt,
         state=ran.state,

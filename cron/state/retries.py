@@ -13,7 +13,7 @@ from typing import Final
 from cron.job import Job, OnLost, Overlap, Retry
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
 from cron.notes import written
-from cron.state.commands import FinishedItem, SkippedItem
+from cron.state.commands import AttemptItem, SkippedItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
 from cron.state.rows import RESTORED_BY
@@ -41,7 +41,7 @@ def after_success(context: Context, record: JobRecord) -> None:
         del budgets[tenant]
 
 
-def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem) -> None:
+def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem) -> None:
     """Make a launch due again whose attempt has just ended, or make it a dead letter, or neither.
 
     `row` is the launch as it was; it is open no more.
@@ -95,13 +95,13 @@ def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: Skippe
         return
     if job.retry.tries > 1 or job.work.handler:
         state, detail = LaunchState.SKIPPED, item.detail
-        end = FinishedItem(
+        end = AttemptItem(
             row.key, row.attempt, state, item.reason, -1, 0, 0, detail, note=item.note
         )
         _bury(context, record, row, end, Reason.DEADLINE if is_late else item.reason)
 
 
-def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem) -> None:
+def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem) -> None:
     """Make a launch a dead letter that failed in the life before a restore. Whether it was tried
     again then, where nobody remembers, cannot be known; so it is not tried again by itself."""
     if record.job is not None and is_kept(record.job, item.state, item.reason):
@@ -117,7 +117,7 @@ def is_kept(job: Job, state: LaunchState, reason: Reason) -> bool:
 
 
 def _why_not(
-    context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem, rests_until_ms: int
+    context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem, rests_until_ms: int
 ) -> Reason | None:
     """Return why it is not tried again, None where it is."""
     retry = record.job.retry if record.job is not None else Retry()
@@ -134,7 +134,7 @@ def _why_not(
     return Reason.BUDGET
 
 
-def is_fatal(retry: Retry, end: FinishedItem | Part) -> bool:
+def is_fatal(retry: Retry, end: AttemptItem | Part) -> bool:
     """Return whether an attempt, or a part of one, failed such that no other try is of any use."""
     if end.state is not LaunchState.FAILED or end.reason not in (Reason.FATAL, Reason.NONE):
         return False
@@ -165,7 +165,7 @@ def _has_budget(context: Context, record: JobRecord) -> bool:
     return True
 
 
-def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job) -> int:
+def _rest_ends_ms(context: Context, row: LaunchRow, item: AttemptItem, job: Job) -> int:
     """Return when the next attempt may begin."""
     if _is_snooze(item.state, item.reason):
         return context.at_ms + max(item.retry_after_ms, SNOOZE_MS)
@@ -189,7 +189,7 @@ def _is_snooze(state: LaunchState, reason: Reason) -> bool:
     return state is LaunchState.CANCELLED and reason is Reason.SNOOZE
 
 
-def _tries(row: LaunchRow, item: FinishedItem) -> int:
+def _tries(row: LaunchRow, item: AttemptItem) -> int:
     """Return how many attempts of a launch have failed, with this one."""
     return row.tries + 1 if item.state is LaunchState.FAILED else row.tries
 
@@ -218,7 +218,7 @@ def _open_again(
 
 
 def _bury(
-    context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem, reason: Reason
+    context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem, reason: Reason
 ) -> None:
     """Keep what is left of a launch that is given up; of too many, the oldest goes."""
     state = context.state

@@ -24,14 +24,13 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
 from launcher.pool.events import Fact, Facts, Fate, Unsent, alone
 from launcher.work import Epoch, WorkSpec
-from tests.batches import answered, items_of
+from tests.batches import answered, items_of, verb_of
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
 from tests.unit import pool_rig
 from tests.unit.queues_rig import queues_with
 
 DAY = "2026-11-20"
-NEWS = (c.Finished, c.Refused, c.Lost)
 
 
 class Cell:
@@ -105,7 +104,7 @@ class Cell:
             elif isinstance(command, c.PutJobs):
                 for job in command.jobs:
                     self.due_heap.put(self.state.jobs[job.name])
-            elif isinstance(command, NEWS):
+            elif isinstance(command, c.Report):
                 self.inbox.follow(self.state, command, result)
         self._say_sent(before)
 
@@ -138,7 +137,7 @@ class Cell:
         return words
 
     def _shown_item(self, command: c.Command, item: Any) -> str:
-        verb = type(command).__name__.lower()
+        verb = verb_of(command, item)
         name = short(str(self.state.launch_name(item.key))).replace(f"{DAY}T", "")[:-1]
         name = name if not item.key[2] else name + item_suffix(item.key)
         words = [verb, name + (f"#{item.attempt}" if hasattr(item, "attempt") else "")]
@@ -152,7 +151,7 @@ class Cell:
             row = self.state.active.get(item.key)
             until_ms = item.not_after_ms if row is None else row.not_after_ms
             words.append(f"until {clock(until_ms // 1000)}")
-        if isinstance(item, c.FinishedItem):
+        if verb == "finished":
             words.append(item.state.label)
         if getattr(item, "reason", Reason.NONE):
             words.append(item.reason.label)

@@ -11,6 +11,7 @@ from cron.state import pool
 from cron.state.columns import deltas
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
+from tests.batches import launched_item, lost_item, refused_item
 from tests.model.naive_state import NaiveState
 
 T = TypeVar("T")
@@ -197,31 +198,31 @@ class Commands:
             (launch.deadline_ms if launch else self.naive.at_ms) + self.slip(),
         )
 
-    def launched(self) -> c.Launched:
+    def launched(self) -> c.Report:
         key = self.key((LaunchState.BEGUN,))
-        return c.Launched((c.LaunchedItem(key, self.attempt(key), 1),))
+        return c.Report((launched_item(key, self.attempt(key), 1),))
 
-    def finished(self) -> c.Finished:
+    def finished(self) -> c.Report:
         key, attempt = self.key((LaunchState.BEGUN, LaunchState.LAUNCHED)), 0
         if self.naive.lost and self.of((False, True)):
             key, attempt = self.of(self.naive.lost)
         attempt = attempt or self.attempt(key)
         state, reason = self.of(ENDS), self.of(ENDED_BY)
         code, after_ms = self.of([0, 1, 1, 7, 75]), self.of([0, 0, 0, 500, 20_000, 400_000])
-        item = c.FinishedItem(key, attempt, state, reason, code, 1, 2, retry_after_ms=after_ms)
-        return c.Finished((item,))
+        item = c.AttemptItem(key, attempt, state, reason, code, 1, 2, retry_after_ms=after_ms)
+        return c.Report((item,))
 
-    def refused(self) -> c.Refused:
+    def refused(self) -> c.Report:
         key = self.key((LaunchState.BEGUN,))
-        return c.Refused((c.RefusedItem(key, self.attempt(key)),))
+        return c.Report((refused_item(key, self.attempt(key)),))
 
     def skip(self) -> c.Skip:
         return c.Skip((c.SkippedItem(self.key((LaunchState.DUE,)), self.of(REASONS)),))
 
-    def lost(self) -> c.Lost:
+    def lost(self) -> c.Report:
         key = self.key((LaunchState.BEGUN, LaunchState.LAUNCHED))
         until_ms = self.naive.at_ms + self.between(-10, 100) * 1000
-        return c.Lost((c.LostItem(key, self.attempt(key), until_ms),))
+        return c.Report((lost_item(key, self.attempt(key), until_ms),))
 
     def cancel(self) -> c.Cancel:
         return c.Cancel((c.CancelItem(self.key(), self.of(REASONS), "anna"),))

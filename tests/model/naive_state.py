@@ -14,7 +14,7 @@ from cron.state.outcome import Verdict
 from launcher.launch import LaunchState as S
 from launcher.launch import Reason
 from launcher.names import SCHEDULED_S_MAX
-from tests.batches import items_of
+from tests.batches import items_of, verb_of
 from tests.model.naive_pool import NaivePool
 from tests.model.naive_rows import Answer, NaiveJob, NaiveLaunch
 
@@ -45,8 +45,11 @@ class NaiveState(NaivePool):
             elif isinstance(command, c.Account):
                 answers.append((set(), [self.account_line(line) for line in command.lines]))
             elif isinstance(command, c.Begin) or hasattr(command, "items"):
-                one = getattr(self, f"{type(command).__name__.lower()}_one")
-                answers.append((set(), [one(command, item) for item in items_of(command)]))
+                told = [
+                    getattr(self, f"{verb_of(command, item)}_one")(command, item)
+                    for item in items_of(command)
+                ]
+                answers.append((set(), told))
             else:
                 answers.append(getattr(self, type(command).__name__.lower())(command))
         return answers
@@ -263,7 +266,7 @@ class NaiveState(NaivePool):
             return None, {V.NOT_OPEN}
         return (launch, set()) if launch.attempt == attempt else (None, {V.WRONG_ATTEMPT})
 
-    def launched_one(self, _: c.Launched, item: c.LaunchedItem) -> set[V]:
+    def launched_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if launch is None:
             return objections
@@ -272,7 +275,7 @@ class NaiveState(NaivePool):
         launch.state = S.LAUNCHED
         return set()
 
-    def finished_one(self, _: c.Finished, item: c.FinishedItem) -> set[V]:
+    def finished_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if item.state not in ENDS:
             return objections | {V.WRONG_STATE}
@@ -291,7 +294,7 @@ class NaiveState(NaivePool):
         )
         return {V.AMENDED}
 
-    def refused_one(self, _: c.Refused, item: c.RefusedItem) -> set[V]:
+    def refused_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if launch is None:
             return objections
@@ -313,7 +316,7 @@ class NaiveState(NaivePool):
         self.after_skip(launch, item)
         return set()
 
-    def lost_one(self, _: c.Lost, item: c.LostItem) -> set[V]:
+    def lost_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if launch is None:
             return objections

@@ -26,7 +26,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
-from tests.batches import begun, items_of
+from tests.batches import begun, items_of, refused_item
 
 T0 = 1_795_190_400
 COSTS_US = {"row": 400, "skipped": 400, "begin": 2_000, "ended": 2_000, "entry": 5_000}
@@ -184,9 +184,12 @@ class Overload:
                 )
             elif isinstance(command, c.Begin):
                 total += COSTS_US["begin"] * len(begun(command))
-            elif isinstance(command, c.Skip | c.Refused | c.Finished):
-                kind = "ended" if isinstance(command, c.Finished) else "skipped"
-                total += COSTS_US[kind] * len(command.items)
+            elif isinstance(command, c.Skip):
+                total += COSTS_US["skipped"] * len(command.items)
+            elif isinstance(command, c.Report):
+                ran = sum(item.state is LaunchState.SUCCEEDED for item in command.items)
+                total += COSTS_US["ended"] * ran
+                total += COSTS_US["skipped"] * (len(command.items) - ran)
         return total
 
     def _news(self) -> list[c.Command]:
@@ -197,17 +200,17 @@ class Overload:
             self.ends[(at_ms - T0 * 1000) // SPAN_MS] += 1
             self.of_job[key[0]] += 1
             finished.append(
-                c.FinishedItem(key, attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+                c.AttemptItem(key, attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
             )
         while self.refusals and self.refusals[0][0] <= self.now_ms:
             _, key, attempt, number = heapq.heappop(self.refusals)
             self.executors[number].rest(self.now_ms)
-            refused.append(c.RefusedItem(key, attempt, "too late"))
+            refused.append(refused_item(key, attempt, "too late"))
         commands: list[c.Command] = []
         if finished:
-            commands.append(c.Finished(tuple(finished)))
+            commands.append(c.Report(tuple(finished)))
         if refused:
-            commands.append(c.Refused(tuple(refused)))
+            commands.append(c.Report(tuple(refused)))
         return commands
 
     def _dispatch(self, commands: list[c.Command]) -> None:

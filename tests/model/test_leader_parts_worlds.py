@@ -12,6 +12,7 @@ from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, LaunchState, Reason
+from tests.batches import launched_item, lost_item, refused_item
 from tests.drawn import seeds
 from tests.model.test_leader_pool_worlds import PoolWorld
 
@@ -46,31 +47,31 @@ class PartsWorld(PoolWorld):
         dice, key, attempt = self.chance.random(), row.key, row.attempt
         if row.parts[number - 1].state is LaunchState.BEGUN and dice < 0.3:
             if dice < 0.15:
-                return c.Refused((c.RefusedItem(key, attempt, "no", number),))
-            return c.Launched((c.LaunchedItem(key, attempt, self.now_ms, number),))
+                return c.Report((refused_item(key, attempt, "no", number),))
+            return c.Report((launched_item(key, attempt, self.now_ms, number),))
         if dice < 0.35:
-            return c.Lost((c.LostItem(key, attempt, self.now_ms + 5000, "gone", number),))
+            return c.Report((lost_item(key, attempt, self.now_ms + 5000, "gone", number),))
         if dice > 0.6:
             return None
         fails = self.chance.random() < 0.3
         state, code = (LaunchState.FAILED, 1) if fails else (LaunchState.SUCCEEDED, 0)
-        return c.Finished((self.end_of_part(row, number, state, code),))
+        return c.Report((self.end_of_part(row, number, state, code),))
 
     def end_of_part(
         self, row: LaunchRow, number: int, state: LaunchState, code: int
-    ) -> c.FinishedItem:
+    ) -> c.AttemptItem:
         now_ms = self.now_ms
-        return c.FinishedItem(
+        return c.AttemptItem(
             row.key, row.attempt, state, Reason.NONE, code, now_ms, now_ms, part=number
         )
 
-    def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Finished:
+    def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Report:
         row = self.machine.state.active[key]
         if not row.parts:
             return super().end_of(key, attempt, cancel)
         if not self.is_calm:  # its parts have their say
-            return c.Finished(())
-        return c.Finished(
+            return c.Report(())
+        return c.Report(
             tuple(
                 self.end_of_part(row, number, LaunchState.SUCCEEDED, 0)
                 for number, part in enumerate(row.parts, 1)

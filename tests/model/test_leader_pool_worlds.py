@@ -183,7 +183,7 @@ class PoolWorld(World):
             if row.is_refused:
                 self.refused_ms.setdefault((row.key, row.attempt), self.now_ms)
 
-    def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Finished:
+    def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Report:
         chance, row = self.chance, self.machine.state.active[key]
         if cancel or chance.random() < 0.5 or self.is_calm:
             return super().end_of(key, attempt, cancel)
@@ -193,10 +193,10 @@ class PoolWorld(World):
             after_ms = chance.choice([0, 3000]) if reason is not Reason.FATAL else 0
             if reason is Reason.SNOOZE:
                 state = LaunchState.CANCELLED
-        item = c.FinishedItem(
+        item = c.AttemptItem(
             key, attempt, state, reason, code, self.now_ms, self.now_ms, retry_after_ms=after_ms
         )
-        return c.Finished((item,))
+        return c.Report((item,))
 
     def run(self, steps: int, *, people: bool = False) -> None:
         for _ in range(steps):

@@ -24,6 +24,7 @@ from cron.state.outcome import Outcome
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
+from tests.batches import lost_item
 from tests.unit.state_rig import T0, executors_of
 
 MINUTE = Schedule("* * * * *", "* * * * *")
@@ -219,46 +220,54 @@ class World:
         times = [self.chance.choice([self.at_ms, self.at_ms - 7, zero]) for _ in rows]
         return deltas(times)
 
-    def launched(self) -> c.Launched:
-        index, executor, rows = self.rows()
-        return c.Launched((), (c.Starts(index, executor, rows, self.time(rows)),))
+    def started(self, index: int, executor: int, rows: tuple[int, ...]) -> c.AttemptRows:
+        launched = LaunchState.LAUNCHED
+        return c.AttemptRows(index, executor, launched, rows, started_ms=self.time(rows))
 
-    def finished(self) -> c.Finished:
+    def launched(self) -> c.Report:
+        index, executor, rows = self.rows()
+        return c.Report((), (self.started(index, executor, rows),))
+
+    def finished(self) -> c.Report:
         ends = []
         for _ in range(self.chance.choice([1, 1, 3])):
             index, executor, rows = self.rows()
             some = [(), (7,), tuple(range(len(rows)))]
             output, cpu, memory = (self.chance.choice(some) for _ in range(3))
             end, times = self.chance.choice(ENDS), (self.time(rows), self.time(rows))
-            ends.append(c.Ends(index, executor, *end, rows, *times, output, cpu, memory))
+            said = (rows, *end[1:], *times, output, cpu, memory)
+            ends.append(c.AttemptRows(index, executor, end[0], *said))
         if self.chance.random() < 0.05:
             broken = self.chance.choice([(), (1, 2), (0, -1), (2**63, 2**63)])
             ends.append(msgspec.structs.replace(ends[0], rows=broken))
-        return c.Finished(self.finished_items(), tuple(ends))
+        return c.Report(self.finished_items(), tuple(ends))
 
-    def finished_items(self) -> tuple[c.FinishedItem, ...]:
+    def finished_items(self) -> tuple[c.AttemptItem, ...]:
         rows = list(self.state.active.values())
         if not rows or self.chance.random() < 0.6:
             return ()
         row, end = self.chance.choice(rows), self.chance.choice(ENDS)
         part = self.chance.choice([1, 1, 2])
-        item = c.FinishedItem(row.key, row.attempt, *end, 1, 2, "said", part=part)
+        item = c.AttemptItem(row.key, row.attempt, *end, 1, 2, "said", part=part)
         return (item,)
 
-    def refused(self) -> c.Refused:
-        return c.Refused((), (c.Rows(*self.rows()),))
+    def never(self, index: int, executor: int, rows: tuple[int, ...]) -> c.AttemptRows:
+        return c.AttemptRows(index, executor, LaunchState.SKIPPED, rows)
 
-    def lost(self) -> c.Lost:
+    def refused(self) -> c.Report:
+        return c.Report((), (self.never(*self.rows()),))
+
+    def lost(self) -> c.Report:
         index, executor, _ = self.rows()
         held_ms = self.at_ms + self.chance.choice([-1, 3_000])
         if self.chance.random() < 0.3:
             whole = (c.LostExecutor(executor, index + self.chance.choice([-1, 0, 5]), held_ms),)
-            return c.Lost((), whole)
+            return c.Report(executors=whole)
         some = self.chance.sample(
             list(self.state.active.values()), k=min(3, len(self.state.active))
         )
-        items = [c.LostItem(one.key, one.attempt, held_ms) for one in some]
-        return c.Lost(tuple(items))
+        items = [lost_item(one.key, one.attempt, held_ms) for one in some]
+        return c.Report(tuple(items))
 
     def cancel(self) -> c.Cancel:
         rows = list(self.state.open_rows())

@@ -79,10 +79,8 @@ class Deployments:
             return
         assert self.rig.item(c.Begin.of((begin,))) is Verdict.ACCEPTED
         self.names[f"{state.launch_name(key)}#{begin.attempt}"] += 1
-        end = c.FinishedItem(
-            key, begin.attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms
-        )
-        assert self.rig.item(c.Finished((end,))) is Verdict.ACCEPTED
+        end = c.AttemptItem(key, begin.attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+        assert self.rig.item(c.Report((end,))) is Verdict.ACCEPTED
 
     def trigger(self, name: str) -> None:
         command = c.Trigger(name, f"q{self.rig.state.index}", "anna")

@@ -34,7 +34,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
-from tests.batches import answered
+from tests.batches import answered, launched_item, lost_item, refused_item
 from tests.drawn import seeds
 
 T0 = 1_795_190_400
@@ -161,21 +161,21 @@ class World:
         for row in list(self.machine.state.active.values()):
             dice = chance.random()
             if row.state is LaunchState.BEGUN and dice < 0.1:
-                news.append(c.Refused((c.RefusedItem(row.key, row.attempt, "no"),)))
+                news.append(c.Report((refused_item(row.key, row.attempt, "no"),)))
             elif row.state is LaunchState.BEGUN and dice < 0.5:
-                news.append(c.Launched((c.LaunchedItem(row.key, row.attempt, self.now_ms),)))
+                news.append(c.Report((launched_item(row.key, row.attempt, self.now_ms),)))
             elif dice < 0.7:
                 news.append(self.end_of(row.key, row.attempt, row.cancel))
             elif dice < 0.73:
                 held_ms = self.now_ms + chance.choice([0, 20_000])
-                news.append(c.Lost((c.LostItem(row.key, row.attempt, held_ms),)))
+                news.append(c.Report((lost_item(row.key, row.attempt, held_ms),)))
         if news:
             self.append(*news)
 
-    def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Finished:
+    def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Report:
         state = LaunchState.CANCELLED if cancel else LaunchState.SUCCEEDED
-        item = c.FinishedItem(key, attempt, state, cancel, 0, self.now_ms, self.now_ms)
-        return c.Finished((item,))
+        item = c.AttemptItem(key, attempt, state, cancel, 0, self.now_ms, self.now_ms)
+        return c.Report((item,))
 
     def meddle(self) -> None:
         """What people do: edit, remove, bring back, trigger, kill, fill back."""

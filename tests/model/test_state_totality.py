@@ -96,17 +96,27 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
         return c.Begin.of((item,))
     if isinstance(command, pool.Redrive | pool.DropDead) and state.dead and chance.random() < 0.8:
         return type(command)((chance.choice(list(state.dead)), (1, 2, 3)))
-    keyed = (c.Finished, c.Launched, c.Refused, c.Lost, c.Cancel, c.Skip)
+    keyed = (c.Report, c.Cancel, c.Skip)
     if isinstance(command, keyed) and state.active and chance.random() < 0.8:
         row = chance.choice(list(state.active.values()))
         changes: dict[str, Any] = {"key": row.key}
         if not isinstance(command, c.Cancel | c.Skip):
             changes["attempt"] = row.attempt
-        if isinstance(command, c.Finished) and chance.random() < 0.5:
-            changes["state"] = LaunchState.FAILED
+        if isinstance(command, c.Report) and chance.random() < 0.8:
+            changes["state"] = chance.choice(TOLD)
         items = tuple(msgspec.structs.replace(item, **changes) for item in command.items)
         return type(command)(items)
     return command
+
+
+TOLD = [
+    LaunchState.LAUNCHED,
+    LaunchState.FAILED,
+    LaunchState.FAILED,
+    LaunchState.SKIPPED,
+    LaunchState.LOST,
+]
+"""States that a report may tell of."""
 
 
 @pytest.mark.parametrize("seed", seeds(60))

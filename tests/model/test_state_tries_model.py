@@ -55,15 +55,15 @@ class Failing(Commands):
         attempt = launch.attempt + 1 if launch else 1
         return c.BeginItem(item.key, attempt, item.catalog, 1, item.not_after_ms)
 
-    def finished(self) -> c.Finished:
+    def finished(self) -> c.Report:
         key = self.key((LaunchState.BEGUN, LaunchState.LAUNCHED))
         state, code = self.of(FAILS), self.of([1, 1, 1, 7])
         reasons = [Reason.SNOOZE] if state is LaunchState.CANCELLED else ENDED_BY
         after_ms = self.of([0, 0, 0, 500, 20_000])
-        item = c.FinishedItem(
+        item = c.AttemptItem(
             key, self.attempt(key), state, self.of(reasons), code, 1, 2, retry_after_ms=after_ms
         )
-        return c.Finished((item,))
+        return c.Report((item,))
 
     def too_late(self) -> c.Skip:
         reason = self.of([Reason.DEADLINE, Reason.FENCED])

@@ -174,7 +174,7 @@ class Judge:
             self._check_memories(command, result)
         if isinstance(command, c.Cancel):
             self._note_cancelled(command, result)
-        if not isinstance(command, c.Begin | c.Refused | c.Lost | c.Finished):
+        if not isinstance(command, c.Begin | c.Report):
             return
         for item, verdict in answered(command, result, items):
             if isinstance(item, c.BeginItem):
@@ -183,11 +183,11 @@ class Judge:
                 continue
             if isinstance(item, c.BeginItem):
                 self._note_begun(item, is_current=is_current)
-            elif isinstance(item, c.RefusedItem):
+            elif item.state is LaunchState.SKIPPED:
                 self._never_ran(self._of(item.key, item.attempt, item.part))
-            elif isinstance(item, c.LostItem):
+            elif item.state is LaunchState.LOST:
                 self._of(item.key, item.attempt, item.part).is_lost = True
-            else:
+            elif item.state is not LaunchState.LAUNCHED:
                 self._check_end(item)
 
     def _note_cancelled(self, command: c.Cancel, result: Result) -> None:
@@ -287,7 +287,7 @@ class Judge:
         if attempt.started_ms:
             self.accuse("c", f"{attempt.name} was started, and the log says that it never ran")
 
-    def _check_end(self, item: c.FinishedItem) -> None:
+    def _check_end(self, item: c.AttemptItem) -> None:
         attempt = self._of(item.key, item.attempt, item.part)
         if not attempt.ended_ms or attempt.exit_code != item.exit_code:
             self.accuse(

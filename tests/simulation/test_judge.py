@@ -15,6 +15,7 @@ from cron.state.codec import encode_entry
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
+from tests.batches import lost_item, refused_item
 from tests.simulation.checkers import Eyes, Judge
 from tests.simulation.verdict import judge_liveness, judge_rows
 from tests.unit.state_rig import T0, job
@@ -68,8 +69,8 @@ class Court:
     def finish(self, key: c.Key, exit_code: int = 0) -> None:
         """The log says that it succeeded."""
         state = LaunchState.SUCCEEDED
-        item = c.FinishedItem(key, 1, state, Reason.NONE, exit_code, self.ms, self.ms)
-        self.write(c.Finished((item,)))
+        item = c.AttemptItem(key, 1, state, Reason.NONE, exit_code, self.ms, self.ms)
+        self.write(c.Report((item,)))
 
     @property
     def letters(self) -> str:
@@ -99,14 +100,14 @@ def started_twice(court: Court) -> None:
 def started_after_a_refusal(court: Court) -> None:
     key = court.due(1)
     name = court.begin(key)
-    court.write(c.Refused((c.RefusedItem(key, 1, "fenced"),)))
+    court.write(c.Report((refused_item(key, 1, "fenced"),)))
     court.start(name)
 
 
 def refused_after_its_start(court: Court) -> None:
     key = court.due(1)
     court.start(court.begin(key))
-    court.write(c.Refused((c.RefusedItem(key, 1, "fenced"),)))
+    court.write(c.Report((refused_item(key, 1, "fenced"),)))
 
 
 def never_begun(court: Court) -> None:
@@ -138,7 +139,7 @@ def two_attempts(court: Court) -> None:
     key = court.due(1)
     court.start(court.begin(key))
     court.judge.begun[next(iter(court.judge.begun))].guarded = True
-    court.write(c.Lost((c.LostItem(key, 1),)))
+    court.write(c.Report((lost_item(key, 1),)))
     index = court.judge.machine.state.index
     court.write(
         c.Reopen((c.ReopenItem(key, -1, int(LaunchState.LOST), 1),), read_at=index, by="anna")

@@ -14,6 +14,7 @@ from cron.state import begins
 from cron.state import commands as c
 from cron.state import pool as p
 from launcher.launch import LaunchState, Reason
+from tests.batches import refused_item
 from tests.simulation.bounds import UNSEEN_MS
 from tests.simulation.mutants import (
     Mutant,
@@ -50,10 +51,10 @@ class PoolCourt(Court):
 
     def finish_part(self, key: c.Key, part: int, exit_code: int = 0) -> None:
         state = FAILED if exit_code else LaunchState.SUCCEEDED
-        item = c.FinishedItem(
+        item = c.AttemptItem(
             key, 1, state, Reason.NONE, exit_code, self.ms, self.ms, "", 0, 0, part
         )
-        self.write(c.Finished((item,)))
+        self.write(c.Report((item,)))
 
     def fail(self, key: c.Key, attempt: int) -> None:
         """An attempt fails, and the log says so."""
@@ -61,8 +62,8 @@ class PoolCourt(Court):
         begin = c.BeginItem(key, attempt, row.revision, 1, row.deadline_ms)
         self.write(c.Begin.of((begin,)))
         self.run(list(self.judge.begun)[-1], "e1", 7)
-        end = c.FinishedItem(key, attempt, FAILED, Reason.NONE, 7, self.ms, self.ms)
-        self.write(c.Finished((end,)))
+        end = c.AttemptItem(key, attempt, FAILED, Reason.NONE, 7, self.ms, self.ms)
+        self.write(c.Report((end,)))
 
     def judge_all(self) -> str:
         state = self.judge.machine.state
@@ -90,7 +91,7 @@ def both_under_one_name(court: PoolCourt) -> None:
 def part_that_was_taken_back(court: PoolCourt) -> None:
     key = court.due(1)
     _, second = court.begin_parts(key)
-    court.write(c.Refused((c.RefusedItem(key, 1, "full", 2),)))
+    court.write(c.Report((refused_item(key, 1, "full", 2),)))
     court.run(second, "e2")
 
 

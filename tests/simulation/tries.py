@@ -16,6 +16,7 @@ from typing import Any
 from cron.job import Job, OnLost
 from cron.state import commands as c
 from cron.state import pool as p
+from cron.state.launches import RESULTS
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
@@ -91,8 +92,9 @@ class Tries:
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Cancel):
                 self._cancelled.update((item.key, None) for item in _accepted(command, result))
-            elif isinstance(command, c.Finished):
-                for item in _accepted(command, result):
+            elif isinstance(command, c.Report):
+                ends = (item for item in _accepted(command, result) if item.state in RESULTS)
+                for item in ends:
                     self._asked_ms[item.key, item.attempt, item.part] = item.retry_after_ms
 
     def _start_anew(self, key: c.Key) -> None:
@@ -235,7 +237,7 @@ def _is_worth_it(job: Job, exit_code: int) -> bool:
 
 def _accepted(command: Any, result: Result) -> list[Any]:
     """The items that were accepted."""
-    if isinstance(command, c.Begin | c.Finished):
+    if isinstance(command, c.Begin | c.Report):
         return [item for item, verdict in answered(command, result) if verdict == Verdict.ACCEPTED]
     items: Any = getattr(command, "keys", None) or getattr(command, "items", ())
     return [

@@ -12,7 +12,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
-from tests.batches import begun
+from tests.batches import begun, refused_item
 from tests.unit.state_rig import T0, StateRig, job
 
 SECONDS = Schedule("@every 1s", every_s=1)
@@ -82,12 +82,12 @@ class QueuesRig:
         """Report the end of an attempt: a failure, where the exit code says so."""
         state = LaunchState.FAILED if code else LaunchState.SUCCEEDED
         key = (number, T0 + second, 0)
-        item = c.FinishedItem(key, attempt, state, Reason.NONE, code, self.now_ms, self.now_ms)
-        assert self.append(c.Finished((item,))) == [[Verdict.ACCEPTED]]
+        item = c.AttemptItem(key, attempt, state, Reason.NONE, code, self.now_ms, self.now_ms)
+        assert self.append(c.Report((item,))) == [[Verdict.ACCEPTED]]
 
     def refuse(self, second: int, attempt: int = 1, number: int = 1) -> None:
         key = (number, T0 + second, 0)
-        refused = c.Refused((c.RefusedItem(key, attempt, "busy"),))
+        refused = c.Report((refused_item(key, attempt, "busy"),))
         assert self.append(refused) == [[Verdict.ACCEPTED]]
 
     def close(self, **fields: object) -> int:

@@ -21,7 +21,7 @@ from cron.state.rows import PartRow, Row
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, State
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
-from tests.batches import answered
+from tests.batches import answered, launched_item, lost_item, refused_item
 
 T0 = 1_795_190_400
 """2026-11-20T16:00:00Z, the horizon that jobs begin with here."""
@@ -201,8 +201,8 @@ class StateRig:
         return self.item(c.Begin.of((c.BeginItem(**usual | fields),)))
 
     def launched(self, second: int, attempt: int = 1, number: int = 1) -> Verdict:
-        item = c.LaunchedItem((number, T0 + second, 0), attempt, self.at_ms)
-        return self.item(c.Launched((item,)))
+        item = launched_item((number, T0 + second, 0), attempt, self.at_ms)
+        return self.item(c.Report((item,)))
 
     def finished(self, second: int, attempt: int = 1, number: int = 1, **fields: Any) -> Verdict:
         usual = {
@@ -214,15 +214,15 @@ class StateRig:
             "started_ms": self.at_ms - 500,
             "finished_ms": self.at_ms,
         }
-        return self.item(c.Finished((c.FinishedItem(**usual | fields),)))
+        return self.item(c.Report((c.AttemptItem(**usual | fields),)))
 
     def refused(self, second: int, attempt: int = 1, number: int = 1) -> Verdict:
-        item = c.RefusedItem((number, T0 + second, 0), attempt, "fenced")
-        return self.item(c.Refused((item,)))
+        item = refused_item((number, T0 + second, 0), attempt, "fenced")
+        return self.item(c.Report((item,)))
 
     def lost(self, second: int, attempt: int = 1, held_until: int = 0, number: int = 1) -> Verdict:
-        item = c.LostItem((number, T0 + second, 0), attempt, (T0 + held_until) * 1000, "silent")
-        return self.item(c.Lost((item,)))
+        item = lost_item((number, T0 + second, 0), attempt, (T0 + held_until) * 1000, "silent")
+        return self.item(c.Report((item,)))
 
     def skip(self, second: int, reason: Reason = Reason.DEADLINE, number: int = 1) -> Verdict:
         return self.item(c.Skip((c.SkippedItem((number, T0 + second, 0), reason),)))

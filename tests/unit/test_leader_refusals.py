@@ -17,7 +17,7 @@ from launcher.pool.limits import PROTOCOL
 from launcher.pool.pool import Pool
 from launcher.pool.reading import parse_hello
 from launcher.rpc.v1 import pool_pb2
-from tests.batches import begun
+from tests.batches import begun, refused_item
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0
 from tests.unit.test_leader_reign import reigning
@@ -41,8 +41,8 @@ def test_what_was_refused_rests_before_it_begins_again() -> None:  # R7
 
     assert turn()
     assert not turn()
-    item = c.RefusedItem((1, T0 + 60, 0), 1, "no free slot")
-    indexes.follow(rig.append(c.Refused((item,))))
+    item = refused_item((1, T0 + 60, 0), 1, "no free slot")
+    indexes.follow(rig.append(c.Report((item,))))
     assert not turn()
     rig.at_ms += REFUSED_REST_MS
     assert turn()
@@ -77,7 +77,7 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
     fact = Fact(row.begun_index, row.row, Fate.REFUSED)
     inbox.on_event(Facts("e1", "l1", (alone(fact),)))
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
-    assert [type(one) for one in commands] == [c.Refused]
+    assert [type(one) for one in commands] == [c.Report]
     assert refused == rests
 
 

@@ -9,6 +9,7 @@ from cron.config import LimitsConfig
 from cron.job import Catchup
 from cron.scheduler.policy import FAILOVER_MS
 from cron.state import commands as c
+from tests.batches import refused_item
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job
 
@@ -61,6 +62,6 @@ def test_what_a_person_asked_for_begins_anew_however_long_its_order_waited() -> 
     rig = QueuesRig(job(catchup=Catchup.NONE, deadline_s=600))
     rig.to(60).append(c.Trigger("default/backup", "q1", "anna"))
     assert rig.turn() == ["begin 1@60+t1#1"]
-    rig.to(74).append(c.Refused((c.RefusedItem((1, T0 + 60, 1), 1, "too late"),)))
+    rig.to(74).append(c.Report((refused_item((1, T0 + 60, 1), 1, "too late"),)))
     rig.to(75)
     assert rig.turn() == ["begin 1@60+t1#2"]

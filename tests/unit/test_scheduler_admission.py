@@ -149,5 +149,5 @@ async def die(replica: Replica, at_s: int) -> None:
     joined = c.ExecutorJoined("e1", "l1", 4)  # it leaves soon: it is not connected
     number = replica.state.executor_numbers + 1
     begin = c.Begin.of((c.BeginItem(key, 1, row.revision, number, row.deadline_ms),))
-    end = c.FinishedItem(key, 1, LaunchState.FAILED, Reason.FATAL, 3, at_s * 1000, at_s * 1000)
-    await replica.leader.append(joined, begin, c.Finished((end,)))
+    end = c.AttemptItem(key, 1, LaunchState.FAILED, Reason.FATAL, 3, at_s * 1000, at_s * 1000)
+    await replica.leader.append(joined, begin, c.Report((end,)))

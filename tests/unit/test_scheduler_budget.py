@@ -31,6 +31,7 @@ from cron.scheduler.plan import ROWS_MAX
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
+from tests.batches import lost_item
 from tests.unit.state_rig import with_job
 
 RESUME = c.Resume(("default/backup",), "anna")
@@ -96,16 +97,16 @@ def test_launches_of_an_executor_that_is_lost_are_rows_of_a_turn() -> None:
     rig.trigger("q")
     rig.begin(60, trigger=1)
     for through, count in ((index - 1, 0), (index, 1), (rig.state.index, 2)):
-        assert rows_of(c.Lost(executors=(c.LostExecutor(1, through),)), rig.state) == count
-    assert rows_of(c.Lost(executors=(c.LostExecutor(9, index),)), rig.state) == 0
+        assert rows_of(c.Report(executors=(c.LostExecutor(1, through),)), rig.state) == count
+    assert rows_of(c.Report(executors=(c.LostExecutor(9, index),)), rig.state) == 0
 
 
 def test_halves_of_what_is_lost_say_each_thing_once_in_its_order() -> None:
-    items = tuple(c.LostItem((1, second, 0), 1) for second in range(3))
+    items = tuple(lost_item((1, second, 0), 1) for second in range(3))
     gone = (c.LostExecutor(1, 7),)
-    first, second = halves(c.Lost(items, gone))
-    assert first == c.Lost(items[:1])
-    assert second == c.Lost(items[1:], gone)
+    first, second = halves(c.Report(items, executors=gone))
+    assert first == c.Report(items[:1])
+    assert second == c.Report(items[1:], executors=gone)
 
 
 def test_a_budget_is_saved_up_for_a_second_at_most() -> None:

@@ -45,7 +45,7 @@ def told(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
         elif isinstance(command, c.Skip | c.Cancel):
             verb = type(command).__name__.lower()
             words += [f"{verb} {shown(item.key)} {item.reason.label}" for item in command.items]
-        elif isinstance(command, c.Lost):
+        elif isinstance(command, c.Report):
             lost = items_of(command, rig.state)
             words += [f"lost {shown(item.key)}#{item.attempt}" for item in lost]
     return words

@@ -151,8 +151,8 @@ def test_of_a_thousand_that_wait_only_the_newest_replaces() -> None:
     assert rig.agrees()
 
 
-def ended(key: c.Key, now_ms: int) -> c.FinishedItem:
-    return c.FinishedItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, now_ms, now_ms)
+def ended(key: c.Key, now_ms: int) -> c.AttemptItem:
+    return c.AttemptItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, now_ms, now_ms)
 
 
 class Counted(dict[tuple[int, int], object]):
@@ -237,7 +237,7 @@ def test_what_is_new_of_a_queue_does_not_go_before_what_is_not_let_in_yet() -> N
     begun = [word for word in rig.turn() if word.startswith("begin 2@")]
     assert begun == ["begin 2@5#1"]
     rig.end(5, number=2)
-    rig.append(c.Finished(tuple(ended(key, rig.now_ms) for key in rig.state.active)))
+    rig.append(c.Report(tuple(ended(key, rig.now_ms) for key in rig.state.active)))
     begun = [word for word in rig.turn() if word.startswith("begin 2@")]
     assert begun == ["begin 2@6#1"]
 

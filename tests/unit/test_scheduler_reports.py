@@ -13,6 +13,7 @@ from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool.events import BatchFacts, Fact, Fate, alone
 from launcher.pool.orders import FenceOrder
+from tests.batches import lost_item
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
 KEY = (1, T0 + 60, 0)
@@ -108,10 +109,10 @@ def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
     rig.begin(60, others=(2,))
     index = rig.state.index
     for part in (1, 2):
-        rig.append(c.Lost((c.LostItem(KEY, 1, 0, "silent", part),)))
+        rig.append(c.Report((lost_item(KEY, 1, 0, "silent", part),)))
     assert digested(rig, told(rig, Fate.ENDED, index=index, row=1)).commands() == []
     into = digested(rig, told(rig, Fate.ENDED, index=index), source=("e2", "l2"), executor=False)
-    assert [item.part for item in into.finished] == [2]
+    assert [item.part for item in into.items] == [2]
     assert commit(rig, into) == [Verdict.AMENDED]
 
 
@@ -148,7 +149,9 @@ def test_rows_of_a_batch_start_and_end_by_columns() -> None:
     rig = many()
     index = rig.state.index
     into = digested(rig, ended(index, [0, 2, 3], Fate.ACCEPTED, finished_ms=[0, 0, 0]))
-    assert into.commands() == [c.Launched((), (c.Starts(index, 1, (0, 2, 1), (0, 2, 1)),))]
+    (started,) = into.rows
+    assert (started.state, started.rows) == (LaunchState.LAUNCHED, (0, 2, 1))
+    assert started.started_ms == (0, 2, 1)
     assert commit(rig, into) == []
     assert [row.state for row in rig.state.active.values()].count(LaunchState.LAUNCHED) == 3
     usage = {"cpu_ms": [8, 8], "memory_peak_bytes": [9, 10]}

@@ -57,10 +57,10 @@ class World:
     def end(self, *keys: c.Key) -> None:
         at_ms = self.rig.now_ms
         ends = [
-            c.FinishedItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+            c.AttemptItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
             for key in keys
         ]
-        self.follow(self.rig.rig.append(c.Finished(tuple(ends))))
+        self.follow(self.rig.rig.append(c.Report(tuple(ends))))
 
     def counted(self) -> list[object]:
         """What the leader counts: what runs, in which flow and where, and what waits."""

@@ -10,6 +10,7 @@ from cron.api.executors import DrainRequest, ExecutorQuery, GroupView, RunView, 
 from cron.errors import NotFound, NotLeader
 from cron.state import commands as c
 from launcher.work import WorkSpec
+from tests.batches import launched_item
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import T0, StateRig, job
 from tests.unit.test_pool_twins import greeting
@@ -35,7 +36,7 @@ async def test_one_executor_shows_what_is_open_there_and_how_full_each_group_is(
     w.seat(incarnation="a1")
     begin(w, 60, number=2)
     begin(w, 120)
-    w.rig.item(c.Launched((c.LaunchedItem((1, T0 + 120, 0), 1, w.rig.at_ms + 5),)))
+    w.rig.item(c.Report((launched_item((1, T0 + 120, 0), 1, w.rig.at_ms + 5),)))
     begin(w, 180, executor=2)
     w.rig.to(200)
     report = await w.service.executor(ExecutorQuery(executor="e1"))
@@ -73,8 +74,8 @@ async def test_of_many_those_that_began_first_are_shown() -> None:
 async def test_of_a_launch_of_several_parts_it_shows_its_own() -> None:
     w = world(parts=3)
     begin(w, 60, others=(2, 3))
-    item = c.LaunchedItem((1, T0 + 60, 0), 1, w.rig.at_ms + 7, 2)
-    w.rig.item(c.Launched((item,)))
+    item = launched_item((1, T0 + 60, 0), 1, w.rig.at_ms + 7, 2)
+    w.rig.item(c.Report((item,)))
     for executor, part, state in (("e1", 1, "begun"), ("e2", 2, "launched")):
         report = await w.service.executor(ExecutorQuery(executor=executor))
         (run,) = report.details[0].runs

@@ -18,6 +18,7 @@ from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.executor.works import spec_of
 from launcher.launch import Reason
+from tests.batches import lost_item
 from tests.unit.queues_rig import QueuesRig, queues_with, told
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
@@ -76,7 +77,7 @@ def test_a_plan_begins_no_more_than_may_run_beside_what_it_gives_up() -> None:
     expired = [Expired(1, rig.at_ms + 20_000)]
     view = View(rig.state, [], queues_with(rig.state, {other: 9}), expired=expired, late_budget=9)
     commands = plan(view, rig.at_ms)
-    assert any(isinstance(command, c.Lost) for command in commands)
+    assert any(isinstance(command, c.Report) for command in commands)
     assert told(commands) == []
 
 
@@ -85,8 +86,8 @@ def test_a_plan_begins_what_waited_when_a_held_slot_is_free() -> None:
     rig.to(300).account(60, 120, 180, 240)
     assert rig.turn() == ["begin 1@60#1", "begin 1@120#1"]
     until_ms = rig.now_ms + 20_000
-    items = [c.LostItem((1, T0 + second, 0), 1, until_ms) for second in (60, 120)]
-    rig.append(c.Lost(tuple(items)))
+    items = [lost_item((1, T0 + second, 0), 1, until_ms) for second in (60, 120)]
+    rig.append(c.Report(tuple(items)))
     assert rig.turn() == []
     row = rig.state.due[1, T0 + 180, 0]
     told_why = why_waiting(rig.state, row, frozenset({1}), rig.now_ms)

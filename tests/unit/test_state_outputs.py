@@ -94,14 +94,14 @@ def test_a_restored_cell_learns_of_output_from_what_executors_remember(
 
 def test_a_command_of_a_release_that_knew_of_no_output_is_read() -> None:
     """Fields are appended: an item without the last one means that none is known."""
-    item = c.FinishedItem((1, 2, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2, "", 9)
-    data = encode_entry(5, Epoch(1, 1, "r1"), (c.Finished((item,)),))
+    item = c.AttemptItem((1, 2, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2, "", 9)
+    data = encode_entry(5, Epoch(1, 1, "r1"), (c.Report((item,)),))
     (command,) = decode_entry(data).commands
-    assert command == c.Finished((item,))
-    shorter = data.replace(b"\xa0\x09\x00\x01\xc0\x00\x00", b"\xa0").replace(
-        b"\x9e\x93", b"\x98\x93"
+    assert command == c.Report((item,))
+    shorter = data.replace(b"\xa0\x09\x00\x01\xc0\x00\x00\x00", b"\xa0").replace(
+        b"\x9f\x93", b"\x98\x93"
     )
-    assert len(shorter) == len(data) - 6
+    assert len(shorter) == len(data) - 7
     (older,) = decode_entry(shorter).commands
-    assert isinstance(older, c.Finished)
+    assert isinstance(older, c.Report)
     assert older.items[0].output_bytes == 0

@@ -12,6 +12,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import LaunchRow
 from launcher.launch import LaunchState, Reason
+from tests.batches import launched_item, lost_item, refused_item
 from tests.unit.state_rig import T0, StateRig, job, open_on, said
 
 KEY = (1, T0 + 60, 0)
@@ -36,13 +37,13 @@ def begun(**fields: Any) -> StateRig:
 
 
 def launched(rig: StateRig, part: int) -> Verdict:
-    return rig.item(c.Launched((c.LaunchedItem(KEY, 1, rig.at_ms, part),)))
+    return rig.item(c.Report((launched_item(KEY, 1, rig.at_ms, part),)))
 
 
 def ended(rig: StateRig, part: int, **fields: Any) -> Verdict:
     usual: dict[str, Any] = {"state": LaunchState.SUCCEEDED, "reason": Reason.NONE}
     usual |= {"exit_code": 0, "started_ms": rig.at_ms, "finished_ms": rig.at_ms + part}
-    return rig.item(c.Finished((c.FinishedItem(KEY, 1, part=part, **usual | fields),)))
+    return rig.item(c.Report((c.AttemptItem(KEY, 1, part=part, **usual | fields),)))
 
 
 def failed(rig: StateRig, part: int, **fields: Any) -> Verdict:
@@ -51,12 +52,12 @@ def failed(rig: StateRig, part: int, **fields: Any) -> Verdict:
 
 
 def refused(rig: StateRig, part: int) -> Verdict:
-    return rig.item(c.Refused((c.RefusedItem(KEY, 1, "full", part),)))
+    return rig.item(c.Report((refused_item(KEY, 1, "full", part),)))
 
 
 def lost(rig: StateRig, part: int, held_until_s: int = 0) -> Verdict:
     held_until_ms = (T0 + held_until_s) * 1000
-    return rig.item(c.Lost((c.LostItem(KEY, 1, held_until_ms, "silent", part),)))
+    return rig.item(c.Report((lost_item(KEY, 1, held_until_ms, "silent", part),)))
 
 
 def active(rig: StateRig) -> LaunchRow:

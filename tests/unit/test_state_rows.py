@@ -17,6 +17,7 @@ from cron.state.rows import Chunk
 from cron.state.state import NO_ROW, LostRow
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Fate
+from tests.batches import lost_item
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
@@ -136,11 +137,11 @@ def test_each_part_of_a_lost_attempt_is_found() -> None:
     rig = due(60, each="role=web")
     rig.begin(60, others=(2,))
     index, attempt = rig.state.index, ((1, T0 + 60, 0), 1)
-    rig.append(c.Lost(tuple(c.LostItem(attempt[0], 1, part=part) for part in (1, 2))))
+    rig.append(c.Report(tuple(lost_item(attempt[0], 1, part=part) for part in (1, 2))))
     places = {(index, "e1", "l1", 0): attempt, (index, "e2", "l2", 0): attempt}
     assert rig.state.lost_at == places
     news = (attempt[0], 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
-    assert rig.item(c.Finished((c.FinishedItem(*news, part=2),))) is Verdict.AMENDED
+    assert rig.item(c.Report((c.AttemptItem(*news, part=2),))) is Verdict.AMENDED
     assert rig.state.lost_at == places  # the other one may have its news, too
 
 
@@ -158,8 +159,8 @@ def test_where_it_was_begun_is_forgotten_with_the_attempt() -> None:
 def end_rows(rig: StateRig, index: int, rows: range) -> list[Verdict]:
     times = (rig.at_ms,)
     end = (LaunchState.SUCCEEDED, Reason.NONE, 0)
-    ends = c.Ends(index, 1, *end, deltas(list(rows)), times, times)
-    return rig.items(c.Finished((), (ends,)))
+    ends = c.AttemptRows(index, 1, end[0], deltas(list(rows)), *end[1:], times, times)
+    return rig.items(c.Report((), (ends,)))
 
 
 def begun_at_once(jobs: int) -> StateRig:
@@ -212,7 +213,7 @@ def test_an_executor_that_is_lost_loses_what_was_begun_up_to_then() -> None:
     index = rig.state.index
     rig.trigger("q", "j0")
     rig.begin(60, trigger=1)
-    rig.append(c.Lost((), (c.LostExecutor(1, index, rig.at_ms),)))
+    rig.append(c.Report(executors=(c.LostExecutor(1, index, rig.at_ms),)))
     assert [row.scheduled_s - T0 for row in rig.rows] == [60, 60, 60]
     assert list(rig.state.active) == [(1, T0 + 60, 1)]
 
@@ -220,7 +221,7 @@ def test_an_executor_that_is_lost_loses_what_was_begun_up_to_then() -> None:
 def test_late_news_of_a_row_that_is_lost_amend_it() -> None:  # R9
     rig = begun_at_once(2)
     index = rig.state.index
-    rig.append(c.Lost((), (c.LostExecutor(1, index, rig.at_ms, Note(NoteCode.REMOVED)),)))
+    rig.append(c.Report(executors=(c.LostExecutor(1, index, rig.at_ms, Note(NoteCode.REMOVED)),)))
     assert [row.note for row in rig.rows] == [Note(NoteCode.REMOVED)] * 2
     assert end_rows(rig, index, range(2)) == [Verdict.AMENDED] * 2
     assert end_rows(rig, index, range(2)) == [Verdict.NOT_OPEN] * 2
