@@ -3,9 +3,10 @@
     python -m bench.reconnect_stand --first 0 --count 2500 --replicas HOST:PORT ... --work-ms 300
 
 Each has an id and a ledger of its own, keeps rows until they are acknowledged, refuses what an
-executor refuses, and comes back at the product's own pace (`launcher.executor.pace`). What is asked
-on stdin is answered on stdout, a line of JSON each: `count` how many have a lease of which epoch,
-`report` everything. Clocks are those of the machine, so that reports of several processes compare.
+executor refuses, and comes back at the product's own pace (`launcher.executor.backoff`). What is
+asked on stdin is answered on stdout, a line of JSON each: `count` how many have a lease of which
+epoch, `report` everything. Clocks are those of the machine, so that reports of several processes
+compare.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from typing import Any, Final
 from bench.reconnect_line import Line, LineEnded
 from launcher.columns import full, sums
 from launcher.config import ExecutorConfig
+from launcher.executor.backoff import Backoff
 from launcher.executor.lease import Lease
-from launcher.executor.pace import Pace
 from launcher.names import AttemptName, LaunchName
 from launcher.pool.limits import PROTOCOL
 from launcher.rpc.v1 import pool_pb2
@@ -66,7 +67,7 @@ class Stand:
         self.work_ms = work_ms
         self.lease = Lease()
         config = ExecutorConfig(id=self.id, data="/nowhere", leaders=tuple(replicas), cell=CELL)
-        self.pace = Pace(config, f"{self.id}/{self.incarnation}")
+        self.pace = Backoff(config, f"{self.id}/{self.incarnation}")
         self.rows: dict[Place, pool_pb2.Report] = {}  # not acknowledged
         self.settled: set[Place] = set()  # acknowledged, and not below the floor as far as we know
         self._jobs: dict[int, str] = {}  # by the number that this stream has for their work
@@ -83,7 +84,7 @@ class Stand:
     # ---- coming and going
 
     async def run(self) -> None:
-        """Be connected for ever, as `launcher.executor.stream.Way` is."""
+        """Be connected for ever, as `launcher.executor.stream.Connector` is."""
         pace, number, hint = self.pace, 0, ""
         while True:
             followed, address = bool(hint), hint or self.replicas[number % len(self.replicas)]

@@ -5,12 +5,12 @@
 Both start the same program, with as many of them at once, on the same machine, in turns: each round
 runs all of them one after the other, and which is first changes. Ratios are taken within a round,
 then their median. The spawner is the one that executors have, fed by their own end of its socket
-(launcher.executor.children) with orders as executors send them; each command has a session, an
-environment, a directory, a pipe for its output and a deadline for its start. The loop in C gives
-what it starts nothing at all; a second one gives it a session: where the kernel has autogroups and
-other programs want the cores, that alone halves the rate, also in C. With `--executor` the whole
-executor but its stream is measured, too: turns, ledger with its syncs on a real disk, spawner, with
-starts and acknowledgements in batches.
+(launcher.executor.commands.children) with orders as executors send them; each command has a
+session, an environment, a directory, a pipe for its output and a deadline for its start. The loop
+in C gives what it starts nothing at all; a second one gives it a session: where the kernel has
+autogroups and other programs want the cores, that alone halves the rate, also in C. With
+`--executor` the whole executor but its stream is measured, too: turns, ledger with its syncs on a
+real disk, spawner, with starts and acknowledgements in batches.
 
 Where no C compiler is found its rows are left out. All rows go to bench/results/starts.jsonl.
 """
@@ -43,16 +43,15 @@ from launcher import logs
 from launcher.columns import differences
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
-from launcher.executor.batch import Batch, Job, Tries
-from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.foreman import TURN_GAP_MS, Foreman
+from launcher.executor.commands.children import Children, News
+from launcher.executor.commands.running import order_of
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import FILE, Ledger
+from launcher.executor.loop import TURN_GAP_MS, ExecutorLoop
 from launcher.executor.outputs import Outputs
-from launcher.executor.row import ACCEPTED, ENDED, Change, Row
-from launcher.executor.surroundings import order_of
-from launcher.executor.works import Works
+from launcher.executor.rows import ACCEPTED, ENDED, Batch, Change, Job, Row
+from launcher.executor.rules import Works
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
 
@@ -119,10 +118,21 @@ def run_peer(program: Path, count: int, in_flight: int, *, session: bool = False
 def attempts(index: int, rows: Sequence[int]) -> list[Attempt]:
     """Return attempts that were accepted, of the batch of a log index."""
     jobs = [Job(f"acme/report{index}-{row}") for row in rows]
-    batch = Batch(index, "0.1.r1", rows, jobs, Tries(wall_ms() // 1000))
+    batch = Batch(index, "0.1.r1", rows, jobs, ([wall_ms() // 1000], [1], [0], [1]))
     until_ms = wall_ms() + LONG_MS
     return [
-        Attempt(batch, place, index, row, name, _WORK, until_ms)
+        Attempt(
+            index,
+            row,
+            ACCEPTED,
+            name,
+            batch.epoch,
+            batch=batch,
+            place=place,
+            spec=_WORK,
+            not_after_ms=until_ms,
+            is_starting=True,
+        )
         for place, (row, name) in enumerate(zip(rows, batch.names(), strict=True))
     ]
 
@@ -218,10 +228,10 @@ def _is_end(news: News) -> bool:
 class Leader:
     """An outlet that answers ends with acknowledgements and as many new starts."""
 
-    def __init__(self, foreman: Foreman, in_flight: int) -> None:
+    def __init__(self, foreman: ExecutorLoop, in_flight: int) -> None:
         self.works = Works()
         self.feeder = Feeder(in_flight, self._order)
-        self._foreman = foreman
+        self._executor = foreman
         self._acks: list[pool_pb2.Ack] = []
         self._index = 0
 
@@ -258,7 +268,7 @@ class Leader:
         )
         orders.acks.extend(self._acks)
         self._acks.clear()
-        self._foreman.order(self, orders)
+        self._executor.order(self, orders)
 
 
 async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:
@@ -269,7 +279,7 @@ async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         ledger = await loop.run_in_executor(thread, Ledger, folder / FILE)
-        foreman = Foreman(config, ledger, Outputs(folder / "output", 100, 1 << 20))
+        foreman = ExecutorLoop(config, ledger, Outputs(folder / "output", 100, 1 << 20))
         leader = Leader(foreman, in_flight)
         await foreman.start()
         foreman.lease.connected(LONG_MS)

@@ -1,7 +1,7 @@
 """The output of an attempt as one stored object: fetch, verify, decompress.
 
 The file format is that of snapshots and segments (`format`), with its own magic. The executor
-writes it (`launcher.executor.packing`).
+writes it (`launcher.executor.uploads`).
 """
 
 from __future__ import annotations

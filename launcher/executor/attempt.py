@@ -13,9 +13,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-import msgspec
-
-from launcher.executor.batch import Batch, at
+from launcher.executor.rows import ACCEPTED, REFUSED, Batch, Row
 from launcher.launch import Reason
 from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
 from launcher.work import WorkSpec
@@ -44,26 +42,21 @@ class Step(enum.Enum):
     KILL = enum.auto()
 
 
-class Attempt(msgspec.Struct, eq=False, gc=False):
-    """Row `row` of the batch of log index `index`, at `place` of what came of it.
+class Attempt(Row, eq=False, gc=False, kw_only=True):
+    """A row, at `place` of what came of its batch, with all that is needed to run it. Its fate is
+    ACCEPTED until it is over; the rest of the row says how it ended then.
 
     Refused when it has not begun at `not_after_ms` (wall clock), unless it `was_announced`: then
-    the leader knows it as started already. `is_starting`: it has a start record. `group` is that
-    of its workers. `returns` counts how often one gave it back though it was to begin.
-
-    `began_ms` is 0 until a worker said that it has begun; `started_ms` is that moment on the wall
-    clock, or a command's. `stopping` is why it has to end, if it has to. Once it is over
-    (`is_over`) the rest says how, as in `row.Row`.
+    the leader knows it as started already. `group` is that of its workers. `returns` counts how
+    often one gave it back though it was to begin. `began_ms` is 0 until a worker said that it has
+    begun; `started_ms` is that moment on the wall clock, or a command's. `stopping` is why it has
+    to end, if it has to.
     """
 
     batch: Batch
     place: int
-    index: int
-    row: int
-    name: str
     spec: WorkSpec
     not_after_ms: int
-    is_starting: bool = True
     group: str = ""
     was_announced: bool = False
     returns: int = 0
@@ -75,44 +68,13 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     kill_at_ms: int = NEVER_MS
     stopping: Reason = Reason.NONE
     has_output: bool = False
-    is_over: bool = False
-    started_ms: int = 0
-    finished_ms: int = 0
-    exit_code: int = 0
-    reason: int = 0
-    detail: str = ""
-    retry_after_ms: int = 0
-    cpu_ms: int = 0
-    memory_peak_bytes: int = 0
-    output_bytes: int = 0
-    pid: int = 0
-    ticks: int = 0
-
-    @property
-    def scheduled_s(self) -> int:
-        """When it was due, in seconds."""
-        return at(self.batch.scheduled, self.place)
-
-    @property
-    def number(self) -> int:
-        """Which attempt of its launch it is."""
-        return at(self.batch.attempts, self.place)
-
-    @property
-    def part(self) -> int:
-        """Which part of the attempt it is."""
-        return at(self.batch.parts, self.place)
-
-    @property
-    def launch(self) -> str:
-        """The name of its launch."""
-        return self.name.partition("#")[0]
 
     # ---- at a worker
 
     def task(self, served: wire.Served) -> wire.Task:
         """Return the task for a worker, and set the timeouts by which it is watched there."""
-        spec, batch = self.spec, self.batch
+        spec = self.spec
+        scheduled_s, attempt, trigger, _ = self.batch.tries(self.place)
         self.timeout_ms = wire.timeout_of(spec.timeout_ms, served.timeout_ms)
         if spec.heartbeat_ms or served.heartbeat_ms:
             self.heartbeat_ms = wire.effective_ms(spec.heartbeat_ms, served.heartbeat_ms)
@@ -120,13 +82,13 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
             self.name,
             spec.handler,
             spec.payload,
-            self.number,
-            self.scheduled_s,
-            at(batch.triggers, self.place),
+            attempt,
+            scheduled_s,
+            trigger,
             spec.timeout_ms,
             spec.heartbeat_ms,
             spec.guarded,
-            batch.epoch,
+            self.epoch,
             self.name.partition("/")[0],
             spec.priority,
             self.index,
@@ -179,6 +141,11 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
 
     # ---- its end
 
+    def refuse(self, detail: str) -> None:
+        """It is not started after all, provably."""
+        if self.fate == ACCEPTED:
+            self.fate, self.detail = REFUSED, detail
+
     def end(self, outcome: Outcome, wall_ms: int) -> None:
         """It is over, as its worker says: success counts, otherwise what was ordered does. Nothing
         is believed that cannot be: times lie between its start and now, and text is such that every
@@ -206,43 +173,3 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
 
 def _text(detail: str) -> str:
     return detail[:DETAIL_CHARS_MAX].replace("\0", "")
-
-
-def pace_us(before_us: int, ran_ms: int) -> int:
-    """Return how long launches of a worker take, in microseconds: an average that forgets, by an
-    eighth each time."""
-    return before_us + (ran_ms * 1_000 - before_us) // 8
-
-
-class News(msgspec.Struct):
-    """What the spawner and the workers said of attempts since the last turn."""
-
-    started: list[Attempt] = []
-    ended: list[Attempt] = []
-    refused: list[Attempt] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.started or self.ended or self.refused)
-
-    def add(self, other: News) -> None:
-        """Take what was said later."""
-        self.started += other.started
-        self.ended += other.ended
-        self.refused += other.refused
-
-    @property
-    def over(self) -> list[Attempt]:
-        """The attempts that are over."""
-        return self.ended + self.refused
-
-    def refuse(self, attempt: Attempt, detail: str) -> None:
-        """An attempt is not started after all, provably."""
-        if not attempt.is_over:
-            attempt.is_over, attempt.detail = True, detail
-            self.refused.append(attempt)
-
-    def end(self, attempt: Attempt) -> None:
-        """An attempt is over, as it says itself."""
-        if not attempt.is_over:
-            attempt.is_over = True
-            self.ended.append(attempt)

@@ -1,10 +1,28 @@
-"""The executor's lease: how long it may start work without hearing from the leader (rule R5).
+"""The executor's lease, and the spawner's signs of life, on which its end depends.
 
+The lease says how long the executor may start work without hearing from the leader (rule R5).
 Counted from the sending of a heartbeat that was answered, on the boot-time clock, so that neither a
 slow answer, nor a wall clock that jumps, nor a sleeping host makes it longer.
+
+A spawner that is stopped, or waits for a dead mount, keeps its socket open; nothing but its silence
+tells. Meanwhile it meets no deadline, so it must not be waited for beyond the lease's end (R6).
+
+Pure: whoever calls brings the time, of the boot-time clock.
 """
 
 from __future__ import annotations
+
+import enum
+from typing import Final
+
+STEP_MS: Final = 100
+"""Between two looks."""
+ASK_MS_MIN: Final = 500
+ASK_MS_MAX: Final = 3_000
+LEASE_PATIENCE_MS: Final = 500
+"""At the lease's end silence may not last longer; so long before it, at the latest, it is asked."""
+_SELF_KILL_MS: Final = 20_000
+"""Until a leader has said."""
 
 
 class Lease:
@@ -51,3 +69,53 @@ class Lease:
     def valid(self, now_ms: int) -> bool:
         """Whether work may be started at `now_ms` (boot time)."""
         return now_ms < self.until_ms
+
+
+class Finding(enum.Enum):
+    """What a look comes to."""
+
+    WELL = "it answered, or has time to"
+    ASK = "ask it now"
+    HUNG = "it was asked, and did not answer in time"
+
+
+class Pulse:
+    """The spawner's signs of life. Pure: whoever calls brings the time (boot clock).
+
+    Only the time between looks counts as waiting, each bounded: an executor that was itself stopped
+    finds the answers only after it looks.
+    """
+
+    def __init__(self, now_ms: int) -> None:
+        self._heard_ms = self._asked_ms = self._looked_ms = now_ms
+        self._waited_ms = -1
+
+    def heard(self, now_ms: int) -> None:
+        """Count any news of the spawner: it sends none but at the end of a turn."""
+        self._heard_ms = now_ms
+        self._waited_ms = -1
+
+    def look(self, now_ms: int, lease: Lease) -> Finding:
+        """Return what to do. Call it every STEP_MS."""
+        passed_ms = min(now_ms - self._looked_ms, 2 * STEP_MS)
+        self._looked_ms = now_ms
+        if self._waited_ms >= 0:
+            self._waited_ms += passed_ms
+            is_late = self._waited_ms >= self._patience_ms(now_ms, lease)
+            return Finding.HUNG if is_late else Finding.WELL
+        if now_ms < self._due_ms(lease):
+            return Finding.WELL
+        self._asked_ms = now_ms
+        self._waited_ms = 0
+        return Finding.ASK
+
+    def _due_ms(self, lease: Lease) -> int:
+        every_ms = (lease.self_kill_ms or _SELF_KILL_MS) // 6
+        due_ms = self._asked_ms + min(max(every_ms, ASK_MS_MIN), ASK_MS_MAX)
+        before_end_ms = lease.until_ms - LEASE_PATIENCE_MS
+        return min(due_ms, before_end_ms) if before_end_ms > self._asked_ms else due_ms
+
+    def _patience_ms(self, now_ms: int, lease: Lease) -> int:
+        if self._heard_ms < lease.until_ms <= now_ms:
+            return LEASE_PATIENCE_MS
+        return max((lease.self_kill_ms or _SELF_KILL_MS) // 2, 2 * LEASE_PATIENCE_MS)

@@ -1,15 +1,20 @@
 """What was started here, durably: a repeated request is answered and not repeated.
 
 Theory of operation. A launch is a row of a batch: the log index of its Begin, and its number in
-that batch. All rows are in memory, as columns (`batch.py`), and each change of them is a record
-(`records.py`) in the journal (`journal.py`). A start is made only after a start record of its row
+that batch. All rows are in memory, as columns (`rows.py`), and each change of them is a record
+in the journal (`journal.py`). A start is made only after a start record of its row
 is on the disk (rule R4). So after any crash what has no row was never started, a row without a
 start record was not either, and a row with one and without a result may have run. Rows and
 tombstones go only when the leader has raised the floor past them and has acknowledged their end.
 
-A transaction is one record of the journal's file. Starts and acknowledgements of rows that are
-there already are written without waiting for the disk: they matter after a crash of the process,
-not of the host.
+A transaction is one record of the journal's file, a list of what it changed: that is there whole,
+or not at all. Replaying these lists in order gives the ledger that wrote them. Starts and
+acknowledgements of rows that are there already are written without waiting for the disk: they
+matter after a crash of the process, not of the host.
+
+A job's name and the digest of its work are written once, and are known by a number afterwards: the
+n-th that was written since the journal was written anew has number n - 1. Fields of records are
+added at the end with a default, and tags are never used again.
 
 A `Row` that is returned says what was so at that moment. Not thread-safe: everything happens in the
 thread that opened it.
@@ -24,30 +29,17 @@ import sys
 import uuid
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.columns import (
-    differences,
-    full,
-    short,
-    sums,
-)
+import msgspec
+
+from launcher.columns import differences, full, short, sums
 from launcher.errors import InvariantViolated, LedgerForeign
-from launcher.executor import records
-from launcher.executor.batch import (
-    SPARSE,
-    STARTING,
-    Batch,
-    Column,
-    Job,
-    Tries,
-    column_of,
-)
-from launcher.executor.disk import LocalDisk
 from launcher.executor.journal import Disk, Journal, damaged, old
-from launcher.executor.row import Change, Row
-from launcher.limits import DETAIL_CHARS_MAX
+from launcher.executor.rows import ACCEPTED, ACKED, FATE, SPARSE, STARTING, Batch, Change, Job, Row
+from launcher.limits import DETAIL_CHARS_MAX, RECALL_ROWS_MAX
 from launcher.work import Epoch
 
 FILE: Final = "journal"
@@ -56,6 +48,112 @@ OLD_FILE: Final = "ledger.sqlite"
 _RECORDS_AT_ONCE: Final = 64
 """Batches in one piece of a journal that is written anew."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class _Record(msgspec.Struct, array_like=True, gc=False):
+    """A change of the ledger."""
+
+
+class Owner(_Record, tag=0):
+    """Which executor's this is, and in which boot of its host it was opened last."""
+
+    executor: str
+    boot_id: str
+
+
+class EpochRaised(_Record, tag=1):
+    """The highest epoch that was seen."""
+
+    epoch: Epoch
+
+
+class FloorRaised(_Record, tag=2):
+    """Acknowledged rows begun at or below this log index are forgotten."""
+
+    floor: int
+
+
+class Jobs(_Record, tag=3):
+    """Names of jobs, and digests of what they are to do, with the next numbers."""
+
+    names: list[str]
+    digests: list[bytes]
+
+
+class Accepted(_Record, tag=4):
+    """Rows of a batch that are new here, under the epoch by which they came; `jobs` are numbers.
+
+    `states` has a byte for each row, or one for all: a fate, with `rows.STARTING` for a start
+    record. Usually nothing else is known. `details` has each text once, with the places that have
+    it, in differences. The others have something only where a journal is written anew.
+    """
+
+    index: int
+    epoch: str
+    rows: list[int]
+    jobs: list[int]
+    scheduled_s: list[int]
+    attempts: list[int]
+    triggers: list[int]
+    parts: list[int]
+    states: bytes
+    started_ms: list[int] = []
+    finished_ms: list[int] = []
+    codes: list[int] = []
+    details: list[tuple[str, list[int]]] = []
+    cpu_ms: list[int] = []
+    memory_peak_bytes: list[int] = []
+    retry_after_ms: list[int] = []
+    pids: list[int] = []
+    ticks: list[int] = []
+
+
+class Starting(_Record, tag=5):
+    """The start record of rows that waited: they are about to start, or have."""
+
+    index: int
+    rows: list[int]
+
+
+class Acked(_Record, tag=8):
+    """Rows whose end is committed in the cell's log."""
+
+    index: int
+    rows: list[int]
+
+
+class Workers(_Record, tag=9):
+    """Worker processes, (id, start time in ticks), that came, and the ids of dead ones, which went
+    before."""
+
+    came: list[tuple[int, int]]
+    went: list[int]
+
+
+Record = Owner | EpochRaised | FloorRaised | Jobs | Accepted | Starting | Change | Acked | Workers
+"""A `Change` says what became of rows. Tag 7 was that of a single row."""
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(list[Record])
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """A question for the next page of the ledger: what follows (log index, row) `after`.
+
+    `until` is the newest log index that the ledger knew when the first page was read, -1 before.
+    What is begun behind it came from the leader who asks; an executor that starts a thousand
+    launches a second would otherwise never come to its last page.
+    """
+
+    after: tuple[int, int] = (-1, -1)
+    until: int = -1
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Rows of the ledger in log order, its floor, and the question for the rest: None at last."""
+
+    rows: list[Row]
+    floor: int
+    rest: Recall | None
 
 
 class Ledger:
@@ -80,16 +178,20 @@ class Ledger:
         self.boot_id = _boot_id()
         self.is_same_boot = False
         self.newest_index = 0
-        self._batches: dict[int, list[Batch]] = {}
+        self.batches: dict[int, list[Batch]] = {}
+        """By log index, for who reads."""
         self._indexes: list[int] = []
         self._unacked: set[int] = set()
         self.count = 0
         self._jobs: list[Job] = []
         self._workers: dict[int, int] = {}
-        self._owner = records.Owner(owner, self.boot_id)
-        self._pending: list[records.Record] = []
-        self._journal = Journal(disk or LocalDisk(path))
-        _refuse_old(path)
+        self._owner = Owner(owner, self.boot_id)
+        self._pending: list[Record] = []
+        self._is_replaying = False
+        self._journal = Journal(disk or Disk(path))
+        sqlite = path.with_name(OLD_FILE)
+        if sqlite.exists():
+            raise old(sqlite)
         self._open()
         self.uuid = self._journal.uuid
 
@@ -98,15 +200,24 @@ class Ledger:
         if bodies is None:
             self._journal.uuid = new_uuid()
         else:
+            self._is_replaying = True
             try:
                 for body in bodies:
-                    for record in records.decode(body):
-                        _APPLY[type(record)](self, record)
+                    for record in _DECODER.decode(body):
+                        _REPLAY[type(record)](self, record)
+            except msgspec.MsgspecError as error:
+                raise damaged(self.path, f"a record is of no known kind: {error}") from error
             except (ValueError, LookupError, OverflowError) as error:
                 raise damaged(self.path, str(error)) from error
+            self._is_replaying = False
         self._journal.rewrite(self._everything())
 
-    def _apply_owner(self, record: records.Owner) -> None:
+    def _record(self, record: Record) -> None:
+        if not self._is_replaying:
+            self._pending.append(record)
+
+    def _claim(self, record: Owner) -> None:
+        """See whose this ledger is."""
         ours = self._owner.executor
         if ours and record.executor and record.executor != ours:
             where = self.path.parent
@@ -117,46 +228,46 @@ class Ledger:
                 f"move {where} away: the cell takes its open launches for lost",
             )
         self.is_same_boot = record.boot_id == self.boot_id
-        self._owner = records.Owner(ours or record.executor, self.boot_id)
+        self._owner = Owner(ours or record.executor, self.boot_id)
 
     def _everything(self) -> Iterator[bytes]:
         """The records of a journal that is written anew, in which jobs have new numbers."""
-        first: list[records.Record] = [
+        first: list[Record] = [
             self._owner,
-            records.EpochRaised(self.highest),
-            records.FloorRaised(self.floor),
-            records.Workers(list(self._workers.items()), []),
+            EpochRaised(self.highest),
+            FloorRaised(self.floor),
+            Workers(list(self._workers.items()), []),
         ]
-        yield records.encode(first)
+        yield _ENCODER.encode(first)
         for job in self._jobs:
             job.number = -1
         self._jobs = []
         for at in range(0, len(self._indexes), _RECORDS_AT_ONCE):
-            some: list[records.Record] = []
+            some: list[Record] = []
             for index in self._indexes[at : at + _RECORDS_AT_ONCE]:
-                for batch in self._batches[index]:
-                    some += self._recorded(batch, is_whole=True)
-            yield records.encode(some)
+                for batch in self.batches[index]:
+                    some += self._records_of(batch, is_whole=True)
+            yield _ENCODER.encode(some)
 
-    def _recorded(self, batch: Batch, *, is_whole: bool = False) -> Iterator[records.Record]:
-        """The records of a batch: of a new one, or of one with all that became of its rows."""
-        fresh = [job for job in batch.jobs if job.number < 0]
-        if fresh:
-            fresh = list(dict.fromkeys(fresh))
+    def _records_of(self, batch: Batch, *, is_whole: bool) -> list[Record]:
+        """Return the records of a batch: of a new one, or of one with all that became of its rows
+        (`is_whole`)."""
+        found: list[Record] = []
+        if fresh := list(dict.fromkeys(job for job in batch.jobs if job.number < 0)):
             for number, job in enumerate(fresh, len(self._jobs)):
                 job.number = number
             self._jobs += fresh
-            yield records.Jobs([job.name for job in fresh], [job.digest for job in fresh])
-        states, scheduled = bytes(batch.states), batch.scheduled
-        record = records.Accepted(
+            found.append(Jobs([job.name for job in fresh], [job.digest for job in fresh]))
+        states = bytes(batch.states)
+        record = Accepted(
             batch.index,
             batch.epoch,
             differences(batch.rows),
             list(short([job.number for job in batch.jobs], 0)),
-            [scheduled] if isinstance(scheduled, int) else list(short(scheduled, is_times=True)),
-            _column(batch.attempts, 1),
-            _column(batch.triggers, 0),
-            _column(batch.parts, 1),
+            list(short(batch.scheduled, is_times=True)),
+            list(short(batch.attempts, 1)),
+            list(short(batch.triggers, 0)),
+            list(short(batch.parts, 1)),
             states[:1] if states.count(states[0]) == len(states) else states,
         )
         if batch.details:
@@ -172,7 +283,8 @@ class Ledger:
                 setattr(record, name, list(short(getattr(batch, name) or (), 0)))
             if next(batch.places(only_open=True), None) is None:
                 record.pids = record.ticks = []
-        yield record
+        found.append(record)
+        return found
 
     def close(self) -> None:
         """Close the files; what was committed is there."""
@@ -193,7 +305,7 @@ class Ledger:
         """
         try:
             yield
-            body = records.encode(self._pending) if self._pending else b""
+            body = _ENCODER.encode(self._pending) if self._pending else b""
             self._pending = []
             self._journal.append(body, synced=synced)
             if self._journal.is_long:
@@ -202,41 +314,36 @@ class Ledger:
             self._journal.abandon(f"an earlier transaction failed: {error}")
             raise
 
-    def _record(self, record: records.Record) -> None:
-        _APPLY[type(record)](self, record)
-        self._pending.append(record)
-
     def raise_epoch(self, epoch: Epoch) -> None:
         """Remember `epoch` if it is higher than all seen before (rule R4)."""
         if epoch > self.highest:
-            self._record(records.EpochRaised(epoch))
-
-    def _apply_epoch(self, record: records.EpochRaised) -> None:
-        self.highest = record.epoch
+            self.highest = epoch
+            self._record(EpochRaised(epoch))
 
     def raise_floor(self, floor: int) -> int:
         """Forget acknowledged rows begun at or below `floor`; return how many. Never lowers it."""
         if floor <= self.floor:
             return 0
-        before = self.count
-        self._record(records.FloorRaised(floor))
-        return before - self.count
-
-    def _apply_floor(self, record: records.FloorRaised) -> None:
-        self.floor = record.floor
-        self.newest_index = max(self.newest_index, record.floor)
-        end = bisect.bisect_right(self._indexes, record.floor)
+        before, self.floor = self.count, floor
+        self.newest_index = max(self.newest_index, floor)
+        end = bisect.bisect_right(self._indexes, floor)
         kept: list[int] = []
         for index in self._indexes[:end]:
-            if index not in self._unacked:
-                self.count -= sum(map(len, self._batches.pop(index)))
-                continue
-            kept.append(index)
-            batches = self._batches[index]
-            left = [_unacked_only(batch) for batch in batches if batch.unacked]
+            batches = self.batches[index]
+            left = [
+                batch if batch.unacked == len(batch) else batch.only(list(batch.places()))
+                for batch in batches
+                if batch.unacked
+            ]
             self.count += sum(map(len, left)) - sum(map(len, batches))
-            self._batches[index] = left
+            if left:
+                kept.append(index)
+                self.batches[index] = left
+            else:
+                del self.batches[index]
         self._indexes[:end] = kept
+        self._record(FloorRaised(floor))
+        return before - self.count
 
     def insert(self, batch: Batch) -> None:
         """Add rows that are not there yet: accepted, or refused, ended or fenced at once.
@@ -244,20 +351,28 @@ class Ledger:
         Raises:
             InvariantViolated: one is there already.
         """
-        for known in self._batches.get(batch.index, ()):
-            if any(known.place(row) >= 0 for row in batch.rows):
-                raise InvariantViolated(f"batch {batch.index} has one of these rows already")
-        if batch.details:
-            texts = {text: _bounded(text) for text in set(batch.details.values())}
-            batch.details = {place: texts[text] for place, text in batch.details.items()}
-        self._add(batch)
-        self._pending += self._recorded(batch, is_whole=any(batch.finished))
+        index, batches = batch.index, self.batches.get(batch.index)
+        if batches is None:
+            self.batches[index] = [batch]
+            if index > (self._indexes[-1] if self._indexes else -1):
+                self._indexes.append(index)
+            else:
+                bisect.insort(self._indexes, index)
+            self.newest_index = max(self.newest_index, index)
+        elif any(max(known.find(batch.rows)) >= 0 for known in batches):
+            raise InvariantViolated(f"batch {index} has one of these rows already")
+        else:
+            batches.append(batch)
+        self.count += len(batch)
+        if batch.unacked:
+            self._unacked.add(index)
+        if not self._is_replaying:
+            if batch.details:
+                texts = {text: _bounded(text) for text in set(batch.details.values())}
+                batch.details = {place: texts[text] for place, text in batch.details.items()}
+            self._pending += self._records_of(batch, is_whole=any(batch.finished))
 
-    def _apply_jobs(self, record: records.Jobs) -> None:
-        for name, digest in zip(record.names, record.digests, strict=True):
-            self._jobs.append(Job(name, digest, len(self._jobs)))
-
-    def _apply_accepted(self, record: records.Accepted) -> None:
+    def _insert_again(self, record: Accepted) -> None:
         rows = sums(record.rows)
         count = len(rows)
         batch = Batch(
@@ -265,11 +380,11 @@ class Ledger:
             sys.intern(record.epoch),
             rows,
             [self._jobs[number] for number in full(record.jobs, count)],
-            Tries(
-                column_of(full(record.scheduled_s, count, is_times=True)),
-                column_of(full(record.attempts, count, 1)),
-                column_of(full(record.triggers, count)),
-                column_of(full(record.parts, count, 1)),
+            (
+                full(record.scheduled_s, count, is_times=True),
+                full(record.attempts, count, 1),
+                full(record.triggers, count),
+                full(record.parts, count, 1),
             ),
         )
         batch.states = bytearray(full(record.states, count))
@@ -282,35 +397,16 @@ class Ledger:
                 setattr(batch, name, array("q", full(column, count)))
         for text, places in record.details:
             batch.details.update(dict.fromkeys(sums(places), text))
-        self._add(batch)
-
-    def _add(self, batch: Batch) -> None:
-        index = batch.index
-        batches = self._batches.get(index)
-        if batches is not None:
-            batches.append(batch)
-        else:
-            self._batches[index] = [batch]
-            if index > (self._indexes[-1] if self._indexes else -1):
-                self._indexes.append(index)
-            else:
-                bisect.insort(self._indexes, index)
-            self.newest_index = max(self.newest_index, index)
-        self.count += len(batch)
-        batch.count_unacked()
-        if batch.unacked:
-            self._unacked.add(index)
+        self.insert(batch)
 
     def starting(self, index: int, rows: Sequence[int]) -> None:
         """Record that accepted rows of a batch which waited, ascending, are about to start."""
-        self._record(records.Starting(index, differences(rows)))
-
-    def _apply_starting(self, record: records.Starting) -> None:
-        rows = sums(record.rows)
-        for batch in self._batches.get(record.index, ()):
+        for batch in self.batches.get(index, ()):
             states = batch.states
-            for place in batch.open_places(rows)[0]:
-                states[place] |= STARTING
+            for place in batch.find(rows):
+                if place >= 0 and states[place] & FATE == ACCEPTED:
+                    states[place] |= STARTING
+        self._record(Starting(index, differences(rows)))
 
     def changed(self, changes: Iterable[Change]) -> None:
         """Record what became of accepted rows; what is over already, or was refused although it
@@ -318,56 +414,48 @@ class Ledger:
         for change in changes:
             if change.detail:
                 change.detail = _bounded(change.detail)
+            rows = sums(change.rows)
+            for batch in self.batches.get(change.index, ()):
+                batch.change(rows, change)
             self._record(change)
-
-    def _apply_change(self, record: Change) -> None:
-        rows = sums(record.rows)
-        for batch in self._batches.get(record.index, ()):
-            places, at = batch.open_places(rows)
-            if places:
-                batch.change(places, record, at)
 
     def ack(self, index: int, rows: Sequence[int]) -> None:
         """Mark rows of a batch, ascending, whose end is committed in the cell's log; open ones stay
         as they are."""
-        self._record(records.Acked(index, differences(rows)))
-
-    def _apply_acked(self, record: records.Acked) -> None:
-        rows, is_over = sums(record.rows), True
-        for batch in self._batches.get(record.index, ()):
-            batch.ack(rows)
+        is_over = True
+        for batch in self.batches.get(index, ()):
+            states = batch.states
+            for place in batch.find(rows):
+                if place >= 0 and states[place] & FATE != ACCEPTED:
+                    states[place] |= ACKED
             is_over = is_over and not batch.unacked
         if is_over:
-            self._unacked.discard(record.index)
+            self._unacked.discard(index)
+        self._record(Acked(index, differences(rows)))
 
     def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
         """Remember (pid, ticks) of worker processes before they are given anything (rule R4), and
         forget those with the ids `went`, which are dead. One that has an id again is another."""
-        self._record(records.Workers(list(came), list(went)))
-
-    def _apply_workers(self, record: records.Workers) -> None:
+        record = Workers(list(came), list(went))
         for pid in record.went:
             self._workers.pop(pid, None)
         self._workers.update(record.came)
+        self._record(record)
 
     # ---- what it knows
 
-    def knows(self, index: int) -> bool:
-        """Whether any row of a batch is here."""
-        return index in self._batches
-
     def row(self, index: int, row: int) -> Row | None:
         """Return what is known of a row; None if nothing is."""
-        for batch in self._batches.get(index, ()):
-            place = batch.place(row)
+        for batch in self.batches.get(index, ()):
+            [place] = batch.find((row,))
             if place >= 0:
                 return batch.row(place)
         return None
 
     def job(self, index: int, row: int) -> Job | None:
         """Return what a row was to do; None if the row is not here."""
-        for batch in self._batches.get(index, ()):
-            place = batch.place(row)
+        for batch in self.batches.get(index, ()):
+            [place] = batch.find((row,))
             if place >= 0:
                 return batch.jobs[place]
         return None
@@ -381,7 +469,7 @@ class Ledger:
         return [
             batch.row(place)
             for index in sorted(self._unacked)
-            for batch in self._batches[index]
+            for batch in self.batches[index]
             for place in batch.places(only_open=True)
         ]
 
@@ -390,7 +478,7 @@ class Ledger:
         return [
             batch.row(place)
             for index in sorted(self._unacked)
-            for batch in self._batches[index]
+            for batch in self.batches[index]
             for place in batch.places()
         ]
 
@@ -403,7 +491,7 @@ class Ledger:
         for index in self._indexes[first:last]:
             found = sorted(
                 (row, batch, place)
-                for batch in self._batches[index]
+                for batch in self.batches[index]
                 for place, row in enumerate(batch.rows)
                 if (index, row) > after
             )
@@ -412,29 +500,43 @@ class Ledger:
                 break
         return page
 
+    def recollect(self, recall: Recall, rows_max: int = RECALL_ROWS_MAX) -> Page | None:
+        """Return a page of all that is remembered, for a leader that knows less (rule R13); None
+        while its first row is pending.
 
-def _column(column: Column, default: int) -> list[int]:
-    if isinstance(column, int):
-        return [] if column == default else [column]
-    return list(column)
+        It is asked for after the transaction of a turn: so the epoch of the leader that asks is
+        durable before the first page is read, and no start of an older one can come behind a page.
+        What is written between two pages lies behind the cursor, or is reported as any change is. A
+        pending row is told to nobody, and to leave it out would say that it never ran: so the page
+        ends before it, and the rest waits for the spawner's word, which makes a turn.
+        """
+        until = recall.until if recall.until >= 0 else self.newest_index
+        found = self.page(recall.after, until, rows_max)
+        rows = list(takewhile(lambda row: not row.is_pending, found))
+        if len(rows) == len(found) < rows_max:
+            return Page(rows, self.floor, None)
+        if not rows:
+            return None
+        return Page(rows, self.floor, Recall((rows[-1].index, rows[-1].row), until))
 
 
-def _unacked_only(batch: Batch) -> Batch:
-    return batch if batch.unacked == len(batch) else batch.only(list(batch.places()))
-
-
-_APPLY: Final[dict[type, Callable[[Ledger, Any], None]]] = {
-    records.Owner: Ledger._apply_owner,
-    records.EpochRaised: Ledger._apply_epoch,
-    records.FloorRaised: Ledger._apply_floor,
-    records.Jobs: Ledger._apply_jobs,
-    records.Accepted: Ledger._apply_accepted,
-    records.Starting: Ledger._apply_starting,
-    Change: Ledger._apply_change,
-    records.Acked: Ledger._apply_acked,
-    records.Workers: Ledger._apply_workers,
+_REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {
+    Owner: Ledger._claim,
+    EpochRaised: lambda ledger, record: ledger.raise_epoch(record.epoch),
+    FloorRaised: lambda ledger, record: ledger.raise_floor(record.floor),
+    Jobs: lambda ledger, record: ledger._jobs.extend(
+        Job(name, digest, number)
+        for number, (name, digest) in enumerate(
+            zip(record.names, record.digests, strict=True), len(ledger._jobs)
+        )
+    ),
+    Accepted: Ledger._insert_again,
+    Starting: lambda ledger, record: ledger.starting(record.index, sums(record.rows)),
+    Change: lambda ledger, record: ledger.changed([record]),
+    Acked: lambda ledger, record: ledger.ack(record.index, sums(record.rows)),
+    Workers: lambda ledger, record: ledger.record_workers(record.came, record.went),
 }
-"""What each record changes, when it is written and when it is read again."""
+"""What each record changes when it is read again: the same that it changed when it was written."""
 
 
 def new_uuid() -> str:
@@ -454,9 +556,3 @@ def _bounded(detail: str) -> str:
     if not detail.isascii():
         detail = detail.encode(errors="replace").decode()
     return detail[:DETAIL_CHARS_MAX]
-
-
-def _refuse_old(path: Path) -> None:
-    sqlite = path.with_name(OLD_FILE)
-    if sqlite.exists():
-        raise old(sqlite)

@@ -1,9 +1,9 @@
 """The executor process: reads its configuration, puts the parts together, ends them in order.
 
-Tasks of the one event loop: `turns` (Foreman.run), `spawner` (Foreman.watch), `workers`
-(Workers.run), `lease` (Foreman.watch_lease), `stream` (Way.run, which ends when the executor is
-drained). Threads: `ledger`, the only one that touches the ledger's file; `outputs`, which writes
-what handlers print.
+Tasks of the one event loop: `turns` (ExecutorLoop.run), `spawner` (ExecutorLoop.watch), `workers`
+(Workers.run), `lease` (ExecutorLoop.watch_lease), `uploads` (Uploads.run), `stream` (Connector.run,
+which ends when the executor is drained). Threads: `ledger`, the only one that touches the ledger's
+file; `outputs`, which writes what handlers print.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import fcntl
 import functools
+import os
 import secrets
 import signal
 import sys
@@ -23,17 +25,15 @@ from launcher import config as configuration
 from launcher import failpoints, logs
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
-from launcher.executor.cgroups import Limits, open_limits
 from launcher.executor.clock import wall_ms
-from launcher.executor.foreman import SURVIVORS_PAUSE_S, Foreman, interrupt_all
-from launcher.executor.groups import SurvivorsRemain
+from launcher.executor.commands.cgroups import Limits, open_limits
+from launcher.executor.commands.trees import SurvivorsRemain
+from launcher.executor.connector import Connector
 from launcher.executor.ledger import FILE, Ledger
-from launcher.executor.lockfile import lock
+from launcher.executor.loop import SURVIVORS_PAUSE_S, ExecutorLoop, interrupt_all
 from launcher.executor.outputs import Outputs
 from launcher.executor.parent import adopt_orphans, die_with_parent
 from launcher.executor.resources import capacity
-from launcher.executor.stream import Way
-from launcher.executor.words import Words
 from launcher.identity import EXECUTOR, Identity
 from launcher.private import private_files, tighten
 from launcher.renewal import Current, LiveCredentials
@@ -144,11 +144,11 @@ async def _work(
     directory = Path(config.data)
     outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
     room = capacity(config.cpu_milli, config.memory_bytes)
-    foreman = Foreman(config, ledger, outputs, limits)
-    await foreman.start()
+    executor = ExecutorLoop(config, ledger, outputs, limits)
+    await executor.start()
     log.info("executor.started", ledger=ledger.uuid, slots=config.slots, **room._asdict())
-    way = Way(config, foreman, secrets.token_hex(8), credentials, Words(outputs.kept, room))
-    return await _serve(config, foreman, way, thread, stop)
+    connector = Connector(config, executor, secrets.token_hex(8), credentials, room)
+    return await _serve(config, executor, connector, thread, stop)
 
 
 def _credentials(config: ExecutorConfig) -> Current | None:
@@ -202,18 +202,18 @@ def _limits(ledger: Ledger, group: str) -> Limits:
 
 async def _serve(
     config: ExecutorConfig,
-    foreman: Foreman,
-    way: Way,
+    executor: ExecutorLoop,
+    connector: Connector,
     thread: ThreadPoolExecutor,
     stop: asyncio.Event,
 ) -> int:
     tasks = [
-        asyncio.create_task(foreman.run(thread), name="turns"),
-        asyncio.create_task(foreman.watch(), name="spawner"),
-        asyncio.create_task(foreman.workers.run(), name="workers"),
-        asyncio.create_task(foreman.watch_lease(), name="lease"),
-        asyncio.create_task(foreman.uploads.run(), name="uploads"),
-        asyncio.create_task(way.run(), name="stream"),
+        asyncio.create_task(executor.run(thread), name="turns"),
+        asyncio.create_task(executor.watch(), name="spawner"),
+        asyncio.create_task(executor.workers.run(), name="workers"),
+        asyncio.create_task(executor.watch_lease(), name="lease"),
+        asyncio.create_task(executor.uploads.run(), name="uploads"),
+        asyncio.create_task(connector.run(), name="stream"),
     ]
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
@@ -221,12 +221,35 @@ async def _serve(
         for task in done:
             task.result()
         grace_s = config.stop_grace_ms / 1000
-        await foreman.drain(config.stop_grace_ms, grace_s + DRAIN_EXTRA_S)
-        await way.close(CLOSE_WAIT_S)
-        log.info("executor.stopped", running=foreman.running)
+        await executor.drain(config.stop_grace_ms, grace_s + DRAIN_EXTRA_S)
+        await connector.close(CLOSE_WAIT_S)
+        log.info("executor.stopped", running=executor.running)
         return 0
     finally:
-        await foreman.stop(thread)
+        await executor.stop(thread)
         for task in (*tasks, stopping):
             task.cancel()
         await asyncio.gather(*tasks, stopping, return_exceptions=True)
+
+
+def lock(directory: Path) -> int:
+    """Make `directory` if need be and lock it for the life of this process; return the file.
+
+    Raises:
+        DirectoryInUse: another process has it.
+        OSError: it cannot be made or written.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(fd, 20).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise DirectoryInUse(
+            f"directory {directory} is in use by the executor with process id {owner}",
+            "stop that one, or give this one a directory of its own (`data`)",
+        ) from None
+    os.ftruncate(fd, 0)
+    os.write(fd, f"{os.getpid()}\n".encode())
+    return fd

@@ -1,19 +1,28 @@
 """The outputs on this host's disk: read on request, and bounded in number and in bytes.
 
+What commands print is written by the spawner. What handlers print is written here, in a thread of
+its own, so that a slow disk keeps nobody waiting: pieces are gathered while the thread writes, and
+go to it together, so that many small ones cost one wake. The thread keeps no file open between two
+batches: hundreds of attempts may write at once. A worker that writes faster than the disk is not
+read from until its pieces are written.
+
 Where the cell stores outputs in object storage, a note beside each that is not there yet names its
 attempt: the names of the other files are hashes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from launcher.executor import output
+from launcher.executor.commands import output
 from launcher.limits import OUTPUT_CHUNK_BYTES_MAX
 from launcher.rpc.v1 import pool_pb2
 
@@ -154,3 +163,89 @@ class Outputs:
             request=request.request, data=data, offset=request.offset, size=size,
             ended=request.offset + len(data) >= size,
         )  # fmt: skip
+
+
+class Kept(NamedTuple):
+    """What became of an attempt's output: bytes on the disk, and why there are not more."""
+
+    size: int
+    problem: str
+
+
+class _Piece(NamedTuple):
+    name: str
+    piece: bytes
+    written: Callable[[], None]
+
+
+class _Close(NamedTuple):
+    name: str
+    closed: Callable[[Kept], None]
+
+
+class OutputWriter:
+    """The outputs of attempts that run, by name, at most `bytes_max` of each. Called on the loop's
+    thread, and calls back there."""
+
+    def __init__(self, outputs: Outputs, bytes_max: int) -> None:
+        self._outputs = outputs
+        self._bytes_max = bytes_max
+        self._open: dict[str, output.Output] = {}
+        self._pending: list[_Piece | _Close] = []
+        self._is_busy = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
+
+    def write(self, name: str, piece: bytes, written: Callable[[], None]) -> None:
+        """Keep a piece of output; `written` is called when the disk, or nobody, has it."""
+        self._pending.append(_Piece(name, piece, written))
+        self._begin()
+
+    def close(self, name: str, closed: Callable[[Kept], None]) -> None:
+        """No more comes of it; `closed` is called once all is written."""
+        self._pending.append(_Close(name, closed))
+        self._begin()
+
+    def stop(self) -> None:
+        """Write what is there, then end the thread."""
+        self._thread.shutdown(wait=True, cancel_futures=False)
+
+    def _begin(self) -> None:
+        if self._is_busy or not self._pending:
+            return
+        batch, self._pending = self._pending, []
+        self._is_busy = True
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._thread, self._write, batch)
+        future.add_done_callback(lambda done: self._end(batch, done))
+
+    def _write(self, batch: list[_Piece | _Close]) -> dict[str, Kept]:
+        """In the thread."""
+        touched: dict[str, output.Output] = {}
+        kept: dict[str, Kept] = {}
+        for one in batch:
+            file = self._open.get(one.name)
+            if isinstance(one, _Piece):
+                if file is None:
+                    stem = self._outputs.stem(one.name)
+                    file = self._open[one.name] = output.Output(stem, self._bytes_max)
+                file.write(one.piece)
+                touched[one.name] = file
+            elif file is not None:
+                kept[one.name] = Kept(file.kept, file.problem)
+                file.close()
+                del self._open[one.name]
+        for file in touched.values():
+            file.close()
+        return kept
+
+    def _end(self, batch: list[_Piece | _Close], done: asyncio.Future[dict[str, Kept]]) -> None:
+        self._is_busy = False
+        if done.cancelled():
+            return
+        kept = done.result()
+        for one in batch:
+            if isinstance(one, _Piece):
+                one.written()
+            else:
+                one.closed(kept.get(one.name, Kept(0, "")))
+        self._begin()

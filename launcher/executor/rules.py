@@ -7,45 +7,104 @@ anybody, before that transaction is on the disk.
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from launcher.columns import BadColumn, differences, full, row_numbers, sums
 from launcher.executor.attempt import Attempt
-from launcher.executor.batch import STARTING, Batch, Tries, column_of, tombstone
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import (
+from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
     FENCED,
     INTERRUPTED,
     REFUSED,
+    STARTING,
     UNKNOWN,
+    Batch,
     Change,
+    Job,
     Row,
     epoch_of,
+    tombstone,
 )
-from launcher.executor.works import BadOrders, Work, Works
 from launcher.launch import Reason
-from launcher.names import BadName
+from launcher.names import BadName, parse_job_name
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
 
+WORKS_MAX: Final = 65_536
+"""Numbers that a leader may give in a stream."""
+_DECODER: Final = msgspec.msgpack.Decoder(WorkSpec)
 LEASE_OVER: Final = "the executor's lease is over"
 ROW_MAX: Final = (1 << 32) - 1
 _REASONS: Final = frozenset(int(reason) for reason in Reason)
 
 
-class Conditions(msgspec.Struct, frozen=True):
+class BadOrders(ValueError):
+    """Orders that a leader never gives: nothing of them is done, and their stream ends."""
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """A job and its work; none where this executor cannot read it."""
+
+    job: Job
+    spec: WorkSpec | None
+
+
+class Works:
+    """The work that a stream's leader has numbered, by that number. It is gone with the stream. In
+    the ledger's thread only."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Work] = {}
+
+    def learn(self, messages: Iterable[pool_pb2.Work]) -> None:
+        """Take numbers, in order. What had one of them before is known by it no more.
+
+        Raises:
+            BadOrders: a number is too high.
+        """
+        for message in messages:
+            if message.number >= WORKS_MAX:
+                raise BadOrders(f"work has number {message.number}, {WORKS_MAX} or more")
+            if message.job:
+                digest = hashlib.blake2b(message.spec, digest_size=16).digest()
+                spec = spec_of(message.spec) if _is_name(message.job) else None
+                self.by_number[message.number] = Work(Job(message.job, digest), spec)
+            else:
+                self.by_number.pop(message.number, None)
+
+
+def _is_name(text: str) -> bool:
+    try:
+        return parse_job_name(text) == text
+    except BadName:
+        return False
+
+
+def spec_of(raw: bytes) -> WorkSpec | None:
+    """Return the work in `raw`, or None where it cannot be read."""
+    try:
+        work = _DECODER.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if work.handler:
+        return work if not work.argv else None
+    return work if work.argv and work.argv[0] else None
+
+
+class Conditions(msgspec.Struct):
     """What is true of this executor when orders are settled. `obstacle` is why it takes no work at
     all, or empty. `executes` is false where work is only reported as done, for benches.
 
     `slots_free` is of commands. `handlers` has the group of workers that serves each handler,
     `groups_free` how many launches more each group takes, `groups_idle` how many of those its
-    workers would be given at once.
+    workers would be given at once. What is accepted takes its slot from these three.
     """
 
     wall_ms: int
@@ -54,48 +113,8 @@ class Conditions(msgspec.Struct, frozen=True):
     obstacle: str = ""
     executes: bool = True
     handlers: Mapping[str, str] = {}
-    groups_free: Mapping[str, int] = {}
-    groups_idle: Mapping[str, int] = {}
-
-
-class _Room:
-    """Slots that are free, while starts are admitted one after the other."""
-
-    def __init__(self, conditions: Conditions) -> None:
-        self.commands = conditions.slots_free
-        self.groups = dict(conditions.groups_free)
-        self.idle = dict(conditions.groups_idle)
-        self._handlers = conditions.handlers
-
-    def refusal(self, spec: WorkSpec) -> str:
-        """Why there is no room for `spec`, or nothing."""
-        if not spec.handler:
-            return "no free slot" if self.commands <= 0 else ""
-        group = self._handlers.get(spec.handler)
-        if group is None:
-            return f"no worker here serves {spec.handler}"
-        if self.groups[group] <= 0:
-            return f"no free slot in group {group} of workers, which serves {spec.handler}"
-        return ""
-
-    def left(self, conditions: Conditions) -> Conditions:
-        """Return what is true once these slots are taken."""
-        return msgspec.structs.replace(
-            conditions,
-            slots_free=self.commands,
-            groups_free=self.groups,
-            groups_idle=self.idle,
-        )
-
-    def take(self, spec: WorkSpec) -> bool:
-        """Give it a slot; return whether it is to start at once, and does not wait for a worker."""
-        if not spec.handler:
-            self.commands -= 1
-            return True
-        group = self._handlers[spec.handler]
-        self.groups[group] -= 1
-        idle = self.idle[group] = self.idle.get(group, 0) - 1
-        return idle >= 0
+    groups_free: dict[str, int] = {}
+    groups_idle: dict[str, int] = {}
 
 
 class Settled(msgspec.Struct):
@@ -104,8 +123,8 @@ class Settled(msgspec.Struct):
 
     `refused` are rows that came and are refused, `answers` those of which something was known.
     `mismatched` are names that came with other work than before; `withdrawn` are fenced ones that
-    are accepted and may not have begun: they need not. `left` is what is true for the next message,
-    where starts were accepted. `problem` is why nothing was done, and the stream is to be left.
+    are accepted and may not have begun: they need not. `problem` is why nothing was done, and the
+    stream is to be left.
     """
 
     accepted: list[Attempt] = []
@@ -117,7 +136,6 @@ class Settled(msgspec.Struct):
     forgotten: int = 0
     is_stale: bool = False
     problem: str = ""
-    left: Conditions | None = None
 
 
 class _Given(msgspec.Struct):
@@ -162,16 +180,13 @@ def settle(
         settled.problem = str(error)
         return settled
     ledger.raise_epoch(epoch)
-    if batches:
-        room, under = _Room(conditions), sys.intern(str(epoch))
-        for given in batches:
-            _settle_batch(ledger, given, under, conditions, room, settled)
-        if settled.accepted:
-            settled.left = room.left(conditions)
+    under = sys.intern(str(epoch))
+    for given in batches:
+        _settle_batch(ledger, given, under, conditions, settled)
     _settle_fences(ledger, fences, settled)
     _settle_kills(ledger, orders.kills, settled)
     for ack in orders.acks:
-        if ledger.knows(ack.index):
+        if ack.index in ledger.batches:
             ledger.ack(ack.index, sums(ack.rows))
     settled.forgotten = ledger.raise_floor(orders.floor)
     return settled
@@ -186,10 +201,14 @@ def _given(message: pool_pb2.Batch, works: Works) -> _Given:
     """
     rows = row_numbers(message.rows, ROW_MAX)
     count = len(rows)
+    try:
+        known = list(map(works.by_number.__getitem__, full(message.works, count)))
+    except KeyError as error:
+        raise BadOrders(f"work {error} was not told in this stream") from error
     return _Given(
         message.index,
         rows,
-        works.of(full(message.works, count)),
+        known,
         full(message.scheduled_s, count, is_times=True),
         full(message.not_after_ms, count, is_times=True),
         full(message.attempts, count, 1),
@@ -203,11 +222,10 @@ def _settle_batch(
     given: _Given,
     epoch: str,
     conditions: Conditions,
-    room: _Room,
     settled: Settled,
 ) -> None:
     """Accept or refuse the rows of a batch that are new; answer for the others."""
-    if ledger.knows(given.index):
+    if given.index in ledger.batches:
         given = given.only(_new(ledger, given, settled))
     if given.index <= ledger.floor:
         settled.answers += [_forgotten(given.index, row, ledger.floor) for row in given.rows]
@@ -219,31 +237,25 @@ def _settle_batch(
         epoch,
         given.rows,
         [work.job for work in given.works],
-        Tries(*map(column_of, (given.scheduled_s, given.attempts, given.triggers, given.parts))),
+        (given.scheduled_s, given.attempts, given.triggers, given.parts),
     )
     obstacle = conditions.obstacle or ("" if conditions.lease_valid else LEASE_OVER)
     if obstacle:
         batch.details = dict.fromkeys(range(len(batch)), obstacle)
     else:
-        batch.details = _admit(given, batch, conditions, room, settled)
-    if batch.details:
-        settled.refused += _refuse(batch)
-    ledger.insert(batch)
-    if not conditions.executes:
-        ran = [place for place in range(len(batch)) if place not in batch.details]
-        settled.answers += map(batch.row, ran)
-
-
-def _refuse(batch: Batch) -> list[Change]:
-    """Refuse the rows of a new batch that have a detail; return what is told of them."""
+        batch.details = _admit(given, batch, conditions, settled)
     rows: dict[str, list[int]] = {}
     for place, detail in batch.details.items():
         batch.states[place] = REFUSED
         rows.setdefault(detail, []).append(batch.rows[place])
-    return [
+    settled.refused += [
         Change(batch.index, REFUSED, 0, 0, differences(some), detail=detail)
         for detail, some in rows.items()
     ]
+    ledger.insert(batch)
+    if not conditions.executes:
+        ran = [place for place in range(len(batch)) if place not in batch.details]
+        settled.answers += map(batch.row, ran)
 
 
 def _new(ledger: Ledger, given: _Given, settled: Settled) -> list[int]:
@@ -261,32 +273,51 @@ def _new(ledger: Ledger, given: _Given, settled: Settled) -> list[int]:
     return new
 
 
-def _admit(
-    given: _Given, batch: Batch, conditions: Conditions, room: _Room, settled: Settled
-) -> dict[int, str]:
-    """Accept what may be started of a batch; return why the rows at other places may not."""
+def _admit(given: _Given, batch: Batch, conditions: Conditions, settled: Settled) -> dict[int, str]:
+    """Accept what may be started of a batch; return why the rows at other places may not. What is
+    accepted takes a slot, and starts at once unless it has to wait for a worker."""
     refused: dict[int, str] = {}
     wall_ms, accepted, states = conditions.wall_ms, settled.accepted, batch.states
+    free, idle = conditions.groups_free, conditions.groups_idle
     if not conditions.executes:
         states[:] = bytes([ENDED]) * len(batch)
     columns = zip(given.rows, given.works, batch.names(), given.not_after_ms, strict=True)
     for place, (row, work, name, not_after_ms) in enumerate(columns):
-        spec = work.spec
+        spec, is_starting = work.spec, True
         if wall_ms > not_after_ms:
             refused[place] = f"{wall_ms - not_after_ms} ms too late"
-        elif spec is None:
+            continue
+        if spec is None:
             refused[place] = "the work cannot be read by this executor"
-        elif not conditions.executes:
+            continue
+        if not conditions.executes:
             batch.started[place] = batch.finished[place] = wall_ms
-        elif detail := room.refusal(spec):
-            refused[place] = detail
+            continue
+        if not spec.handler:
+            if conditions.slots_free <= 0:
+                refused[place] = "no free slot"
+                continue
+            conditions.slots_free -= 1
         else:
-            is_starting = room.take(spec)
-            if is_starting:
-                states[place] = ACCEPTED | STARTING
-            accepted.append(
-                Attempt(batch, place, given.index, row, name, spec, not_after_ms, is_starting)
-            )
+            group = conditions.handlers.get(spec.handler)
+            if group is None:
+                refused[place] = f"no worker here serves {spec.handler}"
+                continue
+            if free[group] <= 0:
+                said = f"no free slot in group {group} of workers"
+                refused[place] = f"{said}, which serves {spec.handler}"
+                continue
+            free[group] -= 1
+            idle[group] = idle.get(group, 0) - 1
+            is_starting = idle[group] >= 0
+        if is_starting:
+            states[place] = ACCEPTED | STARTING
+        one = Attempt(
+            given.index, row, ACCEPTED, name, batch.epoch,
+            batch=batch, place=place, spec=spec, not_after_ms=not_after_ms,
+        )  # fmt: skip
+        one.is_starting = is_starting
+        accepted.append(one)
     return refused
 
 

@@ -1,43 +1,45 @@
-"""The executor's way to the leader: finds it, greets it, keeps the lease, carries both ways."""
+"""One stream of an executor to a leader: greets it, keeps the lease, carries both ways."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from importlib import metadata
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from launcher import logs
-from launcher.config import ExecutorConfig, check_address
-from launcher.errors import BadConfig, LauncherError
+from launcher.config import ExecutorConfig
+from launcher.errors import LauncherError
+from launcher.executor.backoff import Backoff
 from launcher.executor.channel import NotReached, connected, open_channel
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.foreman import Foreman
-from launcher.executor.leader_watch import LeaderWatch, Told
-from launcher.executor.offers import Offer
-from launcher.executor.outlet import Page, Recall
-from launcher.executor.pace import Pace
-from launcher.executor.packing import Packed
-from launcher.executor.row import Change, Row, epoch_message, epoch_of
-from launcher.executor.words import PROTOCOL, Words
-from launcher.executor.works import Works
+from launcher.executor.handlers.groups import Offer
+from launcher.executor.ledger import Page, Recall
+from launcher.executor.loop import ExecutorLoop
+from launcher.executor.resources import UNLIMITED, Capacity
+from launcher.executor.rows import Change, Row, changes_of, epoch_of
+from launcher.executor.rules import Works
+from launcher.executor.uploads import Packed
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
-from launcher.renewal import Current
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.tls import Credentials
 from launcher.work import Epoch
 
 log = logs.get()
 
+PROTOCOL: Final = 3
+"""What this executor speaks; `Welcome.protocol` in pool.proto says what each number is."""
 LEADER_KEY: Final = "raftcron-leader"
 SPREAD_KEY: Final = "raftcron-spread-ms"
 CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not steered."""
-DISTRUST_S: Final = 2.0
-"""Between visits when no replica takes our certificate: only a person can change that."""
 PROBLEM_CHARS_MAX: Final = 200
 _BEAT_STEP_MS: Final = 100
 # Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
@@ -74,50 +76,66 @@ class StreamEnded(LauncherError):
         self.is_late = is_late
 
 
-class Visit:
-    """One stream to one replica. Implements the foreman's Outlet."""
+class LeaderStream:
+    """One stream to one replica. Implements the executor's ReportSink."""
 
     def __init__(
         self,
         config: ExecutorConfig,
-        foreman: Foreman,
+        executor: ExecutorLoop,
         incarnation: str,
         credentials: Credentials | None = None,
-        words: Words | None = None,
-        pace: Pace | None = None,
+        backoff: Backoff | None = None,
+        room: Capacity = UNLIMITED,
     ) -> None:
         self.works = Works()
         self.welcomed = False
         self.epoch = Epoch()  # that of the leader, once it has said so
         self.ended = asyncio.Event()
         self._config = config
-        self._foreman = foreman
+        self._executor = executor
         self._incarnation = incarnation
         self._credentials = credentials
-        self._words = words or Words()
-        self._pace = pace or Pace(config, incarnation)
+        self._room = room
+        self._backoff = backoff or Backoff(config, incarnation)
         self._offers: Sequence[Offer] | None = None
         self._rest: Recall | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._parked: list[pool_pb2.Orders] | None = []
 
-    # ---- the foreman's side
+    # ---- the executor's side
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Send the greeting, with the rows that the leader may ask about."""
-        hello = self._words.hello(self._config, self._foreman.ledger_uuid, self._incarnation)
-        hello.wall_ms = wall_ms()
-        hello.highest_epoch.CopyFrom(epoch_message(highest))
-        first = self._words.known(known[:HELLO_ROWS_MAX])
-        for reports in self._words.reports(first, HELLO_ROWS_MAX):
+        config = self._config
+        hello = pool_pb2.Hello(
+            cell=config.cell,
+            executor=config.id,
+            ledger=self._executor.ledger_uuid,
+            incarnation=self._incarnation,
+            highest_epoch=pool_pb2.Epoch(
+                lineage=highest.lineage, term=highest.term, replica=highest.replica
+            ),
+            slots=config.slots,
+            host=socket.gethostname() or "unknown",
+            pid=os.getpid(),
+            version=_version(),
+            labels=config.labels,
+            can_recall=True,
+            cpu_milli=self._room.cpu_milli,
+            memory_bytes=self._room.memory_bytes,
+            protocol=PROTOCOL,
+            wall_ms=wall_ms(),
+        )
+        for reports in messages_of(changes_of(known[:HELLO_ROWS_MAX]), HELLO_ROWS_MAX):
             hello.known.CopyFrom(reports)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
-        self.send(self._words.known(known[HELLO_ROWS_MAX:]))
+        self.send(changes_of(known[HELLO_ROWS_MAX:]))
 
     def send(self, changes: list[Change]) -> None:
         """Report what became of rows, of a bounded number in one message."""
-        for reports in self._words.reports(changes, REPORTS_PER_MESSAGE_MAX):
+        for reports in messages_of(changes, REPORTS_PER_MESSAGE_MAX):
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
     def offer(self, offers: Sequence[Offer]) -> None:
@@ -125,13 +143,18 @@ class Visit:
         if not self.welcomed:
             self._offers = offers
             return
-        message = self._words.offers(offers)
+        message = pool_pb2.Offers(
+            offers=[
+                pool_pb2.Offer(group=one.group, slots=one.slots, handlers=one.handlers)
+                for one in offers
+            ]
+        )
         self._outgoing.put_nowait(pool_pb2.FromExecutor(offers=message))
 
     def recollect(self, page: Page) -> None:
         """Tell a page of what the ledger remembers; the rest is asked for when it has left."""
         self._rest = page.rest
-        recollection = self._words.recollection(page)
+        recollection = recollection_of(page)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(recollection=recollection))
 
     def keep(self, name: str, packed: Packed) -> None:
@@ -158,22 +181,22 @@ class Visit:
         """
         channel = open_channel(address, self._credentials)
         try:
-            await connected(channel, address, self._pace.connect_ms, self._credentials)
-            self._foreman.attach(self)
+            await connected(channel, address, self._backoff.connect_ms, self._credentials)
+            self._executor.attach(self)
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             await self._serve(stub.Connect())
         except NotReached as error:
             text, is_late = str(error), error.is_late
             raise StreamEnded(text, is_distrust=error.is_distrust, is_late=is_late) from None
         except grpc.aio.AioRpcError as error:
-            self._pace.learn(_spread_ms(error, self._pace.spread_ms))
+            self._backoff.learn(_spread_ms(error, self._backoff.spread_ms))
             text = f"{error.code().name}: {error.details()}"
             is_refusal = error.code() not in _USUAL
             is_late = error.code() is grpc.StatusCode.CANCELLED
             raise StreamEnded(text, _hint(error), is_refusal=is_refusal, is_late=is_late) from error
         finally:
-            self._foreman.detach(self)
-            self._foreman.uploads.detach(self)
+            self._executor.detach(self)
+            self._executor.uploads.detach(self)
             self.ended.set()
             await channel.close()
 
@@ -199,7 +222,7 @@ class Visit:
 
     async def _first(self, call: Any) -> Any:
         try:
-            async with asyncio.timeout(self._pace.welcome_ms / 1000):
+            async with asyncio.timeout(self._backoff.welcome_ms / 1000):
                 return await call.read()
         except TimeoutError:
             raise StreamEnded("no welcome in time", is_late=True) from None
@@ -210,7 +233,7 @@ class Visit:
             while (message := await self._outgoing.get()) is not None:
                 await call.write(message)
                 if message.HasField("recollection") and self._rest is not None:
-                    self._foreman.recall(self._rest)
+                    self._executor.recall(self, self._rest)
             await call.done_writing()
 
     def _greeted(self, message: Any) -> int:
@@ -225,21 +248,21 @@ class Visit:
         if welcome.protocol != PROTOCOL:
             raise StreamEnded(_other_protocol(welcome.protocol), is_refusal=True)
         epoch = epoch_of(welcome.epoch)
-        if epoch < self._foreman.highest:
-            raise StreamEnded(f"its epoch {epoch} is older than {self._foreman.highest}")
+        if epoch < self._executor.highest:
+            raise StreamEnded(f"its epoch {epoch} is older than {self._executor.highest}")
         self.welcomed, self.epoch = True, epoch
-        foreman = self._foreman
-        foreman.welcome(epoch)
+        executor = self._executor
+        executor.welcome(epoch)
         if welcome.recall:
-            foreman.recall(Recall(self))
-        foreman.lease.connected(welcome.self_kill_ms)
-        self._pace.learn(welcome.spread_ms)
-        foreman.uploads.attach(self, stores=welcome.stores_outputs)
+            executor.recall(self, Recall())
+        executor.lease.connected(welcome.self_kill_ms)
+        self._backoff.learn(welcome.spread_ms)
+        executor.uploads.attach(self, stores=welcome.stores_outputs)
         if self._offers is not None:
             self.offer(self._offers)
-        foreman.clock_offset_ms = wall_ms() - welcome.wall_ms if welcome.wall_ms else 0
-        if abs(foreman.clock_offset_ms) > self._config.clock_offset_ms_max:
-            log.warning("clock.drifted", offset_ms=foreman.clock_offset_ms)
+        executor.clock_offset_ms = wall_ms() - welcome.wall_ms if welcome.wall_ms else 0
+        if abs(executor.clock_offset_ms) > self._config.clock_offset_ms_max:
+            log.warning("clock.drifted", offset_ms=executor.clock_offset_ms)
         return max(1, int(welcome.heartbeat_ms))
 
     async def _read(self, call: Any) -> None:
@@ -251,17 +274,17 @@ class Visit:
         kind = message.WhichOneof("kind")
         if kind == "orders":
             if self._parked is None:
-                self._foreman.order(self, message.orders)
+                self._executor.order(self, message.orders)
             else:
                 self._parked.append(message.orders)
         elif kind == "heartbeat":
-            if self._foreman.answered(message.heartbeat.number):
+            if self._executor.answered(message.heartbeat.number):
                 self._unpark()
         elif kind == "output":
-            chunk = self._foreman.output(message.output)
+            chunk = self._executor.output(message.output)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(output=chunk))
         elif kind == "place":
-            self._foreman.uploads.placed(message.place)
+            self._executor.uploads.placed(message.place)
         elif kind == "probe":
             answer = pool_pb2.ProbeAnswer(number=message.probe.number)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(probe=answer))
@@ -272,31 +295,31 @@ class Visit:
         # Orders may be faster than the first answer; without a lease they would all be refused.
         parked, self._parked = self._parked, None
         for orders in parked or ():
-            self._foreman.order(self, orders)
+            self._executor.order(self, orders)
 
     async def _beat(self, every_ms: int) -> None:
-        lease = self._foreman.lease
+        lease = self._executor.lease
         due_ms = boot_ms()
         clock_ms = wall_ms() - due_ms
         while True:
             now_ms = boot_ms()
-            if not self._foreman.able.is_set():
+            if not self._executor.able.is_set():
                 raise StreamEnded("commands of a dead spawner cannot be ended")
             # The next welcome measures the offset anew.
             if abs(wall_ms() - now_ms - clock_ms) > CLOCK_SET_MS:
                 raise StreamEnded("this host's clock was set")
-            if lease.unanswered_ms(now_ms) > self._pace.answer_ms:
+            if lease.unanswered_ms(now_ms) > self._backoff.answer_ms:
                 raise StreamEnded("heartbeats are not answered")
             if now_ms >= due_ms:
                 due_ms = now_ms + every_ms
-                running = min(self._foreman.running, RUNNING_TOLD_MAX)
+                running = min(self._executor.running, RUNNING_TOLD_MAX)
                 beat = pool_pb2.Heartbeat(
                     number=lease.sent(now_ms),
                     wall_ms=wall_ms(),
                     running=running,
-                    is_full=self._foreman.is_full,
-                    outputs_waiting=self._foreman.uploads.waiting,
-                    outputs_problem=self._foreman.uploads.problem[:PROBLEM_CHARS_MAX],
+                    is_full=self._executor.is_full,
+                    outputs_waiting=self._executor.uploads.waiting,
+                    outputs_problem=self._executor.uploads.problem[:PROBLEM_CHARS_MAX],
                 )
                 self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
             await asyncio.sleep(min(due_ms - now_ms, _BEAT_STEP_MS) / 1000)
@@ -305,163 +328,67 @@ class Visit:
         raise StreamEnded(await self._left)
 
 
-class Way:
-    """Visits replicas until one leads, and again when it no longer does, or a newer leader is heard
-    of. `watch` says who leads; without it, or where it cannot reach the leader, replicas are asked
-    in turn, and name the leader as they refuse."""
-
-    def __init__(
-        self,
-        config: ExecutorConfig,
-        foreman: Foreman,
-        incarnation: str,
-        credentials: Current | None = None,
-        words: Words | None = None,
-    ) -> None:
-        self._config = config
-        self._foreman = foreman
-        self._incarnation = incarnation
-        self._credentials = credentials
-        self._words = words
-        self._pace = Pace(config, f"{config.id}/{incarnation}")
-        self._watch = LeaderWatch(config, credentials)
-        self._heeded = Epoch()  # the highest epoch for which a visit was made or left
-        self._visit: Visit | None = None
-        self._refusal = ""
-        self._distrusts = 0
-
-    async def run(self) -> None:
-        """Be connected until a leader says that this executor is drained."""
-        visiting = asyncio.create_task(self._visit_all(), name="visits")
-        tasks = (visiting, asyncio.create_task(self._watch.run(), name="leaders"))
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _visit_all(self) -> None:
-        leaders, pace = self._config.leaders, self._pace
-        number, hint = 0, ""
-        while True:
-            await self._foreman.able.wait()
-            told = self._news()
-            hint = told.address if told is not None else hint
-            followed = bool(hint)
-            address = hint or leaders[number % len(leaders)]
-            number += not followed
-            ours = self._credentials() if self._credentials is not None else None
-            visit = self._visit = Visit(
-                self._config, self._foreman, self._incarnation, ours, self._words, pace
+def recollection_of(page: Page) -> pool_pb2.Recollection:
+    """Return what a leader is told that may not know where the rows come from."""
+    return pool_pb2.Recollection(
+        reports=[
+            pool_pb2.Report(
+                name=row.name,
+                epoch=row.epoch,
+                index=row.index,
+                row=row.row,
+                fate=pool_pb2.Fate.ValueType(row.fate),
+                reason=row.reason,
+                exit_code=row.exit_code,
+                started_ms=row.started_ms,
+                finished_ms=row.finished_ms,
+                detail=row.detail,
+                retry_after_ms=row.retry_after_ms,
+                cpu_ms=row.cpu_ms,
+                memory_peak_bytes=row.memory_peak_bytes,
+                output_bytes=row.output_bytes,
             )
-            hint = ""
-            try:
-                await self._attend(visit, address)
-            except StreamEnded as error:
-                hint = self._usable(error.leader)
-                pace.met(is_late=error.is_late and not visit.welcomed)
-                self._note(visit, address, error)
-                if error.is_drained:
-                    log.info("executor.drained", replica=address, error=str(error))
-                    return
-            if visit.welcomed:
-                # All the others' streams have ended, too: whoever dies, or is deposed.
-                number += pace.first(len(leaders))
-                await asyncio.sleep(pace.after_stream_ms() / 1000)
-            if hint and not followed:
-                continue
-            rest_ms = 0 if visit.welcomed and pace.spread_ms else pace.after_failure_ms()
-            is_hopeless = self._distrusts >= len(leaders)
-            await self._rest(DISTRUST_S if is_hopeless else rest_ms / 1000)
+            for row in page.rows
+        ],
+        last=page.rest is None,
+        floor=page.floor,
+    )
 
-    async def _attend(self, visit: Visit, address: str) -> None:
-        """Attend until the stream ends, or another replica says that it leads with a newer epoch:
-        then nobody is behind this stream who could renew a lease, frozen or not (rule R5). What was
-        granted stays granted.
 
-        Raises:
-            StreamEnded: either.
-        """
-        attending = asyncio.create_task(visit.attend(address), name="visit")
-        try:
-            while not attending.done():
-                await self._first(attending, visit)
-                told = self._watch.newest
-                if attending.done() or told is None or told.epoch <= self._beyond(visit):
-                    continue
-                if told.address != address:
-                    raise StreamEnded(f"{told.address} leads with epoch {told.epoch}")
-                self._heeded = told.epoch
-        finally:
-            attending.cancel()
-            await asyncio.gather(attending, return_exceptions=True)
-        attending.result()
+def messages_of(changes: Iterable[Change], rows_max: int) -> Iterator[pool_pb2.Reports]:
+    """Return messages of at most `rows_max` rows each with what became of rows. A change is not
+    cut: the rows of one batch are no more than a leader begins at once."""
+    message, count = pool_pb2.Reports(), 0
+    for change in changes:
+        size = len(change.rows)
+        if count and count + size > rows_max:
+            yield message
+            message, count = pool_pb2.Reports(), 0
+        count += size
+        message.batches.add(
+            index=change.index,
+            fate=pool_pb2.Fate.ValueType(change.fate),
+            reason=change.reason,
+            exit_code=change.exit_code,
+            rows=change.rows,
+            started_ms=change.started_ms,
+            finished_ms=change.finished_ms,
+            output_bytes=change.output_bytes,
+            detail=change.detail,
+            cpu_ms=change.cpu_ms,
+            memory_peak_bytes=change.memory_peak_bytes,
+            retry_after_ms=change.retry_after_ms,
+        )
+    if count:
+        yield message
 
-    async def _first(self, attending: asyncio.Task[None], visit: Visit) -> None:
-        """Return when the visit is over, or a new leader is heard of."""
-        news = asyncio.create_task(self._watch.newer(self._beyond(visit)))
-        try:
-            await asyncio.wait((attending, news), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            news.cancel()
 
-    def _beyond(self, visit: Visit | None = None) -> Epoch:
-        """Return the epoch above which a leader is news: heeded already, or that of this visit. It
-        is never below the highest that this executor has met (rule R3)."""
-        highest = self._foreman.highest
-        known = max(self._heeded, Epoch(highest.lineage, highest.term, ""))
-        return max(known, visit.epoch) if visit is not None else known
-
-    def _news(self) -> Told | None:
-        """Return a leader that is news, once."""
-        told = self._watch.newest
-        if told is None or told.epoch <= self._beyond():
-            return None
-        self._heeded = told.epoch
-        return told
-
-    async def _rest(self, seconds: float) -> None:
-        """Rest, in a small cell at most until there is a new leader."""
-        if self._pace.spread_ms:
-            await asyncio.sleep(seconds)
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._watch.newer(self._beyond())
-
-    async def close(self, wait_s: float) -> None:
-        """Send what is waiting and end the stream; wait for the replica at most `wait_s`."""
-        visit = self._visit
-        if visit is None or not visit.welcomed:
-            return
-        self._foreman.detach(visit)
-        visit.finish()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await visit.ended.wait()
-
-    def _note(self, visit: Visit, address: str, error: StreamEnded) -> None:
-        self._distrusts = self._distrusts + 1 if error.is_distrust else 0
-        if visit.welcomed:
-            self._refusal = ""
-            log.info("stream.ended", replica=address, error=str(error))
-        elif error.is_refusal and str(error) != self._refusal:
-            # Once: it is tried again several times a second.
-            self._refusal = str(error)
-            log.warning("executor.refused", replica=address, error=str(error))
-
-    def _usable(self, address: str) -> str:
-        if not address:
-            return ""
-        try:
-            check_address(address, "leader", is_secure=self._credentials is not None)
-        except BadConfig as error:
-            log.warning("leader.ignored", error=str(error))
-            return ""
-        return address
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        return metadata.version("raftcron")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _other_protocol(theirs: int) -> str:

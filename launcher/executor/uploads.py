@@ -6,25 +6,33 @@ packed, and offered to the leader, who knows whether this executor had the attem
 a URL for that one object; or that it has stored the output itself, where its store signs nothing.
 The note goes once the object is stored. A store that is away is tried again after 1 s to 60 s;
 what waits meanwhile is bounded by this host's bounds for outputs, and the oldest goes first.
+
+The format of an object is that of `snapshots.format` and `snapshots.outputs`, which read it and
+verify all of it: a lead, a header, frames of zstd, both digests. A signed URL is a secret: no error
+names more of it than its host.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
+import ssl
+import struct
 import traceback
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 
 from launcher.executor.clock import boot_ms
+from launcher.executor.commands import output
 from launcher.executor.outputs import PACKED, Outputs
-from launcher.executor.packing import Packed, pack
-from launcher.executor.putting import PutFailed, put
-from launcher.names import BadName, parse_attempt_name
+from launcher.names import AttemptName, BadName, parse_attempt_name
 from launcher.rpc.v1 import pool_pb2
 
 log = structlog.get_logger()
@@ -36,6 +44,30 @@ REST_MIN_MS: Final = 1_000
 REST_MAX_MS: Final = 60_000
 GIVE_UP_MS: Final = 3_600_000
 """How long leaders may not know the end of an attempt: then its output is given up."""
+MAGIC: Final = b"\x89RCOUTP\n"
+VERSION: Final = 3
+FRAME_BYTES: Final = 1 << 20
+LEVEL: Final = 3
+LEAD: Final = struct.Struct(">8sHI")
+LENGTH: Final = struct.Struct(">I")
+END: Final = struct.Struct(">Q32s")
+
+
+PIECE_BYTES: Final = 64 << 10
+CONNECT_S: Final = 10.0
+PUT_ANSWER_S: Final = 30.0
+BYTES_PER_S_MIN: Final = 256 << 10
+"""A store that takes less than this, on the average, hangs."""
+ERROR_BYTES_MAX: Final = 4 << 10
+_CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
+
+
+class Packed(NamedTuple):
+    """An object that is ready: its file, its size and its SHA-256."""
+
+    path: Path
+    size: int
+    sha256: bytes
 
 
 class StoreLink(Protocol):
@@ -209,3 +241,116 @@ class Uploads:
         if now_ms >= self._try_at_ms:  # several may fail at once
             self._try_at_ms = now_ms + self._rest_ms
             self._rest_ms = min(2 * self._rest_ms, REST_MAX_MS)
+
+
+def pack(stem: str, path: Path, cell: str, name: AttemptName) -> Packed | None:
+    """Write the object of the output at `stem` to `path`; None if there is no output.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    from backports import zstd  # only an executor whose cell stores outputs pays for it
+
+    kept = output.read(stem, 0, 0, tail=False)
+    if not kept.kept:
+        return None
+    whose = (cell, str(name.launch), name.attempt, kept.kept, kept.dropped)
+    header = msgspec.msgpack.encode(whose)
+    content, whole, size = hashlib.sha256(), hashlib.sha256(), 0
+    with path.open("wb") as file:
+
+        def put(piece: bytes) -> None:
+            nonlocal size
+            whole.update(piece)
+            size += file.write(piece)
+
+        put(LEAD.pack(MAGIC, VERSION, len(header)) + header)
+        done, end = kept.dropped, kept.dropped + kept.kept
+        while done < end:
+            block = output.read(stem, done, FRAME_BYTES, tail=False).data
+            if not block:
+                return None  # it was let go meanwhile
+            content.update(block)
+            frame = zstd.compress(block, LEVEL)
+            put(LENGTH.pack(len(frame)) + frame)
+            done += len(block)
+        put(LENGTH.pack(0) + END.pack(kept.kept, content.digest()))
+        put(whole.digest())  # it covers all before it, and the last digest all of the object
+    return Packed(path, size, whole.digest())
+
+
+class PutFailed(Exception):
+    """It is not stored, or nobody knows; the message is for people."""
+
+
+async def put(url: str, headers: Mapping[str, str], path: Path, size: int) -> None:
+    """Store the file at `path` of `size` bytes under `url`.
+
+    Raises:
+        PutFailed: the store refuses, cannot be reached, or does not answer in time.
+        OSError: the file cannot be read.
+    """
+    try:
+        place = urlsplit(url)
+        port = place.port or (443 if place.scheme == "https" else 80)
+    except ValueError:
+        raise PutFailed("the leader named a place that is no HTTP URL") from None
+    if place.scheme not in ("http", "https") or not place.hostname or not url.isascii():
+        raise PutFailed("the leader named a place that is no HTTP URL")
+    lines = {"Host": place.netloc, "Content-Length": str(size), "Connection": "close", **headers}
+    text = "".join(f"{key}: {value}\r\n" for key, value in lines.items())
+    query = f"?{place.query}" if place.query else ""
+    try:
+        head = f"PUT {place.path or '/'}{query} HTTP/1.1\r\n{text}\r\n".encode("latin-1")
+        async with asyncio.timeout(CONNECT_S):
+            tls = await asyncio.to_thread(_trust) if place.scheme == "https" else None
+            reader, writer = await asyncio.open_connection(place.hostname, port, ssl=tls)
+        try:
+            async with asyncio.timeout(PUT_ANSWER_S + size / BYTES_PER_S_MIN):
+                writer.write(head)
+                with path.open("rb") as file:
+                    while piece := file.read(PIECE_BYTES):
+                        writer.write(piece)
+                        await writer.drain()
+                await _check_answer(reader, place.hostname)
+        finally:
+            writer.transport.abort()
+    except TimeoutError as error:
+        raise PutFailed(f"{place.hostname} does not answer in time") from error
+    except FileNotFoundError:
+        raise
+    except ssl.SSLCertVerificationError as error:
+        _trust.cache_clear()  # an operator may add the authority: the next one reads them again
+        raise PutFailed(f"{place.hostname}: {_brief(error)}") from error
+    except (OSError, EOFError, ValueError) as error:
+        raise PutFailed(f"{place.hostname}: {_brief(error)}") from error
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Return the host's authorities. To read them takes tens of milliseconds: call it in a thread.
+    The first few PUTs may each read them, if they begin at once."""
+    return ssl.create_default_context()
+
+
+async def _check_answer(reader: asyncio.StreamReader, host: str) -> None:
+    """Raise PutFailed unless the store says that it has the object."""
+    status = 100
+    while 100 <= status < 200:
+        line = await reader.readline()
+        words = line.split(None, 2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+            raise PutFailed(f"{host} gave no HTTP answer")
+        status = int(words[1])
+        while (await reader.readline()).strip():
+            pass  # its headers
+    if not 200 <= status < 300:
+        found = _CODE.search(await reader.read(ERROR_BYTES_MAX))
+        code = f" {found[1].decode()}" if found else ""
+        raise PutFailed(f"{host} answers {status}{code}")
+
+
+def _brief(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or 'failed'}"
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.putting import PutFailed, put
+from launcher.executor.uploads import PutFailed, put
 from snapshots.layout import outputs_prefix
 from snapshots.s3 import S3Store
 from snapshots.store import SignedPut

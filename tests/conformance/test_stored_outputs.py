@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from launcher.executor.putting import put as put_signed
+from launcher.executor.uploads import put as put_signed
 from snapshots.directory import DirectoryStore
 from snapshots.layout import output_object, outputs_prefix
 from snapshots.memory import MemoryStore

@@ -22,22 +22,20 @@ import structlog
 
 from launcher.errors import LedgerDamaged, LedgerStuck
 from launcher.executor import journal as journal_module
-from launcher.executor import ledger as ledger_module
-from launcher.executor.batch import STARTING
-from launcher.executor.foreman import interrupt_all
 from launcher.executor.journal import Journal
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import (
+from launcher.executor.loop import interrupt_all
+from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
     FENCED,
     INTERRUPTED,
     REFUSED,
+    STARTING,
     Row,
-    changes_of_rows,
+    changes_of,
 )
-from launcher.executor.rules import Conditions, Settled, settle
-from launcher.executor.works import Works
+from launcher.executor.rules import Conditions, Settled, Works, settle
 from launcher.work import Epoch, WorkSpec
 from tests.drawn import seeds
 from tests.simulation.patching import patched
@@ -201,7 +199,7 @@ def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
             },
         }[how]
         rows = [Row(index_of(known, name), number_of(name), **told) for name in some]
-        ledger.changed(changes_of_rows(rows))
+        ledger.changed(changes_of(rows))
     for name in some:
         if (row := known.open(name)) is None:
             continue
@@ -392,7 +390,7 @@ class Executor:
     def _become(self, names: list[str], fate: int, **how: int) -> None:
         some: Any = how
         rows = [Row(_index(name), number_of(name), fate, **some) for name in names]
-        self.ledger.changed(changes_of_rows(rows))
+        self.ledger.changed(changes_of(rows))
 
     def restart(self) -> None:
         """Another executor comes, after a kill or a power cut, and greets its leader."""
@@ -450,8 +448,7 @@ def believes_tails() -> contextlib.AbstractContextManager[None]:
 
 def ignores_start_records() -> contextlib.AbstractContextManager[None]:
     """What waited counts as waiting for ever."""
-    table = {**ledger_module._APPLY, ledger_module.records.Starting: lambda ledger, record: None}
-    return patched(ledger_module, _APPLY=table)
+    return patched(Ledger, starting=lambda self, index, rows: None)
 
 
 def goes_on_after_a_failure() -> contextlib.AbstractContextManager[None]:
@@ -468,13 +465,13 @@ def forgets_acknowledged_rows() -> contextlib.AbstractContextManager[None]:
     everything = Ledger._everything
 
     def unacked(self: Ledger) -> Iterator[bytes]:
-        batches = self._batches
-        self._batches = {
+        batches = self.batches
+        self.batches = {
             index: [batch.only(list(batch.places())) for batch in some if batch.unacked]
             for index, some in batches.items()
         }
         yield from everything(self)
-        self._batches = batches
+        self.batches = batches
 
     return patched(Ledger, _everything=unacked)
 

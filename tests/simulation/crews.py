@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from launcher.executor.worker import Worker
-from launcher.executor.workers import Workers
+from launcher.executor.handlers.worker import Worker
+from launcher.executor.handlers.workers import Workers
 from launcher.launch import Reason
 from launcher.worker import wire
 from tests.simulation.crontabs import HANDLERS

@@ -13,22 +13,22 @@ from typing import Any
 import grpc
 
 from launcher.config import ExecutorConfig
-from launcher.executor import foreman as foreman_module
-from launcher.executor import launches as launches_module
+from launcher.executor import connector as connector_module
 from launcher.executor import ledger as ledger_module
+from launcher.executor import loop as loop_module
 from launcher.executor import stream as stream_module
-from launcher.executor import workers as workers_module
 from launcher.executor.attempt import Attempt
-from launcher.executor.cgroups import Limits
-from launcher.executor.commands import Commands
-from launcher.executor.foreman import Foreman, Turn, Written, interrupt_all
-from launcher.executor.leader_watch import LeaderWatch
+from launcher.executor.commands.cgroups import Limits
+from launcher.executor.commands.running import Commands
+from launcher.executor.connector import Connector, LeaderWatch
+from launcher.executor.handlers import launches as launches_module
+from launcher.executor.handlers import workers as workers_module
+from launcher.executor.handlers.groups import Offer
 from launcher.executor.ledger import Ledger
-from launcher.executor.offers import Offer
-from launcher.executor.row import Change, Row, epoch_of
-from launcher.executor.rules import Conditions, _given
-from launcher.executor.stream import StreamEnded, Visit, Way, _hint
-from launcher.executor.works import Works
+from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
+from launcher.executor.rows import Change, Row, epoch_of
+from launcher.executor.rules import Conditions, Works, _given
+from launcher.executor.stream import LeaderStream, StreamEnded, _hint
 from launcher.names import format_time
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -51,6 +51,10 @@ class NoOutputs:
 
     def finished(self, name: str, kept: int) -> None:
         """Take note of an end."""
+
+    def kept(self, name: str) -> int:
+        """Nothing is kept."""
+        return 0
 
 
 class Ghost:
@@ -104,7 +108,7 @@ class SimCommands(Commands):
         }
 
 
-class SimForeman(Foreman):
+class SimForeman(ExecutorLoop):
     """A foreman whose commands are timers."""
 
     def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
@@ -124,10 +128,10 @@ class SimForeman(Foreman):
             soon_s = self.host.rng.choice((0.0, 0.0, 0.02, 2.0))
             self.host.loop.call_later(soon_s, self.order, ghost, orders)
 
-    def _write(self, turn: Turn, conditions: Conditions) -> Written:
+    def _write(self, turn: Turn, changes: list[Change], conditions: Conditions) -> Written:
         host = self.host
         host.seen = max(host.seen, turn.epoch or host.seen)
-        written = super()._write(turn, conditions)
+        written = super()._write(turn, changes, conditions)
         epochs = [epoch_of(orders.epoch) for _, orders in turn.orders]
         for epoch, (_, settled) in zip(epochs, written.settled, strict=True):
             for one in settled.accepted:
@@ -137,25 +141,25 @@ class SimForeman(Foreman):
         return written
 
 
-class SimVisit(Visit):
+class SimLeaderStream(LeaderStream):
     """A visit over the simulated network."""
 
     async def attend(self, address: str) -> None:
         """Connect and serve until the stream ends, as the real one does."""
-        foreman = self._foreman
+        foreman = self._executor
         assert isinstance(foreman, SimForeman)
         host = foreman.host
         stream: Stream | None = None
         try:
             stream = await host.network.connect(self._config.id, address)
             stream.host = host
-            self._foreman.attach(self)
+            self._executor.attach(self)
             await self._serve(stream)
         except grpc.aio.AioRpcError as error:
             text = f"{error.code().name}: {error.details()}"
             raise StreamEnded(text, _hint(error)) from error
         finally:
-            self._foreman.detach(self)
+            self._executor.detach(self)
             self.ended.set()
             if stream is not None and host.rng.random() < host.haunted:
                 stream.haunt(self._late)
@@ -163,7 +167,7 @@ class SimVisit(Visit):
     def _late(self, message: Any) -> None:
         """Orders of a stream that is over: some buffer between here and there still had them."""
         if isinstance(message, pool_pb2.FromLeader) and message.WhichOneof("kind") == "orders":
-            self._foreman.order(self, message.orders)
+            self._executor.order(self, message.orders)
 
 
 class SimLeaderWatch(LeaderWatch):
@@ -203,7 +207,7 @@ class Host:
         self.ghosts: list[tuple[Ghost, pool_pb2.Orders]] = []
         self._base_ms = base_ms
         self._tasks: list[asyncio.Task[None]] = []
-        self._way: Way | None = None
+        self._way: Connector | None = None
         self._lives = 0
         self.foreman: SimForeman | None = None
         self.seen = Epoch()  # the highest epoch that this ledger was shown
@@ -248,7 +252,7 @@ class Host:
         self.foreman = SimForeman(self, self.config, self.ledger)
         self.foreman.renewed()
         incarnation = f"{self.ledger.uuid[:8]}-{self._lives}"
-        way = self._way = Way(self.config, self.foreman, incarnation)
+        way = self._way = Connector(self.config, self.foreman, incarnation)
         way._watch = SimLeaderWatch(self)
         self._tasks = [
             self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
@@ -261,7 +265,7 @@ class Host:
             if self.failed is not None:
                 task.add_done_callback(self.failed)
 
-    async def _be_connected(self, way: Way) -> None:
+    async def _be_connected(self, way: Connector) -> None:
         """Until a leader says that it is drained; somebody starts it again some time later."""
         await way.run()
         self.loop.call_later(self.rng.choice((0.2, 10.0)), self._return, self._lives)
@@ -320,10 +324,10 @@ class Host:
         for index in {index for index, _ in young}:
             kept = [
                 (batch, [at for at, row in enumerate(batch.rows) if (index, row) not in young])
-                for batch in ledger._batches[index]
+                for batch in ledger.batches[index]
             ]
-            ledger._batches[index] = [batch.only(places) for batch, places in kept if places]
-            if not any(batch.unacked for batch in ledger._batches[index]):
+            ledger.batches[index] = [batch.only(places) for batch, places in kept if places]
+            if not any(batch.unacked for batch in ledger.batches[index]):
                 ledger._unacked.discard(index)
 
     def _new_ledger(self) -> Ledger:
@@ -358,8 +362,9 @@ def simulated_modules(loop: asyncio.AbstractEventLoop, base_ms: int) -> Iterator
 
     clocks = {"boot_ms": boot_ms, "wall_ms": wall_ms}
     with (
-        patched(foreman_module, **clocks),
-        patched(stream_module, **clocks, Visit=SimVisit, _BEAT_STEP_MS=1_000),
+        patched(loop_module, **clocks),
+        patched(stream_module, **clocks, _BEAT_STEP_MS=1_000),
+        patched(connector_module, LeaderStream=SimLeaderStream),
         patched(workers_module, **clocks, TICK_MS=TICK_MS),
         patched(launches_module, **clocks),
     ):

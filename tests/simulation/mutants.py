@@ -27,11 +27,10 @@ from cron.state import begins, machine, parts, retries
 from cron.state.batches import Batch
 from launcher.executor import rules
 from launcher.executor.attempt import Attempt
-from launcher.executor.batch import tombstone
-from launcher.executor.launches import Launches
+from launcher.executor.handlers.launches import Launches
+from launcher.executor.handlers.workers import Workers
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import ACCEPTED, ENDED, FENCED
-from launcher.executor.workers import Workers
+from launcher.executor.rows import ACCEPTED, ENDED, FENCED, tombstone
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate, alone
 from launcher.pool.orders import FenceOrder, StartBatch
@@ -97,9 +96,11 @@ def repeats_known_rows() -> contextlib.AbstractContextManager[None]:
             row = known[number]
             if row is not None and row.fate in (ACCEPTED, ENDED) and work.spec is not None:
                 batch = tombstone(row.index, row.row, row.name, row.epoch)
-                settled.accepted.append(
-                    Attempt(batch, 0, row.index, row.row, row.name, work.spec, not_after_ms)
-                )
+                again = Attempt(
+                    row.index, row.row, ACCEPTED, row.name, row.epoch,
+                    batch=batch, place=0, spec=work.spec, not_after_ms=not_after_ms,
+                )  # fmt: skip
+                settled.accepted.append(again)
 
     return patched(rules, _settle_batch=settle_batch)
 

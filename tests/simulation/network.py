@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import msgspec
 
+from launcher.executor.rules import Works
 from launcher.executor.stream import LEADER_KEY, StreamEnded
-from launcher.executor.works import Works
 from launcher.pool.service import PoolServicer
 from launcher.rpc.v1 import pool_pb2
 

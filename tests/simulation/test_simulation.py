@@ -18,7 +18,7 @@ from cron.scheduler import indexes, plan
 from cron.scheduler.candidates import Candidate
 from cron.scheduler.queues import Queues
 from cron.service import catalog
-from launcher.executor.foreman import Foreman
+from launcher.executor.loop import ExecutorLoop
 from launcher.pool.pool import Pool
 from tests.drawn import LAUNCH_SEEDS, nightly_but
 from tests.simulation import world as world_module
@@ -117,7 +117,7 @@ def test_a_run_does_not_depend_on_the_hashes_of_strings() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", [(Pool, "report"), (Foreman, "_note_room")])
+@pytest.mark.parametrize("where", [(Pool, "report"), (ExecutorLoop, "_note_room")])
 def test_an_error_that_only_ends_a_stream_or_an_executor_fails_the_run(
     where: tuple[type, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

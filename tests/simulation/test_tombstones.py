@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from launcher.executor.ledger import Ledger
-from launcher.executor.rules import Conditions, Settled, settle
-from launcher.executor.works import Works
+from launcher.executor.rules import Conditions, Settled, Works, settle
 from launcher.work import WorkSpec
 from tests.unit.rows_rig import Start, number_of, orders
 

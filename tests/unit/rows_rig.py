@@ -12,16 +12,18 @@ import msgspec
 
 from launcher.columns import full, sums
 from launcher.executor.attempt import Attempt
-from launcher.executor.batch import STARTING, Batch, Job, Tries
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import (
+from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
     INTERRUPTED,
     REFUSED,
+    STARTING,
+    Batch,
     Change,
+    Job,
     Row,
-    changes_of_rows,
+    changes_of,
 )
 from launcher.executor.rules import Settled
 from launcher.names import parse_attempt_name
@@ -101,9 +103,37 @@ def orders(
     return message
 
 
+def each(change: Change) -> list[Row]:
+    """Each row of a change by itself, without its name."""
+    count = len(change.rows)
+    columns = (
+        sums(change.rows),
+        full(change.started_ms, count, is_times=True),
+        full(change.finished_ms, count, is_times=True),
+        full(change.output_bytes, count),
+        full(change.cpu_ms, count),
+        full(change.memory_peak_bytes, count),
+        full(change.retry_after_ms, count),
+        full(change.pids, count),
+        full(change.ticks, count),
+    )
+    return [
+        Row(
+            change.index, row, change.fate, reason=change.reason, exit_code=change.exit_code,
+            started_ms=started_ms, finished_ms=finished_ms, detail=change.detail,
+            retry_after_ms=retry_after_ms, cpu_ms=cpu_ms, memory_peak_bytes=memory_peak_bytes,
+            pid=pid, ticks=ticks, output_bytes=output_bytes,
+        )
+        for (
+            row, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes, retry_after_ms,
+            pid, ticks,
+        ) in zip(*columns, strict=True)
+    ]  # fmt: skip
+
+
 def rows_of(changes: Iterable[Change]) -> list[Row]:
     """What became of rows, row by row, with their names."""
-    rows = [row for change in changes for row in change.each()]
+    rows = [row for change in changes for row in each(change)]
     for row in rows:
         # What a leader is told has no processes.
         row.name, row.pid, row.ticks = name_of(row.row), 0, 0
@@ -128,7 +158,7 @@ def batch_of(*names: str, index: int = INDEX, epoch: str = "0.1.r1", digest: byt
         epoch,
         [number_of(name) for name in some],
         [Job(name.launch.job, digest) for name in parsed],
-        Tries(
+        (
             [name.launch.scheduled_s for name in parsed],
             [name.attempt for name in parsed],
             [name.launch.trigger for name in parsed],
@@ -154,7 +184,7 @@ def found(ledger: Ledger) -> dict[str, Row]:
 def become(ledger: Ledger, name: str, fate: int, **fields: object) -> None:
     """Record what became of a row, inside a transaction."""
     row = Row(*key_of(name), fate, **fields)  # type: ignore[arg-type]
-    ledger.changed(changes_of_rows([row]))
+    ledger.changed(changes_of([row]))
 
 
 def started(
@@ -205,7 +235,10 @@ def attempt_of(
 ) -> Attempt:
     """An attempt that was accepted."""
     batch = batch_of(name, index=index, epoch=epoch)
-    return Attempt(batch, 0, index, number_of(name), name, spec, not_after_ms)
+    return Attempt(
+        index, number_of(name), ACCEPTED, name, epoch,
+        batch=batch, place=0, spec=spec, not_after_ms=not_after_ms, is_starting=True,
+    )  # fmt: skip
 
 
 def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.Report]:

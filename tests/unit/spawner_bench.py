@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launcher.executor.children import _PROGRAM, _ROOT
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.trees import SPAWNER_MARK
+from launcher.executor.commands.children import _PROGRAM, _ROOT
+from launcher.executor.commands.trees import SPAWNER_MARK
 
 LONG_MS = 600_000
 LEDGER = "66666666-2222-4333-8444-555555555555"

@@ -14,7 +14,7 @@ from cron.api import listening
 from cron.api.listening import check_free, listen, make_server
 from cron.api.server import SERVER_OPTIONS
 from cron.errors import ConfigError
-from launcher.executor.leader_watch import KEEPALIVE
+from launcher.executor.connector import KEEPALIVE
 
 
 def known_as(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cron.crontab.reader import read_crontab
-from launcher.executor.surroundings import Account, environment_of
+from launcher.executor.commands.running import Account, environment_of
 from tests.unit.test_executor_surroundings import accepted
 
 GIVEN = environment_of(accepted(env=()), Account("cron", 1, 1, "/home/cron"))

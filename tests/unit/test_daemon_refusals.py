@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.lockfile import lock
+from launcher.executor.main import lock
 from tests.fakes.ports import free_address
 
 

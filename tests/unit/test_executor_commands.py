@@ -14,19 +14,19 @@ import pytest
 import structlog
 
 from launcher.config import ExecutorConfig
-from launcher.executor import cgroups
 from launcher.executor import main as executor
-from launcher.executor.attempt import Attempt, News
-from launcher.executor.cgroups import Limits, open_limits
+from launcher.executor.attempt import Attempt
 from launcher.executor.clock import wall_ms
-from launcher.executor.commands import Commands
-from launcher.executor.groups import SurvivorsRemain
+from launcher.executor.commands import cgroups
+from launcher.executor.commands.cgroups import Limits, open_limits
+from launcher.executor.commands.running import Commands
+from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.outputs import Outputs
-from launcher.executor.resources import V2, Capacity, Group
-from launcher.executor.row import ENDED, INTERRUPTED
-from launcher.executor.words import Words
+from launcher.executor.resources import UNLIMITED, V2, Capacity, Group
+from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
+from launcher.executor.stream import LeaderStream
 from launcher.launch import Reason
-from launcher.work import WorkSpec
+from launcher.work import Epoch, WorkSpec
 from tests.unit.cgroup_rig import ROOT, FakeCgroups
 from tests.unit.rows_rig import Start, attempt_of, found, orders
 from tests.unit.test_executor_foreman import Shop
@@ -68,7 +68,7 @@ def accepted(name: str = A, **work: Any) -> Attempt:
 
 
 def group_of(commands: Commands, one: Attempt) -> str:
-    news = News()
+    news: list[Attempt] = []
     orders = commands.orders([one], news, NOW_MS)
     assert not news
     return str(orders[0][1].get("cgroup", ""))
@@ -76,7 +76,7 @@ def group_of(commands: Commands, one: Attempt) -> str:
 
 def heard(commands: Commands, *said: list[Any]) -> list[Attempt]:
     """What is over of what the spawner says."""
-    return commands.heard(said, NOW_MS).over
+    return [one for one in commands.heard(said, NOW_MS) if one.fate != ACCEPTED]
 
 
 def ended(name: str = A, exit_code: int = 137, reason: int = 0) -> list[Any]:
@@ -104,9 +104,9 @@ def test_what_declares_nothing_gets_none(commands: Commands) -> None:
 def test_what_cannot_be_ordered_leaves_no_group_behind(
     commands: Commands, kernel: FakeCgroups, limits: Limits
 ) -> None:
-    one, news = accepted(A, user="nobody-here", memory_bytes=1), News()
+    one, news = accepted(A, user="nobody-here", memory_bytes=1), list[Attempt]()
     assert commands.orders([one], news, NOW_MS) == []
-    assert news.ended == [one]
+    assert (news, one.fate) == ([one], ENDED)
     assert (one.reason, one.exit_code, one.finished_ms) == (Reason.USER, 126, NOW_MS)
     assert kernel.groups(limits.home) == []
     commands.recorded(one)
@@ -142,7 +142,7 @@ def test_killed_at_its_limit_of_memory_it_failed_for_that_and_the_limit_is_named
     one = accepted(memory_bytes=96 << 20)
     group = group_of(commands, one)
     kernel.nodes[group].files["memory.events"] = OOM
-    assert commands.heard([["started", A, 7, 8, 9]], NOW_MS).started == [one]
+    assert commands.heard([["started", A, 7, 8, 9]], NOW_MS) == [one]
     assert (one.pid, one.ticks, one.started_ms) == (7, 8, 9)
     assert group in kernel.nodes
     assert heard(commands, ended()) == [one]
@@ -190,7 +190,7 @@ def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: Commands
     one = accepted()
     group_of(commands, one)
     commands.clear()
-    assert one.is_over
+    assert one.fate == INTERRUPTED
     assert not heard(commands, ended())
 
 
@@ -198,7 +198,7 @@ def test_with_the_spawner_all_of_them_end_also_those_in_sessions_of_their_own(
     commands: Commands, kernel: FakeCgroups, limits: Limits
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
-    commands.orders([accepted(B)], News(), NOW_MS)
+    commands.orders([accepted(B)], [], NOW_MS)
     kernel.move(9, group)
     commands.clear()
     assert kernel.killed == [9]
@@ -299,12 +299,12 @@ async def test_limits_that_are_off_are_not_looked_for(
     assert got.said.endswith("cgroup is off in the executor's configuration")
 
 
-def test_the_greeting_says_what_the_host_has() -> None:
-    config = ExecutorConfig(id="e1", data="/x", leaders=("127.0.0.1:1",), users=("root",))
-    hello = Words(room=Capacity(1_500, 1 << 30, "", "")).hello(config, LEDGER, "i")
-    assert (hello.cpu_milli, hello.memory_bytes) == (1_500, 1 << 30)
-    hello = Words().hello(config, LEDGER, "i")
-    assert (hello.cpu_milli, hello.memory_bytes) == (0, 0)
+async def test_the_greeting_says_what_the_host_has(shop: LimitedShop) -> None:
+    for room in (Capacity(1_500, 1 << 30, "", ""), UNLIMITED):
+        visit = LeaderStream(shop.config, shop.foreman, "i", room=room)
+        visit.begin([], Epoch())
+        hello = visit._outgoing.get_nowait().hello
+        assert (hello.cpu_milli, hello.memory_bytes) == (room.cpu_milli, room.memory_bytes)
 
 
 def test_what_a_group_measured_is_told_with_the_end(

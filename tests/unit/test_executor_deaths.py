@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.deaths import CUT, Deaths, exit_status
-from launcher.executor.row import ENDED
-from launcher.executor.spawn import start_ticks
+from launcher.executor.commands.trees import start_ticks
+from launcher.executor.handlers.worker import CUT, Deaths, exit_status
+from launcher.executor.rows import ENDED
 from launcher.launch import Reason
 from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 from tests.unit.worker_rig import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import BadConfig
-from launcher.executor.door import SOCKET, Door
+from launcher.executor.handlers.listener import SOCKET, Door
 from tests.unit.workers_rig import until
 
 
@@ -85,7 +85,7 @@ async def test_where_there_can_be_no_socket_the_way_out_is_named(tmp_path: Path)
 async def test_when_no_file_may_be_opened_it_waits_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.executor.door._FULL_S", 0.01)
+    monkeypatch.setattr("launcher.executor.handlers.listener._FULL_S", 0.01)
     came: list[socket.socket] = []
     door = Door(tmp_path, "", came.append)
     full = asyncio.Event()

@@ -82,7 +82,7 @@ async def test_one_that_comes_back_drained_ends_before_it_is_welcome(tmp_path: P
 async def test_one_whose_ledger_is_full_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.executor.foreman.LEDGER_ROWS_MAX", 0)
+    monkeypatch.setattr("launcher.executor.loop.LEDGER_ROWS_MAX", 0)
     async with rigged() as rig, living(rig, tmp_path):
         joined = await rig.heard(Joined)
         rig.pool.welcome(joined.executor)

@@ -18,20 +18,19 @@ import structlog
 from launcher import failpoints
 from launcher.config import ExecutorConfig
 from launcher.errors import DirectoryInUse, FailpointHit
-from launcher.executor import foreman
+from launcher.executor import loop as foreman
 from launcher.executor import main as executor
-from launcher.executor.children import Children
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.foreman import Foreman, interrupt_all
-from launcher.executor.groups import SurvivorsRemain
+from launcher.executor.commands.children import Children
+from launcher.executor.commands.trees import SurvivorsRemain
+from launcher.executor.handlers.groups import Offer
 from launcher.executor.ledger import FILE, Ledger
-from launcher.executor.lockfile import lock
-from launcher.executor.offers import Offer
+from launcher.executor.loop import ExecutorLoop, interrupt_all
+from launcher.executor.main import lock
 from launcher.executor.outputs import Outputs
-from launcher.executor.packing import Packed
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
-from launcher.executor.workers import Workers
-from launcher.executor.works import Works
+from launcher.executor.rows import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
+from launcher.executor.rules import Works
+from launcher.executor.uploads import Packed
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
@@ -87,7 +86,7 @@ class Shop:
         path = self.directory / FILE
         self.ledger = await asyncio.wrap_future(self.thread.submit(Ledger, path))
         outputs = Outputs(self.directory / "output", 100, 1 << 20)
-        self.foreman = Foreman(self.config, self.ledger, outputs)
+        self.foreman = ExecutorLoop(self.config, self.ledger, outputs)
         await self.foreman.start()
         self.watch = asyncio.create_task(self.foreman.watch())
         self.lease()
@@ -280,7 +279,7 @@ async def test_a_full_ledger_takes_no_work_until_rows_are_forgotten(
 ) -> None:
     monkeypatch.setattr(foreman, "LEDGER_ROWS_MAX", 1)
     served = (Offer("app", 1, ("a.b",)),)
-    monkeypatch.setattr(Workers, "offers", served)
+    shop.foreman.workers.groups.offers = served
     shop.foreman.attach(shop.ear)
     with structlog.testing.capture_logs() as lines:
         shop.order(names=(A,))

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor import groups, trees
 from launcher.executor.clock import boot_ms
-from launcher.executor.groups import SurvivorsRemain, kill_groups
-from launcher.executor.row import ACCEPTED, Row
-from launcher.executor.spawn import start_ticks
-from launcher.executor.trees import SPAWNER_MARK
+from launcher.executor.commands import trees
+from launcher.executor.commands.trees import SPAWNER_MARK, SurvivorsRemain, start_ticks
+from launcher.executor.loop import kill_groups
+from launcher.executor.rows import ACCEPTED, Row
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
@@ -162,7 +161,7 @@ def test_a_spawner_that_was_stopped_is_killed_before_it_wakes() -> None:
 def test_what_does_not_die_is_named_and_not_passed_over(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "DEATH_WAIT_MS", 50)
+    monkeypatch.setattr(trees, "DEATH_WAIT_MS", 50)
     monkeypatch.setattr(trees, "send_kill", lambda send, target: True)
     with pytest.raises(SurvivorsRemain, match=str(group.shell.pid)):
         kill_groups([group.row])
@@ -174,11 +173,11 @@ def test_what_a_slow_look_killed_gets_time_to_die(monkeypatch: pytest.MonkeyPatc
 
     def look(hunt: trees.Hunt) -> list[int]:
         nonlocal now_ms
-        now_ms += groups.DEATH_WAIT_MS if not now_ms else 1
+        now_ms += trees.DEATH_WAIT_MS if not now_ms else 1
         return next(looks)
 
     monkeypatch.setattr(trees.Hunt, "look", look)
-    monkeypatch.setattr(groups, "boot_ms", lambda: now_ms)
+    monkeypatch.setattr(trees, "boot_ms", lambda: now_ms)
     assert kill_groups([]) == []
 
 

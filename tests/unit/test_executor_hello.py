@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from cron.limits import RPC_BYTES_MAX
-from launcher.executor.row import INTERRUPTED, Row, changes_of_rows
+from launcher.executor.ledger import Page
+from launcher.executor.rows import INTERRUPTED, Row, changes_of
 from launcher.executor.rules import ROW_MAX
+from launcher.executor.stream import messages_of, recollection_of
 from launcher.launch import Reason
 from launcher.limits import (
     DETAIL_CHARS_MAX,
@@ -36,7 +38,7 @@ def longest_row() -> Row:
 
 
 def test_a_greeting_full_of_the_longest_rows_fits_into_a_message() -> None:
-    said = pool_pb2.Reports(batches=[changes_of_rows([longest_row()])[0].message()])
+    [said] = messages_of(changes_of([longest_row()]), 1)
     longest = pool_pb2.Hello(known=said).ByteSize()
     labels = LABELS_MAX * (NAME_PART_CHARS_MAX + 4 * LABEL_CHARS_MAX + 20)
     assert HELLO_ROWS_MAX * longest + labels + 10_000 < MESSAGE_BYTES_MAX < RPC_BYTES_MAX
@@ -47,7 +49,6 @@ def test_a_greeting_has_room_for_all_that_runs() -> None:
 
 
 def test_a_part_of_a_recollection_fits_where_grpc_is_told_nothing_of_sizes() -> None:
-    report = longest_row().recollection()
-    longest = pool_pb2.Recollection(reports=[report], last=True).ByteSize()
+    longest = recollection_of(Page([longest_row()], 0, None)).ByteSize()
     assert RECALL_ROWS_MAX * longest < 4 << 20
     assert RECALL_ROWS_MAX <= limits.REPORTS_MAX

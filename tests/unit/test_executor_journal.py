@@ -6,15 +6,14 @@ import pytest
 
 from launcher.errors import LedgerDamaged
 from launcher.executor import journal as journal_module
-from launcher.executor.disk import LocalDisk
-from launcher.executor.journal import Journal, read
+from launcher.executor.journal import Disk, Journal, read
 from launcher.executor.ledger import new_uuid
 from tests.unit.journal_rig import MemoryDisk
 
 BODIES = [f"record {number} ".encode() * (number % 5 + 1) for number in range(8)]
 
 
-def opened(disk: MemoryDisk | LocalDisk) -> tuple[Journal, list[bytes]]:
+def opened(disk: MemoryDisk | Disk) -> tuple[Journal, list[bytes]]:
     """A journal on `disk`, written anew with what was there."""
     journal = Journal(disk)
     found = journal.load()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from launcher.executor.clock import boot_ms
-from launcher.executor.row import ACCEPTED, ENDED, REFUSED
+from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.executor.rules import LEASE_OVER
 from launcher.launch import Reason
 from tests.unit.test_executor_foreman import Shop

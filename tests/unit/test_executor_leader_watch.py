@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from launcher.config import ExecutorConfig
-from launcher.executor.foreman import Foreman
-from launcher.executor.leader_watch import NAMED_MAX, LeaderWatch
+from launcher.executor.connector import NAMED_MAX, Connector, LeaderWatch
 from launcher.executor.lease import Lease
-from launcher.executor.stream import Visit, Way
+from launcher.executor.loop import ExecutorLoop
+from launcher.executor.stream import LeaderStream
 from launcher.pool.events import Beat, Joined
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -40,15 +40,15 @@ class IdleForeman:
         self.is_full = False
         self.uploads = IdleUploads()
         self.clock_offset_ms = 0
-        self.outlets: list[Visit] = []
+        self.outlets: list[LeaderStream] = []
         self.story: list[str] = []
 
-    def attach(self, visit: Visit) -> None:
+    def attach(self, visit: LeaderStream) -> None:
         self.outlets.append(visit)
         self.story.append(f"attach {len(self.outlets)}")
         visit.begin([], self.highest)
 
-    def detach(self, visit: Visit) -> None:
+    def detach(self, visit: LeaderStream) -> None:
         if visit in self.outlets:
             self.story.append(f"detach {self.outlets.index(visit) + 1}")
 
@@ -56,7 +56,7 @@ class IdleForeman:
         self.story.append(f"welcome {epoch}")
         self.highest = max(self.highest, epoch)
 
-    def order(self, visit: Visit, orders: pool_pb2.Orders) -> None:
+    def order(self, visit: LeaderStream, orders: pool_pb2.Orders) -> None:
         self.story.append(f"orders of {self.outlets.index(visit) + 1}")
 
     def answered(self, number: int) -> bool:
@@ -75,7 +75,9 @@ async def running(
     idle = foreman or IdleForeman()
     sound = {"id": "e1", "data": "d", "cell": CELL, "answer_ms": 3_600_000}
     config = msgspec.convert(sound | settings | {"leaders": addresses}, ExecutorConfig)
-    task = asyncio.create_task(Way(config, cast("Foreman", cast("Any", idle)), "i1").run())
+    task = asyncio.create_task(
+        Connector(config, cast("ExecutorLoop", cast("Any", idle)), "i1").run()
+    )
     try:
         yield idle
     finally:

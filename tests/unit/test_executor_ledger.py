@@ -11,7 +11,7 @@ from launcher.errors import InvariantViolated, LedgerStuck
 from launcher.executor import journal as journal_module
 from launcher.executor import ledger as ledger_module
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import FENCED, REFUSED
+from launcher.executor.rows import FENCED, REFUSED
 from launcher.limits import DETAIL_CHARS_MAX
 from launcher.work import Epoch
 from tests.unit.journal_rig import MemoryDisk, read_only

@@ -11,10 +11,8 @@ import pytest
 
 from launcher.errors import LedgerDamaged, LedgerForeign, LedgerOld, LedgerStuck
 from launcher.executor import journal as journal_module
-from launcher.executor import records
-from launcher.executor.disk import LocalDisk
-from launcher.executor.journal import Journal
-from launcher.executor.ledger import Ledger, new_uuid
+from launcher.executor.journal import Disk, Journal
+from launcher.executor.ledger import _ENCODER, Ledger, Owner, new_uuid
 from tests.unit.rows_rig import insert
 
 EACH = 40
@@ -111,9 +109,9 @@ def test_a_journal_that_was_never_finished_is_begun_again(path: Path) -> None:
 
 
 def test_records_of_a_kind_that_is_not_known_are_damage(path: Path) -> None:
-    journal = Journal(LocalDisk(path))
+    journal = Journal(Disk(path))
     journal.uuid = new_uuid()
-    journal.rewrite([records.encode([records.Owner("e1", "")]), b"\x91\x91\x63"])
+    journal.rewrite([_ENCODER.encode([Owner("e1", "")]), b"\x91\x91\x63"])
     journal.close()
     with pytest.raises(LedgerDamaged, match="a record is of no known kind"):
         Ledger(path, "e1")

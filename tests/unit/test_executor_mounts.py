@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor import mounts
-from launcher.executor.mounts import Mounts
+from launcher.executor.commands import spawn as mounts
+from launcher.executor.commands.spawn import Mounts
 
 TABLE = """\
 25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

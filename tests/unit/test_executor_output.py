@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor import output
-from launcher.executor.output import Output, read
+from launcher.executor.commands import output
+from launcher.executor.commands.output import Output, read
 from launcher.executor.outputs import Outputs
 from launcher.limits import OUTPUT_CHUNK_BYTES_MAX
 from launcher.rpc.v1 import pool_pb2

@@ -8,16 +8,16 @@ from collections import deque
 import pytest
 
 from launcher.config import ExecutorConfig
-from launcher.executor.pace import SPREAD_MS_MAX, Pace
+from launcher.executor.backoff import SPREAD_MS_MAX, Backoff
 from launcher.pool import limits
 
 LEADERS = ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
 MANY = 10_000
 
 
-def pace(seed: str = "e1/i1", spread_ms: int = 0) -> Pace:
+def pace(seed: str = "e1/i1", spread_ms: int = 0) -> Backoff:
     """The pace of one executor that has heard how many there are."""
-    made = Pace(ExecutorConfig(id="e1", data="d", leaders=LEADERS), seed)
+    made = Backoff(ExecutorConfig(id="e1", data="d", leaders=LEADERS), seed)
     made.learn(spread_ms)
     return made
 

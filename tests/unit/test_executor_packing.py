@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.output import Output
-from launcher.executor.packing import FRAME_BYTES, pack
+from launcher.executor.commands.output import Output
+from launcher.executor.uploads import FRAME_BYTES, pack
 from launcher.names import AttemptName, parse_attempt_name
 from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from launcher.executor.batch import tombstone
-from launcher.executor.ledger import Ledger
-from launcher.executor.outlet import Page, Recall, RecallOutlet
-from launcher.executor.recall import read_page
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row, changes_of
+from launcher.executor.ledger import Ledger, Page, Recall
+from launcher.executor.rows import (
+    ACCEPTED,
+    ENDED,
+    FENCED,
+    INTERRUPTED,
+    REFUSED,
+    Row,
+    changes_of,
+    tombstone,
+)
 from tests.unit.pool_rig import attempt
-
-NOBODY = cast("RecallOutlet", None)
 
 
 @pytest.fixture
@@ -46,9 +50,9 @@ def fill(ledger: Ledger, *rows: Row, acked: tuple[int, ...] = ()) -> None:
 def pages(ledger: Ledger, rows_max: int) -> list[Page]:
     """All pages, read one after the other."""
     found: list[Page] = []
-    recall: Recall | None = Recall(NOBODY)
+    recall: Recall | None = Recall()
     while recall is not None:
-        page = read_page(ledger, recall, rows_max)
+        page = ledger.recollect(recall, rows_max)
         assert page is not None
         found.append(page)
         recall = page.rest
@@ -73,14 +77,15 @@ def test_every_row_is_on_one_page_in_log_order(ledger: Ledger, rows_max: int) ->
 def test_a_page_ends_before_a_pending_row_and_waits_for_it(ledger: Ledger) -> None:
     pending = row(1, ACCEPTED, index=2, started_ms=0)
     fill(ledger, row(0, index=1), pending, row(2, index=3))
-    first = read_page(ledger, Recall(NOBODY), 10)
+    first = ledger.recollect(Recall(), 10)
     assert first is not None
     assert first.rest is not None
     assert names([first]) == [str(attempt(0))]
-    assert read_page(ledger, first.rest, 10) is None
+    assert ledger.recollect(first.rest, 10) is None
     with ledger.transaction():
-        ledger.changed(changes_of(REFUSED, [pending]))
-    second = read_page(ledger, first.rest, 10)
+        pending.fate = REFUSED
+        ledger.changed(changes_of([pending]))
+    second = ledger.recollect(first.rest, 10)
     assert second is not None
     assert [(one.name, one.fate) for one in second.rows] == [
         (pending.name, REFUSED),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.executor.lease import Lease
-from launcher.executor.pulse import STEP_MS, Finding, Pulse
+from launcher.executor.lease import STEP_MS, Finding, Lease, Pulse
 
 
 def lease(self_kill_ms: int, sent_ms: int = 0) -> Lease:

@@ -11,14 +11,10 @@ from typing import cast
 import msgspec
 import pytest
 
-from launcher.executor import foreman as foreman_module
-from launcher.executor.ledger import FILE
-from launcher.executor.outlet import Page, Recall
+from launcher.executor.connector import Connector
+from launcher.executor.ledger import FILE, Ledger, Page, Recall
 from launcher.executor.outputs import Outputs
-from launcher.executor.recall import read_page
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
-from launcher.executor.stream import Way
-from launcher.executor.words import Words
+from launcher.executor.rows import ENDED, FENCED, REFUSED, Change, Row
 from launcher.limits import RECALL_ROWS_MAX
 from launcher.pool.events import Fate, Joined, Recollected
 from launcher.work import Epoch
@@ -73,7 +69,7 @@ async def test_the_epoch_of_who_asks_is_durable_before_the_first_page(shop: Shop
     ear = await attached(shop)
     shop.order(term=6, names=(A,))  # of an older leader, in the same turn
     shop.foreman.welcome(Epoch(2, 7, "r1"))
-    shop.foreman.recall(Recall(ear))
+    shop.foreman.recall(ear, Recall())
     await shop.turn()
     [page] = ear.pages
     assert page == Page([], 0, None)
@@ -86,16 +82,16 @@ async def test_the_epoch_of_who_asks_is_durable_before_the_first_page(shop: Shop
 
 
 async def test_turns_go_on_between_the_pages(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreman_module, "read_page", functools.partial(read_page, rows_max=2))
+    monkeypatch.setattr(Ledger, "recollect", functools.partialmethod(Ledger.recollect, rows_max=2))
     ear = await attached(shop)
     await in_ledger(shop, *(row(number) for number in range(5)), acked=(0, 3))
-    shop.foreman.recall(Recall(ear))
+    shop.foreman.recall(ear, Recall())
     await shop.turn()
     shop.order(fences=[B])
     await shop.turn()
     assert ear.told == [(B, FENCED)]
     while (rest := ear.pages[-1].rest) is not None:
-        shop.foreman.recall(rest)
+        shop.foreman.recall(ear, rest)
         await shop.turn()
     assert names(ear.pages) == [str(attempt(number)) for number in range(5)]
     assert [len(page.rows) for page in ear.pages] == [2, 2, 1]
@@ -107,13 +103,12 @@ async def test_turns_go_on_between_the_pages(shop: Shop, monkeypatch: pytest.Mon
 class Full:
     """An executor with a ledger of many rows, on its way to a real pool."""
 
-    def __init__(self, shop: Shop, rig: Rig, kept: Outputs | None = None) -> None:
+    def __init__(self, shop: Shop, rig: Rig) -> None:
         address = f"127.0.0.1:{rig.port}"
         config = msgspec.structs.replace(
             shop.config, leaders=(address,), cell=CELL, reconnect_ms_min=10
         )
-        words = Words(kept.kept) if kept is not None else None
-        self.way = Way(config, shop.foreman, "i1", None, words)
+        self.way = Connector(config, shop.foreman, "i1")
         self.shop = shop
 
     async def __aenter__(self) -> Full:
@@ -187,21 +182,14 @@ def test_outputs_know_how_much_is_kept_also_after_a_restart(tmp_path: Path) -> N
 async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
     shop: Shop,
 ) -> None:
-    outputs = shop.foreman._outputs
     async with rigged() as rig:
         shop.order(names=(A,), command="echo hello")
         shop.order(names=(B,), command="true")
         await shop.turns_until(lambda: shop.on_disk(A) == shop.on_disk(B) == ENDED)
-        async with Full(shop, rig, outputs):
+        async with Full(shop, rig):
             joined = await rig.heard(Joined)
             kept = {name_of(one.row): one.output_bytes for one in facts_of(joined.greeting.known)}
             assert kept == {A: 6, B: 0}
             rig.pool.welcome(joined.executor, joined.ledger, recall=True)
             last = await rig.heard(Recollected)
             assert {str(one.name): one.fact.output_bytes for one in last.rows} == {A: 6, B: 0}
-
-
-def test_only_what_is_over_has_output_to_be_had() -> None:
-    rows = [row(1), row(2, ACCEPTED), row(3, INTERRUPTED)]
-    changes = Words(lambda name: 9).known(rows)
-    assert [list(one.output_bytes) for one in changes] == [[9], [], []]

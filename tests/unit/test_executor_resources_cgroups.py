@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor import cgroups
-from launcher.executor.cgroups import (
-    KernelFiles,
+from launcher.executor.commands import cgroups
+from launcher.executor.commands.cgroups import (
+    Files,
     Limits,
     Usage,
     clear,
     open_limits,
 )
-from launcher.executor.groups import SurvivorsRemain
-from launcher.executor.output import stem_of
+from launcher.executor.commands.output import stem_of
+from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.resources import V2, Group, join_group, own_groups
 from tests.unit.cgroup_rig import ROOT, FakeCgroups
 
@@ -274,12 +274,12 @@ def real_group() -> Iterator[str]:
     except OSError as error:
         pytest.skip(f"cgroup v2 cannot be written: {error}")
     yield str(path)
-    clear(str(path), KernelFiles(), 5_000)
+    clear(str(path), Files(), 5_000)
     path.rmdir()
 
 
 def test_the_kernel_kills_what_is_in_a_group_also_in_other_sessions(real_group: str) -> None:
-    files = KernelFiles()
+    files = Files()
     group = f"{real_group}/launch-x"
     files.mkdir(group)
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:

@@ -11,11 +11,12 @@ import grpc
 import pytest
 
 from launcher.config import ExecutorConfig
-from launcher.executor.foreman import Foreman
+from launcher.executor.backoff import Backoff
+from launcher.executor.connector import Connector
+from launcher.executor.handlers.groups import Offer
 from launcher.executor.lease import Lease
-from launcher.executor.offers import Offer
-from launcher.executor.pace import Pace
-from launcher.executor.stream import StreamEnded, Visit, Way
+from launcher.executor.loop import ExecutorLoop
+from launcher.executor.stream import LeaderStream, StreamEnded
 from launcher.pool import limits
 from launcher.pool.events import Beat, Joined, Offered
 from launcher.pool.pool import Pool
@@ -41,14 +42,14 @@ class IdleForeman:
         self.is_full = False
         self.uploads = IdleUploads()
         self.clock_offset_ms = 0
-        self.visits: list[Visit] = []
+        self.visits: list[LeaderStream] = []
 
-    def attach(self, visit: Visit) -> None:
+    def attach(self, visit: LeaderStream) -> None:
         self.visits.append(visit)
         visit.begin([], self.highest)
         visit.offer(OFFERS)
 
-    def detach(self, visit: Visit) -> None:
+    def detach(self, visit: LeaderStream) -> None:
         """Nothing is kept of a visit."""
 
     def welcome(self, epoch: Epoch) -> None:
@@ -62,15 +63,17 @@ def config_of(rig: Rig) -> ExecutorConfig:
     return ExecutorConfig(id="e1", data="d", leaders=(f"127.0.0.1:{rig.port}",), cell=CELL)
 
 
-def foreman_of(idle: IdleForeman) -> Foreman:
-    return cast("Foreman", cast("Any", idle))
+def foreman_of(idle: IdleForeman) -> ExecutorLoop:
+    return cast("ExecutorLoop", cast("Any", idle))
 
 
 @asynccontextmanager
-async def visiting(rig: Rig, pace: Pace | None = None) -> AsyncIterator[asyncio.Task[None]]:
+async def visiting(rig: Rig, pace: Backoff | None = None) -> AsyncIterator[asyncio.Task[None]]:
     """One visit of an executor; the task ends with it."""
     config = config_of(rig)
-    visit = Visit(config, foreman_of(IdleForeman()), "i1", pace=pace or Pace(config, "e1"))
+    visit = LeaderStream(
+        config, foreman_of(IdleForeman()), "i1", backoff=pace or Backoff(config, "e1")
+    )
     task = asyncio.create_task(visit.attend(config.leaders[0]))
     try:
         yield task
@@ -91,7 +94,7 @@ def crowded(rig: Rig, executors: int) -> Pool:
 async def test_a_welcome_says_how_to_come_back() -> None:
     async with rigged() as rig:
         crowded(rig, 4_000)
-        pace = Pace(config_of(rig), "e1")
+        pace = Backoff(config_of(rig), "e1")
         async with visiting(rig, pace):
             rig.pool.welcome((await rig.heard(Joined)).executor)
             await until(lambda: pace.spread_ms == 4_000)
@@ -100,7 +103,7 @@ async def test_a_welcome_says_how_to_come_back() -> None:
 async def test_a_refusal_says_it_too_for_those_who_were_never_welcome() -> None:
     async with rigged(leads=False) as rig:
         crowded(rig, 4_000)
-        pace = Pace(config_of(rig), "e1")
+        pace = Backoff(config_of(rig), "e1")
         async with visiting(rig, pace) as visit:
             with pytest.raises(StreamEnded, match="does not lead"):
                 await visit
@@ -109,7 +112,7 @@ async def test_a_refusal_says_it_too_for_those_who_were_never_welcome() -> None:
 
 async def test_a_small_cell_says_nothing() -> None:
     async with rigged() as rig:
-        pace = Pace(config_of(rig), "e1")
+        pace = Backoff(config_of(rig), "e1")
         async with visiting(rig, pace), rig.executor() as fake:
             rig.pool.welcome((await rig.heard(Joined, 2)).executor)
             rig.pool.welcome("executor-7")
@@ -143,7 +146,7 @@ async def refusing(code: grpc.StatusCode, said: str = "") -> AsyncIterator[Rig]:
 @pytest.mark.parametrize("said", ["many", "-5", "9" * 40])
 async def test_nonsense_about_it_is_not_heeded(said: str) -> None:
     async with refusing(grpc.StatusCode.FAILED_PRECONDITION, said) as rig:
-        pace = Pace(config_of(rig), "e1")
+        pace = Backoff(config_of(rig), "e1")
         async with visiting(rig, pace) as visit:
             with pytest.raises(StreamEnded, match="FAILED_PRECONDITION"):
                 await visit
@@ -186,7 +189,7 @@ async def test_a_leader_of_another_protocol_is_left_with_a_word_on_what_to_upgra
 async def test_the_last_offers_before_a_welcome_are_those_that_count() -> None:
     async with rigged() as rig:
         config, idle = config_of(rig), IdleForeman()
-        way = Way(config, foreman_of(idle), "i1")
+        way = Connector(config, foreman_of(idle), "i1")
         task = asyncio.create_task(way.run())
         try:
             joined = await rig.heard(Joined)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.executor.roll import SPARE_RECORDS, Roll
-from launcher.executor.trees import Target
+from launcher.executor.commands.reaper import SPARE_RECORDS, Roll
+from launcher.executor.commands.trees import Target
 
 NAME = f"{'t' * 100}/{'j' * 100}@2026-11-20T15:00:00Z+t1000#1000/1000"
 

@@ -6,22 +6,21 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from launcher.executor.row import (
+from launcher.executor.loop import LINES_MAX, FailureLog
+from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
     FENCED,
     INTERRUPTED,
-    LINES_MAX,
     REFUSED,
     UNKNOWN,
-    FailureLog,
     Row,
     changes_of,
-    changes_of_rows,
 )
-from launcher.executor.words import Words
+from launcher.executor.stream import messages_of
 from launcher.launch import Reason
 from launcher.pool.reading import parse_reports
+from tests.unit.rows_rig import each
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 
@@ -32,8 +31,8 @@ def logged(*batches: tuple[int, list[Row]]) -> list[Any]:
     with capture_logs() as lines:
         for now_ms, rows in batches:
             for row in rows:
-                failures.note(row.fate, [row], now_ms)
-            failures.note(ENDED, [], now_ms)
+                failures.note([row], now_ms)
+            failures.note([], now_ms)
     return lines
 
 
@@ -85,47 +84,48 @@ def ended(number: int, index: int = 9, **fields: Any) -> Row:
 
 
 def test_what_became_of_many_rows_alike_is_one_change_in_the_order_of_their_rows() -> None:
-    [change] = changes_of(ENDED, [ended(7), ended(3, output_bytes=5), ended(4)])
+    [change] = changes_of([ended(7), ended(3, output_bytes=5), ended(4)])
     assert (change.index, change.rows, change.finished_ms) == (9, [3, 1, 3], [2_000])
-    assert change.each() == [ended(3, output_bytes=5), ended(4), ended(7)]
+    assert each(change) == [ended(3, output_bytes=5), ended(4), ended(7)]
     assert change.output_bytes == [5, 0, 0]
-    assert change.message().ByteSize() < 40
+    [message] = messages_of([change], 9)
+    assert message.ByteSize() < 42
 
 
 def test_rows_that_differ_in_batch_reason_exit_code_or_text_are_told_apart() -> None:
     some = [ended(1), ended(2, 10), ended(3, exit_code=1), ended(4, reason=6), ended(5, detail="x")]
-    changes = changes_of(ENDED, some)
+    changes = changes_of(some)
     said = [(one.index, one.exit_code, one.reason, one.detail) for one in changes]
     assert said == [(9, 0, 0, ""), (10, 0, 0, ""), (9, 1, 0, ""), (9, 0, 6, ""), (9, 0, 0, "x")]
 
 
 def test_usage_and_a_wish_to_be_tried_again_are_columns_like_any_other() -> None:
     odd = [ended(1, retry_after_ms=5), ended(2, cpu_ms=6, memory_peak_bytes=7), ended(4)]
-    [change] = changes_of(ENDED, odd)
-    assert change.each() == odd
+    [change] = changes_of(odd)
+    assert each(change) == odd
     assert (change.cpu_ms, change.memory_peak_bytes) == ([0, 6, 0], [0, 7, 0])
 
 
 def test_the_journal_has_the_processes_of_what_runs_and_the_leader_is_told_of_none() -> None:
     some = [Row(9, 1, ACCEPTED, started_ms=1, pid=5, ticks=6), Row(9, 2, ACCEPTED, started_ms=1)]
-    [running] = changes_of(ACCEPTED, some)
-    assert running.each() == some
-    [over] = changes_of(ENDED, [ended(1, pid=5, ticks=6)])
+    [running] = changes_of(some)
+    assert each(running) == some
+    [over] = changes_of([ended(1, pid=5, ticks=6)])
     assert (over.pids, over.ticks) == ([], [])
     bare = [Row(9, 1, ACCEPTED, started_ms=1), Row(9, 2, ACCEPTED, started_ms=1)]
-    assert running.message() == changes_of(ACCEPTED, bare)[0].message()
+    assert [*messages_of([running], 9)] == [*messages_of(changes_of(bare), 9)]
 
 
 def test_a_leader_reads_of_every_fate_what_its_executor_says_in_columns() -> None:
     for fate in range(ACCEPTED, UNKNOWN + 1):
-        [message] = Words().reports(changes_of_rows([Row(9, 3, fate)]), 9)
+        [message] = messages_of(changes_of([Row(9, 3, fate)]), 9)
         [batch] = parse_reports(message)
         assert [(one.row, one.fate) for one in batch.facts()] == [(3, fate)]
 
 
 def test_what_was_never_started_has_no_times() -> None:
     rows = [Row(9, 1, REFUSED, detail="late"), Row(9, 2, FENCED), Row(9, 2, FENCED)]
-    changes = changes_of_rows(rows)
+    changes = changes_of(rows)
     assert [(one.fate, one.rows, one.started_ms, one.finished_ms) for one in changes] == [
         (REFUSED, [1], [], []),
         (FENCED, [2], [], []),

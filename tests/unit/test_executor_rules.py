@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,12 @@ import msgspec
 import pytest
 
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import (
+from launcher.executor.rows import (
     ENDED,
     INTERRUPTED,
     REFUSED,
 )
-from launcher.executor.rules import Conditions, Settled, settle
-from launcher.executor.works import WORKS_MAX, Works, spec_of
+from launcher.executor.rules import WORKS_MAX, Conditions, Settled, Works, settle, spec_of
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
 from tests.unit.rows_rig import Start, answered, found, name_of, orders
@@ -49,7 +49,7 @@ def give(
     """Settle one message of the leader in a transaction of its own."""
     message = orders(*starts, epoch=(0, term), **fields)
     with ledger.transaction():
-        return settle(ledger, message, Works(), conditions)
+        return settle(ledger, message, Works(), copy.deepcopy(conditions))
 
 
 def changed(**fields: Any) -> Conditions:
@@ -105,7 +105,7 @@ def test_a_start_at_the_floor_is_answered_as_unknown_fate_and_leaves_no_row(
 def test_an_executor_that_executes_nothing_reports_success_at_once(ledger: Ledger) -> None:
     settled = give(ledger, changed(executes=False, slots_free=0), starts=[start(A), start(B)])
     assert fates(settled) == [(A, ENDED), (B, ENDED)]
-    report = answered(settled)[0].recollection()
+    report = answered(settled)[0]
     assert (report.exit_code, report.started_ms, report.finished_ms) == (0, NOW_MS, NOW_MS)
     assert not settled.accepted
 
@@ -151,7 +151,7 @@ def batches(*rows: int, **fields: Any) -> pool_pb2.Orders:
 
 def settled(ledger: Ledger, message: pool_pb2.Orders, works: Works | None = None) -> Settled:
     with ledger.transaction():
-        return settle(ledger, message, works or Works(), FINE)
+        return settle(ledger, message, works or Works(), changed())
 
 
 def test_a_batch_is_accepted_as_a_whole_and_each_row_has_its_name(ledger: Ledger) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from launcher.executor import spawn, spawner
-from launcher.executor.cgroups import KernelFiles, clear
+from launcher.executor.commands import spawn, spawner
+from launcher.executor.commands.cgroups import Files, clear
 from launcher.executor.resources import V2, own_groups
 from launcher.launch import Reason
 from tests.unit.spawner_bench import Bench, await_end
@@ -281,5 +281,5 @@ def test_in_a_group_of_the_kernel_runs_the_command_and_all_that_it_starts(bench:
         assert bench.wait("ended", "a")[0] == 0
         assert bench.output("a").endswith(f"/{group.name}\n")
     finally:
-        clear(str(group), KernelFiles(), 5_000)
+        clear(str(group), Files(), 5_000)
         group.rmdir()

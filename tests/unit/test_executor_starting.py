@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.foreman import WAITED, interrupt_all
-from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
+from launcher.executor.loop import WAITED, interrupt_all
+from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
 from tests.unit.rows_rig import found
 from tests.unit.workers_rig import Floor, floor, named, names_of, running, until
 

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from launcher.executor import surroundings
 from launcher.executor.attempt import Attempt
-from launcher.executor.surroundings import (
+from launcher.executor.commands import running as surroundings
+from launcher.executor.commands.running import (
     Account,
     UserRefused,
     account_of,
     choose_account,
-    directory_of,
-    environment_of,
     order_of,
     own_account,
 )
@@ -43,8 +41,9 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surroundings, "own_account", lambda: ROOT)
 
 
+@pytest.mark.usefixtures("own")
 def test_the_environment_is_complete_and_in_order() -> None:
-    environment = environment_of(accepted(env=(("A", "1"), ("B", "2"))), CRON)
+    environment = order_of(accepted(env=(("A", "1"), ("B", "2"))), ())["env"]
     assert list(environment.items()) == [
         ("SHELL", "/bin/bash"),
         ("PATH", "/usr/bin:/bin"),
@@ -63,9 +62,10 @@ def test_the_environment_is_complete_and_in_order() -> None:
     ]
 
 
+@pytest.mark.usefixtures("own")
 def test_a_crontab_changes_path_and_home_and_not_what_raftcron_says() -> None:
     lines = (("PATH", "/opt/bin"), ("HOME", "/srv"), ("PATH", "/b"), ("RAFTCRON_JOB", "forged"))
-    environment = environment_of(accepted(env=lines), CRON)
+    environment = order_of(accepted(env=lines), ())["env"]
     assert (environment["PATH"], environment["HOME"]) == ("/b", "/srv")
     assert environment["RAFTCRON_JOB"] == "acme/a"
 
@@ -79,8 +79,9 @@ def test_a_crontab_changes_path_and_home_and_not_what_raftcron_says() -> None:
         ("", "", "/"),
     ],
 )
+@pytest.mark.usefixtures("own")
 def test_the_directory_is_cwd_or_home(cwd: str, home: str, expected: str) -> None:
-    assert directory_of(accepted(cwd=cwd), {"HOME": home}) == expected
+    assert order_of(accepted(cwd=cwd, env=(("HOME", home),)), ())["cwd"] == expected
 
 
 def test_no_user_and_ones_own_are_no_switch(own: Account) -> None:

@@ -13,11 +13,12 @@ import structlog
 
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig
-from launcher.executor import stream
-from launcher.executor.foreman import Foreman
+from launcher.executor import connector
+from launcher.executor.connector import Connector
 from launcher.executor.lease import Lease
+from launcher.executor.loop import ExecutorLoop
 from launcher.executor.main import run
-from launcher.executor.stream import Visit, Way
+from launcher.executor.stream import LeaderStream
 from launcher.pool.events import Joined
 from launcher.tls import Credentials, TlsFiles
 from launcher.work import Epoch
@@ -36,7 +37,7 @@ def certs(tmp_path: Path) -> Certs:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again at once, also where no replica trusts us."""
-    monkeypatch.setattr(stream, "DISTRUST_S", 0.01)
+    monkeypatch.setattr(connector, "DISTRUST_S", 0.01)
 
 
 class Counted(asyncio.Event):
@@ -64,10 +65,10 @@ class IdleForeman:
         self.clock_offset_ms = 0
         self.welcomed: list[Epoch] = []
 
-    def attach(self, visit: Visit) -> None:
+    def attach(self, visit: LeaderStream) -> None:
         visit.begin([], self.highest)
 
-    def detach(self, visit: Visit) -> None:
+    def detach(self, visit: LeaderStream) -> None:
         """Nothing is kept of a visit."""
 
     def welcome(self, epoch: Epoch) -> None:
@@ -85,7 +86,7 @@ async def on_the_way(
     foreman = IdleForeman()
     config = ExecutorConfig(id=EXECUTOR[1], data="d", leaders=(server,), cell=CELL, tls=tls)
     shown = (lambda: credentials) if credentials is not None else None
-    way = Way(config, cast("Foreman", cast("Any", foreman)), "i1", shown)
+    way = Connector(config, cast("ExecutorLoop", cast("Any", foreman)), "i1", shown)
     task = asyncio.create_task(way.run())
     try:
         yield foreman

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import structlog
 
-from launcher.executor import putting, uploads
-from launcher.executor.output import Output
+from launcher.executor import uploads
+from launcher.executor.commands.output import Output
 from launcher.executor.outputs import Outputs
-from launcher.executor.packing import Packed
-from launcher.executor.uploads import AT_ONCE, GIVE_UP_MS, REST_MAX_MS, Uploads
+from launcher.executor.uploads import AT_ONCE, GIVE_UP_MS, REST_MAX_MS, Packed, Uploads
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.certs_rig import REPLICA, Certs
 
@@ -261,8 +260,8 @@ async def test_a_store_that_refuses_is_told_of_without_the_url_and_tried_again(
 async def test_a_store_that_does_not_answer_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(putting, "ANSWER_S", 0.05)
-    monkeypatch.setattr(putting, "BYTES_PER_S_MIN", 1 << 40)
+    monkeypatch.setattr(uploads, "PUT_ANSWER_S", 0.05)
+    monkeypatch.setattr(uploads, "BYTES_PER_S_MIN", 1 << 40)
     async with running(tmp_path) as rig:
         rig.attach()
         rig.printed(1)
@@ -354,8 +353,8 @@ async def test_authorities_are_read_once_in_a_thread_and_again_after_one_was_mis
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
 
-    monkeypatch.setattr(putting.ssl, "create_default_context", recorded)
-    putting._trust.cache_clear()
+    monkeypatch.setattr(uploads.ssl, "create_default_context", recorded)
+    uploads._trust.cache_clear()
     files = Certs(tmp_path / "certs").files(*REPLICA)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(files.cert, files.key)
@@ -373,7 +372,7 @@ async def test_authorities_are_read_once_in_a_thread_and_again_after_one_was_mis
         assert len(readers) == 2
         assert threading.main_thread() not in readers
     finally:
-        putting._trust.cache_clear()
+        uploads._trust.cache_clear()
 
 
 async def test_while_the_leader_cannot_store_nothing_is_given_up(tmp_path: Path) -> None:

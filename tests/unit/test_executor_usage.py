@@ -7,11 +7,10 @@ from pathlib import Path
 from cron.cli.rows import launch_row
 from cron.scheduler.reports import ReportCommands, digest
 from cron.service.launches import of_row
-from launcher.executor.attempt import Attempt, News
-from launcher.executor.batch import tombstone
-from launcher.executor.foreman import record
+from launcher.executor.attempt import Attempt
 from launcher.executor.ledger import Ledger
-from launcher.executor.words import Words
+from launcher.executor.rows import ENDED, changes_of, tombstone
+from launcher.executor.stream import messages_of
 from launcher.pool.reading import parse_reports
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
@@ -25,18 +24,22 @@ def reported(path: Path, key: tuple[int, int], cpu_ms: int, peak: int) -> pool_p
     """What an executor reports of a command that used so much, also when it was started anew."""
     index, row = key
     batch = tombstone(index, row, NAME, "0.1.r1")
-    one = Attempt(batch, 0, index, row, NAME, WorkSpec(("/bin/true",)), 1 << 50)
+    one = Attempt(
+        index, row, ENDED, NAME,
+        batch=batch, place=0, spec=WorkSpec(("/bin/true",)), not_after_ms=1 << 50,
+    )  # fmt: skip
     one.started_ms, one.finished_ms = T0 * 1000 + 60_000, T0 * 1000 + 61_000
     one.cpu_ms, one.memory_peak_bytes = cpu_ms, peak
     ledger = Ledger(path / "journal")
     with ledger.transaction():
         ledger.insert(batch)
-        told = record(ledger, News(ended=[one]))
+        told = changes_of([one])
+        ledger.changed(told)
     ledger.close()
     ledger = Ledger(path / "journal")
-    known = Words().known(ledger.unacked())
+    known = changes_of(ledger.unacked())
     ledger.close()
-    messages = [next(Words().reports(changes, 9)) for changes in (told, known)]
+    messages = [next(messages_of(changes, 9)) for changes in (told, known)]
     assert messages[0] == messages[1]
     return messages[0]
 

@@ -20,11 +20,10 @@ import pytest
 from launcher.executor import main as executor
 from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms
-from launcher.executor.foreman import interrupt_all
-from launcher.executor.groups import SurvivorsRemain, kill_workers
-from launcher.executor.line import Peer
-from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED
-from launcher.executor.spawn import start_ticks
+from launcher.executor.commands.trees import SurvivorsRemain, kill_workers, start_ticks
+from launcher.executor.handlers.connection import Peer
+from launcher.executor.loop import interrupt_all
+from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
 from launcher.launch import Reason
 from launcher.worker import wire
 from launcher.worker.wire import Result
@@ -79,7 +78,7 @@ async def test_a_worker_that_is_written_to_while_it_dies_is_still_read_to_the_en
     puppet = await shop.puppet(threads=2, buffer=0)
     shop.give(A)
     await puppet.tasks(1)
-    [worker] = shop.foreman.workers._groups.workers()
+    [worker] = shop.foreman.workers.groups.workers()
     worker.line.pause()
     puppet.start(A)
     puppet.hang_up()
@@ -104,14 +103,14 @@ async def test_a_worker_that_lets_go_of_its_executor_is_killed(shop: Floor) -> N
 async def test_one_with_nothing_to_do_may_go(shop: Floor) -> None:
     puppet = await shop.puppet()
     puppet.hang_up()
-    await until(lambda: shop.foreman.workers.offers == ())
+    await until(lambda: shop.foreman.workers.groups.offers == ())
     assert puppet.process.poll() is None
 
 
 async def test_what_waits_for_a_group_that_is_gone_is_refused_after_a_while(
     shop: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.executor.offers.WORKERLESS_MS", 200)
+    monkeypatch.setattr("launcher.executor.handlers.groups.WORKERLESS_MS", 200)
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B)
     await until(lambda: shop.foreman.running == 2)
@@ -122,7 +121,7 @@ async def test_what_waits_for_a_group_that_is_gone_is_refused_after_a_while(
 async def test_a_worker_that_comes_back_in_time_gets_what_waited(
     shop: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.executor.offers.WORKERLESS_MS", 60_000)
+    monkeypatch.setattr("launcher.executor.handlers.groups.WORKERLESS_MS", 60_000)
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B)
     await until(lambda: shop.foreman.running == 2)
@@ -194,7 +193,7 @@ async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
     await puppet.tasks(1)
     puppet.start(A)
     await shop.told(A, ACCEPTED)
-    [worker] = shop.foreman.workers._groups.workers()
+    [worker] = shop.foreman.workers.groups.workers()
     attempt = worker.begun[A]
     for _ in range(3):
         before = attempt.silent_at_ms
@@ -208,7 +207,7 @@ async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
 async def test_one_that_does_not_give_back_what_it_has_not_begun_is_killed(
     shop: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.executor.workers.ANSWER_MS", 200)
+    monkeypatch.setattr("launcher.executor.handlers.workers.ANSWER_MS", 200)
     puppet = await shop.puppet()
     shop.give(A, late_ms=-3_000)
     await puppet.tasks(1)
@@ -270,7 +269,7 @@ async def test_a_worker_of_another_user_is_waited_for(
     monkeypatch.setattr(Peer, "kill", lambda self: False)
     puppet.send(b"\0\0\0\x05hello")
     await puppet.expect(wire.Refused)
-    [worker] = shop.foreman.workers._groups.workers()
+    [worker] = shop.foreman.workers.groups.workers()
     await until(lambda: bool(worker.killed_for))
     assert shop.on_disk(A) == ACCEPTED  # nothing is concluded while it lives
     puppet.process.kill()
@@ -312,7 +311,7 @@ async def test_while_a_worker_of_the_last_executor_lives_nothing_is_concluded(
             asked_again.set()
         raise SurvivorsRemain("still there")
 
-    monkeypatch.setattr("launcher.executor.foreman.kill_workers", unkillable)
+    monkeypatch.setattr("launcher.executor.loop.kill_workers", unkillable)
     monkeypatch.setattr(executor, "SURVIVORS_PAUSE_S", 0.001)
     stop = asyncio.Event()
     cleared = asyncio.create_task(executor._cleared(shop.thread, shop.ledger, stop))

@@ -11,9 +11,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.executor.outlet import Page
-from launcher.executor.row import ENDED, Row
-from launcher.executor.words import Words
+from launcher.executor.ledger import Page
+from launcher.executor.rows import Row
+from launcher.executor.stream import recollection_of
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
@@ -190,7 +190,9 @@ def where(one: Row) -> tuple[int, int]:
 @given(st.lists(ROWS, max_size=8, unique_by=where), st.integers(0, 1 << 30))
 def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[Row], kept: int) -> None:
     rows.sort(key=where)
-    told = Words(lambda name: kept).recollection(Page(rows, 5, None))
+    for one in rows:
+        one.output_bytes = kept
+    told = recollection_of(Page(rows, 5, None))
     heard = pool_pb2.Recollection.FromString(told.SerializeToString())
     assert (heard.last, heard.floor) == (True, 5)
     for one, recalled in zip(rows, parse_recollection(heard, START), strict=True):
@@ -200,7 +202,7 @@ def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[Row], kept: 
         assert (fact.started_ms, fact.finished_ms) == (one.started_ms, one.finished_ms)
         assert (fact.exit_code, int(fact.reason)) == (one.exit_code, one.reason)
         assert fact.detail == one.detail
-        assert fact.output_bytes == (kept if one.fate == ENDED else 0)
+        assert fact.output_bytes == kept
 
 
 @given(st.binary(max_size=200))

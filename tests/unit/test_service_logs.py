@@ -14,7 +14,7 @@ from cron.api.launches import LaunchView, OutputQuery
 from cron.errors import Conflict, ExecutorAway, NotNow, Unavailable
 from cron.service import outputs as stored_outputs
 from cron.service.outputs import BYTES_MAX_MIN, FETCHED_MAX, Logs, StoredOutputs
-from launcher.executor.output import Output, read
+from launcher.executor.commands.output import Output, read
 from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import TimedOut
 from snapshots.layout import output_object

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from launcher.executor.row import ENDED
+from launcher.executor.rows import ENDED
 from launcher.launch import Reason
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.parent import start_child
@@ -30,7 +30,7 @@ async def served(folder: Path, threads: int = 2, **settings: Any) -> AsyncIterat
         with in_folder(folder / "app"):
             child = start_child(ChildOptions(worker=options))
         try:
-            await until(lambda: len(one.foreman.workers.offers) == 1)
+            await until(lambda: len(one.foreman.workers.groups.offers) == 1)
             yield one
         finally:
             os.killpg(child.pid, signal.SIGKILL)  # it leads a group: what handlers forked is in it
@@ -39,7 +39,7 @@ async def served(folder: Path, threads: int = 2, **settings: Any) -> AsyncIterat
 
 async def test_what_handlers_say_is_in_the_ledger(tmp_path: Path) -> None:
     async with served(tmp_path) as one:
-        (offer,) = one.foreman.workers.offers
+        (offer,) = one.foreman.workers.groups.offers
         assert offer.group == "shop"
         assert "invoice" in offer.handlers
         said = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.row import ACCEPTED, ENDED
+from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.launch import Reason
 from launcher.worker.wire import DETAIL_CHARS_MAX
 from tests.unit import worker_rig

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cron.crontab.reader import read_crontab, read_file
-from launcher.executor.row import ACCEPTED, ENDED
+from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.launch import Reason
 from launcher.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 from launcher.worker import wire

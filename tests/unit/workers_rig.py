@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from launcher.executor.clock import wall_ms
-from launcher.executor.row import Change, Row
+from launcher.executor.rows import Change, Row
 from launcher.work import WorkSpec
 from launcher.worker import wire
 from tests.unit.rows_rig import Start, orders, rows_of

@@ -14,20 +14,32 @@ is not all of a launch. A process belongs to a launch if one of these holds:
 A process is killed with its whole group, so that a fork between look and kill does not escape.
 Nothing is taken for gone before two looks in a row found nothing: in the middle of an exec a
 process has no environment for a moment.
+
+What outlived its executor or its spawner is found and killed in the same way (rule R4). A spawner,
+its reaper, and what was forked that is not yet a command have the ledger's UUID in their
+environment: a stopped one would wake later, and start what is still in its socket.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from launcher.errors import LauncherError
+from launcher.executor.clock import boot_ms
+from launcher.executor.parent import adopter
+
+DEATH_WAIT_MS: Final = 2_000
 SPAWNER_MARK: Final = "RAFTCRON_SPAWNER"
 """The variable of a spawner and its reaper, and of no command, that names their ledger."""
 LEDGER_MARK: Final = "RAFTCRON_LEDGER"
 """The variable of a command that names the ledger of the executor that started it."""
+_START: Final = 19
+_CLEAN_LOOKS: Final = 2
+_POLL_S: Final = 0.003
 _LAUNCH: Final = b"RAFTCRON_LAUNCH="
 _ATTEMPT: Final = b"RAFTCRON_ATTEMPT="
 _EPOCH: Final = b"RAFTCRON_EPOCH="
@@ -68,17 +80,28 @@ class Process(NamedTuple):
             return frozenset()
 
 
+def stat_of(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat behind the program's name, which may contain anything:
+    state, parent, group and so on (proc(5)); none if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def start_ticks(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot; 0 if it is gone."""
+    fields = stat_of(pid)
+    return int(fields[_START]) if fields else 0
+
+
 def processes() -> Iterator[Process]:
     """Return every process that can be seen, zombies too."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    # The second field is the program's name and may contain anything.
-                    fields = file.read().rpartition(b")")[2].split()
-                lives = fields[0] not in (b"Z", b"X")
-                parent, group, ticks = (int(fields[at]) for at in (1, 2, 19))
-                yield Process(int(name), parent, group, ticks, lives)
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if fields := stat_of(pid):
+            parent, group, ticks = (int(fields[at]) for at in (1, 2, _START))
+            yield Process(pid, parent, group, ticks, fields[0] not in (b"Z", b"X"))
 
 
 def send_kill(send: Callable[[int, int], None], target: int) -> bool:
@@ -236,3 +259,64 @@ class Hunt:
 def _value(environment: frozenset[bytes], prefix: bytes) -> bytes:
     """The value of a variable; the least one if a process has it more than once."""
     return min((one[len(prefix) :] for one in environment if one.startswith(prefix)), default=b"")
+
+
+class SurvivorsRemain(LauncherError):
+    """Something was sent KILL and is still there: it hangs in the kernel."""
+
+
+def kill_targets(targets: Iterable[Target], ledger: str = "") -> list[str]:
+    """Kill what runs of `targets`, and spawners of the ledger with the UUID `ledger`; return once
+    they are gone, with the names of those of which something was there.
+
+    The wait is counted from the first look: on a busy host that look itself may take seconds, and
+    what it found has had no time to die.
+
+    Raises:
+        SurvivorsRemain: not within DEATH_WAIT_MS; what could be killed is.
+    """
+    hunt = Hunt(targets, ledger, with_spawners=bool(ledger), reaper=adopter())
+    deadline_ms = clean = 0
+    while clean < _CLEAN_LOOKS:
+        remaining = hunt.look()
+        clean = 0 if remaining else clean + 1
+        deadline_ms = deadline_ms or boot_ms() + DEATH_WAIT_MS
+        if remaining and boot_ms() >= deadline_ms:
+            pids = ", ".join(str(pid) for pid in remaining[:10])
+            raise SurvivorsRemain(
+                f"killed {DEATH_WAIT_MS} ms ago and still there: process {pids}",
+                "it hangs in the kernel, on a dead mount or disk; repair that, or restart the host",
+            )
+        time.sleep(_POLL_S)
+    return list(hunt.names)
+
+
+def kill_workers(workers: Iterable[tuple[int, int]]) -> None:
+    """Kill worker processes, known by (id, start time in ticks), and those of a group that one of
+    them leads; return once they are gone.
+
+    Raises:
+        SurvivorsRemain: not within DEATH_WAIT_MS. Those of another user cannot be killed; they end
+            by themselves, since their executor is gone.
+    """
+    wanted = dict(workers)
+    groups: set[int] = set()
+    deadline_ms = 0
+    while True:
+        remaining = []
+        for one in processes():
+            if wanted.get(one.pid) == one.ticks and one.pid == one.group:
+                groups.add(one.pid)
+            if one.lives and (wanted.get(one.pid) == one.ticks or one.group in groups):
+                send_kill(os.kill, one.pid)
+                remaining.append(one.pid)
+        if not remaining:
+            return
+        deadline_ms = deadline_ms or boot_ms() + DEATH_WAIT_MS
+        if boot_ms() >= deadline_ms:
+            pids = ", ".join(str(pid) for pid in remaining[:10])
+            raise SurvivorsRemain(
+                f"workers of the last executor are still there: process {pids}",
+                "end them; they run as another user, or hang in the kernel",
+            )
+        time.sleep(_POLL_S)

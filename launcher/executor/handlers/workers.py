@@ -9,24 +9,21 @@ over only once that process is known to be dead and its socket is read to the en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from launcher import logs
 from launcher.config import ExecutorConfig
-from launcher.executor.attempt import ANSWER_MS, Attempt, News, Step
+from launcher.executor.attempt import ANSWER_MS, Attempt, Step
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.deaths import CUT, Deaths
-from launcher.executor.door import Door
-from launcher.executor.entrance import Entrance
-from launcher.executor.launches import KILLED, STOPPING, Launches
+from launcher.executor.handlers.groups import Groups
+from launcher.executor.handlers.launches import KILLED, STOPPING, Launches
+from launcher.executor.handlers.listener import Door, Entrance
+from launcher.executor.handlers.worker import CUT, Deaths, Worker
 from launcher.executor.lease import Lease
-from launcher.executor.offers import Groups, Offer
-from launcher.executor.outputs import Outputs
+from launcher.executor.outputs import Outputs, OutputWriter
 from launcher.executor.rules import LEASE_OVER
-from launcher.executor.scribe import Scribe
-from launcher.executor.worker import Worker
 from launcher.launch import Reason
 from launcher.limits import PIECE_BYTES_PENDING_MAX
 from launcher.worker import wire
@@ -40,8 +37,8 @@ FLOOD_PAUSE_S: Final = 0.01
 class Listener(Protocol):
     """Who writes down what happens here, and takes turns to do so."""
 
-    def hear(self, news: News) -> None:
-        """Take what became of launches."""
+    def hear(self, news: Iterable[Attempt]) -> None:
+        """Take attempts that have begun, or are over."""
 
     def came(self, pid: int, ticks: int) -> None:
         """A worker waits to be enlisted: `Workers.enlisted` once the ledger has it."""
@@ -50,7 +47,7 @@ class Listener(Protocol):
         """A worker is gone, and all that it ran is over."""
 
     def starting(self, some: list[Attempt]) -> None:
-        """Launches are about to start: `Workers.may_start` once the ledger has that."""
+        """Launches are about to start: `Launches.may_start` once the ledger has that."""
 
     def offered(self) -> None:
         """What is offered here has changed."""
@@ -74,11 +71,9 @@ class Workers:
         self._config = config
         self._lease = lease
         self._listener = listener
-        self._groups = Groups(config.worker_buffer)
-        self._scribe = Scribe(outputs, config.output_bytes_max)
-        self._launches = Launches(
-            self._groups, lease, self._scribe, listener.hear, listener.starting
-        )
+        self.groups = Groups(config.worker_buffer)
+        self._writer = OutputWriter(outputs, config.output_bytes_max)
+        self.launches = Launches(self.groups, lease, self._writer, listener.hear, listener.starting)
         self._deaths = Deaths()
         self._entrance = Entrance(self)
         self._door: Door | None = None
@@ -90,32 +85,7 @@ class Workers:
             wire.Leaving: self._hear_leaving,
         }
 
-    # ---- what the foreman asks for
-
-    def __len__(self) -> int:
-        """How many launches wait, run, or have an end that is not recorded."""
-        return len(self._launches)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._launches
-
-    @property
-    def offers(self) -> tuple[Offer, ...]:
-        """What is offered now."""
-        return self._groups.offers
-
-    @property
-    def handlers(self) -> Mapping[str, str]:
-        """Which group serves each handler."""
-        return self._groups.handlers
-
-    def free(self) -> dict[str, int]:
-        """Return how many launches more each group takes."""
-        return self._groups.free()
-
-    def idle(self) -> dict[str, int]:
-        """Return how many launches more the workers of each group would be given at once."""
-        return {group.name: group.idle for group in self._groups}
+    # ---- what the executor asks for
 
     def open(self) -> None:
         """Let workers in.
@@ -127,56 +97,34 @@ class Workers:
             directory = Path(self._config.data)
             self._door = Door(directory, self._config.workers_group, self._entrance.enter)
 
-    def accept(self, some: Iterable[Attempt]) -> None:
-        """Take launches whose rows are in the ledger."""
-        self._launches.accept(some)
-        self._launches.flush()
-
-    def may_start(self, some: Iterable[Attempt]) -> None:
-        """The ledger has the start records of these."""
-        self._launches.may_start(some)
-        self._launches.flush()
-
     def kill(self, name: str, reason: Reason) -> bool:
         """End a launch; return whether it is one of ours."""
-        if name not in self._launches:
+        if name not in self.launches:
             return False
-        if not self._launches.withdraw(name, KILLED, reason):
-            worker = self._launches.holder(name)
+        if not self.launches.withdraw(name, KILLED, reason):
+            worker = self.launches.holder(name)
             if worker is not None:
                 self._order(worker, [name], reason, self._config.term_grace_ms)
-        self._launches.flush()
         return True
-
-    def withdraw(self, name: str) -> None:
-        """Begin no more with a launch that is fenced."""
-        self._launches.withdraw(name, "fenced before it was started", Reason.FENCED)
-        self._launches.flush()
 
     def renewed(self) -> None:
         """Tell all that the lease was renewed."""
-        for worker in self._groups.workers():
+        for worker in self.groups.workers():
             worker.lease(self._lease.until_ms)
-        for group in self._groups:
-            self._launches.dispatch(group)
-        self._launches.flush()
+        for group in self.groups:
+            self.launches.dispatch(group)
 
     def enlisted(self, pids: Iterable[int]) -> None:
         """The ledger has these: from now on they are fed."""
         wanted = set(pids)
-        for worker in self._groups.workers():
+        for worker in self.groups.workers():
             if worker.pid in wanted and not worker.is_enlisted:
                 worker.is_enlisted = True
                 welcome = wire.Welcome(self._lease.until_ms, executor=self._config.id)
                 worker.line.send(welcome)
                 log.info("worker.joined", pid=worker.pid, group=worker.group)
                 self._reoffer()
-                self._launches.dispatch(self._groups.of(worker.group))
-        self._launches.flush()
-
-    def recorded(self, some: Iterable[Attempt]) -> None:
-        """Ends of launches are in the ledger: their slots are free."""
-        self._launches.recorded(some)
+                self.launches.dispatch(self.groups.of(worker.group))
 
     # ---- life
 
@@ -190,26 +138,25 @@ class Workers:
         """End all launches: those that wait are refused, those that run are cancelled, and killed
         with their process after `grace_ms`."""
         self._close_door()
-        for group in self._groups:
-            self._launches.refuse_all(group, STOPPING)
-        for worker in self._groups.workers():
+        for group in self.groups:
+            self.launches.refuse_all(group, STOPPING)
+        for worker in self.groups.workers():
             worker.line.send(wire.Drain())
             self._order(worker, list(worker.given), Reason.EXECUTOR_LOST, grace_ms)
-        self._launches.flush()
 
     async def stop(self) -> None:
         """Close all connections, upon which the workers end; kill what still has launches."""
         self._close_door()
-        for worker in self._groups.workers():
+        for worker in self.groups.workers():
             if worker.given:
                 self._kill(worker, STOPPING)
             worker.line.close()
-            if self._groups.remove(worker):
+            if self.groups.remove(worker):
                 self._unwatch(worker)
-        await asyncio.to_thread(self._scribe.stop)
+        await asyncio.to_thread(self._writer.stop)
 
     def _close_door(self) -> None:
-        self._launches.is_stopping = True
+        self.launches.is_stopping = True
         if self._door is not None:
             self._door.close()
         self._entrance.close()
@@ -218,11 +165,11 @@ class Workers:
 
     def refusal(self, hello: wire.Hello, pid: int) -> str:
         """Why a worker that greets so is not fed, or nothing."""
-        return STOPPING if self._launches.is_stopping else self._groups.refusal(hello, pid)
+        return STOPPING if self.launches.is_stopping else self.groups.refusal(hello, pid)
 
     def join(self, worker: Worker) -> None:
         """Take a worker in; it is fed once the ledger has it."""
-        self._groups.of(worker.group).workers[worker.pid] = worker
+        self.groups.of(worker.group).workers[worker.pid] = worker
         asyncio.get_running_loop().add_reader(worker.peer.pidfd, self._died, worker)
         self._listener.came(worker.pid, worker.ticks)
 
@@ -248,7 +195,7 @@ class Workers:
 
     def _bury(self, worker: Worker) -> None:
         """It is dead, or has nothing: what it ran is over, what it had not begun waits again."""
-        if not self._groups.remove(worker):
+        if not self.groups.remove(worker):
             return
         self._unwatch(worker)
         unbegun: list[Attempt] = []
@@ -257,15 +204,14 @@ class Workers:
         for attempt in list(worker.given.values()):
             if attempt.began_ms or worker.is_unheard:
                 attempt.die(Reason.WORKER_DIED, detail, now_wall_ms)
-                self._launches.end(worker, attempt)
+                self.launches.end(worker, attempt)
             else:
                 unbegun.append(attempt)
-        self._launches.give_back(worker, unbegun)
+        self.launches.give_back(worker, unbegun)
         log.info("worker.left", pid=worker.pid, group=worker.group, error=worker.killed_for)
         self._listener.went(worker.pid)
         self._reoffer()
-        self._launches.dispatch(self._groups.of(worker.group))
-        self._launches.flush()
+        self.launches.dispatch(self.groups.of(worker.group))
 
     def _unwatch(self, worker: Worker) -> None:
         asyncio.get_running_loop().remove_reader(worker.peer.pidfd)
@@ -278,15 +224,14 @@ class Workers:
         worker.silent_ms = 0
         for message in messages:
             self._hearers[type(message)](worker, message)
-        self._launches.dispatch(self._groups.of(worker.group))
-        self._launches.flush()
+        self.launches.dispatch(self.groups.of(worker.group))
 
     def _hear_done(self, worker: Worker, message: wire.Done) -> None:
-        if stranger := self._launches.done(worker, message.outcomes, wall_ms()):
+        if stranger := self.launches.done(worker, message.outcomes, wall_ms()):
             _confused(worker, stranger)
 
     def _hear_started(self, worker: Worker, message: wire.Started) -> None:
-        if stranger := self._launches.begin(worker, message.names, boot_ms(), wall_ms()):
+        if stranger := self.launches.begin(worker, message.names, boot_ms(), wall_ms()):
             _confused(worker, stranger)
 
     def _hear_beat(self, worker: Worker, message: wire.Beat) -> None:
@@ -311,12 +256,12 @@ class Workers:
         worker.unwritten_bytes += size
         if worker.unwritten_bytes > PIECE_BYTES_PENDING_MAX:
             worker.line.pause()
-        self._scribe.write(message.name, message.piece, written)
+        self._writer.write(message.name, message.piece, written)
 
     def _hear_leaving(self, worker: Worker, message: wire.Leaving) -> None:
         worker.is_leaving = True
         returned = [worker.given[name] for name in message.returned if name in worker.given]
-        self._launches.give_back(worker, returned)
+        self.launches.give_back(worker, returned)
         self._reoffer()
 
     # ---- what is done with them
@@ -326,7 +271,7 @@ class Workers:
         now_ms, asked = boot_ms(), []
         for name in names:
             attempt = worker.given[name]
-            is_urgent = attempt.began_ms or self._launches.is_stopping
+            is_urgent = attempt.began_ms or self.launches.is_stopping
             if attempt.order(reason, now_ms, grace_ms if is_urgent else ANSWER_MS):
                 asked.append((name, int(reason)))
         if asked:
@@ -345,7 +290,7 @@ class Workers:
         self._reoffer()
 
     def _reoffer(self) -> None:
-        if self._groups.changed():
+        if self.groups.changed():
             self._listener.offered()
 
     # ---- deadlines
@@ -354,21 +299,20 @@ class Workers:
         """Look once at everything that has a deadline."""
         now_ms, now_wall_ms = boot_ms(), wall_ms()
         is_leased = self._lease.valid(now_ms)
-        for group in self._groups:
-            self._launches.refuse_late(group, now_wall_ms)
+        for group in self.groups:
+            self.launches.refuse_late(group, now_wall_ms)
             if detail := group.hopeless(now_ms, is_leased=is_leased):
-                self._launches.refuse_all(group, detail)
-            self._launches.dispatch(group)
-        for worker in self._groups.workers():
+                self.launches.refuse_all(group, detail)
+            self.launches.dispatch(group)
+        for worker in self.groups.workers():
             if not worker.killed_for:
                 self._look(worker, now_ms, now_wall_ms)
                 if not is_leased:
                     self._end_lease(worker)
-        for worker, why in self._deaths.excess(self._groups.workers(), now_ms):
+        for worker, why in self._deaths.excess(self.groups.workers(), now_ms):
             self._kill(worker, why)
-        if self._groups.paced():
+        if self.groups.paced():
             self._listener.offered()
-        self._launches.flush()
 
     def _look(self, worker: Worker, now_ms: int, now_wall_ms: int) -> None:
         if worker.look(now_ms, self._config.worker_silence_ms):

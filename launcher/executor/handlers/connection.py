@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from launcher.executor.spawn import start_ticks
+from launcher.executor.commands.trees import start_ticks
 from launcher.worker import wire
 from launcher.worker.errors import BadFrame
 

@@ -2,18 +2,23 @@
 
 A group is the processes of one worker command. They share their slots, and what waits for them. A
 handler is in one group of an executor at most, so that a launch has one place to wait in.
+
+A launch that waits here has its row in the ledger and has never begun. The best priority goes
+first; within one, the handlers take turns, so that many launches of one do not stand before a few
+of another; within a handler the oldest goes first. What a worker had been given and did not begin
+is put back in front. Every step costs the same however much waits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from launcher.executor.attempt import Attempt
-from launcher.executor.buffer import Buffer
+from launcher.executor.handlers.worker import Worker
 from launcher.executor.rules import LEASE_OVER
-from launcher.executor.worker import Worker
 from launcher.limits import (
     GROUP_CHARS_MAX,
     GROUP_SLOTS_MAX,
@@ -31,6 +36,107 @@ trips to the leader, and nobody waits longer here behind others of his priority 
 WORKERLESS_MS: Final = 5_000
 """Launches wait so long for a group whose workers are all gone: their parent starts them again."""
 _WORD: Final = re.compile(r"[!-~]+", re.ASCII)
+PRIORITIES: Final = 10
+_NEVER_MS: Final = 1 << 62
+
+_Lane = OrderedDict[str, OrderedDict[str, Attempt]]
+"""Handlers of one priority, whose turn it is first; of each what waits, oldest first."""
+
+
+class Buffer:
+    """What waits for one group of workers."""
+
+    def __init__(self) -> None:
+        self._lanes: list[_Lane] = [OrderedDict() for _ in range(PRIORITIES)]
+        self._count = 0
+        self._earliest_ms = _NEVER_MS
+        self.payload_bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Attempt]:
+        for lane in self._lanes:
+            for queue in lane.values():
+                yield from queue.values()
+
+    def put(self, attempt: Attempt, *, first: bool = False) -> None:
+        """Let a launch wait behind those of its priority and handler, or before them."""
+        spec = attempt.spec
+        lane = self._lane(attempt)
+        queue = lane.get(spec.handler)
+        if queue is None:
+            queue = lane[spec.handler] = OrderedDict()
+        queue[attempt.name] = attempt
+        if first:
+            queue.move_to_end(attempt.name, last=False)
+        self._count += 1
+        self.payload_bytes += len(spec.payload)
+        if attempt.not_after_ms < self._earliest_ms:
+            self._earliest_ms = attempt.not_after_ms
+
+    def put_back(self, some: Sequence[Attempt]) -> None:
+        """Let launches wait again that had been taken, in front of all, in the order given."""
+        for attempt in reversed(some):
+            self.put(attempt, first=True)
+
+    def take(self, count: int, handlers: Container[str]) -> list[Attempt]:
+        """Remove and return up to `count` launches of `handlers`, in the order of service."""
+        taken: list[Attempt] = []
+        for lane in self._lanes:
+            while lane and len(taken) < count:
+                handler = next((one for one in lane if one in handlers), None)
+                if handler is None:
+                    break
+                queue = lane[handler]
+                _, attempt = queue.popitem(last=False)
+                if queue:
+                    lane.move_to_end(handler)
+                else:
+                    del lane[handler]
+                self._count -= 1
+                self.payload_bytes -= len(attempt.spec.payload)
+                taken.append(attempt)
+        return taken
+
+    def remove(self, attempt: Attempt) -> bool:
+        """Remove a launch; return whether it waited here."""
+        lane, handler = self._lane(attempt), attempt.spec.handler
+        queue = lane.get(handler)
+        if queue is None or queue.get(attempt.name) is not attempt:
+            return False
+        del queue[attempt.name]
+        if not queue:
+            del lane[handler]
+        self._count -= 1
+        self.payload_bytes -= len(attempt.spec.payload)
+        return True
+
+    def late(self, now_ms: int) -> list[Attempt]:
+        """Remove and return what should have begun before `now_ms` (wall clock)."""
+        if now_ms <= self._earliest_ms:
+            return []
+        late, self._earliest_ms = [], _NEVER_MS
+        for attempt in self:
+            if now_ms <= attempt.not_after_ms:
+                self._earliest_ms = min(self._earliest_ms, attempt.not_after_ms)
+            elif not attempt.was_announced:
+                late.append(attempt)
+        for attempt in late:
+            self.remove(attempt)
+        return late
+
+    def clear(self) -> list[Attempt]:
+        """Remove and return everything, oldest of each handler first."""
+        gone = list(self)
+        for lane in self._lanes:
+            lane.clear()
+        self._count = self.payload_bytes = 0
+        self._earliest_ms = _NEVER_MS
+        return gone
+
+    def _lane(self, attempt: Attempt) -> _Lane:
+        return self._lanes[min(max(attempt.spec.priority, 0), PRIORITIES - 1)]
 
 
 class Offer(NamedTuple):
@@ -63,16 +169,6 @@ class Group:
         """How many launches no worker has."""
         return len(self.buffer) + len(self.starting) + len(self.ready)
 
-    @property
-    def room(self) -> int:
-        """How many launches more its workers should be given now."""
-        return sum(max(0, worker.room) for worker in self.serving())
-
-    @property
-    def idle(self) -> int:
-        """How many launches would be given to a worker at once if they came now."""
-        return max(0, self.room - self.waiting)
-
     def serving(self) -> list[Worker]:
         """Return the workers that take launches."""
         return [worker for worker in self.workers.values() if worker.is_serving]
@@ -81,22 +177,23 @@ class Group:
         """Return what its workers serve now, sorted."""
         return sorted({name for worker in self.serving() for name in worker.served})
 
-    def slots(self, waiting_max: int) -> int:
-        """Return how many launches it takes: in its workers, and `waiting_max` beside them."""
-        capacity = sum(worker.capacity for worker in self.serving())
-        return min(capacity + waiting_max, GROUP_SLOTS_MAX) if capacity else 0
-
     def offered(self, waiting_max: int) -> int:
-        """Return how many launches it asks for: what it runs at once, and what is over soon."""
-        threads = sum(worker.threads for worker in self.serving())
+        """Return how many launches it asks for: what it runs at once, and what is over soon; no
+        more than it takes, in its workers and `waiting_max` beside them."""
+        workers = self.serving()
+        if not workers:
+            return 0
+        threads = sum(worker.threads for worker in workers)
+        slots = sum(worker.capacity for worker in workers) + waiting_max
         ahead = self.ahead if self.ahead >= 0 else threads
-        return min(self.slots(waiting_max), threads + ahead)
+        return min(slots, GROUP_SLOTS_MAX, threads + ahead)
 
     def paced(self) -> None:
         """Ask for more or less where launches have become twice as short or as long."""
         workers = [worker for worker in self.serving() if worker.has_run]
         if workers:
-            ahead = min(sum(worker.ahead(AHEAD_US) for worker in workers), GROUP_SLOTS_MAX)
+            ahead = sum(one.threads * AHEAD_US // max(one.pace_us, 1) for one in workers)
+            ahead = min(ahead, GROUP_SLOTS_MAX)
             if ahead >= 2 * self.ahead or self.ahead >= 2 * ahead:
                 self.ahead = ahead
 
@@ -144,18 +241,21 @@ class Groups:
         group = self._groups.get(worker.group)
         return group is not None and group.workers.pop(worker.pid, None) is worker
 
-    def free(self) -> dict[str, int]:
-        """Return how many launches more each group takes."""
-        waiting = sum(
-            group.buffer.payload_bytes + group.ready.payload_bytes
-            for group in self._groups.values()
-        )
-        if waiting >= WAITING_BYTES_MAX:
-            return dict.fromkeys(self._groups, 0)
-        return {
-            name: max(0, group.slots(self._waiting_max) - group.opened)
-            for name, group in self._groups.items()
-        }
+    def room(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return how many launches more each group takes, and how many of those would be given to
+        its workers at once."""
+        free: dict[str, int] = {}
+        idle: dict[str, int] = {}
+        waiting_bytes = 0
+        for name, group in self._groups.items():
+            workers = group.serving()
+            waiting_bytes += group.buffer.payload_bytes + group.ready.payload_bytes
+            slots = sum(worker.capacity for worker in workers) + self._waiting_max
+            free[name] = max(0, min(slots, GROUP_SLOTS_MAX) - group.opened) if workers else 0
+            idle[name] = sum(max(0, worker.room()) for worker in workers) - group.waiting
+        if waiting_bytes >= WAITING_BYTES_MAX:
+            free = dict.fromkeys(free, 0)
+        return free, idle
 
     def refusal(self, hello: Hello, pid: int) -> str:
         """Why a process that greets so is not fed, or nothing."""

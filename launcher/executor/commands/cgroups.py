@@ -28,11 +28,11 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from launcher.executor.clock import boot_ms
-from launcher.executor.groups import DEATH_WAIT_MS, SurvivorsRemain
-from launcher.executor.output import stem_of
+from launcher.executor.commands.output import stem_of
+from launcher.executor.commands.trees import DEATH_WAIT_MS, SurvivorsRemain
 from launcher.executor.resources import V2, own_groups
 
 CONTROLLERS: Final = ("cpu", "memory")
@@ -56,27 +56,8 @@ class Usage(NamedTuple):
     cpu_usec: int = 0
 
 
-class Files(Protocol):
+class Files:
     """The door to the kernel's files; every method raises OSError."""
-
-    def read(self, path: str) -> str:
-        """Return the text of a file."""
-
-    def write(self, path: str, text: str) -> None:
-        """Write into a file that is there."""
-
-    def mkdir(self, path: str) -> None:
-        """Make a group; FileExistsError where it is there."""
-
-    def rmdir(self, path: str) -> None:
-        """Remove a group without processes and groups below."""
-
-    def groups(self, path: str) -> list[str]:
-        """Return the paths of the groups right below one."""
-
-
-class KernelFiles:
-    """The files as the kernel has them."""
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
@@ -91,11 +72,11 @@ class KernelFiles:
             os.close(fd)
 
     def mkdir(self, path: str) -> None:
-        """Make a group."""
+        """Make a group; FileExistsError where it is there."""
         Path(path).mkdir()
 
     def rmdir(self, path: str) -> None:
-        """Remove a group."""
+        """Remove a group without processes and groups below."""
         Path(path).rmdir()
 
     def groups(self, path: str) -> list[str]:
@@ -114,7 +95,7 @@ class Limits:
         """Why not all of cpu and memory can be limited; empty if they can."""
         self.problem = ""
         """Why the last launch that should have had limits got none; empty if it got them."""
-        self._files = files or KernelFiles()
+        self._files = files or Files()
         self._leaving: list[str] = []
 
     @property
@@ -209,7 +190,7 @@ def open_limits(
     Raises:
         SurvivorsRemain: something is still there `wait_ms` after it was killed. Call it again.
     """
-    files = files or KernelFiles()
+    files = files or Files()
     is_own = not group
     if is_own:
         groups = own_groups()

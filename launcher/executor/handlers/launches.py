@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from launcher.executor.attempt import Attempt, News
+from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.handlers.groups import Group, Groups
+from launcher.executor.handlers.worker import Worker
 from launcher.executor.lease import Lease
-from launcher.executor.offers import Group, Groups
+from launcher.executor.outputs import Kept, OutputWriter
+from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.executor.rules import LEASE_OVER
-from launcher.executor.scribe import Kept, Scribe
-from launcher.executor.worker import Worker
 from launcher.launch import Reason
 from launcher.worker.wire import Outcome
 
@@ -36,18 +37,17 @@ class Launches:
         self,
         groups: Groups,
         lease: Lease,
-        scribe: Scribe,
-        hear: Callable[[News], None],
+        writer: OutputWriter,
+        hear: Callable[[Sequence[Attempt]], None],
         record: Callable[[list[Attempt]], None],
     ) -> None:
         self.groups = groups
         self.is_stopping = False
         self._lease = lease
-        self._scribe = scribe
+        self._writer = writer
         self._hear = hear
         self._record = record
         self._here: dict[str, Attempt] = {}
-        self._news = News()
 
     def __len__(self) -> int:
         """How many wait, run, or have an end that is not recorded."""
@@ -55,12 +55,6 @@ class Launches:
 
     def __contains__(self, name: object) -> bool:
         return name in self._here
-
-    def flush(self) -> None:
-        """Tell what has become of launches since the last call."""
-        if self._news:
-            news, self._news = self._news, News()
-            self._hear(news)
 
     # ---- coming
 
@@ -70,7 +64,8 @@ class Launches:
         here, handlers = self._here, self.groups.handlers
         for attempt in some:
             if attempt.name in here:
-                self._news.refuse(attempt, TWICE)
+                attempt.refuse(TWICE)
+                self._hear((attempt,))
                 continue
             here[attempt.name] = attempt
             # Who served it may have left within this turn; it waits a while for that to return.
@@ -100,8 +95,8 @@ class Launches:
         """Give launches that have just become ready to workers: at once, where all of them find a
         thread and nothing waits before them."""
         workers = [] if self.is_stopping or len(group.ready) else group.serving()
-        workers.sort(key=lambda worker: -worker.room)
-        rooms = [max(0, worker.room) for worker in workers]
+        workers.sort(key=lambda worker: -worker.room())
+        rooms = [max(0, worker.room()) for worker in workers]
         now_wall_ms = wall_ms()
         if (
             sum(rooms) >= len(fresh)
@@ -126,7 +121,7 @@ class Launches:
         if not group.waiting or not self._lease.valid(boot_ms()):
             return
         self.refuse_late(group, wall_ms())
-        workers = [(room, worker) for worker in group.serving() if (room := worker.room) > 0]
+        workers = [(room, worker) for worker in group.serving() if (room := worker.room()) > 0]
         workers.sort(key=lambda one: -one[0])
         left = 0
         for at, (room, worker) in enumerate(workers):
@@ -137,7 +132,7 @@ class Launches:
             left += room - len(some)
         left -= len(group.starting)
         if left > 0 and len(group.buffer):
-            served = {name for _, worker in workers if worker.room > 0 for name in worker.served}
+            served = {name for _, worker in workers if worker.room() > 0 for name in worker.served}
             if fresh := group.buffer.take(left, served):
                 group.starting.update((attempt.name, attempt) for attempt in fresh)
                 self._record(fresh)
@@ -145,7 +140,7 @@ class Launches:
     def begin(self, worker: Worker, names: Iterable[str], now_ms: int, now_wall_ms: int) -> str:
         """A worker begins with launches; return the name of one that it does not have, or
         nothing."""
-        given, begun, news = worker.given, worker.begun, self._news.started
+        given, begun, news = worker.given, worker.begun, list[Attempt]()
         stranger = ""
         for name in names:
             attempt = given.get(name)
@@ -155,6 +150,8 @@ class Launches:
                 attempt.begin(now_ms, now_wall_ms)
                 begun[name] = attempt
                 news.append(attempt)
+        if news:
+            self._hear(news)
         return stranger
 
     # ---- going
@@ -188,16 +185,17 @@ class Launches:
         """What had begun is over; that is told once its output is on the disk."""
         worker.take_back(attempt.name)
         if not attempt.has_output:
-            self._news.end(attempt)
+            attempt.fate = ENDED
+            self._hear((attempt,))
             return
 
         def closed(kept: Kept) -> None:
             attempt.output_bytes = kept.size
             attempt.detail = attempt.detail or kept.problem
-            self._news.end(attempt)
-            self.flush()
+            attempt.fate = ENDED
+            self._hear((attempt,))
 
-        self._scribe.close(attempt.name, closed)
+        self._writer.close(attempt.name, closed)
 
     def give_back(self, worker: Worker, some: Sequence[Attempt]) -> None:
         """Let launches wait again that a worker had and did not begin, before all others; or refuse
@@ -252,9 +250,10 @@ class Launches:
 
     def _refuse(self, attempt: Attempt, detail: str, reason: Reason) -> None:
         """It has not begun, and will not here. Where the leader was told that it had, it ends."""
-        if attempt.was_announced:
+        if attempt.was_announced and attempt.fate == ACCEPTED:
             attempt.stopping = reason
             attempt.die(reason, detail, wall_ms())
-            self._news.end(attempt)
+            attempt.fate = ENDED
         else:
-            self._news.refuse(attempt, detail)
+            attempt.refuse(detail)
+        self._hear((attempt,))

@@ -35,12 +35,18 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.output import Output
+from launcher.executor.commands.output import Output
+from launcher.executor.commands.reaper import Reaper, Roll
+from launcher.executor.commands.spawn import (
+    SPAWN,
+    START_WAIT_MS,
+    SpawnFailed,
+    StartTicks,
+    bind_group,
+    spawn,
+)
+from launcher.executor.commands.trees import SPAWNER_MARK, Hunt, Target
 from launcher.executor.parent import adopt_orphans, die_with_parent
-from launcher.executor.reaper import Reaper
-from launcher.executor.roll import Roll
-from launcher.executor.spawn import SPAWN, START_WAIT_MS, SpawnFailed, StartTicks, bind_group, spawn
-from launcher.executor.trees import SPAWNER_MARK, Hunt, Target
 
 # launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
 TIMEOUT: Final = 6

@@ -1,4 +1,4 @@
-"""What connects ledger, spawner and stream: takes orders and news in, writes, and only then acts.
+"""The executor's loop connects ledger, spawner, workers and stream.
 
 Theory of operation. Work goes in turns, one at a time. A turn takes all that has arrived, writes
 it into the ledger in one transaction, and does after the commit what the commit allows: starts,
@@ -10,40 +10,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
-from launcher.executor.attempt import Attempt, News
-from launcher.executor.cgroups import Limits
-from launcher.executor.children import Children
+from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.commands import Commands
-from launcher.executor.groups import SurvivorsRemain, kill_groups, kill_workers
+from launcher.executor.commands.cgroups import Limits
+from launcher.executor.commands.children import Children
+from launcher.executor.commands.running import Commands
+from launcher.executor.commands.trees import SurvivorsRemain, Target, kill_targets, kill_workers
+from launcher.executor.handlers.groups import Offer
+from launcher.executor.handlers.workers import Workers
 from launcher.executor.lease import Lease
-from launcher.executor.ledger import Ledger
-from launcher.executor.outlet import Outlet, Page, Recall
+from launcher.executor.ledger import Ledger, Page, Recall
 from launcher.executor.outputs import Outputs
-from launcher.executor.recall import read_page
-from launcher.executor.row import (
+from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
+    FENCED,
     INTERRUPTED,
     REFUSED,
     Change,
-    FailureLog,
     Row,
     changes_of,
-    changes_of_rows,
 )
-from launcher.executor.rules import LEASE_OVER, Conditions, Settled, settle
+from launcher.executor.rules import LEASE_OVER, Conditions, Settled, Works, settle
 from launcher.executor.uploads import Uploads
-from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
 from launcher.limits import LEDGER_ROWS_MAX
@@ -58,25 +56,54 @@ FULL: Final = (
     f"the executor remembers as many launches as it may ({LEDGER_ROWS_MAX:,}): "
     "see why backups of the cell do not go on"
 )
+WITHDRAWN: Final = "fenced before it was started"
 WAITED: Final = "it waited for a worker when its executor died"
 LEASE_LOOK_S: Final = 0.25
 SURVIVORS_PAUSE_S: Final = 1.0
 """Before what could not be killed is looked for again."""
+LINES_MAX: Final = 10
+"""Lines a second about attempts that failed."""
+_FATES: Final = {int(number): name.lower() for name, number in pool_pb2.Fate.items()}
+_REASONS: Final = {int(reason): reason.label for reason in Reason}
+_GOOD: Final = (ACCEPTED, ENDED, FENCED)
+
+
+class ReportSink(Protocol):
+    """Where reports go: one stream to a leader. `works` is what the leader said of work in it."""
+
+    works: Works
+
+    def begin(self, known: list[Row], highest: Epoch) -> None:
+        """Say hello with all rows whose end is not acknowledged. Called once, before `send`."""
+
+    def send(self, changes: list[Change]) -> None:
+        """Report what became of rows; never waits."""
+
+    def offer(self, offers: Sequence[Offer]) -> None:
+        """Tell what the workers of this host serve, whole; never waits."""
+
+    def recollect(self, page: Page) -> None:
+        """Tell a page of the ledger; never waits. Whoever asked asks again with `page.rest` once it
+        has left, so that a leader which reads slowly does not fill the memory."""
+
+    def leave(self, reason: str) -> None:
+        """End the stream: what came over it was not the leader's."""
 
 
 class Turn(msgspec.Struct):
-    """What arrived since the last turn, in the order it is served in. `came` are worker processes
-    (id, start time) that wait to be fed, `went` the ids of dead ones; `starting` are attempts that
-    waited and are about to get a worker; `offered`: what workers serve has changed. The first
-    `unleased` orders came before a gap between two leases; `has_batches`: some have starts."""
+    """What arrived since the last turn, in the order it is served in. `news` are attempts that have
+    begun or are over. `came` are worker processes (id, start time) that wait to be fed, `went` the
+    ids of dead ones; `starting` are attempts that waited and are about to get a worker; `offered`:
+    what workers serve has changed. The first `unleased` orders came before a gap between two
+    leases; `has_batches`: some have starts."""
 
-    news: News = msgspec.field(default_factory=News)
-    orders: list[tuple[Outlet, pool_pb2.Orders]] = []
+    news: list[Attempt] = []
+    orders: list[tuple[ReportSink, pool_pb2.Orders]] = []
     has_batches: bool = False
     unleased: int = 0
     epoch: Epoch | None = None
-    arriving: Outlet | None = None
-    recall: Recall | None = None
+    arriving: ReportSink | None = None
+    recall: tuple[ReportSink, Recall] | None = None
     spawner_died: bool = False
     came: list[tuple[int, int]] = []
     went: list[int] = []
@@ -90,23 +117,58 @@ class Turn(msgspec.Struct):
 
     def must_sync(self, ledger: Ledger) -> bool:
         """Whether something of it may be acted on, or told, only once it is on the disk."""
-        if self.has_batches or self.came or self.starting or self.news.ended or self.news.refused:
+        if self.has_batches or self.came or self.starting:
             return True
         if self.epoch is not None and self.epoch > ledger.highest:
+            return True
+        if any(one.fate != ACCEPTED for one in self.news):
             return True
         return any(orders.fences or orders.floor > ledger.floor for _, orders in self.orders)
 
 
 class Written(msgspec.Struct):
-    """What a turn came to, now durable. `changes` is what the leader is told."""
+    """What writing a turn led to: `changes` are for the leader, `known` are the rows of its Hello,
+    if a new one has come."""
 
     changes: list[Change] = []
-    settled: list[tuple[Outlet, Settled]] = []
+    settled: list[tuple[ReportSink, Settled]] = []
     known: list[Row] = []
     page: Page | None = None
 
 
-class Foreman:
+class FailureLog:
+    """Logs attempts that did not end well, at most LINES_MAX a second, and how many more there
+    were. History has them all; at thousands a second a line costs more than a launch."""
+
+    def __init__(self) -> None:
+        self._second = self._lines = self._omitted = 0
+
+    def note(self, some: Iterable[Row], now_ms: int) -> None:
+        """Log those of `some` that failed, or were not started after all."""
+        if now_ms // 1000 != self._second:
+            self._second, self._lines = now_ms // 1000, 0
+            if self._omitted:
+                log.info("launches.failed", count=self._omitted)
+                self._omitted = 0
+        for one in some:
+            if one.fate in _GOOD and not (one.exit_code or one.reason):
+                continue
+            if self._lines >= LINES_MAX:
+                self._omitted += 1
+                continue
+            self._lines += 1
+            log.info(
+                "launch.failed",
+                launch=one.name,
+                fate=_FATES[one.fate],
+                reason=_REASONS.get(one.reason, str(one.reason)),
+                exit_code=one.exit_code,
+                ran_ms=max(0, one.finished_ms - one.started_ms) if one.started_ms else 0,
+                detail=one.detail,
+            )
+
+
+class ExecutorLoop:
     """One executor's work. Everything but `_write` happens on the event loop's thread."""
 
     def __init__(
@@ -128,7 +190,8 @@ class Foreman:
         self._next = Turn()
         self._lapses = 0
         self._had_lease = False
-        self._is_full = False
+        self.is_full = False
+        """Whether the ledger takes no more rows, as of the last turn: all starts are refused."""
         self.able = asyncio.Event()
         """Set unless something of a dead spawner cannot be killed; be connected only then."""
         self.able.set()
@@ -136,23 +199,18 @@ class Foreman:
         self._idle = asyncio.Event()
         self._replaced = asyncio.Event()
         self._busy = self._closed = False
-        self._outlet: Outlet | None = None
+        self._sink: ReportSink | None = None
 
     # ---- what others ask for
 
     @property
     def running(self) -> int:
         """How many commands run or are about to, and launches of handlers that are here."""
-        return len(self._commands) + len(self.workers)
+        return len(self._commands) + len(self.workers.launches)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the ledger takes no more rows, as of the last turn: all starts are refused."""
-        return self._is_full
-
-    def order(self, outlet: Outlet, orders: pool_pb2.Orders) -> None:
+    def order(self, sink: ReportSink, orders: pool_pb2.Orders) -> None:
         """Take a message of the leader; it is settled in the next turn."""
-        self._next.orders.append((outlet, orders))
+        self._next.orders.append((sink, orders))
         self._next.has_batches = self._next.has_batches or bool(orders.batches)
         self._wake.set()
 
@@ -161,24 +219,24 @@ class Foreman:
         self._next.epoch = max(epoch, self._next.epoch or epoch)
         self._wake.set()
 
-    def attach(self, outlet: Outlet) -> None:
-        """Let reports go to `outlet` from the next turn on, beginning with its `begin`."""
-        self._next.arriving = outlet
+    def attach(self, sink: ReportSink) -> None:
+        """Let reports go to `sink` from the next turn on, beginning with its `begin`."""
+        self._next.arriving = sink
         self._wake.set()
 
-    def recall(self, recall: Recall) -> None:
+    def recall(self, sink: ReportSink, recall: Recall) -> None:
         """Tell a page of all that the ledger remembers, after the next turn (rule R13)."""
         if not self.stopping:
-            self._next.recall = recall
+            self._next.recall = (sink, recall)
             self._wake.set()
 
-    def detach(self, outlet: Outlet) -> None:
-        """Send nothing more to `outlet`."""
-        if self._outlet is outlet:
-            self._outlet = None
-        if self._next.arriving is outlet:
+    def detach(self, sink: ReportSink) -> None:
+        """Send nothing more to `sink`."""
+        if self._sink is sink:
+            self._sink = None
+        if self._next.arriving is sink:
             self._next.arriving = None
-        if self._next.recall is not None and self._next.recall.outlet is outlet:
+        if self._next.recall is not None and self._next.recall[0] is sink:
             self._next.recall = None
 
     def answered(self, number: int) -> bool:
@@ -201,7 +259,10 @@ class Foreman:
             self._had_lease = False
             counts = {"commands": len(self._commands), "guarded": self._commands.guarded}
             log.warning(
-                "lease.ended", error="no leader renewed it", handlers=len(self.workers), **counts
+                "lease.ended",
+                error="no leader renewed it",
+                handlers=len(self.workers.launches),
+                **counts,
             )
 
     def renewed(self) -> None:
@@ -211,14 +272,14 @@ class Foreman:
 
     def output(self, request: pool_pb2.OutputRequest) -> pool_pb2.OutputChunk:
         """Return the part of an output that the leader asks for."""
-        is_running = request.name in self._commands or request.name in self.workers
+        is_running = request.name in self._commands or request.name in self.workers.launches
         return self._outputs.answer(request, running=is_running)
 
     # ---- what the spawner and the workers say
 
-    def hear(self, news: News) -> None:
-        """Take what became of launches."""
-        self._next.news.add(news)
+    def hear(self, news: Iterable[Attempt]) -> None:
+        """Take attempts that have begun, or are over."""
+        self._next.news += news
         self._wake.set()
 
     def _hear_spawner(self, said: list[list[Any]]) -> None:
@@ -325,71 +386,83 @@ class Foreman:
     async def run_once(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take one turn: write all that has arrived, then act on it."""
         turn, self._next = self._next, Turn()
+        news = turn.news = list(dict.fromkeys(turn.news))
         if turn.has_batches:
             hit("before-ledger")
-        if turn.news.started:
+        if any(one.started_ms for one in news):
             hit("after-start")
         loop = asyncio.get_running_loop()
-        news, changes, lost = turn.news, list[Change](), list[Row]()
-        for attempt in news.ended:
+        # As they are now: more may become of an attempt while this is written.
+        changes, lost = changes_of(news), list[Row]()
+        over = [one for one in news if one.fate != ACCEPTED]
+        for attempt in over:
             if attempt.output_bytes:
                 self._outputs.ending(attempt.name)
+        early: list[Change] = []
         if turn.spawner_died:
-            changes, lost = await self._interrupted(ledger_thread, news)
-            changes += changes_of_rows(lost)
-            turn.news = News()
+            early, changes = changes, []
+            lost = await self._interrupted(ledger_thread, early)
+            early += changes_of(lost)
         conditions, lapses = self._conditions(turn), self._lapses
-        written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions)
+        written = await loop.run_in_executor(ledger_thread, self._write, turn, changes, conditions)
         self.highest = self._ledger.highest
         if turn.spawner_died:
             await self._replace_spawner()
-        self._close(news, lost)
+        self._close(over, lost)
         if turn.came:
             self.workers.enlisted([pid for pid, _ in turn.came])
         if turn.starting:
-            self.workers.may_start(turn.starting)
+            self.workers.launches.may_start(turn.starting)
         if turn.orders:
             self._act(written, has_lapsed=self._lapses != lapses)
-        self._tell(turn, written, changes + written.changes)
+        self._tell(turn, written, early + written.changes)
 
     def _tell(self, turn: Turn, written: Written, changes: list[Change]) -> None:
         """Tell the leader what a turn came to: what became of rows, a new one the rest as well."""
         if changes:
             hit("before-report")
-            if self._outlet is not None:
-                self._outlet.send(changes)
+            if self._sink is not None:
+                self._sink.send(changes)
         if turn.arriving is not None:
-            self._outlet = turn.arriving
-            self._outlet.begin(written.known, self.highest)
+            self._sink = turn.arriving
+            self._add_outputs(written.known)
+            self._sink.begin(written.known, self.highest)
         is_changed = self._note_room() or turn.offered
         # With a full ledger nothing is offered: each launch that is refused is a row as well.
-        offers = () if self._is_full else self.workers.offers
-        if self._outlet is not None and (is_changed or (turn.arriving is not None and offers)):
-            self._outlet.offer(offers)
-        if turn.recall is not None and turn.recall.outlet is self._outlet:
+        offers = () if self.is_full else self.workers.groups.offers
+        if self._sink is not None and (is_changed or (turn.arriving is not None and offers)):
+            self._sink.offer(offers)
+        if turn.recall is not None and turn.recall[0] is self._sink:
             if written.page is not None:
-                turn.recall.outlet.recollect(written.page)
+                self._add_outputs(written.page.rows)
+                self._sink.recollect(written.page)
             elif self._next.recall is None:
                 self._next.recall = turn.recall  # without a wake: the spawner's word makes the turn
 
+    def _add_outputs(self, rows: Iterable[Row]) -> None:
+        """The ledger does not know how much output is kept."""
+        for row in rows:
+            if row.fate == ENDED:
+                row.output_bytes = self._outputs.kept(row.name)
+
     async def _interrupted(
-        self, ledger_thread: ThreadPoolExecutor, news: News
-    ) -> tuple[list[Change], list[Row]]:
+        self, ledger_thread: ThreadPoolExecutor, said: Sequence[Change]
+    ) -> list[Row]:
         """Record what the dead spawner still said, and interrupt what it ran, however long it
-        takes; in this time the stream is left, so that the leader gives this executor up rather
-        than wait for it. Returns what became of both."""
+        takes; return those rows. In this time the stream is left, so that the leader gives this
+        executor up rather than wait for it."""
         loop = asyncio.get_running_loop()
 
-        def write_news() -> list[Change]:
+        def write() -> None:
             with self._ledger.transaction():
-                return record(self._ledger, news)
+                self._ledger.changed(said)
 
-        early = await loop.run_in_executor(ledger_thread, write_news)
+        await loop.run_in_executor(ledger_thread, write)
         while True:
             try:
                 lost = await loop.run_in_executor(
                     ledger_thread,
-                    lambda: interrupt_all(self._ledger, "spawner", self.workers),
+                    lambda: interrupt_all(self._ledger, "spawner", self.workers.launches),
                 )
             except SurvivorsRemain as error:
                 log.error("launches.survive", error=str(error), hint=error.hint)
@@ -397,7 +470,7 @@ class Foreman:
                 await asyncio.sleep(SURVIVORS_PAUSE_S)
             else:
                 self.able.set()
-                return early, lost
+                return lost
 
     def _conditions(self, turn: Turn) -> Conditions:
         """Return what is true as a turn is written; of workers only what its starts need."""
@@ -406,7 +479,7 @@ class Foreman:
             obstacle = "the executor is stopping"
         elif abs(self.clock_offset_ms) > self._config.clock_offset_ms_max:
             obstacle = f"the executor's clock is {self.clock_offset_ms} ms off the leader's"
-        elif self._is_full:
+        elif self.is_full:
             obstacle = FULL
         now = Conditions(
             wall_ms=wall_ms(),
@@ -415,21 +488,18 @@ class Foreman:
             obstacle=obstacle,
             executes=self._config.start == "process",
         )
-        if not turn.has_batches or not self.workers.handlers:
-            return now
-        return msgspec.structs.replace(
-            now,
-            handlers=self.workers.handlers,
-            groups_free=self.workers.free(),
-            groups_idle=self.workers.idle(),
-        )
+        groups = self.workers.groups
+        if turn.has_batches and groups.handlers:
+            now.handlers = groups.handlers
+            now.groups_free, now.groups_idle = groups.room()
+        return now
 
-    def _write(self, turn: Turn, conditions: Conditions) -> Written:
-        """Write a turn in one transaction; return what it came to. In the ledger's thread."""
-        written, ledger = Written(), self._ledger
+    def _write(self, turn: Turn, changes: list[Change], conditions: Conditions) -> Written:
+        """Write a turn in one transaction, `changes` first; return what that led to. In the
+        ledger's thread."""
+        written, ledger = Written(changes), self._ledger
         with ledger.transaction(synced=turn.must_sync(ledger)):
-            if turn.news:
-                written.changes = record(ledger, turn.news)
+            ledger.changed(changes)
             if turn.came or turn.went:
                 ledger.record_workers(turn.came, turn.went)
             starting: dict[int, list[int]] = {}
@@ -439,50 +509,44 @@ class Foreman:
                 ledger.starting(index, sorted(rows))
             if turn.epoch is not None:
                 ledger.raise_epoch(turn.epoch)
-            for place, (outlet, orders) in enumerate(turn.orders):
+            for place, (sink, orders) in enumerate(turn.orders):
                 now = conditions
                 if place < turn.unleased:
                     now = msgspec.structs.replace(conditions, lease_valid=False)
-                settled = settle(ledger, orders, outlet.works, now)
-                conditions = settled.left or conditions
-                written.settled.append((outlet, settled))
+                settled = settle(ledger, orders, sink.works, now)
+                written.settled.append((sink, settled))
                 written.changes += settled.refused
         if answers := [row for _, settled in written.settled for row in settled.answers]:
-            written.changes += changes_of_rows(answers)
+            written.changes += changes_of(answers)
         if turn.arriving is not None:
             written.known = [row for row in ledger.unacked() if not row.is_pending]
         if turn.recall is not None:
-            written.page = read_page(ledger, turn.recall)
+            written.page = ledger.recollect(turn.recall[1])
         return written
 
-    def _close(self, news: News, lost: Sequence[Row]) -> None:
+    def _close(self, over: Sequence[Attempt], lost: Sequence[Row]) -> None:
         """Let go of what is over, now that its end is recorded, and log what failed."""
         killed = 0
-        over = news.over
         for attempt in over:
             if not attempt.spec.handler:
                 self._commands.recorded(attempt)
                 killed += attempt.reason == Reason.EXECUTOR_LOST
-        if self.workers:
-            self.workers.recorded(over)
-        for attempt in news.ended:
             if attempt.output_bytes:
                 self._outputs.finished(attempt.name, attempt.output_bytes)
+        if self.workers.launches:
+            self.workers.launches.recorded(over)
         if killed and not self.stopping:
             log.warning("launches.killed", count=killed, error="guarded, and the lease is over")
-        now_ms = wall_ms()
-        self._failures.note(ENDED, news.ended, now_ms)
-        self._failures.note(REFUSED, news.refused, now_ms)
-        self._failures.note(INTERRUPTED, lost, now_ms)
+        self._failures.note((*over, *lost), wall_ms())
 
     def _act(self, written: Written, *, has_lapsed: bool) -> None:
         accepted = [one for _, settled in written.settled for one in settled.accepted]
         kills = [kill for _, settled in written.settled for kill in settled.kills]
-        news = News()
+        news: list[Attempt] = []
         if has_lapsed:  # while it was written: the lease that is valid now is not theirs
             for attempt in accepted:
-                news.refuse(attempt, LEASE_OVER)
-            accepted.clear()
+                attempt.refuse(LEASE_OVER)
+            news, accepted = accepted, []
         if accepted:
             hit("after-ledger")
         commands = [one for one in accepted if not one.spec.handler]
@@ -490,34 +554,34 @@ class Foreman:
         if news:
             self.hear(news)
         if len(commands) < len(accepted):
-            self.workers.accept(one for one in accepted if one.spec.handler)
+            self.workers.launches.accept(one for one in accepted if one.spec.handler)
         for name, reason in kills:
             if not self.workers.kill(name, Reason(reason)):
                 messages.append(["kill", name, reason])
         self._children.send(messages)
-        for outlet, settled in written.settled:
+        for sink, settled in written.settled:
             if problem := "older epoch" if settled.is_stale else settled.problem:
                 log.warning("orders.ignored", error=problem, highest=str(self.highest))
-                outlet.leave(problem)
+                sink.leave(problem)
             for name in settled.withdrawn:
-                self.workers.withdraw(name)
+                self.workers.launches.withdraw(name, WITHDRAWN, Reason.FENCED)
             for name in settled.mismatched:
                 log.warning("launch.repeated", launch=name, error="with other work than before")
 
     def _note_room(self) -> bool:
         """See whether the ledger takes more rows; return whether that has changed, and log it."""
-        was_full, self._is_full = self._is_full, self._ledger.count >= LEDGER_ROWS_MAX
+        was_full, self.is_full = self.is_full, self._ledger.count >= LEDGER_ROWS_MAX
         counts = {"rows": self._ledger.count, "floor": self._ledger.floor}
-        if self._is_full and not was_full:
+        if self.is_full and not was_full:
             log.warning("ledger.full", error=FULL, **counts)
-        elif was_full and not self._is_full:
+        elif was_full and not self.is_full:
             log.info("ledger.has_room", **counts)
-        return self._is_full != was_full
+        return self.is_full != was_full
 
     async def _replace_spawner(self) -> None:
         await self._children.stop()
         self._commands.clear()
-        # The lease may be renewed while it starts: what is sent then goes nowhere, to the dead one.
+        # What is sent while it starts, such as a renewed lease, goes to the dead one, so nowhere.
         fresh = self._new_children()
         await fresh.start()
         self._children = fresh
@@ -525,15 +589,9 @@ class Foreman:
         self._replaced.set()
 
 
-def record(ledger: Ledger, news: News) -> list[Change]:
-    """Write what the spawner and the workers said, inside a transaction; return it as the leader is
-    told. Of an attempt that is over already only that."""
-    started = [one for one in dict.fromkeys(news.started) if not one.is_over]
-    said = changes_of(ACCEPTED, started)
-    said += changes_of(ENDED, news.ended)
-    said += changes_of(REFUSED, news.refused)
-    ledger.changed(said)
-    return said
+def kill_groups(rows: Iterable[Row], ledger: str = "") -> list[str]:
+    """Kill what runs of `rows`, as `trees.kill_targets` does."""
+    return kill_targets([Target(row.name, row.pid, row.ticks, row.epoch) for row in rows], ledger)
 
 
 def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> list[Row]:
@@ -546,8 +604,11 @@ def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> lis
     Raises:
         SurvivorsRemain: something still lives; no row is interrupted. Call it again.
     """
-    if died == "executor":
-        _end_workers(ledger)
+    if died == "executor" and (workers := ledger.workers()):
+        if ledger.is_same_boot:
+            kill_workers(workers)
+        with ledger.transaction():
+            ledger.record_workers((), [pid for pid, _ in workers])
     rows = [row for row in ledger.accepted() if row.name not in spared]
     killed = kill_groups(rows, ledger.uuid) if ledger.is_same_boot or died == "spawner" else []
     for row in rows:
@@ -558,18 +619,8 @@ def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> lis
             row.fate, row.detail = REFUSED, WAITED
     if rows:
         with ledger.transaction():
-            ledger.changed(changes_of_rows(rows))
+            ledger.changed(changes_of(rows))
         lost = sum(row.fate == INTERRUPTED for row in rows)
         counts = {"count": lost, "waiting": len(rows) - lost, "killed": len(killed)}
         log.warning("launches.interrupted", **counts, error=died)
     return rows
-
-
-def _end_workers(ledger: Ledger) -> None:
-    """Make sure that nothing runs in the workers of the last executor."""
-    workers = ledger.workers()
-    if workers and ledger.is_same_boot:
-        kill_workers(workers)
-    if workers:
-        with ledger.transaction():
-            ledger.record_workers((), [pid for pid, _ in workers])

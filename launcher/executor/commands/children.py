@@ -25,11 +25,10 @@ import launcher
 from launcher import logs
 from launcher.errors import SpawnerDied, invariant
 from launcher.executor.clock import boot_ms
-from launcher.executor.lease import Lease
+from launcher.executor.commands.running import PATH
+from launcher.executor.commands.trees import SPAWNER_MARK
+from launcher.executor.lease import STEP_MS, Finding, Lease, Pulse
 from launcher.executor.parent import adopter
-from launcher.executor.pulse import STEP_MS, Finding, Pulse
-from launcher.executor.surroundings import PATH
-from launcher.executor.trees import SPAWNER_MARK
 from launcher.limits import FRAME_BYTES_MAX
 from launcher.private import umask_before
 
@@ -39,7 +38,7 @@ _ROOT: Final = Path(launcher.__file__).resolve().parent.parent
 # Neither site-packages nor the caller's environment: it starts in 20 ms and stays small.
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
-    "from launcher.executor.spawner import main; main(*map(int, sys.argv[2:]))"
+    "from launcher.executor.commands.spawner import main; main(*map(int, sys.argv[2:]))"
 )
 _PEEK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 EXIT_WAIT_S: Final = 2.0
@@ -266,10 +265,12 @@ class Children:
             await asyncio.wait({self._line.over}, timeout=EXIT_WAIT_S)
         if self._process is None:
             return True
-        process, self._process = self._process, None
+        process = self._process
         try:
             return await asyncio.to_thread(process.wait, EXIT_WAIT_S) >= 0
         except subprocess.TimeoutExpired:
             process.kill()
             await asyncio.to_thread(process.wait)
             return False
+        finally:
+            self._process = None  # not before: whoever reaps orphans leaves this one to the wait

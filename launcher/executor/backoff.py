@@ -24,7 +24,7 @@ CROWDED_MS_MIN: Final = 500
 _WHOLE: Final = 1 << 64
 
 
-class Pace:
+class Backoff:
     """The rests between the visits of one executor. Pure: `seed` decides all that looks like
     chance, and no two executors have the same."""
 

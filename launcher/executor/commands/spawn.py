@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from launcher.executor.clock import boot_ms
-from launcher.executor.mounts import Mounts
+from launcher.executor.commands.trees import start_ticks
 from launcher.executor.parent import die_with_parent
 from launcher.executor.resources import join_group
 
@@ -39,6 +39,59 @@ _DEFAULT_SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGTERM,
 )
+MOUNTINFO: Final = "/proc/self/mountinfo"
+KEPT_MS: Final = 1_000
+"""How long a reading of it is used."""
+_LOCAL: Final = {
+    *("bcachefs", "btrfs", "cgroup", "cgroup2", "debugfs", "devpts", "devtmpfs", "erofs", "exfat"),
+    *("ext2", "ext3", "ext4", "f2fs", "hugetlbfs", "iso9660", "jfs", "mqueue", "overlay", "proc"),
+    *("ramfs", "rootfs", "squashfs", "sysfs", "tmpfs", "tracefs", "vfat", "xfs", "zfs"),
+}
+"""The others may hang: also those that nobody thought of here."""
+
+
+class Mounts:
+    """The mounts of this process, read anew from time to time.
+
+    Which paths are on a filesystem that may keep whoever touches it waiting, a network's mostly, is
+    decided from names alone: a look at a dead mount is what must not happen. So a symbolic link
+    into one is not seen.
+    """
+
+    def __init__(self, file: str = MOUNTINFO) -> None:
+        self._file = file
+        self._read_ms = -KEPT_MS
+        self._kinds: dict[str, str] = {}
+        self._verdicts: dict[str, bool] = {}
+
+    def may_hang(self, path: str) -> bool:
+        """Whether the mount that `path` is below is not known for a local one."""
+        if boot_ms() - self._read_ms >= KEPT_MS:
+            self._read_ms = boot_ms()
+            self._kinds, self._verdicts = self._read(), {}
+        verdict = self._verdicts.get(path)
+        if verdict is None:
+            above = os.path.normpath(path)
+            while above not in self._kinds and above not in ("", "/"):
+                above = os.path.dirname(above)
+            verdict = self._verdicts[path] = self._kinds.get(above) not in _LOCAL
+        return verdict
+
+    def _read(self) -> dict[str, str]:
+        """Kinds by mount point; the last of several on one point is the one that counts."""
+        try:
+            with open(self._file, encoding="utf-8", errors="surrogateescape") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return {}
+        kinds = {}
+        for line in lines:
+            before, _, after = line.partition(" - ")
+            # A space in a name is written as \040, and so on.
+            point = before.split(" ")[4].encode("utf-8", "surrogateescape")
+            name = point.decode("unicode_escape").encode("latin-1")
+            kinds[os.fsdecode(name)] = after.split(" ")[0]
+        return kinds
 
 
 class SpawnFailed(Exception):
@@ -271,13 +324,3 @@ class StartTicks:
         if is_sure and self._agrees is None:
             self._agrees = found == tick
         return found
-
-
-def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 if it is gone. From /proc/PID/stat."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The second field is the program's name in parentheses and may contain anything.
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0

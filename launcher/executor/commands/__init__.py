@@ -1,0 +1,1 @@
+"""Commands of a host: started by a spawner, limited, watched, and killed with all they left."""

@@ -1,0 +1,278 @@
+"""The commands of this host: what the spawner is told of each, and the limits that it runs in.
+
+A command whose job declares cpu or memory gets a control group (`cgroups.py`) before it is ordered,
+and leaves it when it is over: whether it was killed at its limit of memory only the group can tell,
+and only until it goes.
+
+What a command finds around it is never the executor's own. Its environment is SHELL, PATH, HOME,
+LOGNAME and USER, then the lines of the crontab, then what raftcron says of the launch. Its
+directory is `cwd`, else HOME, which the crontab may set, as crontab(5) has it. A directory that is
+not there fails the launch, as with Debian's cron.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from launcher import logs
+from launcher.config import ExecutorConfig
+from launcher.executor.attempt import Attempt
+from launcher.executor.commands.cgroups import Limits
+from launcher.executor.commands.trees import LEDGER_MARK
+from launcher.executor.outputs import Outputs
+from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
+from launcher.launch import Reason
+from launcher.names import format_time
+
+log = logs.get()
+
+PATH: Final = "/usr/bin:/bin"
+ROOT: Final = "root"
+"""What `users` of a configuration must have for anything to run with user id 0."""
+_CANNOT_START = {int(Reason.USER): 126}
+"""Exit code of a command that could not be started, as shells count; 127 for any other reason."""
+
+
+class Account(NamedTuple):
+    """A user of this host."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+
+class UserRefused(Exception):
+    """This executor must not, or cannot, run a command as that user; reason `user`."""
+
+    reason = Reason.USER
+
+
+@lru_cache(maxsize=256)
+def account_of(name: str) -> Account:
+    """Return the account `name`. Remembered until the executor is started anew.
+
+    Raises:
+        UserRefused: there is none.
+    """
+    try:
+        entry = pwd.getpwnam(name)
+    except (KeyError, ValueError) as error:
+        raise UserRefused(f"user {name} does not exist on this host") from error
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
+
+
+@lru_cache(maxsize=1)
+def own_account() -> Account:
+    """Return the account that this process runs as, also where the host has no name for it."""
+    uid = os.getuid()
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return Account(str(uid), uid, os.getgid(), "/")
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
+
+
+def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
+    """Return the account for work that asks for `user`; empty for the executor's own.
+
+    Raises:
+        UserRefused: it is another one, and this executor is not root or does not allow it; or it
+            is root by whatever name, and `allowed` does not list "root".
+    """
+    own = own_account()
+    account = own
+    if user not in ("", own.name):
+        if own.uid != 0:
+            text = f"user {user}: this executor runs as {own.name}; only root can switch"
+            raise UserRefused(text)
+        if user not in allowed:
+            raise UserRefused(f"user {user} is not in `users` of this executor's configuration")
+        account = account_of(user)
+    if account.uid == 0 and ROOT not in allowed:
+        text = f"user {user} is root, and" if user else "the job names no user, and"
+        raise UserRefused(
+            f"{text} this executor runs nothing as root: give the job another user=, or list root "
+            "in `users` of the executor's configuration"
+        )
+    return account
+
+
+def environment_of(attempt: Attempt, account: Account) -> dict[str, str]:
+    """Return the environment of a command, complete and in order."""
+    launch = attempt.name.partition("#")[0]
+    scheduled_s, number, _, part = attempt.batch.tries(attempt.place)
+    return {
+        "SHELL": attempt.spec.argv[0],
+        "PATH": PATH,
+        "HOME": account.home,
+        "LOGNAME": account.name,
+        "USER": account.name,
+        **dict(attempt.spec.env),
+        "RAFTCRON_LAUNCH": launch,
+        "RAFTCRON_JOB": launch.partition("@")[0],
+        "RAFTCRON_SCHEDULED_TIME": format_time(scheduled_s),
+        "RAFTCRON_ATTEMPT": str(number),
+        "RAFTCRON_PART": str(part),
+        "RAFTCRON_EPOCH": attempt.epoch,
+        "RAFTCRON_FENCE": str(attempt.index),
+    }
+
+
+def order_of(attempt: Attempt, allowed: tuple[str, ...], ledger: str = "") -> dict[str, Any]:
+    """Return what the spawner has to know of the command itself; a relative `cwd` is below HOME.
+    The UUID `ledger` of this executor's ledger is in its environment: by it an executor finds what
+    it started.
+
+    Raises:
+        UserRefused: it must not run as the user it asks for.
+    """
+    work = attempt.spec
+    account = choose_account(work.user, allowed)
+    environment = environment_of(attempt, account)
+    if ledger:
+        environment[LEDGER_MARK] = ledger
+    home = os.path.join("/", environment["HOME"])
+    is_self = account.uid == own_account().uid
+    return {
+        "name": attempt.name,
+        "argv": list(work.argv),
+        "env": environment,
+        "cwd": os.path.join(home, work.cwd) if work.cwd else home,
+        "stdin": work.stdin,
+        "login": None if is_self else [account.name, account.uid, account.gid],
+        "timeout_ms": work.timeout_ms,
+        "guarded": work.guarded,
+        "not_after_ms": attempt.not_after_ms,
+    }
+
+
+class Commands:
+    """Commands that were ordered and whose end is not recorded, by name."""
+
+    def __init__(
+        self, config: ExecutorConfig, outputs: Outputs, limits: Limits, ledger: str = ""
+    ) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._outputs = outputs
+        self._limits = limits
+        self._here: dict[str, Attempt] = {}
+        self._groups: dict[str, str] = {}
+        self._guarded: set[str] = set()
+        self._has_warned = False
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._here
+
+    @property
+    def guarded(self) -> int:
+        """How many of them must not outlive the executor's lease."""
+        return len(self._guarded)
+
+    def orders(self, some: Iterable[Attempt], news: list[Attempt], wall_ms: int) -> list[list[Any]]:
+        """Return the orders to start for the spawner; `news` gets what cannot start."""
+        orders: list[list[Any]] = []
+        for attempt in some:
+            name = attempt.name
+            if name in self._here:
+                attempt.refuse("an attempt of this name is here")
+                news.append(attempt)
+                continue
+            self._here[name] = attempt
+            if attempt.spec.guarded:
+                self._guarded.add(name)
+            try:
+                orders.append(["start", self._order(attempt)])
+            except UserRefused as error:
+                _fail(attempt, int(Reason.USER), str(error), wall_ms)
+                news.append(attempt)
+        return orders
+
+    def _order(self, attempt: Attempt) -> dict[str, Any]:
+        name = attempt.name
+        order = order_of(attempt, self._config.users, self._ledger)
+        order["output"] = self._outputs.stem(name)
+        order["output_bytes_max"] = self._config.output_bytes_max
+        order["term_grace_ms"] = self._config.term_grace_ms
+        work = attempt.spec
+        if work.cpu_milli or work.memory_bytes:
+            group = self._limits.enter(name, work.cpu_milli, work.memory_bytes)
+            if group is not None:
+                order["cgroup"] = self._groups[name] = group
+            elif self._limits.problem and not self._has_warned:
+                self._has_warned = True
+                log.warning("launch.unlimited", launch=name, error=self._limits.problem)
+        return order
+
+    def heard(self, said: Sequence[Sequence[Any]], wall_ms: int) -> list[Attempt]:
+        """Return the attempts of which the spawner said something, with what the groups of those
+        that are over add to it. Of what is not here it says nothing that counts."""
+        news: list[Attempt] = []
+        for verb, name, *rest in said:
+            attempt = self._here.get(name)
+            if attempt is None or attempt.fate != ACCEPTED:
+                continue
+            news.append(attempt)
+            if verb == "started":
+                attempt.pid, attempt.ticks, attempt.started_ms = rest
+                continue
+            group = self._groups.pop(name, "")
+            if verb == "refused":
+                attempt.refuse(rest[0])
+            elif verb == "failed":
+                _fail(attempt, rest[0], rest[1], wall_ms)
+            else:
+                attempt.fate = ENDED
+                attempt.exit_code, attempt.reason, attempt.finished_ms = rest[:3]
+                attempt.output_bytes, attempt.detail = rest[3:5]
+                if group:
+                    self._measure(attempt, group)
+            if group and verb != "ended":
+                self._limits.left(group)
+        return news
+
+    def _measure(self, attempt: Attempt, group: str) -> None:
+        usage = self._limits.left(group)
+        # Who ended it first has said why; and what went well although a part of it was killed
+        # (kernels without memory.oom.group) went well.
+        if usage.oom_killed and attempt.exit_code and not attempt.reason:
+            attempt.reason = int(Reason.MEMORY)
+            limit = _size(attempt.spec.memory_bytes)
+            attempt.detail = f"it was killed at its limit of memory, {limit}"
+        attempt.cpu_ms = -(-usage.cpu_usec // 1_000)
+        attempt.memory_peak_bytes = usage.memory_peak
+
+    def recorded(self, attempt: Attempt) -> None:
+        """Its end is in the ledger: the slot is free."""
+        if self._here.get(attempt.name) is attempt:
+            del self._here[attempt.name]
+            self._guarded.discard(attempt.name)
+
+    def clear(self) -> None:
+        """They are over, all of them: their spawner is dead."""
+        for group in self._groups.values():
+            self._limits.left(group)
+        for attempt in self._here.values():
+            attempt.fate = INTERRUPTED
+        self._groups.clear()
+        self._here.clear()
+        self._guarded.clear()
+
+
+def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:
+    """It could not be started."""
+    attempt.fate = ENDED
+    attempt.exit_code = _CANNOT_START.get(reason, 127)
+    attempt.reason, attempt.detail, attempt.finished_ms = reason, detail, wall_ms
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):.6g} MiB" if count >= 1 << 20 else f"{count} bytes"

@@ -1,0 +1,1 @@
+"""Handlers of a host: the workers that connect here, and what waits for them."""

@@ -1,0 +1,201 @@
+"""One worker process as its executor sees it: what it serves, what it was given, what it does.
+
+It says nothing of the ledger and decides nothing of what waits: `Workers` does.
+
+How a worker died is seen from beside. An executor is not the parent of its workers, so the kernel
+tells it that one has ended and not how. But until its parent reaps it a dead process shows its exit
+status in /proc, and a worker's parent waits a moment with that (launcher/worker/parent.py). What
+the kernel ended for want of memory is told from any other SIGKILL by a counter of the whole host;
+so is said that it was at work, not whom it took.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from launcher.executor.attempt import Attempt
+from launcher.executor.commands.trees import stat_of
+from launcher.executor.handlers.connection import Line, Peer
+from launcher.launch import Reason
+from launcher.limits import PIECE_BYTES_PENDING_MAX
+from launcher.worker import wire
+from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
+
+AHEAD_US: Final = 20_000
+"""A worker gets what it ends within this beside what runs: the way to it and back, many times."""
+PACE_US: Final = 10_000
+"""How long a launch takes, until it is known."""
+LOOK_MS_MAX: Final = 1_000
+"""What one look may add to a worker's silence."""
+UNSENT_BYTES_MAX: Final = 1 << 20
+"""A worker that leaves so much unread hears of no lease: it could not obey."""
+LOOK_EVERY_MS: Final = 250
+"""Half as much memory again as its bound, in this time: 1 GiB a second for one of 512 MiB."""
+CUT: Final = "its connection ended"
+_VMSTAT: Final = Path("/proc/vmstat")
+_TICKS, _STATUS = 19, 49
+"""Fields of /proc/PID/stat after the name: start time and exit status (proc(5): 22 and 52)."""
+
+
+class Worker:
+    """A process that said Hello. `is_enlisted`: the ledger has it, and it may be given launches.
+    `is_unheard`: not all that it said could be read, so that it may have begun anything.
+    `memory_bytes` is what it was last seen to have, where it has a bound."""
+
+    def __init__(self, hello: wire.Hello, peer: Peer, line: Line) -> None:
+        self.peer = peer
+        self.line = line
+        self.pid, self.ticks = peer.pid, peer.ticks
+        self.group = hello.group
+        self.threads = hello.threads
+        self.capacity = hello.threads + hello.buffer
+        self.served: Mapping[str, wire.Served] = {one.name: one for one in hello.handlers}
+        self.given: dict[str, Attempt] = {}
+        self.begun: dict[str, Attempt] = {}
+        self.memory_max_bytes = hello.memory_max_bytes
+        self.memory_bytes = 0
+        self.pulse_ms = hello.pulse_ms
+        self.silent_ms = 0
+        self._looked_ms = 0
+        self.is_enlisted = False
+        self.is_leaving = False
+        self.killed_for = ""
+        self.is_unheard = False
+        self.unwritten_bytes = 0
+        self.is_confused = False
+        self.has_run = False
+        self.pace_us = PACE_US
+        """How long its launches take: an average that forgets, by an eighth each time."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it takes launches."""
+        return (
+            self.is_enlisted
+            and not self.is_leaving
+            and not self.killed_for
+            and not self.line.is_over
+        )
+
+    def room(self) -> int:
+        """Return how many launches more it should be given now. A few more than it has threads
+        where they are short, so that no thread waits; where they are long, the others wait here,
+        for whichever worker is free first."""
+        ahead = self.threads * AHEAD_US // max(self.pace_us, 1)
+        return min(self.capacity, self.threads + ahead) - len(self.given)
+
+    def look(self, now_ms: int, silence_ms: int) -> bool:
+        """Return whether it has been silent for too long, although it runs something.
+
+        Only time in which the executor looked counts: after a pause of the whole host, what the
+        worker said meanwhile is yet to be read.
+        """
+        passed_ms = min(now_ms - (self._looked_ms or now_ms), LOOK_MS_MAX)
+        self._looked_ms = now_ms
+        if not self.pulse_ms or not self.begun or self.unwritten_bytes > PIECE_BYTES_PENDING_MAX:
+            self.silent_ms = 0
+            return False
+        self.silent_ms += passed_ms
+        return 0 < silence_ms <= self.silent_ms and self.silent_ms > 2 * self.pulse_ms
+
+    def give(self, some: list[Attempt]) -> None:
+        """Send it launches to run."""
+        served = self.served
+        tasks = [attempt.task(served[attempt.spec.handler]) for attempt in some]
+        self.given.update((attempt.name, attempt) for attempt in some)
+        self.line.send_frames(wire.encode_each(wire.Run, tasks))
+
+    def lease(self, until_ms: int) -> None:
+        """Tell it that the lease was renewed."""
+        if self.is_enlisted and self.line.unsent_bytes < UNSENT_BYTES_MAX:
+            self.line.send(wire.Lease(until_ms))
+
+    def ask_end(self, name: str, reason: Reason) -> None:
+        """Ask it to end a launch."""
+        self.line.send(wire.Cancel([(name, int(reason))]))
+
+    def take_back(self, name: str) -> Attempt | None:
+        """Return a launch that it no longer has; None if it never had it."""
+        self.begun.pop(name, None)
+        return self.given.pop(name, None)
+
+    def ran(self, ran_ms: int) -> None:
+        """Learn how long its launches take."""
+        self.has_run = True
+        self.pace_us += (ran_ms * 1_000 - self.pace_us) // 8
+
+
+class Deaths:
+    """Looks at the memory of workers while they live, and for the cause when they are dead."""
+
+    def __init__(self, vmstat: Path = _VMSTAT) -> None:
+        self._vmstat = vmstat
+        self._oom_kills = self._count()
+        self._look_ms = 0
+
+    def excess(self, workers: Iterable[Worker], now_ms: int) -> list[tuple[Worker, str]]:
+        """Return who has more memory than it may ever have, and how much; at its time only."""
+        if now_ms < self._look_ms:
+            return []
+        self._look_ms = now_ms + LOOK_EVERY_MS
+        found = []
+        for worker in workers:
+            if not worker.killed_for and worker.memory_max_bytes:
+                worker.memory_bytes = resident_bytes(worker.pid)
+                if worker.memory_bytes >= kill_bytes(worker.memory_max_bytes):
+                    bound = f"half over its bound of {bytes_said(worker.memory_max_bytes)}"
+                    found.append(
+                        (worker, f"it had {bytes_said(worker.memory_bytes)} of memory, {bound}")
+                    )
+        return found
+
+    def cause(self, worker: Worker, known: str) -> str:
+        """Return how a dead worker ended, where `known` is what is known of it so far: nothing, or
+        that its connection ended, upon which it was killed in any case."""
+        status = exit_status(worker.pid, worker.ticks)
+        if status is not None and not _is_killed(status):
+            return _said(status)
+        before, self._oom_kills = self._oom_kills, self._count()
+        cause = known or ("it ended" if status is None else _said(status))
+        if self._oom_kills > before:
+            cause += "; the kernel was killing for want of memory on this host"
+        if worker.memory_max_bytes and worker.memory_bytes >= worker.memory_max_bytes:
+            bound = f"over its bound of {bytes_said(worker.memory_max_bytes)}"
+            cause += f"; it had {bytes_said(worker.memory_bytes)} of memory, {bound}"
+        return cause
+
+    def _count(self) -> int:
+        """How many processes the kernel has killed for want of memory; 0 where it does not say."""
+        try:
+            text = self._vmstat.read_text()
+        except OSError:
+            return 0
+        return next((int(line[9:]) for line in text.splitlines() if line[:9] == "oom_kill "), 0)
+
+
+def exit_status(pid: int, ticks: int) -> int | None:
+    """Return the wait status of a dead process that started at `ticks`, or None: it was reaped, its
+    user is another, or it ended with exit code 0."""
+    fields = stat_of(pid)
+    if not fields or fields[0] not in (b"Z", b"X") or int(fields[_TICKS]) != ticks:
+        return None
+    # Of a process that may not be looked at the kernel says 0.
+    return int(fields[_STATUS]) or None
+
+
+def _is_killed(status: int) -> bool:
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def _said(status: int) -> str:
+    if not os.WIFSIGNALED(status):
+        return f"it ended with exit code {os.waitstatus_to_exitcode(status)}"
+    number = os.WTERMSIG(status)
+    try:
+        return f"it was killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"it was killed by signal {number}"

@@ -1,0 +1,370 @@
+"""Rows of batches: as a ledger keeps them, as one of them is looked at, and as they change.
+
+A `Batch` here is what one message of the leader brought of a batch of the log; the same log index
+may have several. It has columns and no object for any row. A row is known by its number in the
+batch of the log, and is found at a place in the columns. Columns that few batches need are there
+once a row has something in them; text is beside the columns.
+
+A `Change` says what became of many rows: once what they have in common, and the rest in columns. A
+`Row` is all that is known of one, for what is asked for row by row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from launcher.columns import differences, full, short
+from launcher.names import AttemptName, format_time, parse_attempt_name
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+ACCEPTED: Final = int(pool_pb2.ACCEPTED)
+REFUSED: Final = int(pool_pb2.REFUSED)
+ENDED: Final = int(pool_pb2.ENDED)
+INTERRUPTED: Final = int(pool_pb2.INTERRUPTED)
+FENCED: Final = int(pool_pb2.FENCED)
+UNKNOWN: Final = int(pool_pb2.UNKNOWN)
+FATE: Final = 7
+"""The bits of a state that are a fate of pool.proto; 0 nowhere."""
+STARTING: Final = 8
+"""It has a start record: it is about to start, or may have."""
+ACKED: Final = 16
+"""Its end is committed in the cell's log."""
+_EXIT_BITS: Final = 9
+_EXIT: Final = (1 << _EXIT_BITS) - 1
+_IS_UNACKED: Final = bytes(not state & ACKED for state in range(256))
+_IS_OPEN: Final = bytes(state & FATE == ACCEPTED for state in range(256))
+SPARSE: Final = ("cpu_ms", "memory_peak_bytes", "retry_after_ms", "pids", "ticks")
+"""The columns that a batch need not have. Processes are those of commands that have not ended."""
+_ALIKE: Final = {0: (0,), 1: (1,)}
+"""Usual columns, of which there is one for all batches."""
+_ROW: Final = attrgetter("row")
+_TOLD: Final = attrgetter(
+    "row", "started_ms", "finished_ms", "output_bytes", "cpu_ms", "memory_peak_bytes",
+    "retry_after_ms", "pid", "ticks",
+)  # fmt: skip
+
+
+class Row(msgspec.Struct, gc=False):
+    """All that is known of one row.
+
+    `name` is that of its attempt, `epoch` that under which it came. `pid` is the process group of a
+    command that runs, `ticks` when it started, in clock ticks since boot. Times are wall clock
+    milliseconds, 0 for never. `retry_after_ms` is when, after its end, a handler wants to be tried
+    again. `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was
+    none. `is_starting`: it has a start record, so that it is about to start, or may have.
+    """
+
+    index: int
+    row: int
+    fate: int
+    name: str = ""
+    epoch: str = ""
+    reason: int = 0
+    exit_code: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+    detail: str = ""
+    retry_after_ms: int = 0
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
+    pid: int = 0
+    ticks: int = 0
+    is_starting: bool = False
+    acked: bool = False
+    output_bytes: int = 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Accepted, and not yet known whether it could be started: the answer is on its way."""
+        return self.fate == ACCEPTED and not self.started_ms
+
+
+class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
+    """The same of some rows of the batch of log index `index`: in the columns that pool.proto
+    describes, rows ascending. It is what the journal has of them, and what the leader is told; of
+    output the journal has no need, and of processes (`pids`, `ticks`) the leader has none."""
+
+    index: int
+    fate: int
+    reason: int
+    exit_code: int
+    rows: list[int]
+    started_ms: list[int] = []
+    finished_ms: list[int] = []
+    detail: str = ""
+    output_bytes: list[int] = []
+    cpu_ms: list[int] = []
+    memory_peak_bytes: list[int] = []
+    retry_after_ms: list[int] = []
+    pids: list[int] = []
+    ticks: list[int] = []
+
+
+def changes_of(some: Iterable[Row]) -> list[Change]:
+    """Return how the leader is told of rows, each once."""
+    groups: dict[tuple[int, int, int, int, str], list[Row]] = {}
+    for one in some:
+        key = (one.index, one.fate, one.reason, one.exit_code, one.detail)
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [one]
+        else:
+            group.append(one)
+    changes: list[Change] = []
+    for (index, fate, reason, exit_code, detail), group in groups.items():
+        if len(group) > 1:
+            group = sorted({one.row: one for one in group}.values(), key=_ROW)
+        rows, started, finished, *others = zip(*map(_TOLD, group), strict=True)
+        output, cpu, memory, retry, pids, ticks = [list(short(column, 0)) for column in others]
+        change = Change(index, fate, reason, exit_code, differences(rows))
+        change.started_ms = list(short(started, 0, is_times=True))
+        change.finished_ms = list(short(finished, 0, is_times=True))
+        change.detail = detail
+        change.output_bytes, change.retry_after_ms = output, retry
+        change.cpu_ms, change.memory_peak_bytes = cpu, memory
+        if fate == ACCEPTED:  # what is over has no process
+            change.pids, change.ticks = pids, ticks
+        changes.append(change)
+    return changes
+
+
+class Job(msgspec.Struct, gc=False, eq=False):
+    """A job's name and a digest of its work, shared by all rows that have both. `number` is that in
+    the journal's table, -1 before it is there."""
+
+    name: str
+    digest: bytes = b""
+    number: int = -1
+
+
+class Batch:
+    """Rows of the batch of log index `index`, which came under `epoch`. `states` is a byte for each
+    row, the others are of use once it has started or ended. `scheduled`, `attempts`, `triggers` and
+    `parts` say which launch each row is of, and which try and part of it; they have a single value
+    where all rows have the same."""
+
+    __slots__ = (
+        *("_places", "attempts", "codes", "details", "epoch", "finished", "index", "jobs", "parts"),
+        *("rows", "scheduled", "started", "states", "triggers", *SPARSE),
+    )
+    cpu_ms: array[int] | None
+    memory_peak_bytes: array[int] | None
+    retry_after_ms: array[int] | None
+    pids: array[int] | None
+    ticks: array[int] | None
+
+    def __init__(
+        self,
+        index: int,
+        epoch: str,
+        rows: Sequence[int],
+        jobs: list[Job],
+        tries: Sequence[Sequence[int]],
+    ) -> None:
+        """Make a batch of accepted rows, ascending. `tries` has the columns `scheduled`,
+        `attempts`, `triggers` and `parts`, each with one value or one for each row."""
+        count = len(rows)
+        self.index = index
+        self.epoch = epoch
+        first = rows[0]
+        is_run = rows[-1] - first == count - 1
+        self.rows: Sequence[int] = range(first, first + count) if is_run else array("I", rows)
+        self._places: dict[int, int] | None = None
+        self.jobs = jobs
+        self.scheduled, self.attempts, self.triggers, self.parts = (
+            array("q", column) if len(column) > 1 else _ALIKE.get(column[0]) or (column[0],)
+            for column in map(short, tries)
+        )
+        self.states = bytearray([ACCEPTED]) * count
+        self.started = array("q", bytes(8 * count))
+        self.finished = array("q", bytes(8 * count))
+        self.codes: array[int] | None = None  # where all are 0, as are the sparse ones
+        self.cpu_ms = self.memory_peak_bytes = self.retry_after_ms = self.pids = self.ticks = None
+        self.details: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @property
+    def unacked(self) -> int:
+        """How many rows are not acknowledged."""
+        return self.states.translate(_IS_UNACKED).count(1)
+
+    def find(self, rows: Iterable[int]) -> list[int]:
+        """Return the places of rows; -1 for one that is not here."""
+        mine = self.rows
+        if isinstance(mine, range):
+            first, stop = mine.start, mine.stop
+            return [row - first if first <= row < stop else -1 for row in rows]
+        if self._places is None:
+            self._places = {number: place for place, number in enumerate(mine)}
+        places = self._places
+        return [places.get(row, -1) for row in rows]
+
+    def tries(self, place: int) -> tuple[int, int, int, int]:
+        """Return of the row at a place when it was due, in seconds, and which attempt, which manual
+        trigger and which part it is."""
+        scheduled, attempts, triggers, parts = (
+            self.scheduled, self.attempts, self.triggers, self.parts
+        )  # fmt: skip
+        return (
+            scheduled[place if len(scheduled) > 1 else 0],
+            attempts[place if len(attempts) > 1 else 0],
+            triggers[place if len(triggers) > 1 else 0],
+            parts[place if len(parts) > 1 else 0],
+        )
+
+    def name(self, place: int) -> str:
+        """Return the name of the row at a place."""
+        scheduled_s, attempt, trigger, part = self.tries(place)
+        return (
+            f"{self.jobs[place].name}@{format_time(scheduled_s)}"
+            f"{f'+t{trigger}' if trigger else ''}#{attempt}{f'/{part}' if part != 1 else ''}"
+        )
+
+    def names(self) -> list[str]:
+        """Return the names of all rows, in order."""
+        columns = (self.scheduled, self.attempts, self.triggers, self.parts)
+        if max(map(len, columns)) > 1:
+            return list(map(self.name, range(len(self.jobs))))
+        suffix = self.name(0)[len(self.jobs[0].name) :]
+        return [job.name + suffix for job in self.jobs]
+
+    def change(self, rows: Sequence[int], told: Change) -> None:
+        """Record what became of rows, those of `told`, where they are here and have no result. A
+        start that is on record already stays, and what has one is not refused.
+
+        Raises:
+            BadColumn: a column of `told` does not fit its rows.
+        """
+        states, started, fate = self.states, self.started, told.fate
+        places, at = self.find(rows), None
+        is_open = bytes(map(states.__getitem__, places)).translate(_IS_OPEN)
+        is_refusal = fate == REFUSED
+        if is_refusal or is_open.count(1) < len(places) or min(places) < 0:
+            at = [
+                i
+                for i, place in enumerate(places)
+                if place >= 0 and is_open[i] and not (is_refusal and started[place])
+            ]
+            places = [places[i] for i in at]
+        if not places:
+            return
+        for place in places:
+            if fate == ACCEPTED:
+                states[place] |= STARTING
+            else:
+                states[place] += fate - ACCEPTED
+        self._note(places, at, told)
+        if fate == ACCEPTED:
+            return
+        if told.detail:
+            self.details.update(dict.fromkeys(places, told.detail))
+        if self.pids is not None and not any(states.translate(_IS_OPEN)):
+            self.pids = self.ticks = None  # of what runs alone
+
+    def _note(self, places: Sequence[int], at: Sequence[int] | None, told: Change) -> None:
+        """Record in the columns when rows began, what they used and how they ended. Their values
+        are those of `told` at positions `at`, all of them for None."""
+        started, count = self.started, len(told.rows)
+        columns: list[tuple[array[int], Sequence[int]]] = []
+        if code := told.reason << _EXIT_BITS | told.exit_code & _EXIT:
+            self.codes = self.codes or array("H", bytes(2 * len(started)))
+            columns.append((self.codes, [code] * count))
+        if told.finished_ms:
+            columns.append((self.finished, full(told.finished_ms, count, is_times=True)))
+        for name in SPARSE:
+            if column := getattr(told, name):
+                ours = getattr(self, name)
+                if ours is None:
+                    ours = array("q", bytes(8 * len(started)))
+                    setattr(self, name, ours)
+                columns.append((ours, full(column, count)))
+        for ours, values in columns:
+            for place, value in zip(
+                places, values if at is None else [values[i] for i in at], strict=True
+            ):
+                ours[place] = value
+        if told.started_ms:
+            times = full(told.started_ms, count, is_times=True)
+            for i, place in enumerate(places) if at is None else zip(at, places, strict=True):
+                started[place] = started[place] or times[i]
+
+    def places(self, *, only_open: bool = False) -> Iterator[int]:
+        """Return the places of rows that are not acknowledged, in order; only of those without a
+        result, if `only_open`."""
+        table = _IS_OPEN if only_open else _IS_UNACKED
+        return compress(range(len(self.states)), self.states.translate(table))
+
+    def row(self, place: int) -> Row:
+        """Return all that is known of the row at a place."""
+        state, code = self.states[place], self.codes[place] if self.codes else 0
+        row = Row(
+            index=self.index,
+            row=self.rows[place],
+            fate=state & FATE,
+            name=self.name(place),
+            epoch=self.epoch,
+            reason=code >> _EXIT_BITS,
+            exit_code=-1 if code & _EXIT == _EXIT else code & _EXIT,
+            started_ms=self.started[place],
+            finished_ms=self.finished[place],
+            detail=self.details.get(place, ""),
+            is_starting=bool(state & STARTING),
+            acked=bool(state & ACKED),
+        )
+        if self.cpu_ms is not None:
+            row.cpu_ms = self.cpu_ms[place]
+        if self.memory_peak_bytes is not None:
+            row.memory_peak_bytes = self.memory_peak_bytes[place]
+        if self.retry_after_ms is not None:
+            row.retry_after_ms = self.retry_after_ms[place]
+        if self.pids is not None and self.ticks is not None and row.fate == ACCEPTED:
+            row.pid, row.ticks = self.pids[place], self.ticks[place]
+        return row
+
+    def only(self, places: Sequence[int]) -> Batch:
+        """Return a batch of the rows at some places, in order."""
+        columns = (self.scheduled, self.attempts, self.triggers, self.parts)
+        batch = Batch(
+            self.index,
+            self.epoch,
+            [self.rows[place] for place in places],
+            [self.jobs[place] for place in places],
+            [
+                column if len(column) == 1 else [column[place] for place in places]
+                for column in columns
+            ],
+        )
+        batch.states = bytearray(self.states[place] for place in places)
+        for name in ("started", "finished", "codes", *SPARSE):
+            if (column := getattr(self, name)) is not None:
+                values = [column[place] for place in places]
+                setattr(batch, name, array(column.typecode, values))
+        if details := self.details:
+            batch.details = {i: details[at] for i, at in enumerate(places) if at in details}
+        return batch
+
+
+def tombstone(index: int, row: int, name: str, epoch: str) -> Batch:
+    """Return a batch of one row, known by its name alone.
+
+    Raises:
+        BadName: it is no name of an attempt.
+    """
+    parsed: AttemptName = parse_attempt_name(name)
+    launch = parsed.launch
+    tries = ([launch.scheduled_s], [parsed.attempt], [launch.trigger], [parsed.part])
+    return Batch(index, epoch, [row], [Job(launch.job)], tries)
+
+
+def epoch_of(message: pool_pb2.Epoch) -> Epoch:
+    """Return the epoch that a message carries."""
+    return Epoch(message.lineage, message.term, message.replica)
