@@ -1,3 +1,3 @@
-"""When a schedule is due: fields, zones, placement of `?`."""
+"""Schedules: fields, time zones, instants, and the choice of values for `?`."""
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from cron.calendar.fields import Field
 
 DAY_MIN: Final = 1440
 YEAR_LAST: Final = 2199
-"""Later instants do not exist for us; the longest rest, of a leap day, is eight years."""
+"""The last year of the tables; the longest gap, of a leap day, is eight years."""
 
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _FIRST: Final = [
@@ -23,7 +23,7 @@ _FIRST: Final = [
     for year in range(1970, YEAR_LAST + 1)
     for month in range(1, 13)
 ]
-"""Day number of each month's first."""
+"""The day number of the first of each month."""
 DAYS_END: Final = date(YEAR_LAST + 1, 1, 1).toordinal() - _EPOCH_ORDINAL
 _LENGTH: Final = [b - a for a, b in zip(_FIRST, [*_FIRST[1:], DAYS_END], strict=True)]
 _MONTHS: Final = len(_FIRST)
@@ -60,8 +60,8 @@ def minutes_of_day(hours: int, minutes: int) -> tuple[int, ...]:
 class LocalTimes:
     """The local minutes that five fields match.
 
-    Day of month and day of week combine by Debian's rule: if either begins with `*` both must
-    match, else one is enough (crontab(5)).
+    Day of month and day of week combine by Debian's rule: if either begins with `*`, both must
+    match; otherwise one is enough (crontab(5)).
     """
 
     __slots__ = ("_and", "_days", "_months", "_patterns", "minutes")
@@ -123,7 +123,7 @@ class LocalTimes:
         return min([*distances, overnight])
 
     def days_by_weekday(self) -> tuple[int, ...]:
-        """Return how many Sundays, Mondays ... of CYCLE_WEEKS weeks match: how often it runs."""
+        """Return how many Sundays, Mondays, ... of CYCLE_WEEKS weeks match."""
         counts = [0] * 7
         for month in range(_CYCLE_FIRST_MONTH, _CYCLE_FIRST_MONTH + _CYCLE_MONTHS):
             mask = self._month_mask(month)

@@ -24,11 +24,11 @@ _WEEK_S: Final = 7 * 86_400
 def parse_duration(text: str, *, what: str, least_s: int, most_s: int, column: int = 1) -> int:
     """Return the seconds of `90s`, `5m`, `2h`, `1d` or several of them, the largest unit first.
 
-    A plain number is refused: nobody can see whether it means seconds or minutes. `what` names the
-    duration in messages, `column` is where it stands.
+    A plain number is refused, because it could mean seconds or minutes. `what` names the duration
+    in messages, `column` is its position.
 
     Raises:
-        ScheduleError: the text is no duration, or it is outside `least_s` to `most_s`.
+        ScheduleError: the text is not a duration, or it is outside `least_s` to `most_s`.
     """
     bounds = f"{format_duration(least_s)} to {format_duration(most_s)}"
     match = _DURATION.fullmatch(text)
@@ -54,7 +54,7 @@ def parse_duration(text: str, *, what: str, least_s: int, most_s: int, column: i
 
 
 def meant_duration(text: str) -> str:
-    """Return `5m` for `5minutes` and `1h30m` for `1.5h`; "" where nothing is known."""
+    """Return `5m` for `5minutes` and `1h30m` for `1.5h`; "" for unknown words."""
     match = _IN_WORDS.fullmatch(text)
     if match is None:
         return ""

@@ -1,9 +1,9 @@
-"""What a user writes for a schedule: five fields, an alias, or `@every`, read strictly.
+"""Parses a schedule: five fields, an alias, or `@every`.
 
-crontab(5) of Debian's cron, with `?`, ranges that wrap (`22-6`) and full names beyond it.
-Everything another dialect might read differently is refused: six or seven fields, L W # H R, dates
-that never come, anything but ASCII. A schedule is read once, when it is declared; what is stored is
-plain.
+The syntax is that of Debian's crontab(5), extended by `?`, ranges that wrap (`22-6`) and full
+names. Syntax that another dialect reads differently is refused: six or seven fields, L W # H R,
+dates that never come, characters other than ASCII. A schedule is parsed once, when it is declared;
+plain fields are stored.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _FIVE_HINT: Final = "write five fields: minute hour day-of-month month day-of-we
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """A schedule that was read. Either `fields` has five fields, or `every_s` is a period.
+    """A parsed schedule. Either `fields` has five fields, or `every_s` is a period.
 
-    `text` is what the user wrote with single blanks; `columns` say where in it, as it was written,
-    each field begins (from 1). `warnings` say what may surprise, `notes` what other crons refuse.
+    `text` is what the user wrote, with single blanks; `columns` are the columns of the fields in
+    the original text (from 1). `warnings` and `notes` are as for `lint`.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Expression(msgspec.Struct, frozen=True):
 
     @property
     def has_any(self) -> bool:
-        """Whether a field holds a `?`, whose place is still to be chosen."""
+        """Return whether a field has a `?` whose value is not chosen yet."""
         return any(field.options for field in self.fields)
 
     @property
@@ -64,12 +64,12 @@ class Expression(msgspec.Struct, frozen=True):
 
     @property
     def is_interval(self) -> bool:
-        """Whether minute or hour begins with `*`: runs by wall clock, not once per local time."""
+        """Return whether minute or hour begins with `*`: then it is an interval job."""
         return self.fields[0].has_star or self.fields[1].has_star
 
     @property
     def sample(self) -> str:
-        """Five plain fields with the first option for each `?`: enough to know the period."""
+        """Five plain fields with the first option for each `?`, to compute the period."""
         return self.choose(
             tuple(field.options[0].text if field.options else "" for field in self.fields)
         )
@@ -83,10 +83,10 @@ class Expression(msgspec.Struct, frozen=True):
         )
 
     def schedule(self, zone: str) -> Schedule:
-        """Return the Schedule in `zone` (an IANA name); not placed if there is a `?`.
+        """Return the Schedule in `zone` (an IANA name), without values for `?`.
 
-        Every replica reads the text again where a `?` keeps its place, also an older one that
-        knows neither ranges that wrap nor full names: such a text is stored in plain fields.
+        Replicas parse the text again when a `?` keeps its value, also older ones that know neither
+        ranges that wrap nor full names: such a text is stored in plain fields.
         """
         text = self.text
         if self.has_any and self.notes:
@@ -96,10 +96,10 @@ class Expression(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8192)
 def parse(text: str) -> Expression:
-    """Return what `text` means: five fields (`?` allowed), an alias, or `@every 90s`.
+    """Return the parsed schedule: five fields (`?` allowed), an alias, or `@every 90s`.
 
     Raises:
-        ScheduleError: it cannot be read; `column` counts the characters of `text` from 1.
+        ScheduleError: it is not valid; `column` counts the characters of `text` from 1.
     """
     if len(text.encode("utf-8", "surrogatepass")) > limits.EXPRESSION_BYTES_MAX:
         raise ScheduleError(
@@ -133,7 +133,7 @@ def _parse_at(tokens: list[tuple[str, int]]) -> Expression:
         return _parse_every(column, rest)
     if alias == "@reboot":
         raise ScheduleError(
-            "@reboot has no instant here: the cell goes on while its machines boot",
+            "@reboot has no instant here: the cell keeps running while its machines boot",
             column,
             "start it with the machine's own init, for example a systemd unit",
         )
@@ -197,7 +197,7 @@ def _parse_fields(tokens: list[tuple[str, int]], end: int) -> Expression:
 
 
 def _never(fields: tuple[Field, ...], column: int) -> list[Warned]:
-    """Refuse a date that never comes; warn where weekdays beside it come by themselves.
+    """Refuse a date that never comes; warn if a day of week makes the job run anyway.
 
     Debian joins two restricted day fields by "or": `0 0 30 2 1` is every Monday of February.
     """
@@ -211,7 +211,7 @@ def _never(fields: tuple[Field, ...], column: int) -> list[Warned]:
 
 
 def _without_impossible_days(fields: tuple[Field, ...], column: int) -> tuple[Field, ...]:
-    """Take out what a `?` would become for a date that never comes."""
+    """Remove the options of a `?` that would give a date that never comes."""
     minute, hour, day, month, weekday = fields
     if not day.options:
         return fields
@@ -227,7 +227,7 @@ def _without_impossible_days(fields: tuple[Field, ...], column: int) -> tuple[Fi
 
 
 def _day_hint(month: Field) -> str:
-    """Return which days the month has, whichever a `?` chooses."""
+    """Return the days of the month, whatever month a `?` chooses."""
     last = min(
         max(days for number, days in enumerate(MONTH_DAYS_MAX) if months >> number & 1)
         for months in _months(month)

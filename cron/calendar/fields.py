@@ -1,9 +1,9 @@
 """One field of a schedule: lists, ranges, steps, names, and the `?` forms.
 
-A field is read into a canonical text (names become numbers, `a-a` becomes `a`, `N/S` becomes
-`N-max/S`, `22-6` becomes `22-23,0-6`, so that croniter and every older replica read the same) and a
-bit mask of its values. A field with `?` has no values yet but options: what it may become, of which
-`cron.calendar.spread` chooses one.
+A field is parsed into a canonical text (names become numbers, `a-a` becomes `a`, `N/S` becomes
+`N-max/S`, `22-6` becomes `22-23,0-6`, so that croniter and older replicas read the same) and a bit
+mask of its values. A field with `?` has options instead of values; `cron.calendar.spread` chooses
+one of them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cron.errors import ScheduleError
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What one of the five places means: its name, its range, its names, the range of `?`.
+    """The definition of one of the five fields: its name, its range, its names, the range of `?`.
 
-    `names` are the three letters of crontab(5), `full_names` what other crons do not read.
+    `names` are the three-letter names of crontab(5); other crons do not read `full_names`.
     """
 
     name: str
@@ -71,17 +71,18 @@ _LAST_N: Final = 5
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One thing a `?` may become: plain text and the mask of its values."""
+    """One option of a `?`: plain text and the mask of its values."""
 
     text: str
     mask: int
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field that was read: canonical text, values as bits, whether its text begins with `*`.
+    """A parsed field: canonical text, values as bits, and whether its text begins with `*`.
 
-    The star decides the job class and how the two day fields combine (crontab(5), cron(8)); it is
-    a property of the text, not of the values. `options` is empty unless the field is a `?` form.
+    The star decides whether the job is an interval job and how the two day fields combine
+    (crontab(5), cron(8)); it is a property of the text, not of the values. `options` is empty
+    unless the field has a `?`.
     """
 
     text: str
@@ -91,10 +92,10 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def parse_field(kind: Kind, text: str, column: int) -> Field:
-    """Return the field that `text`, which begins at `column`, means in the place `kind`.
+    """Return the parsed field `kind` from `text`, which begins at `column`.
 
     Raises:
-        ScheduleError: the text cannot be read; the column is that of the offending part.
+        ScheduleError: the text is not valid; the column is that of the invalid part.
     """
     if "?" in text:
         return _parse_any(kind, text, column)
@@ -122,7 +123,7 @@ def _parse_part(kind: Kind, part: str, column: int) -> tuple[str, int]:
             high = _parse_number(kind, high_text, column + len(low_text) + 1, part)
     step = 1
     if slash:
-        # N/S of a weekday is no sample that would be accepted.
+        # N/S of a weekday would not be accepted, so the hint has a range.
         sample = body if dash or low < 0 or kind is not DAY_OF_WEEK else f"{low % 7}-6"
         step = _parse_step(kind, step_text, column + len(body) + 1, sample)
     suffix = f"/{step}" if slash else ""
@@ -145,7 +146,7 @@ def _parse_part(kind: Kind, part: str, column: int) -> tuple[str, int]:
 
 
 def _on_one_week(kind: Kind, low: int, high: int) -> tuple[int, int]:
-    """Return a range that runs backwards only because Sunday is 0 and 7 as one that does not."""
+    """Return the range in ascending order if it is descending only because Sunday is 0 and 7."""
     if kind is DAY_OF_WEEK and low > high:
         if high == 0:
             return low, 7
@@ -155,7 +156,7 @@ def _on_one_week(kind: Kind, low: int, high: int) -> tuple[int, int]:
 
 
 def _wrapped(kind: Kind, low: int, high: int, step: int) -> tuple[str, int]:
-    """Return canonical text and mask of a range that goes on at the lowest value: 22-6 of hours.
+    """Return canonical text and mask of a range that wraps around, such as 22-6 of hours.
 
     Steps count from `low` across the end of the field.
     """
@@ -180,7 +181,7 @@ def _run(values: list[int], step: int) -> str:
 
 
 def _parse_step(kind: Kind, text: str, column: int, sample: str) -> int:
-    """Return the number behind a slash; `sample` is what stands before it, for the hint."""
+    """Return the number behind a slash; `sample` is the text before it, for the hint."""
     if not (text.isascii() and text.isdigit()):
         raise ScheduleError(
             f"{kind.name} step {text!r} is not a number", column, f"write a step like {sample}/2"
@@ -227,11 +228,11 @@ def _unreadable(kind: Kind, text: str, column: int, part: str) -> ScheduleError:
 
 
 def near_name(kind: Kind, text: str) -> str:
-    """Return the short name that a wrong one is near to; "" if it is near to none."""
+    """Return the short name that is most similar to a wrong one; "" if there is none."""
     return _near(tuple(kind.names), tuple(kind.full_names), text.lower())
 
 
-@lru_cache(maxsize=1_024)  # a file has the same words on many lines
+@lru_cache(maxsize=1_024)  # cached, because a file has the same words on many lines
 def _near(names: tuple[str, ...], full_names: tuple[str, ...], text: str) -> str:
     near = difflib.get_close_matches(text, [*names, *full_names], 1, 0.75)
     near = near or [name for name in names if text.startswith(name)]
@@ -239,12 +240,12 @@ def _near(names: tuple[str, ...], full_names: tuple[str, ...], text: str) -> str
 
 
 def is_foreign(text: str) -> bool:
-    """Return whether a text is a form of other crons: L, W, #, H or R."""
+    """Return whether a text is syntax of other crons: L, W, #, H or R."""
     return any(pattern.fullmatch(text) for pattern in (_NTH, _LAST, _NEAREST, _HASHED))
 
 
 def _refuse_foreign(kind: Kind, part: str, column: int) -> None:
-    """Refuse what other crons read and crontab(5) does not, with what does the same here."""
+    """Refuse syntax of other crons that crontab(5) does not have; the hint has an equivalent."""
     nth, last = _NTH.fullmatch(part), _LAST.fullmatch(part)
     nearest, hashed = _NEAREST.fullmatch(part), _HASHED.fullmatch(part)
     hint = ""
@@ -280,7 +281,7 @@ def _weekday(text: str) -> str:
 
 
 def _refuse_unlogged(part: str, column: int) -> None:
-    """Refuse `-*/15`: elsewhere a leading - keeps a job out of the system's log."""
+    """Refuse `-*/15`: in other crons a leading - keeps a job out of the system's log."""
     try:
         _parse_part(MINUTE, part[1:], column + 1)
     except ScheduleError:

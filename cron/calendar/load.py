@@ -1,9 +1,9 @@
-"""How many launches each minute of a week has already: what the placement of `?` looks at.
+"""The expected launches per minute of a week, by which values for `?` are chosen.
 
 The table counts expected launches per UTC minute of the day, for each weekday and for two seasons,
-since a zone with daylight saving is at one offset in January and at another in July, and a place
-that is free in winter may be crowded in summer. Only integers and no order of sets or hashes: the
-same jobs give the same table on every machine.
+because a zone with daylight saving time has different offsets in January and in July, and a minute
+that is free in winter may be crowded in summer. It uses only integers and no order of sets or
+hashes: the same jobs give the same table on every machine.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from cron.errors import ScheduleError, invariant
 from cron.job import Schedule
 
 UNIT: Final = 420
-"""One launch a day. It has many divisors, so that weekly and monthly jobs come out as integers."""
+"""The weight of one launch a day; its many divisors make weekly and monthly jobs integers."""
 SEASONS: Final = (29_474_640, 29_735_280)
-"""Noon UTC of 15 January and 15 July 2026: the same for ever, as a part of the algorithm."""
+"""Noon UTC of 15 January and 15 July 2026; constants of the algorithm that never change."""
 
 _DAYS_A_WEEK: Final = 7
 _MINUTE_S: Final = 60
 
 
 class Load:
-    """The launches of all placed schedules. Fixed schedules count too, so that `?` avoids them.
+    """The launches of all schedules with values. Schedules without `?` count too, so that `?`
+    avoids them.
 
-    Equal schedules are counted together, and entered into the table when it is next looked at: a
-    hundred thousand jobs on a thousand schedules cost a thousand entries.
+    Equal schedules are counted together and added to the table when it is next read: a hundred
+    thousand jobs on a thousand schedules cost a thousand additions.
     """
 
     def __init__(self) -> None:
@@ -42,17 +43,17 @@ class Load:
         self._days = ([0] * 32, [0] * 13, [0] * _DAYS_A_WEEK)
 
     def add(self, schedule: Schedule, weight: int = 1) -> None:
-        """Count a placed schedule, `weight` times."""
+        """Add a schedule with values, `weight` times."""
         invariant(schedule.is_placed, f"schedule {schedule.text!r} is placed before it is counted")
         key = (schedule.resolved, schedule.zone, schedule.every_s)
         self._pending[key] = self._pending.get(key, 0) + weight
 
     def remove(self, schedule: Schedule) -> None:
-        """Take back what `add` counted once."""
+        """Subtract a schedule that was added once."""
         self.add(schedule, -1)
 
     def top(self, zone_name: str) -> list[int]:
-        """Return the launches of each local minute of a day, of its worst weekday and season."""
+        """Return the launches of each local minute of a day, for its worst weekday and season."""
         self._enter_pending()
         rows = [
             _rotated(top, offset) for top, offset in zip(self._top, offsets(zone_name), strict=True)
@@ -60,7 +61,7 @@ class Load:
         return rows[0] if rows[0] == rows[1] else list(map(max, *rows))
 
     def top_of(self, weekdays: list[int], zone_name: str) -> list[int]:
-        """Return the same as `top`, of these local weekdays (0 is Sunday) alone."""
+        """Return the same as `top`, for these local weekdays (0 is Sunday) only."""
         if len(weekdays) == _DAYS_A_WEEK:
             return self.top(zone_name)
         self._enter_pending()
@@ -81,7 +82,7 @@ class Load:
     def days(self, place: int) -> list[int]:
         """Return the launches by value of a day field: 0 day of month, 1 month, 2 day of week.
 
-        Only of schedules that restrict that field; the others fall on all its values alike.
+        Counts only schedules that restrict the field; the others use all its values equally.
         """
         self._enter_pending()
         return self._days[place]
@@ -103,7 +104,7 @@ class Load:
         if not rest and DAY_MIN % minutes == 0:
             cells, load = range(0, DAY_MIN, minutes), UNIT * weight
         else:
-            # Its minutes move from day to day: all of them alike.
+            # Its minutes change from day to day, so it counts equally for all of them.
             cells, load = range(DAY_MIN), UNIT * _MINUTE_S // every_s * weight
         for season in range(len(SEASONS)):
             self._enter_daily(season, cells, load)
@@ -157,8 +158,9 @@ def _weekday_loads(days: tuple[Field, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def offsets(zone_name: str) -> tuple[int, ...]:
-    """Return local minus UTC, in minutes, of a zone in each of the SEASONS; as for UTC where this
-    program does not know the zone of a job that is there already."""
+    """Return local minus UTC, in minutes, of a zone in each of the SEASONS; 0 if this program does
+    not know the zone of an existing job.
+    """
     try:
         known = zone(zone_name)
     except ScheduleError:

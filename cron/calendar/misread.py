@@ -1,7 +1,6 @@
-"""What was meant by words that are not five fields: too few, too many, or torn apart by blanks.
+"""Hints for schedules that do not have five fields: too few, too many, or torn apart by blanks.
 
-Each answer says what to write instead. Where nothing better is known there is no answer, and the
-error of the wrong field stands.
+Each hint has a corrected line. If no hint applies, the error of the invalid field is reported.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ _FIELD_LIKE = re.compile(
     re.IGNORECASE,
 )
 _NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-"""In capitals, as crons with seconds write them: `mon` may be a command."""
+"""Names in capitals, as crons with seconds write them; `mon` may be a command."""
 _ZONE = re.compile(r"(?:CRON_)?TZ=(?P<zone>[A-Za-z0-9_+/-]+)")
 _SHOWN_CHARS: Final = 60
-"""Of a line that is repeated in a hint."""
+"""Characters of a line that a hint repeats."""
 
 
 def is_field_like(word: str) -> bool:
-    """Return whether a word looks like a field of a schedule and hardly like a command."""
+    """Return whether a word looks like a field of a schedule rather than a command."""
     return word in _NAMES or _FIELD_LIKE.fullmatch(word) is not None
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line begins with a word that is no field and near to no name of one."""
+    """Return whether a line begins with a word that is not a field and not similar to a name."""
     word = line.split(" ", 1)[0].split("\t", 1)[0]
     return word[0].isalpha() and not (
         is_foreign(word) or any(near_name(kind, word) for kind in KINDS)
@@ -45,10 +44,10 @@ def is_prose(line: str) -> bool:
 def misread(
     tokens: Sequence[tuple[str, int]], *, has_command: bool = False
 ) -> ScheduleError | None:
-    """Return what is wrong with words (each with its column) that should begin with five fields.
+    """Return the error in words (each with its column) that should begin with five fields.
 
-    `has_command`: a command follows the fields, as in a crontab. None: nothing that is known, or
-    the first five words are fields and the sixth begins a command.
+    `has_command`: a command follows the fields, as in a crontab. Returns None if no hint applies,
+    or if the first five words are fields and the sixth begins a command.
     """
     words = [word for word, _ in tokens]
     if not words:
@@ -67,7 +66,7 @@ def misread(
 
 
 def goes_on(tokens: Sequence[tuple[str, int]]) -> ScheduleError | None:
-    """Return what is wrong with an expression after which a command stands; None if none does."""
+    """Return the error in an expression that is followed by a command; None if it is not."""
     words = [word for word, _ in tokens]
     if len(words) <= len(KINDS) or not _are_fields(words[: len(KINDS)]):
         return None
@@ -91,7 +90,7 @@ def _is_field(place: int, word: str) -> bool:
 
 
 def _every_in_words(tokens: Sequence[tuple[str, int]]) -> ScheduleError | None:
-    """`@every 5 minutes` is `@every 5m`."""
+    """Suggest `@every 5m` for `@every 5 minutes`."""
     if len(tokens) > 1 and _is_period(tokens[1][0]):
         return None
     for count in (2, 1):
@@ -113,7 +112,7 @@ def _is_period(text: str) -> bool:
 
 
 def _torn(tokens: Sequence[tuple[str, int]]) -> ScheduleError | None:
-    """`mon, wed` is one field, and so it is written."""
+    """Suggest `mon,wed` for `mon, wed`."""
     joined: list[str] = []
     torn_at = 0
     for word, column in tokens:
@@ -136,7 +135,7 @@ def _torn(tokens: Sequence[tuple[str, int]]) -> ScheduleError | None:
 
 
 def _too_few(tokens: Sequence[tuple[str, int]]) -> ScheduleError | None:
-    """`* * * * ls | wc` has four fields, and a command where the fifth belongs."""
+    """Report a command in place of the fifth field, as in `* * * * ls | wc`."""
     for place, (word, column) in enumerate(tokens[: len(KINDS)]):
         if _is_field(place, word):
             continue
@@ -158,12 +157,12 @@ def _too_few(tokens: Sequence[tuple[str, int]]) -> ScheduleError | None:
 
 
 def _too_many(tokens: Sequence[tuple[str, int]], *, has_command: bool) -> ScheduleError | None:
-    """`0 0 12 * * ?` has seconds, which are `@every`, or a year, which is nothing."""
+    """Suggest `@every` for a field of seconds, as in `0 0 12 * * ?`, or removing a year."""
     extra = len(KINDS)
     if len(tokens) <= extra or not is_field_like(tokens[extra][0]):
         return None
     words = [word for word, _ in tokens]
-    # What is written for crons with seconds says ? for any day.
+    # Crons with seconds write ? for any day.
     meant = [
         "*" if place in (2, 4) and word == "?" else word for place, word in enumerate(words[1:6])
     ]

@@ -1,7 +1,7 @@
-"""What is likely to surprise the author of a schedule that can be read: warnings and notes.
+"""Warnings and notes about valid schedules.
 
-A warning says that the schedule may not mean what it looks like. A note says only that other crons
-do not read it.
+A warning says that the schedule may not mean what it seems to mean. A note says that other cron
+implementations reject it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EVERY_UNITS: Final = {MINUTE.name: ("m", 60), HOUR.name: ("h", 3600)}
 
 
 class Warned(NamedTuple):
-    """What is likely to surprise the author, where it stands (from 1), and what to write."""
+    """A warning or note: its message, column (from 1) and hint."""
 
     column: int
     message: str
@@ -40,7 +40,7 @@ def warnings(
     *,
     is_never: bool = False,
 ) -> Iterator[Warned]:
-    """Yield the warnings of five fields: as they are written, as they were read, their places.
+    """Yield the warnings about five fields, given as written, as parsed, and with their columns.
 
     `is_never`: the day of month never comes, which has a warning of its own.
     """
@@ -58,7 +58,7 @@ def warnings(
 
 
 def _long_steps(kind: Kind, word: str, column: int) -> Iterator[Warned]:
-    """Warn of `*/90` minutes, which are not ninety but those of every full hour; so `5/90`."""
+    """Warn about `*/90` in minutes, which means every full hour, not 90 minutes; also `5/90`."""
     for part, at in _parts(word, column):
         body, _, step_text = part.partition("/")
         mask = parse_field(kind, part, at).mask
@@ -66,7 +66,7 @@ def _long_steps(kind: Kind, word: str, column: int) -> Iterator[Warned]:
             continue
         only, step = mask.bit_length() - 1, int(step_text)
         if body.isdigit() and int(body) == kind.highest:
-            continue  # 59/15: whatever the step, nothing follows
+            continue  # 59/15: no value follows, whatever the step
         hint = f"write {only}"
         unit, unit_s = _EVERY_UNITS.get(kind.name, ("", 0))
         if unit and step > kind.highest and step * unit_s <= limits.PERIOD_S_MAX:
@@ -77,7 +77,7 @@ def _long_steps(kind: Kind, word: str, column: int) -> Iterator[Warned]:
 def _either_day(
     words: tuple[str, ...], fields: tuple[Field, ...], columns: tuple[int, ...]
 ) -> Iterator[Warned]:
-    """Warn where crontab(5) joins two days by "or": `0 0 1-7 * 1` is not the first Monday."""
+    """Warn if crontab(5) joins two day fields by "or": `0 0 1-7 * 1` is not the first Monday."""
     _, _, day, _, weekday = fields
     if day.options or weekday.options or day.has_star or weekday.has_star:
         return
@@ -95,7 +95,7 @@ def _either_day(
 
 
 def notes(words: tuple[str, ...], columns: tuple[int, ...]) -> Iterator[Warned]:
-    """Yield what other crons would refuse in five fields as they are written."""
+    """Yield the notes about five fields: syntax that other crons reject."""
     for kind, word, column in zip(KINDS, words, columns, strict=True):
         if "?" in word:
             continue
@@ -116,7 +116,7 @@ def is_portable(kind: Kind, part: str) -> bool:
 
 
 def _parts(word: str, column: int) -> Iterator[tuple[str, int]]:
-    """Yield the parts of a list and where each stands."""
+    """Yield the parts of a list and their columns."""
     for part in word.split(","):
         yield part, column
         column += len(part) + 1

@@ -1,4 +1,4 @@
-"""Schedules as instants: next, previous, between. Ours; croniter only checks what is declared.
+"""The instants of schedules: next, previous, between. croniter only checks declared schedules.
 
 The rules (Debian's cron(8), with instants instead of wake-ups):
 
@@ -9,9 +9,9 @@ The rules (Debian's cron(8), with instants instead of wake-ups):
    one of a date that never was (Apia 2011-12-30) not at all.
 3. `@every` is due at whole multiples of its period since the epoch.
 
-croniter 7.0.0 is exact on naive time and launches twice in a repeated hour, and it reads `7-7` as
-everything; so it never steps, and reads only canonical text, field by field. Nothing here knows
-the time.
+croniter 7.0.0 is exact on naive time, but repeats jobs in a repeated hour and reads `7-7` as every
+value. So it computes no instants here, and checks only canonical text, field by field. This module
+does not read the current time.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from cron.errors import ScheduleError, TooManyTimes, invariant
 from cron.job import Schedule
 
 LAST_MIN: Final = DAYS_END * DAY_MIN
-"""The end of the calendar table, in UTC minutes: nothing is due at or after it."""
+"""The end of the calendar table, in UTC minutes: there are no instants at or after it."""
 
 
 class Tick(NamedTuple):
     """One instant: `scheduled_s` in seconds since the epoch, UTC, and its nominal local minute.
 
-    `local_min` counts minutes from 1970-01-01T00:00 of the zone's wall clock; -1 for `@every`.
-    Where several skipped local minutes fall on one instant it is the last of them, so that for a
-    fixed job it only ever rises. `nominal_min` is the same where it must not repeat: for fixed jobs
-    (rule R11), -1 for others.
+    `local_min` counts minutes from 1970-01-01T00:00 of the zone's wall clock; -1 for `@every`. If
+    several skipped local minutes fall on one instant, it is the last of them, so that it always
+    increases for a fixed job. `nominal_min` is the same for fixed jobs, for which it must not
+    repeat (rule R11), and -1 for others.
     """
 
     scheduled_s: int
@@ -52,7 +52,7 @@ class Ticks(abc.ABC):
     __slots__ = ()
 
     is_fixed: bool
-    """Whether each local minute is due once (rule 2); else it is an interval."""
+    """Return whether this is a fixed job (rule 2), not an interval job."""
 
     @abc.abstractmethod
     def tick_after(self, after_s: int) -> Tick | None:
@@ -64,7 +64,7 @@ class Ticks(abc.ABC):
 
     @abc.abstractmethod
     def count(self, after_s: int, until_s: int) -> int:
-        """Return how many instants lie in (after_s, until_s], without walking through them."""
+        """Return how many instants are in (after_s, until_s], without enumerating them."""
 
     def next(self, after_s: int) -> int | None:
         """Return the first instant strictly later, or None if there is none."""
@@ -77,7 +77,7 @@ class Ticks(abc.ABC):
         return None if tick is None else tick.scheduled_s
 
     def between(self, after_s: int, until_s: int, *, limit: int) -> list[Tick]:
-        """Return the instants in (after_s, until_s], oldest first. Nothing is cut off silently.
+        """Return all instants in (after_s, until_s], oldest first.
 
         Raises:
             TooManyTimes: there are more than `limit`.
@@ -105,7 +105,7 @@ class Ticks(abc.ABC):
 
 
 class EveryTicks(Ticks):
-    """`@every`: whole multiples of a period since the epoch, zones and days do not matter."""
+    """`@every`: whole multiples of a period since the epoch, independent of zones and days."""
 
     __slots__ = ("_every_s",)
 
@@ -133,7 +133,7 @@ class EveryTicks(Ticks):
 
 
 class FieldTicks(Ticks):
-    """Five fields in a zone. Steps from segment to segment of the zone, on local minutes."""
+    """Five fields in a zone. Works on local minutes, segment by segment of the zone."""
 
     __slots__ = ("_times", "_zone", "is_fixed")
 
@@ -196,7 +196,7 @@ class FieldTicks(Ticks):
             if self.is_fixed:
                 if minute == segment.start:
                     skipped = self._last_skipped(segment.gap_from, low)
-                    # Where `low` itself matches, the count below has this instant already.
+                    # If `low` itself matches, the count below includes this instant.
                     total += skipped is not None and skipped != low
                 low = max(low, segment.fresh_from)
             total += self._times.count(low, high)
@@ -215,13 +215,13 @@ def compile(schedule: Schedule) -> Ticks:
     """Return the instants of a placed schedule; the same object for the same schedule.
 
     Raises:
-        ScheduleError: it is not placed, or its text or zone cannot be read.
+        ScheduleError: a `?` has no value yet, or its text or zone is not valid.
     """
     return _compile(schedule.resolved, schedule.zone, schedule.every_s)
 
 
 class NoTicks(Ticks):
-    """Stands for a schedule that this program cannot read: it has no instants that can be told."""
+    """Replaces a schedule that this program cannot read; it has no instants."""
 
     __slots__ = ()
 
@@ -241,9 +241,9 @@ class NoTicks(Ticks):
 
 
 def unreadable(schedule: Schedule) -> str:
-    """Return why this program cannot tell the instants of a schedule that a cell has, "" if it can.
+    """Return why this program cannot compute the instants of a cell's schedule; "" if it can.
 
-    Another version of this program, or one with another tzdata, has accepted it.
+    Another version of this program, or one with other tzdata, may have accepted the schedule.
     """
     try:
         compile(schedule)
@@ -253,9 +253,9 @@ def unreadable(schedule: Schedule) -> str:
 
 
 def compile_or_none(schedule: Schedule) -> Ticks:
-    """Return the instants of a schedule for people to look at, none of one that is unreadable.
+    """Return the instants of a schedule for display; none for an unreadable one.
 
-    Never account for instants by it: what is left out would have no row.
+    Do not use it to create rows: missing instants would have none.
     """
     return NoTicks() if unreadable(schedule) else compile(schedule)
 
@@ -275,7 +275,7 @@ def _compile(resolved: str, zone_name: str, every_s: int) -> Ticks:
 
 
 def shortest_period_s(resolved: str) -> int:
-    """Return the shortest distance of two instants of five plain fields, zones apart."""
+    """Return the shortest time between two instants of five plain fields, ignoring zones."""
     return _shortest_period_s(resolved)
 
 
@@ -287,8 +287,9 @@ def _shortest_period_s(resolved: str) -> int:
 def next_times(
     schedule: Schedule, after_s: int, count: int, spend: Callable[[], None] | None = None
 ) -> list[int]:
-    """Return up to `count` scheduled times after `after_s`, none where this release cannot read the
-    schedule. `spend` is called for each of them, and may raise to end it."""
+    """Return up to `count` scheduled times after `after_s`; none if this release cannot read the
+    schedule. `spend` is called for each of them, and may raise to stop.
+    """
     ticks = compile_or_none(schedule)
     times: list[int] = []
     following = ticks.next(after_s)
@@ -301,12 +302,12 @@ def next_times(
 
 
 def check(schedule: Schedule, columns: Sequence[int] = ()) -> None:
-    """Have croniter read the five fields too, when a job is declared: a second pair of eyes.
+    """Check with croniter that it reads the five fields of a declared job in the same way.
 
-    `columns` says where the user wrote each of them, for the error.
+    `columns` are the columns of the fields, for the error.
 
     Raises:
-        ScheduleError: croniter refuses them, or reads other values than we do.
+        ScheduleError: croniter refuses them, or reads other values.
     """
     compile(schedule)
     for place, text in enumerate(schedule.resolved.split()):
@@ -318,12 +319,12 @@ def check(schedule: Schedule, columns: Sequence[int] = ()) -> None:
 
 @lru_cache(maxsize=8192)
 def _doubt(place: int, text: str) -> str:
-    """Return why the field at `place` (from 0) is not sure to mean what we read; "" if it is.
+    """Return why croniter reads the field at `place` (from 0) differently; "" if it does not.
 
-    Each field is read by itself: what croniter knows of impossible dates forgets that Debian joins
+    Each field is checked separately: croniter's check of impossible dates ignores that Debian joins
     the two day fields by "or".
     """
-    # Imported where used: it costs 40 ms that only a declaration needs. It ships no types.
+    # Imported here because it takes 40 ms and only declarations need it. It has no types.
     from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
     kind = KINDS[place]
@@ -339,7 +340,7 @@ def _doubt(place: int, text: str) -> str:
 
 
 def _read_by_croniter(values: list[object], kind: Kind) -> int:
-    """Return the mask of what croniter found; `*` is its word for all values, however written."""
+    """Return the mask of croniter's values; it returns `*` for all values, however written."""
     numbers = range(kind.lowest, kind.highest + 1) if "*" in values else values
     mask = 0
     for value in numbers:

@@ -1,13 +1,14 @@
-"""`?`: any value will do, and the one is taken that keeps the peak lowest.
+"""Chooses the value of a `?` that keeps the peak load lowest.
 
-Greedy: of everything a `?` may become, the candidate whose busiest minute is least busy, then whose
-minutes are least busy together; among equals the one that people do not write themselves, in a
-quiet hour and a quiet ten minutes, and last in an order that halves gaps. Nothing placed ever
-moves. The leader chooses once and writes the choice into the log with PLACEMENT_VERSION (SRE book
-ch. 24, "Running Large Cron"); nobody computes it again.
+The algorithm is greedy. Of all options of a `?`, it takes the candidate whose busiest minute has
+the lowest load, then the one with the lowest total load. Among equals it takes the one that people
+rarely write themselves, then one in a quiet hour and a quiet ten minutes, then the first in an
+order that halves gaps. A chosen value never changes. The leader chooses once and writes the choice
+into the log with PLACEMENT_VERSION (SRE book ch. 24, "Running Large Cron"); it is never computed
+again.
 
-Days first: where day of month, month or day of week are a `?`, the least used value is taken, then
-minute and hour are placed on those days.
+Day fields come first: if day of month, month or day of week is a `?`, the least used value is
+taken; then minute and hour are chosen for those days.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _DAY_PLACES: Final = (2, 3, 4)
 
 
 def place(schedule: Schedule, load: Load) -> Schedule:
-    """Return the schedule with a value for each `?`; itself if it has none left.
+    """Return the schedule with a value for each `?`; the same schedule if it has no `?`.
 
-    `load` is not changed: add what you take before you place the next one.
+    `load` is not changed: the caller adds the result before it places the next schedule.
 
     Raises:
-        ScheduleError: the text cannot be read.
+        ScheduleError: the text is not valid.
     """
     if schedule.is_placed:
         return schedule
@@ -52,9 +53,9 @@ def place(schedule: Schedule, load: Load) -> Schedule:
 
 
 def place_all(schedules: list[Schedule], load: Load) -> list[Schedule]:
-    """Return the schedules placed one after the other; unlike `place`, all are added to `load`.
+    """Return the schedules with values, chosen one after the other, and add all to `load`.
 
-    Those that need no place are counted first, so that the others keep away from them.
+    Schedules without `?` are added first, so that the others avoid them.
     """
     for schedule in schedules:
         if schedule.is_placed:
@@ -69,10 +70,10 @@ def place_all(schedules: list[Schedule], load: Load) -> list[Schedule]:
 
 
 def keep(old: Schedule, new: Schedule) -> Schedule | None:
-    """Return `new` in the place that `old` has; None if it must be placed anew.
+    """Return `new` with the values that `old` has; None if they must be chosen again.
 
-    It is kept where each `?` of the new text stands in the old one, in the same words; fields
-    without `?` and the zone may have changed, as long as the result is a schedule.
+    The values are kept if each `?` of the new text is in the same field of the old text, in the
+    same form. Fields without `?` and the zone may differ, if the result is a valid schedule.
     """
     if new.is_placed or not old.placement or old.every_s:
         return None
@@ -94,7 +95,7 @@ def _texts(field: Field) -> list[str]:
 
 
 def _choose_days(expression: Expression, load: Load) -> list[Option]:
-    """Return what day of month, month and day of week become; as they are without `?`."""
+    """Return the values of day of month, month and day of week; unchanged without `?`."""
     chosen = []
     for number, place_ in enumerate(_DAY_PLACES):
         field = expression.fields[place_]
@@ -125,7 +126,7 @@ def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str,
     if len(minutes) == len(hours) == 1:
         return minutes[0].text, hours[0].text
     by_weekday = weekday_loads(fields)
-    # A monthly job beside a weekly one is for the weekday's row, not for all seven.
+    # A monthly job beside a weekly one counts for the weekday's row, not for all seven.
     weekdays = [day for day, count in enumerate(by_weekday) if 2 * count >= max(by_weekday)]
     row = load.top_of(weekdays, zone)
     candidates = _candidates(minutes, hours)
@@ -134,7 +135,7 @@ def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str,
 
 
 class _Candidates:
-    """All pairs of a minute option and an hour option, and quick ways to read a row at each."""
+    """All pairs of a minute option and an hour option, with fast sums over their minutes."""
 
     def __init__(self, minutes: tuple[Option, ...], hours: tuple[Option, ...]) -> None:
         self.times = [
@@ -150,7 +151,7 @@ class _Candidates:
         )
 
     def costs(self, row: list[int]) -> list[Any]:
-        """Return what each candidate costs, in an order: its busiest minute, then their sum."""
+        """Return each candidate's costs: the load of its busiest minute, then the total load."""
         if self.are_single:
             return list(self._read_all(row))
         found: list[Any] = []
@@ -162,14 +163,14 @@ class _Candidates:
     def peaks(
         self, numbers: list[int], stretches: list[tuple[int, ...]], loads: list[int]
     ) -> list[int]:
-        """Return, for each of `numbers`, the greatest of `loads` in the stretches it touches."""
+        """Return, for each of `numbers`, the greatest of `loads` in the stretches it overlaps."""
         if self.are_single:
             return [loads[stretches[number][0]] for number in numbers]
         return [max(map(loads.__getitem__, stretches[number])) for number in numbers]
 
 
 def _distinct(times: tuple[int, ...], size_min: int) -> tuple[int, ...]:
-    """Return which stretches of `size_min` the times touch."""
+    """Return the stretches of `size_min` that the times overlap."""
     return tuple(dict.fromkeys(time // size_min for time in times))
 
 
@@ -193,13 +194,13 @@ def _least(candidates: _Candidates, row: list[int]) -> int:
 
 
 def _cheapest(numbers: Sequence[int], costs: list[Any]) -> list[int]:
-    """Return those of `numbers` whose cost, at the same place in `costs`, is the least."""
+    """Return those of `numbers` with the lowest cost; `costs` has the same order."""
     least = min(costs)
     return [number for number, cost in zip(numbers, costs, strict=True) if cost == least]
 
 
 def _roundness(minute: int) -> int:
-    """How likely people are to write this minute of the day themselves."""
+    """Return how likely people are to write this minute of the day themselves."""
     if not minute:
         return 40
     for step, weight in ((60, 30), (30, 15), (15, 8), (10, 4), (5, 2)):
@@ -212,6 +213,6 @@ _ROUNDNESS: Final = [_roundness(minute) for minute in range(DAY_MIN)]
 
 _ELEVEN_BITS: Final = sorted(range(DAY_MIN), key=lambda minute: int(f"{minute:011b}"[::-1], 2))
 _REVERSED: Final = [0] * DAY_MIN
-"""The rank of each minute when bits are read backwards: each next one halves the widest gap."""
+"""Return the rank of each minute in bit-reversed order, in which each next one halves a gap."""
 for _rank, _minute in enumerate(_ELEVEN_BITS):
     _REVERSED[_minute] = _rank

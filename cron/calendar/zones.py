@@ -1,8 +1,8 @@
 """Time zones as integer minutes, from the pinned tzdata package and nothing else.
 
-A zone is a sequence of segments, stretches of UTC with one offset. Only `utcoffset()` is asked;
-`dst()` means nothing where daylight saving is negative (Dublin, Casablanca). Segments are found by
-probing, a year at a time and only for the years that are asked for, and also end where a year ends.
+A zone is a sequence of segments: stretches of UTC with one offset. Only `utcoffset()` is used;
+`dst()` is useless for zones with negative daylight saving time (Dublin, Casablanca). Segments are
+found by probing, a year at a time and only for requested years, and end at the end of a year.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cron.errors import ScheduleError
 
 _YEAR_MIN: Final = 366 * DAY_MIN
 _PROBE_MIN: Final = 720
-"""Twice a day; no zone has changed there and back within one since 1970."""
+"""The probing interval, twice a day: no zone has changed back and forth within it since 1970."""
 _LOOK_BACK_MIN: Final = 2 * DAY_MIN
-"""How far a transition can still matter: no clock was ever set back by more than a day."""
+"""How long after a transition local minutes may repeat: no clock was set back by over a day."""
 _GAP_MAX_MIN: Final = DAY_MIN
 """A gap of a day or more is a date that never was (Apia 2011-12-30), not a late morning."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,8 +33,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Segment(NamedTuple):
     """UTC minutes [start, end) in which the wall clock is UTC + `offset`.
 
-    Local minutes [gap_from, start + offset) were skipped when the segment began; there are none
-    where nothing was skipped. Local minutes before `fresh_from` were already shown earlier.
+    Local minutes [gap_from, start + offset) were skipped when the segment began; the range is empty
+    if nothing was skipped. Local minutes before `fresh_from` already occurred in an earlier
+    segment.
     """
 
     start: int
@@ -45,7 +46,7 @@ class Segment(NamedTuple):
 
 
 class Zone:
-    """One time zone. Only `segment` is asked often; what it computes is kept."""
+    """A time zone; `segment` caches its results."""
 
     __slots__ = ("_info", "_years", "name")
 
@@ -55,7 +56,7 @@ class Zone:
         self._years: dict[int, tuple[list[int], list[Segment]]] = {}
 
     def segment(self, minute: int) -> Segment:
-        """Return the segment that holds the UTC minute."""
+        """Return the segment that contains the UTC minute."""
         year = minute // _YEAR_MIN
         known = self._years.get(year)
         if known is None:
@@ -109,9 +110,9 @@ class Zone:
 
 
 def pin() -> None:
-    """Make zoneinfo blind to the machine's own zone files, in the whole process.
+    """Stop zoneinfo from using the machine's own zone files, in the whole process.
 
-    What `zone` returns never depends on them; this is for everybody else in the process.
+    `zone` never uses them; this is for all other code in the process.
     """
     zoneinfo.reset_tzpath(to=())
 
@@ -139,7 +140,7 @@ def zone(name: str) -> Zone:
         raise ScheduleError(f"time zone {name!r} is not known", 1, _suggestion(name))
     if name == "UTC":
         return Zone(name, UTC)
-    # Through the package and not through zoneinfo's search path, which prefers the machine's files.
+    # From the package, because zoneinfo's search path prefers the machine's files.
     place = importlib.resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
     with place.open("rb") as file:
         return Zone(name, zoneinfo.ZoneInfo.from_file(file, key=name))

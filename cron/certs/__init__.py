@@ -1,3 +1,3 @@
-"""Certificates of a cell: who may speak on its ports, and how that is proved."""
+"""Certificates of a cell: creating, reading and checking them."""
 
 from __future__ import annotations

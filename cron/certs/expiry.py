@@ -1,4 +1,4 @@
-"""A certificate's end, told of in time: a replica runs for longer than its certificate is good."""
+"""Warns before a certificate expires: a replica may run longer than its certificate is valid."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LOOK_EVERY_S: Final = DAY_S
 
 
 def days_left(credentials: Credentials, now_ms: int) -> int:
-    """Return how many whole days a certificate is good for; negative once it is not."""
+    """Return for how many whole days a certificate is valid; negative once it has expired."""
     return (credentials.not_after_s - now_ms // 1000) // DAY_S
 
 
 async def watch_expiry(current: Current, clock: Clock) -> None:
-    """Write into the log, once a day, that the certificate ends within a month; for ever."""
+    """Log once a day that the certificate expires within a month; runs for ever."""
     while True:
         credentials = current()
         days = days_left(credentials, clock.wall_ms())
@@ -33,6 +33,6 @@ async def watch_expiry(current: Current, clock: Clock) -> None:
                 "certificate.ends",
                 file=credentials.files.cert,
                 days_left=days,
-                hint="`raftcron certs issue` makes a new one, which is taken without a restart",
+                hint="`raftcron certs issue` makes a new one, which is loaded without a restart",
             )
         await asyncio.sleep(LOOK_EVERY_S)

@@ -1,10 +1,10 @@
-"""The folders of an authority and of what it issued.
+"""The directories of an authority and of the certificates that it issued.
 
-    DIR/ca.pem ca.key                          the authority; ca.key stays there, and nowhere else
-    OUT/replica-r1/ca.pem cert.pem key.pem     what goes to the host of r1
+    DIR/ca.pem ca.key                          the authority; keep ca.key only there
+    OUT/replica-r1/ca.pem cert.pem key.pem     copy this to the host of r1
 
-Nothing is ever overwritten: a key that is gone cannot be made again. A folder appears whole or not
-at all. Keys are for their owner alone (0600), folders too (0700).
+Existing files are never overwritten, because a lost key cannot be created again. A directory is
+created completely or not at all. Only the owner can read keys (0600) and directories (0700).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SECRET: Final = 0o600
 
 
 def write_authority(folder: Path, made: Made) -> None:
-    """Write a new authority into `folder`, which is made if need be.
+    """Write a new authority into `folder`; create the directory if need be.
 
     Raises:
-        InvalidInput: it has one, or cannot be written.
+        InvalidInput: it contains an authority already, or cannot be written.
     """
     for name in (CA, CA_KEY):
         if os.path.lexists(folder / name):
-            hint = "every certificate of the cell hangs on it; name another folder for another cell"
+            hint = "the cell's certificates depend on it; use another directory for another cell"
             raise InvalidInput(f"{folder / name}: is there already, and stays", hint)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def write_authority(folder: Path, made: Made) -> None:
         try:
             _write(folder / CA, made.certificate, _PUBLIC)
         except OSError:
-            (folder / CA_KEY).unlink()  # without its certificate it would only be in the way
+            (folder / CA_KEY).unlink()  # a key without its certificate would block the next attempt
             raise
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -56,7 +56,7 @@ def open_authority(folder: Path) -> Authority:
     """Return the authority in `folder`.
 
     Raises:
-        InvalidInput: there is none, or it cannot be read.
+        InvalidInput: it does not exist, or cannot be read.
     """
     if not os.path.lexists(folder / CA_KEY):
         hint = "`raftcron certs init DIR --cell NAME` makes an authority"
@@ -69,11 +69,11 @@ def open_authority(folder: Path) -> Authority:
 
 
 def write_issued(out: Path, authority: bytes, made: Made) -> Path:
-    """Write a certificate, its key and the authority's certificate into a new folder in `out`;
-    return that folder.
+    """Write a certificate, its key and the authority's certificate into a new directory in `out`;
+    return that directory.
 
     Raises:
-        InvalidInput: it is there already, or cannot be written.
+        InvalidInput: the directory exists already, or cannot be written.
     """
     folder = out / f"{made.identity.kind}-{made.identity.name}"
     if os.path.lexists(folder):
@@ -95,10 +95,10 @@ def write_issued(out: Path, authority: bytes, made: Made) -> Path:
 
 
 def find_certificates(place: Path) -> list[Shown]:
-    """Return the certificates in a file, or in a folder: its own, then those of its folders.
+    """Return the certificates in a file, or in a directory and then in its subdirectories.
 
     Raises:
-        InvalidInput: there are none, or one cannot be read.
+        InvalidInput: there is no certificate, or one cannot be read.
     """
     files = [place]
     if place.is_dir():
@@ -121,7 +121,7 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:
-    """Write a file that is not there yet, to the disk."""
+    """Write and sync a file that must not exist yet."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with open(descriptor, "wb") as opened:

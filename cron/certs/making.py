@@ -1,7 +1,7 @@
-"""Certificates made: a cell's authority, and what it issues. Values in, PEM out, nothing on disk.
+"""Creates certificates: a cell's authority, and those that it issues, as PEM; writes no files.
 
-ECDSA on P-256 with SHA-256: gRPC's TLS library takes no Ed25519. Serial numbers and keys are drawn
-by `cryptography` from the system.
+They use ECDSA on P-256 with SHA-256, because gRPC's TLS library does not support Ed25519. The
+library `cryptography` draws serial numbers and keys from the system's random source.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from launcher.identity import (
 )
 
 EARLIER_S: Final = 3_600
-"""A certificate is good from an hour before it was made: clocks of two machines differ."""
+"""A certificate is valid from an hour before its creation, because clocks of machines differ."""
 DAYS_MAX: Final = 36_500
 DAY_S: Final = 86_400
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A certificate and its private key, both PEM, and when it ends (seconds since the epoch)."""
+    """A certificate and its private key, both PEM, and its expiry in seconds since the epoch."""
 
     identity: Identity
     certificate: bytes
@@ -44,7 +44,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """A cell's authority with its key, ready to issue."""
+    """A cell's authority with its key, which can issue certificates."""
 
     cell: str
     certificate: x509.Certificate
@@ -52,15 +52,15 @@ class Authority(msgspec.Struct, frozen=True):
 
     @property
     def pem(self) -> bytes:
-        """Its certificate, which everybody of the cell gets."""
+        """The authority's certificate, which every member of the cell gets."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def make_authority(cell: str, *, now_s: int, days: int) -> Made:
-    """Return a new authority of `cell`, good for `days`.
+    """Return a new authority of `cell`, valid for `days`.
 
     Raises:
-        InvalidInput: the name or the number of days cannot be used.
+        InvalidInput: the name or the number of days is not valid.
     """
     identity = Identity(_checked(cell, "cell"), AUTHORITY, cell)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -79,7 +79,7 @@ def read_authority(certificate: bytes, key: bytes, place: str) -> Authority:
     """Return the authority of two PEM texts; `place` names their folder in messages.
 
     Raises:
-        InvalidInput: they cannot be read, do not belong together, or are no authority's.
+        InvalidInput: they cannot be read, do not belong together, or are not an authority's.
     """
     hint = "name the folder that `raftcron certs init` made"
     try:
@@ -100,10 +100,10 @@ def read_authority(certificate: bytes, key: bytes, place: str) -> Authority:
 
 
 def issue(authority: Authority, kind: str, name: str, *, now_s: int, days: int) -> Made:
-    """Return a certificate of the authority for `name`, which is a `kind`, good for `days`.
+    """Return a certificate of the authority for the `kind` called `name`, valid for `days`.
 
     Raises:
-        InvalidInput: kind, name or days cannot be used, or the authority ends earlier.
+        InvalidInput: kind, name or days are not valid, or the authority expires earlier.
     """
     if kind not in KINDS:
         raise InvalidInput(f"kind {kind!r} is none of {', '.join(KINDS)}")
@@ -155,7 +155,7 @@ def _subject(identity: Identity) -> x509.Name:
 def _builder(
     identity: Identity, name: x509.Name, key: ec.EllipticCurvePublicKey, now_s: int, end_s: int
 ) -> x509.CertificateBuilder:
-    """What all certificates have: name, key, serial number, times, key id."""
+    """Return a builder with the fields of every certificate: name, key, serial, times, key id."""
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -186,7 +186,7 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
 
 
 def _purposes(kind: str) -> list[x509.ObjectIdentifier]:
-    """Only replicas are asked; all others only ask."""
+    """Return the permitted uses: replicas are servers and clients, all others only clients."""
     client = [ExtendedKeyUsageOID.CLIENT_AUTH]
     return [ExtendedKeyUsageOID.SERVER_AUTH, *client] if kind == REPLICA else client
 

@@ -1,4 +1,4 @@
-"""What certificates say of themselves, also those that are no good any more."""
+"""Reads certificates, also expired ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.identity import Identity, only_identity
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A certificate as a person is told of it. Times are seconds since the epoch."""
+    """The contents of a certificate, for display. Times are seconds since the epoch."""
 
     file: str
     subject: str
@@ -22,11 +22,11 @@ class Shown(msgspec.Struct, frozen=True):
     not_after_s: int
 
     def days_left(self, now_s: int) -> int:
-        """Whole days until it ends; negative once it has."""
+        """Return the whole days until it expires; negative once it has."""
         return (self.not_after_s - now_s) // DAY_S
 
     def trouble(self, now_s: int) -> str:
-        """Why it is no good now, "" where it is."""
+        """Return why it is not valid now; "" if it is valid."""
         if now_s > self.not_after_s:
             return "expired"
         if now_s < self.not_before_s:
@@ -38,7 +38,7 @@ def read_certificates(content: bytes, file: str) -> list[Shown]:
     """Return all certificates in a PEM text; `file` is its name.
 
     Raises:
-        InvalidInput: there is none, or one cannot be read.
+        InvalidInput: there is no certificate, or one cannot be read.
     """
     if b"PRIVATE KEY-----" in content:
         raise InvalidInput(f"{file}: is a private key", "name the certificate beside it")

@@ -1,3 +1,3 @@
-"""Text to jobs: crontab lines, options, job files; every error with file, line and column."""
+"""Parses crontabs and job files into jobs; every error has file, line and column."""
 
 from __future__ import annotations

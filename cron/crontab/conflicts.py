@@ -1,4 +1,4 @@
-"""Options of one job that do not go together, each reported where it stands."""
+"""Checks that the options of a job are consistent; reports each conflict at its position."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_COMMANDS: Final = {
 
 
 def check_together(policies: Policies, given: Mapping[str, Option], problems: Problems) -> None:
-    """Report what options of one job contradict each other or mean nothing; `given` by key."""
+    """Report options of a job that contradict each other or have no effect; `given` by key."""
 
     def error(key: str, message: str, hint: str) -> None:
         option = given[key]
@@ -35,7 +35,7 @@ def check_together(policies: Policies, given: Mapping[str, Option], problems: Pr
         message = f"concurrency means nothing with overlap={overlap}: one launch runs at a time"
         error("concurrency", message, "write overlap=allow, or remove concurrency")
     if "each" in given and "parts" in given:
-        message = "each says on how many executors it runs, and so does parts"
+        message = "each and parts both set the number of executors"
         error("parts", message, "remove one of the two")
     if "retries" not in given:
         for key in _OF_RETRIES:
@@ -63,11 +63,11 @@ def _check_times(policies: Policies, given: Mapping[str, Option], problems: Prob
     if policies.backoff_ms > policies.backoff_max_ms > 0:
         option = given["backoff-max"]
         message = "backoff-max is shorter than backoff"
-        problems.error(option.line, option.value_column, message, "give it the longest rest")
+        problems.error(option.line, option.value_column, message, "set it to the longest delay")
     if policies.heartbeat_ms > policies.timeout_ms > 0:
         option, timeout = given["heartbeat"], given["timeout"]
         message = f"heartbeat {option.value} is longer than timeout {timeout.value}"
-        hint = "no silence would ever be noticed: make it shorter, or remove one of the two"
+        hint = "the timeout would always come first: make it shorter, or remove one of the two"
         problems.error(option.line, option.value_column, message, hint)
     if "deadline" in given and policies.tries > 1:
         rest_s = rests_s(retry_of(policies))
@@ -79,7 +79,7 @@ def _check_times(policies: Policies, given: Mapping[str, Option], problems: Prob
 
 
 def retry_of(policies: Policies) -> Retry:
-    """Return how often a job is tried; a backoff above the usual bound is the bound."""
+    """Return the retry policy of a job; a backoff above the default limit raises the limit."""
     plain = Retry()
     backoff_ms = policies.backoff_ms or plain.backoff_ms
     return msgspec.structs.replace(
@@ -93,7 +93,7 @@ def retry_of(policies: Policies) -> Retry:
 
 
 def rests_s(retry: Retry) -> int:
-    """Return how long all rests between tries take at most, in seconds, rounded up."""
+    """Return the longest total delay between attempts, in seconds, rounded up."""
     total_ms = sum(
         min(retry.backoff_ms << min(failures, 32), retry.backoff_max_ms)
         for failures in range(retry.tries - 1)
@@ -102,7 +102,8 @@ def rests_s(retry: Retry) -> int:
 
 
 def deadline_with_retries_s(deadline_s: int, retry: Retry, timeout_ms: int) -> int:
-    """Return the default deadline of a job that is due for `deadline_s` where it is tried once: all
-    its tries and rests fit, as far as is allowed."""
+    """Return the default deadline of a job; `deadline_s` is the default for a single attempt. All
+    attempts and delays fit into it, up to the largest deadline.
+    """
     attempts_s = -(-timeout_ms // 1000) * (retry.tries - 1)
     return min(deadline_s + rests_s(retry) + attempts_s, limits.DEADLINE_S_MAX)

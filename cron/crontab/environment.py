@@ -1,7 +1,7 @@
 """Environment lines of a crontab: `NAME = value`, as crontab(5) of Debian's cron reads them.
 
-Values may be quoted to keep blanks; nothing is expanded. A line applies to the jobs below it.
-CRON_TZ is ours and not passed on; LOGNAME may not be set and is left out.
+Values may be quoted to keep blanks; variables are not expanded. A line applies to the jobs below
+it. CRON_TZ is not passed to commands; LOGNAME may not be set and is ignored.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cron.errors import ScheduleError
 
 DEFAULT_SHELL: Final = "/bin/sh"
 MAILTO_HINT: Final = "raftcron sends no mail: see the output with `raftcron logs LAUNCH`"
-TZ_HINT: Final = "TZ is only passed to the command: CRON_TZ sets the zone of schedules"
+TZ_HINT: Final = "TZ is only passed to the command: CRON_TZ sets the time zone of schedules"
 DELAY_HINT: Final = "write ? for the minute: raftcron chooses one where the load is least"
-LOGNAME_HINT: Final = "it is always the user that the job runs as: remove it"
+LOGNAME_HINT: Final = "it is always the user of the job: remove the line"
 
 _EMPTY: Final = {"CRON_TZ": "CRON_TZ=UTC", "SHELL": f"SHELL={DEFAULT_SHELL}"}
-"""What to write where a value may not be empty."""
+"""Hints for variables that must not be empty."""
 EXPAND_HINT: Final = "write it out, or set it in the command, where the shell reads it"
 
 _OVERRIDDEN: Final = (
@@ -34,7 +34,7 @@ _OVERRIDDEN: Final = (
     "RAFTCRON_FENCE",
     "RAFTCRON_LEDGER",
 )
-"""What each launch sets itself, after the crontab's lines."""
+"""Variables that each launch sets, after the crontab's lines."""
 _GIVEN: Final = ("SHELL", "PATH", "HOME", "LOGNAME", "USER")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _COMMENT = re.compile(r"[ \t]+#")
@@ -46,7 +46,7 @@ _LINE = re.compile(
 
 
 def split_assignment(text: str) -> tuple[str, str, int] | None:
-    """Return (name, value as written, column of the value) of an environment line, else None."""
+    """Return (name, value as written, column of the value) of an environment line, or None."""
     match = _LINE.fullmatch(text)
     if match is None:
         return None
@@ -68,7 +68,7 @@ class Environment:
         self._fooled: tuple[int, str] | None = None
 
     def read(self, name: str, written: str, line: int, column: int) -> None:
-        """Take in one line; `column` is that of the value. What is wrong is reported."""
+        """Apply one environment line; `column` is that of the value. Errors are reported."""
         value = self._unquoted(name, written, line, column)
         if value is None:
             return
@@ -90,7 +90,7 @@ class Environment:
             self._problems.error(line, 1, "variable has no name", "write NAME=value")
             return
         if name == "LOGNAME":
-            self._problems.warn(line, 1, "LOGNAME cannot be set and is left out", LOGNAME_HINT)
+            self._problems.warn(line, 1, "LOGNAME cannot be set and is ignored", LOGNAME_HINT)
             return
         if name == "SHELL" and not value.startswith("/"):
             message = f"SHELL {value[:40]!r} is not an absolute path"
@@ -112,15 +112,15 @@ class Environment:
         self.shell = self._values.get("SHELL", DEFAULT_SHELL)
 
     def _warn_of_likely_mistakes(self, name: str, value: str, line: int) -> None:
-        """Warn of what has no effect, or not the one that it looks like."""
+        """Warn about settings that have no effect, or another one than they seem to have."""
         if name in _OVERRIDDEN:
             hint = "remove it: each launch has its own"
             self._problems.warn(line, 1, f"{name} is set anew for each launch", hint)
         elif name == "USER":
             message = "USER does not change who the job runs as"
-            hint = "give the job the option user, or use the user column of a system crontab"
+            hint = "set the option user of the job, or use the user column of a system crontab"
             self._problems.warn(line, 1, message, hint)
-        # A value may hold a $ of its own, as passwords do: only what names a variable is meant so.
+        # A value may contain a plain $, such as a password: warn only about names of variables.
         known = {name, *_GIVEN, *self._values}
         for match in _REFERENCE.finditer(value):
             if (match[1] or match[2]) in known:
@@ -132,12 +132,14 @@ class Environment:
             self._problems.warn(line, 1, message, EXPAND_HINT)
 
     def note_job(self) -> None:
-        """Note that a job stands here, of which `warn_of_tz` may have to speak."""
+        """Record a job for `warn_of_tz`."""
         if self._tz_line and not self._zone_line and self._fooled is None:
             self._fooled = (self._tz_line, self.zone_name)
 
     def warn_of_tz(self) -> None:
-        """Warn, at the end of the file, of a TZ where no CRON_TZ says the zone of schedules."""
+        """Warn, at the end of the file, about a TZ without a CRON_TZ, which sets the schedules'
+        zone.
+        """
         line, zone_name = self._fooled or (self._tz_line, self.zone_name)
         if not line or (self._zone_line and self._fooled is None):
             return

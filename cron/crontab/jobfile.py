@@ -1,7 +1,7 @@
 """Job files in TOML: `[[job]]` tables with the options of a crontab under the same names.
 
-A command is passed to the shell as it is written: `%` means nothing here, standard input is
-`stdin`. Each job has a zone and an environment of its own; nothing applies to what stands below.
+A command is passed to the shell unchanged: `%` has no meaning here, standard input is `stdin`. Each
+job has its own zone and environment; no setting applies to later jobs.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _SUBTABLE = re.compile(r"[ \t]*\[[ \t]*job[ \t]*\.[ \t]*(?P<key>[A-Za-z0-9_-]+)[
 def read_jobs_toml(
     text: bytes, *, file: str, system: bool = False, zone: str = "UTC", tenant: str = "default"
 ) -> Reading:
-    """Return the jobs and problems of a job file; never raises for what is in it.
+    """Return the jobs and problems of a job file; does not raise for any content.
 
-    `zone` is that of jobs that name none; `tenant` that of jobs whose name says none. `system`
-    changes nothing: a job file has no user column.
+    `zone` and `tenant` are the defaults for jobs that name none. `system` has no effect, because a
+    job file has no user column.
     """
     problems = Problems(file)
     jobs = JobList(tenant, problems)
@@ -60,7 +60,7 @@ def read_jobs_toml(
 
 
 class _JobFile:
-    """One job file: what holds for all its jobs."""
+    """One job file: the settings of all its jobs."""
 
     def __init__(self, jobs: JobList, problems: Problems, *, zone: str, tenant: str) -> None:
         self._jobs = jobs
@@ -69,7 +69,7 @@ class _JobFile:
         self._tenant = tenant
 
     def read(self, content: bytes) -> None:
-        """Read all jobs; whatever is wrong is reported."""
+        """Read all jobs, and report all errors."""
         text = self._decode(content)
         document = None if text is None else self._parse(text)
         if text is None or document is None:
@@ -139,7 +139,7 @@ class _JobFile:
         command = "" if payload is None else payload.decode()
         if not is_handler:
             command = table.text(
-                "command", "is missing: write what the shell is to run, or name a handler"
+                "command", "is missing: write the command for the shell, or name a handler"
             )
         if not schedule or payload is None or not (command or is_handler):
             return
@@ -191,7 +191,7 @@ class _JobFile:
 
 
 class _JobTable:
-    """One `[[job]]`: its values by type, and where its keys stand."""
+    """One `[[job]]`: access to its values by type, and the positions of its keys."""
 
     def __init__(
         self, problems: Problems, table: dict[str, Any], places: dict[str, tuple[int, int]]
@@ -202,11 +202,11 @@ class _JobTable:
 
     @property
     def line(self) -> int:
-        """The line of its header; 0 if that is not known."""
+        """The line of its header; 0 if unknown."""
         return self.place("")[0]
 
     def has(self, key: str) -> bool:
-        """Whether the job has the key."""
+        """Return whether the job has the key."""
         return key in self._table
 
     def place(self, key: str) -> tuple[int, int]:
@@ -214,7 +214,7 @@ class _JobTable:
         return self._places.get(key) or self._places.get("", (0, 0))
 
     def check_keys(self) -> None:
-        """Report keys that are not known, and texts that cannot be passed to a program."""
+        """Report unknown keys, and strings that cannot be passed to a program."""
         for key, value in self._table.items():
             if key not in KEYS:
                 self._problems.error(*self.place(key), *unknown_key(key, KEYS))
@@ -228,7 +228,7 @@ class _JobTable:
                 self._problems.error(*self.place(key), message, "put it into a script or a file")
 
     def text(self, key: str, missing: str = "") -> str:
-        """Return a text; "" if there is none, which is reported if `missing` says what to do."""
+        """Return a string; "" if it is missing, which is reported with the hint `missing`."""
         value = self._table.get(key)
         if isinstance(value, str) and "\0" in value:
             return ""
@@ -256,8 +256,7 @@ class _JobTable:
             yield Option(key, "" if "\0" in value else value, line, column, column)
 
     def payload(self) -> bytes | None:
-        """Return what a handler is given, nothing for a command; None after reporting that there
-        cannot be such a thing."""
+        """Return the payload of a handler, empty for a command; None after reporting an error."""
         if not self.has("handler"):
             if self.has("payload"):
                 message, hint = "payload is for handlers", "write the handler's name beside it"
@@ -276,7 +275,7 @@ class _JobTable:
             return None
 
     def environment(self) -> Iterator[tuple[str, str]]:
-        """Yield the variables of `env`; what is none is reported."""
+        """Yield the variables of `env`; report invalid ones."""
         table = self._table.get("env", {})
         if not isinstance(table, dict):
             message, hint = "env is not a table", 'write env = { NAME = "value" }'
@@ -303,10 +302,10 @@ def _is_too_long(text: str) -> bool:
 
 
 def _places(text: str, count: int) -> list[dict[str, tuple[int, int]]]:
-    """Return, per job, where its header ("") and its keys stand, as far as lines show it.
+    """Return, per job, the positions of its header ("") and its keys, as far as lines show them.
 
-    tomllib keeps no places. Lines inside texts of several lines are stepped over; where the
-    headers found are not as many as the jobs (an inline list), no place is better than a wrong one.
+    tomllib keeps no positions. Lines inside multi-line strings are skipped. If the number of
+    headers differs from the number of jobs (an inline list), no positions are returned.
     """
     found: list[dict[str, tuple[int, int]]] = []
     in_job = False
@@ -325,7 +324,7 @@ def _places(text: str, count: int) -> list[dict[str, tuple[int, int]]]:
 
 
 def _top_places(text: str) -> dict[str, tuple[int, int]]:
-    """Return where each table and each key outside of tables first stands, as far as lines show."""
+    """Return the first position of each table and each top-level key, as far as lines show it."""
     found: dict[str, tuple[int, int]] = {}
     is_inside = False
     for number, line in _plain_lines(text):
@@ -339,7 +338,7 @@ def _top_places(text: str) -> dict[str, tuple[int, int]]:
 
 
 def _plain_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines that do not begin inside a text of several lines."""
+    """Yield number and text of the lines that do not begin inside a multi-line string."""
     quotes = ""
     for number, line in enumerate(text.split("\n"), 1):
         if not quotes:
@@ -364,7 +363,7 @@ def _open_quotes(line: str, quotes: str) -> str:
 
 
 _TOKEN = re.compile(
-    # Possessive, and closed by the end as well: no text is looked at twice.
+    # Possessive, and also ended by the end of the text: no character is scanned twice.
     r'"""(?:[^"\\]++|\\.|"{1,2}(?!"))*+(?:"""+|\\?\Z)'
     r"|'''(?:[^']++|'{1,2}(?!'))*+(?:'''+|\Z)"
     r'|"(?:[^"\\\n]++|\\[^\n])*+"?'
@@ -382,7 +381,7 @@ _HINT: Final = "write plain [[job]] tables, with at most env and payload below t
 
 
 class Excess(NamedTuple):
-    """What is too much for a job file: its place (line and column from 1), and what to write."""
+    """A violation of a limit: its position (line and column from 1), and a hint."""
 
     line: int
     column: int
@@ -391,9 +390,9 @@ class Excess(NamedTuple):
 
 
 def find_excess(text: str) -> Excess | None:
-    """Return the first thing in a text of TOML that is not worth parsing, or None.
+    """Return the first violation of a limit in a TOML text, or None.
 
-    The time is linear in the length of the text. A text that is no TOML may pass.
+    Takes time linear in the length of the text. A text that is not TOML may pass.
     """
     if len(text) > limits.JOB_FILE_CHARS_MAX:
         message = f"job file has {len(text)} characters, more than {limits.JOB_FILE_CHARS_MAX}"

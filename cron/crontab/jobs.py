@@ -1,4 +1,4 @@
-"""Declared jobs: names, defaults, and the WorkSpec that comes of a command."""
+"""Declared jobs: names, defaults, and the WorkSpec of a command or handler."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from launcher.work import NO_TIMEOUT_MS, WorkSpec
 _WORD = re.compile(r"[^ \t]+")
 _DEFAULT_NAME = re.compile(r"[^/]+/job-[0-9a-f]{10}(?:-[0-9]+)?")
 NAME_HASH_CHARS = 10
-"""40 bits: two of 100,000 commands share a name once in two hundred files, and are told apart."""
+"""40 bits: two of 100,000 commands get the same name in one of two hundred files; that is resolved.
+"""
 
 
 REBOOT_LEFT_OUT = (
-    "@reboot has no instant, the job is left out",
+    "@reboot has no instant here, the job is skipped",
     "start it with the machine's own init, for example a systemd unit",
 )
-"""The message and hint of the warning: packages have such lines that nobody may change."""
+"""Message and hint of the warning; not an error, because packages install such lines."""
 
 
 class Declaration(msgspec.Struct):
-    """One job as a file declares it. `command` is as written; `script` is what the shell gets.
+    """One job as a file declares it. `command` is as written; `script` is passed to the shell.
 
-    Where the job is a handler's, `command` and `payload` are what the handler gets.
+    For a handler, `command` and `payload` are the handler's payload.
     """
 
     line: int
@@ -51,7 +52,7 @@ class Declaration(msgspec.Struct):
 
 
 class JobList:
-    """The jobs of one file, in order, each under a name of its own."""
+    """The jobs of one file, in order, with unique names."""
 
     def __init__(self, tenant: str, problems: Problems) -> None:
         self.jobs: list[Job] = []
@@ -63,7 +64,7 @@ class JobList:
         self._is_full = False
 
     def add(self, declared: Declaration) -> None:
-        """Take a job in; a name that is taken is reported."""
+        """Add a job; report a name that is already used."""
         policies = declared.policies
         owner = f"{policies.handler}()" if policies.handler else policies.user
         name = policies.name or self._default_name(owner, declared.command)
@@ -106,7 +107,7 @@ class JobList:
         return not fault[0]
 
     def _default_name(self, user: str, command: str) -> str:
-        # surrogatepass: a job file's command was checked for what it may hold, not for this.
+        # surrogatepass: the command of a job file was not checked for surrogates.
         text = f"{user}\0{command}".encode("utf-8", "surrogatepass")
         digest = hashlib.sha256(text).hexdigest()[:NAME_HASH_CHARS]
         count = self._equals[digest] = self._equals.get(digest, 0) + 1
@@ -115,27 +116,28 @@ class JobList:
 
 
 def is_default_name(name: str) -> bool:
-    """Return whether a full name looks like one that was made for a job without a name."""
+    """Return whether a full name looks like one generated for a job without a name."""
     return _DEFAULT_NAME.fullmatch(name) is not None
 
 
 def is_reboot(text: str) -> bool:
-    """Return whether a schedule is `@reboot`, which every form of file leaves out."""
+    """Return whether a schedule is `@reboot`, which every kind of file skips."""
     return text.strip().lower() == "@reboot"
 
 
 def _in_zone(hint: str, zone: str) -> str:
-    """Return a hint whose commands ask for the day in the schedule's zone: a command runs in that
-    of its machine."""
+    """Return the hint with its `date` commands in the schedule's time zone, because commands run in
+    the zone of their machine.
+    """
     return hint if zone == "UTC" else hint.replace("LC_ALL=C date", f"TZ={zone} LC_ALL=C date")
 
 
 def read_schedule(
     text: str, zone: str, place: tuple[int, int], problems: Problems, *, whole: str = ""
 ) -> Expression | None:
-    """Return the schedule that stands at `place` (line, column); None after reporting a fault.
+    """Return the schedule at `place` (line, column); None after reporting an error.
 
-    `whole` is the schedule with the command behind it, in which a wrong schedule is looked at.
+    `whole` is the schedule with the command behind it, for the analysis of an invalid schedule.
     """
     line, column = place
     try:
@@ -165,7 +167,7 @@ def default_deadline_s(expression: Expression) -> int:
 
 
 def _size_bytes(declared: Declaration) -> int:
-    """Return what a job takes, roughly: characters, until they come near the limit."""
+    """Return the approximate size of a job: characters, or bytes when it is near the limit."""
     texts = [declared.script, declared.stdin, *(text for line in declared.env for text in line)]
     size = sum(map(len, texts)) + len(declared.payload)
     if size * 4 > limits.JOB_BYTES_MAX:
@@ -201,7 +203,7 @@ def _job(name: str, declared: Declaration) -> Job:
 
 
 def _work(declared: Declaration) -> WorkSpec:
-    """Return what an executor does: a handler gets no command, environment or input."""
+    """Return the work of a job; a handler's work has no command, environment or input."""
     policies = declared.policies
     timeout_ms = policies.timeout_ms
     work = WorkSpec(

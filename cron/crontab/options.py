@@ -35,7 +35,7 @@ BACKOFF_S_MAX: Final = 86_400
 HEARTBEAT_S_MAX: Final = 86_400
 CPUS_MAX: Final = 10_000
 MEMORY_BYTES_MIN: Final = 1 << 20
-"""Less than a shell needs is a slip of the unit."""
+"""Less memory than a shell needs is probably a wrong unit."""
 MEMORY_BYTES_MAX: Final = 1 << 50
 
 _WORD: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
@@ -53,11 +53,11 @@ _LISTS: Final = ("retry-on", "fatal-on")
 
 
 Reader = Callable[[str], tuple[str, Any]]
-"""Reads a value: returns the field of Policies and what belongs there, or raises InvalidInput."""
+"""Reads a value: returns the field of Policies and its value, or raises InvalidInput."""
 
 
 class Option(NamedTuple):
-    """One `key=value` and where it stands."""
+    """One `key=value` and its position."""
 
     key: str
     value: str
@@ -67,7 +67,7 @@ class Option(NamedTuple):
 
 
 class Policies(msgspec.Struct):
-    """What a job's options say. 0 and "" are "not given"; `name` is without a tenant added."""
+    """The options of a job. 0 and "" mean "not given"; no tenant was added to `name`."""
 
     name: str = ""
     name_line: int = 0
@@ -97,7 +97,7 @@ class Policies(msgspec.Struct):
 
 
 def split_options(text: str, line: int, problems: Problems) -> list[Option]:
-    """Return the options of one line, which holds OPTION_MARK; what cannot be read is reported."""
+    """Return the options of one line with OPTION_MARK; report errors."""
     found: list[Option] = []
     at = text.index(OPTION_MARK) + len(OPTION_MARK)
     while at < len(text):
@@ -135,7 +135,7 @@ def _not_an_option(rest: str) -> tuple[str, str]:
 
 
 def read_options(options: Iterable[Option], tenant: str, problems: Problems) -> Policies:
-    """Return what the options of one job say together; what cannot be read is reported."""
+    """Return the options of one job; report errors."""
     policies = Policies()
     seen: dict[str, Option] = {}
     for option in options:
@@ -169,7 +169,7 @@ def _read_option(option: Option, reader: Reader, policies: Policies, problems: P
     except ScheduleError as error:
         offset = max(error.column, 1) - 1
         if option.value_column == option.key_column and offset:
-            # A job file's values have no places of their own.
+            # Values in a job file have no positions.
             message = f"{error} (column {error.column} of the value)"
             problems.error(option.line, option.key_column, message, error.hint)
         else:
@@ -184,7 +184,7 @@ def _read_option(option: Option, reader: Reader, policies: Policies, problems: P
 
 
 def unknown_key(key: str, known: Iterable[str]) -> tuple[str, str]:
-    """Return the message and hint for a key that is none of `known`."""
+    """Return the message and hint for a key that is not in `known`."""
     near = difflib.get_close_matches(key.lower().replace("_", "-"), list(known), 1, 0.5)
     guess = f"did you mean {near[0]}? " if near else ""
     return f"option {key[:40]!r} is not known", f"{guess}known are {' '.join(known)}"
@@ -194,7 +194,7 @@ def read_user(text: str) -> str:
     """Return the name of a user of the executor's machine.
 
     Raises:
-        InvalidInput: it cannot be one.
+        InvalidInput: it is not a valid user name.
     """
     if not _USER.fullmatch(text):
         raise InvalidInput(f"user {text[:40]!r} is not a user's name", USER_HINT)
@@ -245,7 +245,7 @@ def read_word(what: str, text: str) -> str:
     """Return a plain word, such as the name of a handler or a collection.
 
     Raises:
-        InvalidInput: it is none; the message begins with `what`.
+                InvalidInput: it is not valid; the message begins with `what`.
     """
     if not _WORD.fullmatch(text):
         raise InvalidInput(f"{what} {text[:40]!r} is not a plain word", _WORD_HINT)
@@ -256,7 +256,7 @@ def read_number(what: str, text: str, least: int, most: int) -> int:
     """Return a whole number from `least` to `most`.
 
     Raises:
-        InvalidInput: it is none; the message begins with `what`.
+                InvalidInput: it is not valid; the message begins with `what`.
     """
     if not _NUMBER.fullmatch(text):
         hint = f"write one from {least} to {most}"
@@ -271,7 +271,7 @@ def read_handler(text: str) -> str:
     """Return the name of a handler.
 
     Raises:
-        InvalidInput: no handler can be called so.
+        InvalidInput: it is not a valid name for a handler.
     """
     if text == COMMAND:
         hint = "leave the option out for a command, or give the handler another name"
@@ -280,10 +280,10 @@ def read_handler(text: str) -> str:
 
 
 def read_where(key: str, text: str) -> str:
-    """Return which executors the option `key` means, in the canonical form.
+    """Return the executors that the option `key` selects, in canonical form.
 
     Raises:
-        ScheduleError: it cannot be read; `column` counts characters of the text from 1.
+        ScheduleError: it is not valid; `column` counts characters of the text from 1.
     """
     try:
         where = str(parse_where(text))
@@ -308,7 +308,7 @@ def _cpu_milli(text: str) -> int:
         raise InvalidInput(f"cpu {text[:40]!r} is not a number of CPUs", hint)
     milli = int(match[1]) * 1000 + int((match[2] or "").ljust(3, "0"))
     if not 1 <= milli <= CPUS_MAX * 1000:
-        hint = "leave it out where it does not matter"
+        hint = "leave it out if it does not matter"
         raise InvalidInput(f"cpu {text} is not in 0.001 to {CPUS_MAX}", hint)
     return milli
 
@@ -364,10 +364,10 @@ READERS: Final[dict[str, Reader]] = {
 
 
 def option_text(key: str, value: Any) -> str:
-    """Return an option's value as text: texts as they are, numbers where one is asked for.
+    """Return an option's value as text: strings unchanged, numbers for numeric options.
 
     Raises:
-        InvalidInput: the value is of a type that the option does not take.
+        InvalidInput: the value has the wrong type for the option.
     """
     if isinstance(value, str):
         return value

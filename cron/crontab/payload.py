@@ -1,4 +1,4 @@
-"""What a handler is given: JSON, as a crontab's line or as the values of a job file."""
+"""Payloads of handlers: JSON, from a crontab's line or from the values of a job file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cron.errors import InvalidInput, ScheduleError
 
 _DIGITS = re.compile(r"[0-9]+")
 _JSON_HINT: Final = 'write JSON, such as {"month": 11}, or nothing for null'
-_SIZE_HINT: Final = "hand over a name or an address, and let the handler read it"
+_SIZE_HINT: Final = "pass a name or an address, and let the handler read the data"
 
 
 def read_payload(text: str) -> bytes:
-    """Return the payload that a text of JSON is, as it was written; nothing stays nothing.
+    """Return the payload in a JSON text, unchanged; an empty text stays empty.
 
     Raises:
-        ScheduleError: it is no JSON, or too long; `column` counts characters of the text from 1.
+        ScheduleError: it is not JSON, or too long; `column` counts characters of the text from 1.
     """
     text = text.strip(" \t")
     if not text:
@@ -48,7 +48,7 @@ def dump_payload(value: Any) -> bytes:
     """Return the canonical JSON of a value of a job file: keys sorted, no blanks.
 
     Raises:
-        InvalidInput: it holds something that JSON has not, or is too long.
+        InvalidInput: it has a value that JSON cannot represent, or is too long.
     """
     try:
         payload = json.dumps(
@@ -74,7 +74,7 @@ def _bounded(payload: bytes) -> bytes:
 
 
 def _lowered(text: str) -> str:
-    """Return the text as the middle of a sentence; NaN stays what it is called."""
+    """Return the text in lower case for use inside a sentence, except NaN."""
     return text if text[1:2].isupper() or text.startswith("NaN") else text[:1].lower() + text[1:]
 
 

@@ -1,7 +1,7 @@
 """Crontabs: crontab(5) of Debian's cron, with options in `#:` lines, `?` and `@every`.
 
-Each line is a comment, options for the job below, an environment line, or a job. The file is read
-to its end whatever is wrong with it, so that all errors are reported at once.
+Each line is a comment, options for the job below, an environment line, or a job. The whole file is
+read in spite of errors, so that all errors are reported at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PERCENT_HINT: Final = r"write \% for a percent sign; the first plain % begins t
 def read_file(
     name: str, content: bytes, *, system: bool = False, zone: str = "UTC", tenant: str = "default"
 ) -> Reading:
-    """Return what is in a file: a job file if its name ends with `.toml`, else a crontab."""
+    """Return the contents of a file: a job file if its name ends with `.toml`, else a crontab."""
     if name.lower().endswith(".toml"):
         return read_jobs_toml(content, file=name, system=system, zone=zone, tenant=tenant)
     return read_crontab(content, file=name, system=system, zone=zone, tenant=tenant)
@@ -53,10 +53,10 @@ def read_file(
 def read_crontab(
     text: bytes, *, file: str, system: bool = False, zone: str = "UTC", tenant: str = "default"
 ) -> Reading:
-    """Return the jobs and problems of a crontab; never raises for what is in it.
+    """Return the jobs and problems of a crontab; does not raise for any content.
 
-    `system` reads the form of /etc/crontab, with a user before the command. `zone` is that of
-    schedules until a CRON_TZ line. `tenant` is that of jobs whose name says none.
+    `system` reads the format of /etc/crontab, with a user before the command. `zone` is used until
+    a CRON_TZ line. `tenant` is the default for jobs whose name has none.
     """
     problems = Problems(file)
     crontab = _Crontab(problems, system=system, zone=zone, tenant=tenant)
@@ -75,8 +75,8 @@ def read_crontab(
 def split_percent(text: str) -> tuple[str, str]:
     r"""Return (script, standard input) of a command: the first `%` divides them.
 
-    In the input each `%` is a line end, and one is added at its end if none is there. `\%` is a
-    plain `%` in both. In the script `\\` is one backslash, as in Debian's cron; any other stays.
+    In the input each `%` is a newline, and a missing final newline is added. `\%` is a plain `%` in
+    both. In the script `\\` is one backslash, as in Debian's cron; other backslashes stay.
     """
     for match in _PERCENT.finditer(text):
         if match["end"]:
@@ -95,7 +95,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 class _Crontab:
-    """The place in a crontab: environment, options that wait for their job, jobs so far."""
+    """The state while reading a crontab: environment, options for the next job, jobs so far."""
 
     def __init__(self, problems: Problems, *, system: bool, zone: str, tenant: str) -> None:
         self.jobs = JobList(tenant, problems)
@@ -126,13 +126,13 @@ class _Crontab:
         self._option_line = 0
 
     def miss_line(self) -> None:
-        """A line could not be read, which was reported: it may be the job of the options above."""
+        """Drop the collected options after an invalid line, which may be their job."""
         read_options(self._options, self._tenant, self._problems)
         self._options = []
         self._option_line = 0
 
     def end(self) -> None:
-        """Report what only the end of the file shows."""
+        """Report errors that only the end of the file shows."""
         self._expect_no_options(self._option_line, "the end of the file")
         self._environment.warn_of_tz()
 
@@ -160,7 +160,7 @@ class _Crontab:
         place = (number, start + 1)
         expression = read_schedule(schedule, zone, place, self._problems, whole=line[start:])
         if expression is None:
-            return  # Where the schedule is wrong nobody knows where the command begins.
+            return  # After an invalid schedule it is unknown where the command begins.
         is_handler = any(option.key == "handler" for option in self._options)
         if not is_handler and self._has_sixth_field(match["rest"] or "", line, place):
             return
@@ -187,7 +187,7 @@ class _Crontab:
         )
 
     def _read_payload(self, text: str, number: int, column: int) -> bytes | None:
-        """Return what a handler is given; None after reporting that it is no JSON."""
+        """Return the payload of a handler; None after reporting an error."""
         try:
             return read_payload(text)
         except ScheduleError as error:
@@ -198,10 +198,10 @@ class _Crontab:
     def _read_command(
         self, rest: str, number: int, column: int, policies: Policies
     ) -> tuple[str, int]:
-        """Return the command in what follows a schedule and where it begins, "" after reporting
-        that there is none; a handler's may be empty.
+        """Return the command behind a schedule and its column; "" after reporting that it is
+        missing. The payload of a handler may be empty.
 
-        In a system crontab its user goes to `policies`.
+        In a system crontab, the user is stored in `policies`.
         """
         command = rest
         if self._is_system:
@@ -228,7 +228,7 @@ class _Crontab:
         return command, column
 
     def _split_user(self, rest: str, number: int, column: int) -> tuple[str, str, int]:
-        """Return user, command and the command's column; "" for a user that cannot be one."""
+        """Return user, command and the command's column; "" for an invalid user."""
         match = _USER_COLUMN.fullmatch(rest)
         if match is None:
             return "", "", column
@@ -248,11 +248,11 @@ class _Crontab:
             hint = "write a schedule and a command, NAME=value, or # before a comment"
             self._problems.error(number, start + 1, message, hint)
             return
-        # Too few words for five fields; where one of them is wrong, that is the better message.
+        # Too few words for five fields; but an invalid word gives the better message.
         read_schedule(text, "UTC", (number, start + 1), self._problems, whole=text)
 
     def _has_sixth_field(self, rest: str, line: str, place: tuple[int, int]) -> bool:
-        """Return whether a field stands where the command should; that is reported."""
+        """Return whether the command looks like a field of a schedule, and report it."""
         words = [(match.group(), match.start() + 1) for match in _WORD.finditer(line)]
         first = rest.split(None, 1)[:1]
         is_named = line[place[1] - 1] == "@"
@@ -289,9 +289,9 @@ class _Crontab:
 def read_together(
     files: Iterable[tuple[str, bytes]], *, system: bool, zone: str, tenant: str
 ) -> list[tuple[str, Reading]]:
-    """Return each file's name and what is in it, as `read_file` does; in order.
+    """Return each file's name and its contents as from `read_file`, in order.
 
-    A file that is given twice, and a job that stands in two files, are errors of the later one.
+    A file that is given twice, and a job that is in two files, are errors of the later file.
     """
     readings: list[tuple[str, Reading]] = []
     places: dict[str, tuple[str, int]] = {}
@@ -299,7 +299,7 @@ def read_together(
     for name, content in files:
         problems = Problems(name)
         if name in names:
-            problems.error(0, 0, "file is given twice", "name it once")
+            problems.error(0, 0, "file is given twice", "give it once")
             readings.append((name, problems.reading([])))
             continue
         names.add(name)

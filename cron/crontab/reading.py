@@ -14,45 +14,45 @@ from cron.job import Job
 
 
 class Reading(msgspec.Struct):
-    """A file that was read: `jobs` in the file's order, `problems` in the order of their lines.
+    """The contents of a file: `jobs` in the file's order, `problems` in the order of their lines.
 
-    Schedules with `?` are not placed. The jobs are not to be used while there are errors: a file
-    with an error changes nothing.
+    Values for `?` are not chosen yet. Do not use the jobs if there are errors: a file with an error
+    changes nothing.
     """
 
     jobs: list[Job]
     problems: list[Problem]
     error_count: int = 0
     warning_count: int = 0
-    """All that were found, also those that are not kept in `problems`."""
+    """The number of all errors, including those that are not in `problems`."""
 
     @property
     def errors(self) -> list[Problem]:
-        """The problems that are not warnings."""
+        """The errors."""
         return [problem for problem in self.problems if not problem.is_warning]
 
     @property
     def warnings(self) -> list[Problem]:
-        """The problems that do not keep the file from being used, without notes."""
+        """The warnings, without notes."""
         return [one for one in self.problems if one.is_warning and not one.is_note]
 
     @property
     def notes(self) -> list[Problem]:
-        """What other crons would not read."""
+        """The notes: syntax that other cron implementations reject."""
         return [problem for problem in self.problems if problem.is_note]
 
     def raise_for_errors(self) -> None:
-        """Return if there is no error.
+        """Raise the errors, if there are any.
 
         Raises:
-            CrontabError: there is; it carries all of them.
+            CrontabError: there are errors; it contains all of them.
         """
         if self.errors:
             raise CrontabError(self.errors)
 
 
 class Problems:
-    """Collects the problems of one file; what exceeds the limit is counted, not kept."""
+    """Collects the problems of one file; errors above the limit are only counted."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -60,21 +60,21 @@ class Problems:
         self._counts = {"error": 0, "warning": 0, "note": 0}
 
     def error(self, line: int, column: int, message: str, hint: str) -> None:
-        """Keep an error: its place (from 1), what is wrong, and what to do."""
+        """Record an error: its position (from 1), message and hint."""
         self._keep("error", Problem(self._file, line, column, message, hint))
 
     @property
     def is_full(self) -> bool:
-        """Whether a further error is counted only: then what it says is not worth working out."""
+        """Return whether further errors are only counted, so that their messages are not needed."""
         return self._counts["error"] >= limits.CRONTAB_ERRORS_MAX
 
     def warn(self, line: int, column: int, message: str, hint: str) -> None:
-        """Keep a warning: the file can be used, and may not mean what it looks like."""
+        """Record a warning: the file is valid, but may not mean what it seems to mean."""
         problem = Problem(self._file, line, column, message, hint, is_warning=True)
         self._keep("warning", problem)
 
     def note(self, line: int, column: int, message: str, hint: str) -> None:
-        """Keep a note: the file means what it looks like, here if not elsewhere."""
+        """Record a note: the file is valid here, but not in other cron implementations."""
         self._keep("note", Note(self._file, line, column, message, hint, is_warning=True))
 
     def _keep(self, what: str, problem: Problem) -> None:
@@ -87,7 +87,7 @@ class Problems:
         return Reading(jobs, self.listed(), self._counts["error"], self._counts["warning"])
 
     def listed(self) -> list[Problem]:
-        """Return all problems by place, and last how many there are if not all are shown."""
+        """Return all problems by position, and finally a count if not all are shown."""
         found = sorted(self._kept, key=lambda one: (one.line, one.column, one.message))
         for what, count in self._counts.items():
             if count <= limits.CRONTAB_ERRORS_MAX:
@@ -106,9 +106,9 @@ _COMMENT = re.compile(rb"[ \t]*#(?!:)")
 
 
 def split_lines(content: bytes, problems: Problems) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, text) of each line that can be read; the last needs no line end.
+    """Yield (number from 1, text) of each valid line; the last one needs no line end.
 
-    A byte order mark and carriage returns at the ends of lines are taken off, with one warning.
+    A byte order mark and carriage returns at the ends of lines are removed, with one warning.
     """
     if not is_readable(content, problems):
         return
@@ -126,8 +126,8 @@ def split_lines(content: bytes, problems: Problems) -> Iterator[tuple[int, str]]
                 problems.warn(
                     number,
                     len(line) + 1,
-                    "line ends with a carriage return, which is taken off",
-                    "save the file with line feeds alone (Unix)",
+                    "line ends with a carriage return, which is removed",
+                    "save the file with Unix line ends (line feed only)",
                 )
             has_returns = True
         text = _decode(line, number, problems)
@@ -136,7 +136,7 @@ def split_lines(content: bytes, problems: Problems) -> Iterator[tuple[int, str]]
 
 
 def is_readable(content: bytes, problems: Problems) -> bool:
-    """Return whether the file is worth reading at all; if not, that was reported."""
+    """Return whether the file can be read; otherwise report why not."""
     if len(content) > limits.CRONTAB_BYTES_MAX:
         message = f"file has {len(content)} bytes, more than {limits.CRONTAB_BYTES_MAX}"
         problems.error(0, 0, message, "split it into several files")

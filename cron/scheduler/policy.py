@@ -1,14 +1,17 @@
 """What becomes of instants that were missed: catch-up policies and deadlines, pure.
 
-An instant is *live* while it is fresh, or while it is the newest of its job and not older than a
-failover may take, or than the time for which a leader has been at work without a break: neither a
-change of leader nor a great many launches at once are a reason to call one missed. Of a leader that
-was at work all the time older ones are live as well, up to the age of a failover: that it was busy
-for two seconds is no reason to skip one of two instants. So it is with what fell due in the last
-seconds before its first turn, while nobody led: a leader was elected late, or the whole cell was
-down. All others that come up are *late*, and the job's `catchup` says what becomes of them. Nothing
-past its deadline is ever started (SRE book ch. 24, "Cron jobs and idempotency": skipping beats
-launching twice or at a time that nobody expects).
+An instant is *live* if one of these holds, because neither a change of leader nor a busy leader is
+a reason to call an instant missed:
+
+* It is at most `FRESH_MS` old.
+* It is the newest of its job and at most `FAILOVER_MS` old.
+* It is at most `FAILOVER_MS` old and fell due while this leader was working. The seconds before
+  the leader's first turn count as working time, because no replica led then.
+* It is the newest of its job and fell due while this leader was working, whatever its age.
+
+All other instants are *late*, and the job's `catchup` decides whether they are launched. No launch
+starts after its deadline (SRE book ch. 24, "Cron jobs and idempotency": skipping beats launching
+twice or at a time that nobody expects).
 """
 
 from __future__ import annotations

@@ -164,9 +164,9 @@ CHOSEN = [
     ("A='b", "end the value with '", "A='b'"),
     ("A='b' c", "with the other kind of quotes", "A=\"'b' c\""),
     ("''=x", "NAME=value", "NAME=value"),
-    ("LOGNAME=x", "remove it", ""),
+    ("LOGNAME=x", "remove the line", ""),
     ("MAILTO=x\n@daily x", "raftcron logs", "@daily x"),
-    ("TZ=UTC\n@daily x", "CRON_TZ sets the zone", "CRON_TZ=UTC\n@daily x"),
+    ("TZ=UTC\n@daily x", "CRON_TZ sets the time zone", "CRON_TZ=UTC\n@daily x"),
     ("RAFTCRON_JOB=x", "remove it", ""),
     ("USER=x", "the option user", "#: user=x\n@daily x"),
     ("PATH=$PATH:/x", "write it out", "PATH=/bin:/x"),
@@ -199,7 +199,7 @@ CHOSEN = [
     ("#: heartbeat=5s\n@daily x", "name the handler", "#: heartbeat=5s handler=a\n@daily 1"),
     (
         "#: retries=2 backoff=2m backoff-max=1m\n@daily x",
-        "the longest rest",
+        "the longest delay",
         "#: retries=2 backoff=2m backoff-max=2m\n@daily x",
     ),
     (
@@ -215,13 +215,13 @@ CHOSEN = [
     ("#: handler=a\n@daily {", "write JSON", '#: handler=a\n@daily {"month": 11}'),
     (f"#: handler=a\n@daily {'9' * 6000}", "in quotes", f'#: handler=a\n@daily "{"9" * 6000}"'),
     ("#: handler=a\n@daily NaN", "write JSON", "#: handler=a\n@daily"),
-    (f"#: handler=a\n@daily {'[' * 9999}", "hand over a name", "#: handler=a\n@daily 1"),
+    (f"#: handler=a\n@daily {'[' * 9999}", "pass a name", "#: handler=a\n@daily 1"),
     ("@daily a\0b", "remove it", "@daily ab"),
     (b"@daily \xff", "save the file as UTF-8", "@daily x"),
     (b"# \xff\n@daily x", "save the file as UTF-8", "@daily x"),
     (b"\xff\xfe", "save the file as UTF-8", ""),
     (b"\xef\xbb\xbf@daily x", "without one", "@daily x"),
-    ("@daily x\r\n", "line feeds alone", "@daily x\n"),
+    ("@daily x\r\n", "Unix line ends", "@daily x\n"),
     (b"@daily " + b"x" * 70_000, "put a command into a script", "@daily /a/script"),
 ]
 SYSTEM = [
@@ -255,7 +255,7 @@ TOML = [
         'schedule = "@hourly"',
         '[[job]]\ncommand = "x"\nschedule = "@hourly"',
     ),
-    ("[[job]]\nschedule = '@daily'", "what the shell is to run", JOB),
+    ("[[job]]\nschedule = '@daily'", "the command for the shell", JOB),
     ("[[job]]\nschedule = 1\ncommand = 'x'", 'schedule = "..."', JOB),
     (f"{JOB}zone = 'Europe/Berln'", "Europe/Berlin", f"{JOB}zone = 'Europe/Berlin'"),
     (f"{JOB}timeout = '1.x'", "90s", f"{JOB}timeout = '90s'"),
@@ -395,7 +395,7 @@ def test_what_two_files_cannot_both_declare_is_accepted_after_the_hint():
     )
     assert first.problems == second.problems == []
     twice = read_together([named, named], system=False, zone="UTC", tenant="default")
-    assert hints(twice[1][1]) == ["name it once"]
+    assert hints(twice[1][1]) == ["give it once"]
 
 
 # Every site

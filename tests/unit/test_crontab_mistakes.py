@@ -121,7 +121,7 @@ def test_a_command_that_is_no_field_is_a_command(line):
         ("*/90 * * * * x", 1, "minute */90 is the same as 0"),
         ("RANDOM_DELAY=5", 1, "RANDOM_DELAY delays nothing"),
         ("# Grüße\n@daily x".encode("latin-1"), 5, "comment is not UTF-8"),
-        ("@reboot x", 1, "@reboot has no instant, the job is left out"),
+        ("@reboot x", 1, "@reboot has no instant here, the job is skipped"),
     ],
 )
 def test_what_is_likely_a_mistake_is_warned_of(text, column, message):

@@ -142,7 +142,7 @@ def test_handlers_without_a_name_are_told_apart_by_handler_and_payload():
         ("parts=101", 10, "parts 101 is not in 1 to 100", "1 to 100"),
         ("each='role=web,,x'", 19, "each: there is no term here", "comma"),
         ("each=''", 10, "each is empty", "any executor"),
-        ("each=web parts=2", 13, "each says on how many executors it runs", "one of the two"),
+        ("each=web parts=2", 13, "each and parts both set the number", "one of the two"),
         ("overlap=forbid concurrency=2", 19, "concurrency means nothing with overlap=forbid",
          "overlap=allow"),
         ("backoff=10s", 4, "backoff means nothing without retries", "retries=5"),

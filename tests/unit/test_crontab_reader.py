@@ -93,7 +93,7 @@ def test_a_line_for_the_boot_is_left_out_of_a_system_crontab_with_a_warning():
     warnings = read_crontab(content, file="logcheck", system=True).warnings
     assert [(w.line, w.message) for w in warnings] == [
         (4, "MAILTO sends no mail"),
-        (6, "@reboot has no instant, the job is left out"),
+        (6, "@reboot has no instant here, the job is skipped"),
     ]
     assert "systemd" in warnings[1].hint
 
@@ -281,7 +281,7 @@ def test_logname_cannot_be_set():
     reading = read("LOGNAME=root\n@daily a")
     assert reading.jobs[0].work.env == ()
     assert reading.errors == []
-    assert reading.problems[0].message == "LOGNAME cannot be set and is left out"
+    assert reading.problems[0].message == "LOGNAME cannot be set and is ignored"
     assert reading.problems[0].hint
 
 
