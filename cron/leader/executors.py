@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 
 import structlog
 
@@ -59,10 +59,6 @@ class Executors:
         rest_ms = min(2 * rest_ms, REST_MAX_MS) if is_again else REST_MIN_MS
         self._rests[(executor, ledger)] = (now + rest_ms, rest_ms)
 
-    def _is_resting(self, session: Session) -> bool:
-        until_ms, _ = self._rests.get((session.executor, session.ledger), (0, 0))
-        return self._clock.mono_ms() < until_ms
-
     def grant_all(self) -> None:
         """Give every executor of State a full lease: what a new leader does (rule R5)."""
         self._rests.clear()
@@ -71,18 +67,13 @@ class Executors:
         self.look_at_all()
         now_mono = self._clock.mono_ms()
         for record in self._applier.state.executors.values():
-            self._pool.grant(record.executor, record.ledger, now_mono)
+            self._pool.leases.renew((record.executor, record.ledger), now_mono)
 
     def connected(self) -> frozenset[int]:
         """Return the numbers of the executors that are connected."""
-        return frozenset(record.number for _, record in self._joined())
-
-    def _joined(self) -> Iterator[tuple[Session, ExecutorRecord]]:
-        """Yield the sessions of executors that State knows, with their records."""
-        for session in self._pool.sessions():
-            record = self._applier.state.executor_of(session.executor, session.ledger)
-            if record is not None:
-                yield session, record
+        known = self._applier.state.executor_of
+        records = [known(one.executor, one.ledger) for one in self._pool.sessions()]
+        return frozenset(record.number for record in records if record is not None)
 
     def place(self, queues: Queues) -> None:
         """Let the queues know which executors may get work now, and what they offer."""
@@ -121,11 +112,25 @@ class Executors:
         offer = (record.joined_ms, record.slots, session.offers)
         if self._offers.get(record.number) != offer or record.number not in places.views:
             self._offers[record.number] = offer
-            places.put(_place_of(session, record))
+            # Its slots for commands, and those of its workers.
+            groups = tuple(Capacity(offer.slots, offer.handlers) for offer in session.offers)
+            places.put(
+                Place.of(
+                    record.number,
+                    record.executor,
+                    record.host,
+                    dict(record.labels),
+                    (Capacity(record.slots), *groups),
+                    record.cpu_milli,
+                    record.memory_bytes,
+                )
+            )
             queues.serve(session.offers)
 
     def _gets_work(self, session: Session, record: ExecutorRecord) -> bool:
-        return session.gets_work and not record.drained_by and not self._is_resting(session)
+        until_ms, _ = self._rests.get(session.key, (0, 0))
+        is_resting = self._clock.mono_ms() < until_ms
+        return session.gets_work and not record.drained_by and not is_resting
 
     def _take_away(self, executor: str, queues: Queues) -> None:
         number = self._numbers.pop(executor, None)
@@ -144,10 +149,10 @@ class Executors:
         what they ran holds its slot until now at the latest (rules R5, R6). A drained one stays in
         the log, with nothing open: who is cut off and comes back is drained still."""
         result = []
-        for executor, ledger in self._pool.expired(self._clock.mono_ms()):
-            record = self._applier.state.executor_of(executor, ledger)
+        for lease in self._pool.leases.expired(self._clock.mono_ms()):
+            record = self._applier.state.executor_of(*lease)
             if record is None:
-                self._pool.forget(executor, ledger)
+                self._pool.leases.forget(lease)
             elif record.batches or not record.drained_by:
                 result.append(Expired(record.number, now_ms))
         self._expired = frozenset(one.number for one in result)
@@ -192,9 +197,9 @@ class Executors:
         """Forget leases and end sessions of executors that State has let go of; not of those that
         are `joining`, whose entry is on its way."""
         known = self._applier.state.by_ledger
-        for lease in self._pool.expired(self._clock.mono_ms()):
+        for lease in self._pool.leases.expired(self._clock.mono_ms()):
             if lease not in known:
-                self._pool.forget(*lease)
+                self._pool.leases.forget(lease)
         for session in self._pool.sessions():
             key = (session.executor, session.ledger)
             if key in known or key in joining:
@@ -203,17 +208,3 @@ class Executors:
                 self._pool.dismiss(session.executor, "it was drained")
             else:
                 self._pool.refuse(session.executor, "its lease ended; join again")
-
-
-def _place_of(session: Session, record: ExecutorRecord) -> Place:
-    """Return an executor as launches are placed: its slots for commands, and those of workers."""
-    groups = tuple(Capacity(offer.slots, offer.handlers) for offer in session.offers)
-    return Place.of(
-        record.number,
-        record.executor,
-        record.host,
-        dict(record.labels),
-        (Capacity(record.slots), *groups),
-        record.cpu_milli,
-        record.memory_bytes,
-    )

@@ -106,7 +106,7 @@ class Inbox:
 
     def _resolving(self) -> Resolving:
         pool, mono_ms = self._pool, self._mono_ms
-        return Resolving(mono_ms, pool.lease.give_up_ms, lambda: pool.expired(mono_ms()))
+        return Resolving(mono_ms, pool.lease.give_up_ms, lambda: pool.leases.expired(mono_ms()))
 
     def joining(self) -> frozenset[Source]:
         """Return the executors whose joining is in no entry yet. Of any other State says whether it

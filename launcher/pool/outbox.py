@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import MutableSequence, Sequence
+from operator import attrgetter
 from typing import Final, cast
 
 import structlog
@@ -16,6 +17,7 @@ from launcher.work import Epoch
 
 _GIVEN_UP_EACH: Final = 4
 """Old works that one new one drives out at most: where there must be fewer they go bit by bit."""
+_SIZE: Final = attrgetter("size")
 log = structlog.get_logger()
 
 
@@ -54,15 +56,17 @@ class Outbox:
         and logged: its attempt stays unanswered, and is fenced when its window is over."""
         for batch in starts:
             works = batch.works if len(batch.works) > 1 else [*batch.works] * len(batch.rows)
-            if max((len(work.spec) for work in batch.works), default=0) > limits.WORK_BYTES_MAX:
+            size = sum(map(_SIZE, works))
+            if size > limits.WORK_BYTES_MAX:  # one of them may be too large
                 is_large = [len(work.spec) > limits.WORK_BYTES_MAX for work in works]
                 for work in {one for one, is_so in zip(works, is_large, strict=True) if is_so}:
                     error = f"work of {len(work.spec)} bytes is over {limits.WORK_BYTES_MAX}"
                     log.warning("launch.withheld", job=work.job, index=batch.index, error=error)
                 places = [place for place, is_so in enumerate(is_large) if not is_so]
-                batch, works = batch.pick(places), [works[place] for place in places]
+                size = sum(works[place].size for place in places)
+                batch = batch.pick(places) if len(places) < len(works) else batch
             if batch.rows:
-                size = limits.BATCH_BYTES + sum(limits.ROW_BYTES + work.size for work in works)
+                size += limits.BATCH_BYTES + limits.ROW_BYTES * len(batch.rows)
                 self._starts.append((batch, size))
                 self._bytes += size
         for index, rows in acks:

@@ -96,7 +96,7 @@ class Pool:
         self._sessions: dict[str, Session] = {}
         self._beating: dict[Session, None] = {}  # those with heartbeats to answer
         self._touched: set[str] = set()
-        self._leases = Leases(lease)
+        self.leases = Leases(lease)
         self._probes = Probes()
         self.twins = Twins(mono_ms)
         self.watchers = Watchers()
@@ -135,7 +135,7 @@ class Pool:
         end = End(grpc.StatusCode.FAILED_PRECONDITION, reason, leader, says_goodbye=True)
         for session in sessions.values():
             session.end(end)
-        self._leases.clear()
+        self.leases.clear()
         self._probes.clear()
         self.twins.clear()
 
@@ -151,7 +151,7 @@ class Pool:
         known = ledger or (session.ledger if session is not None else None)
         if self._epoch is None or known is None:
             return
-        self._leases.begin((executor, known), self._mono_ms())
+        self.leases.begin((executor, known), self._mono_ms())
         if session is None or session.ledger != known:
             return
         session.welcome(
@@ -262,24 +262,8 @@ class Pool:
             if arrival is not None:
                 if not was_leased:
                     self._touched.add(session.executor)
-                self._leases.renew(session.key, arrival)
+                self.leases.renew(session.key, arrival)
                 self._drop_if_stuck(session)
-
-    def grant(self, executor: str, ledger: str, now_mono: int) -> None:
-        """Give a full lease from `now_mono`: a new leader's, to every executor it knows."""
-        self._leases.renew((executor, ledger), now_mono)
-
-    def lease_until(self, executor: str, ledger: str) -> int | None:
-        """Return the monotonic millisecond at which the lease ends; None without one."""
-        return self._leases.until((executor, ledger))
-
-    def expired(self, now_mono: int) -> list[Key]:
-        """Return (executor, ledger) of each lease that is over, until `forget` is called."""
-        return self._leases.expired(now_mono)
-
-    def forget(self, executor: str, ledger: str) -> None:
-        """Drop a lease whose end is recorded in the log."""
-        self._leases.forget((executor, ledger))
 
     # ---- orders
 

@@ -198,8 +198,10 @@ def parse_reports(
                 if column or part in _TIMES:
                     is_times = part in _TIMES
                     values = columns[part] = full(column[:], len(rows), is_times=is_times)
-                    _within(field, f".{part}", min(values), 0, high)
-                    _within(field, f".{part}", max(values), 0, high)
+                    lowest, highest = min(values), max(values)
+                    if lowest < 0 or highest > high:
+                        bad = lowest if lowest < 0 else highest
+                        _within(field, f".{part}", bad, 0, high)
         except BadColumn as error:
             raise BadMessage(f"{field}.{part}", str(error)) from error
         found.append(

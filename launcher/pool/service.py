@@ -111,19 +111,18 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         try:
             while not watcher.is_over:
                 watcher.news.clear()
-                view = self._leadership()
+                epoch = self._pool.epoch
+                view = (
+                    pool_pb2.Leadership(epoch=encode_epoch(epoch))
+                    if epoch is not None
+                    else pool_pb2.Leadership(leader=self._leader_address() or "")
+                )
                 if view != told:
                     told = view
                     yield view
                 await watcher.news.wait()
         finally:
             self._pool.watchers.leave(watcher)
-
-    def _leadership(self) -> pool_pb2.Leadership:
-        epoch = self._pool.epoch
-        if epoch is not None:
-            return pool_pb2.Leadership(epoch=encode_epoch(epoch))
-        return pool_pb2.Leadership(leader=self._leader_address() or "")
 
     async def _greet(self, requests: Requests, context: Context) -> Session:
         """Return the session of a Hello that is in order, or abort the stream."""
@@ -158,7 +157,9 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             except TimeoutError as error:
                 raise NoHello(turn.reason if turn is not None else NEWER) from error
             self._turns.greeted(turn)
-            self._check_caller(greeting, caller)
+            if self._may_be is not None and caller != greeting.executor:
+                text = f"the certificate is of executor {caller}, not of {greeting.executor}"
+                raise NotItself(text)
             session = self._pool.join(greeting, _address(context.peer()))
         except BaseException:
             if turn is not None:
@@ -166,10 +167,6 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             raise
         session.when_settled(functools.partial(self._turns.give_back, turn))
         return session
-
-    def _check_caller(self, greeting: Greeting, caller: str) -> None:
-        if self._may_be is not None and caller != greeting.executor:
-            raise NotItself(f"the certificate is of executor {caller}, not of {greeting.executor}")
 
     def _note(self, context: Context, error: Exception) -> None:
         """Log a refusal that a person has to end; executors try again several times a second."""

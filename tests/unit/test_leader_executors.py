@@ -31,13 +31,18 @@ class FakePool:
     def sessions(self) -> list[Any]:
         return [
             SimpleNamespace(
-                executor=ledger.replace("l", "e"), ledger=ledger, gets_work=True, offers=()
+                executor=ledger.replace("l", "e"),
+                ledger=ledger,
+                key=(ledger.replace("l", "e"), ledger),
+                gets_work=True,
+                offers=(),
             )
             for ledger in self.there
         ]
 
-    def expired(self, _now_mono: int) -> list[tuple[str, str]]:
-        return self.over
+    @property
+    def leases(self) -> Any:
+        return SimpleNamespace(expired=lambda _now_mono: self.over)
 
     def refuse(self, executor: str, _reason: str) -> None:
         self.refused.append(executor)

@@ -290,7 +290,7 @@ async def test_who_is_gone_before_its_joining_is_committed_is_let_go_like_any_ot
         pool, state = replica.pool, replica.state
         pool.drop(pool.join(greeting("e1"), ""), End(grpc.StatusCode.OK, "it ended its stream"))
         await replica.until(lambda: bool(state.executors))
-        await replica.until(lambda: pool.lease_until("e1", "l1") is not None)
+        await replica.until(lambda: pool.leases.until(("e1", "l1")) is not None)
         replica.clock.ms += pool.lease.give_up_ms
         await replica.until(lambda: not state.executors)
 

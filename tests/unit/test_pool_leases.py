@@ -25,7 +25,7 @@ async def test_a_heartbeat_that_arrived_after_the_barrier_was_sent_waits_for_the
         rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         assert (await executor.read()).heartbeat.number == 1
         assert (await executor.read()).WhichOneof("kind") == "orders"
-        assert rig.pool.lease_until(*KEY) == barrier + 30_000
+        assert rig.pool.leases.until(KEY) == barrier + 30_000
         rig.pool.answer_heartbeats(rig.mono)
         assert (await executor.read()).heartbeat.number == 2
 
@@ -43,11 +43,11 @@ async def test_of_too_many_unanswered_heartbeats_the_newest_are_answered() -> No
 
 async def test_two_ledgers_of_one_executor_have_two_leases() -> None:
     async with rigged() as rig:
-        rig.pool.grant("executor-7", LEDGER, rig.mono)
+        rig.pool.leases.renew(("executor-7", LEDGER), rig.mono)
         rig.mono += 1_000
         async with rig.joined(ledger=OTHER_LEDGER):
-            assert rig.pool.lease_until("executor-7", OTHER_LEDGER) == rig.mono + 30_000
-            assert rig.pool.lease_until(*KEY) == rig.mono + 29_000
+            assert rig.pool.leases.until(("executor-7", OTHER_LEDGER)) == rig.mono + 30_000
+            assert rig.pool.leases.until(KEY) == rig.mono + 29_000
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ async def test_an_executor_that_does_not_read_for_a_lease_is_dropped() -> None:
         assert left.reason == "does not read: a message waited 150 ms"
         assert not rig.pool.is_connected("executor-7", LEDGER)
         assert not rig.pool.order("executor-7", LEDGER, starts=[order(1)])
-        assert rig.pool.lease_until("executor-7", LEDGER) is not None  # the lease goes on
+        assert rig.pool.leases.until(("executor-7", LEDGER)) is not None  # the lease goes on
 
 
 async def test_the_stream_of_an_executor_that_does_not_read_is_cut() -> None:

@@ -34,7 +34,7 @@ async def test_welcome_of_a_ledger_that_was_replaced_meanwhile_lets_nobody_in() 
         await rig.heard(Joined)
         rig.pool.welcome("executor-7", LEDGER)
         rig.pool.welcome("executor-8")
-        assert rig.pool.lease_until("executor-7", OTHER_LEDGER) is None
+        assert rig.pool.leases.until(("executor-7", OTHER_LEDGER)) is None
         rig.pool.welcome("executor-7", OTHER_LEDGER)
         assert (await executor.read()).WhichOneof("kind") == "welcome"
 
