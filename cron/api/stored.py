@@ -1,16 +1,21 @@
-"""Snapshots in object storage, as the API shows them: to the leader and to who has only a URL."""
+"""Snapshots in object storage as the API shows them: to a leader, and to a command with a URL."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from cron.api.snapshots import SnapshotView
+from cron.errors import InvariantViolated
 from snapshots import layout
 from snapshots.errors import SnapshotError
 from snapshots.manifest import Manifest
 from snapshots.vault import Vault
 
 REMOTE: Final = "remote"
+DAMAGED: Final = "damaged"
 
 
 def of_manifest(manifest: Manifest) -> SnapshotView:
@@ -34,7 +39,7 @@ def of_unreadable(error: SnapshotError) -> SnapshotView:
     """Return a stored snapshot whose manifest cannot be read: nobody can restore from it."""
     at = layout.parse_manifest_object(error.name)
     if at is None:
-        return SnapshotView(name=error.name, place=REMOTE, state="damaged", problem=str(error))
+        return SnapshotView(name=error.name, place=REMOTE, state=DAMAGED, problem=str(error))
     lineage, term, index = at
     return SnapshotView(
         name=_name(at),
@@ -42,28 +47,29 @@ def of_unreadable(error: SnapshotError) -> SnapshotView:
         lineage=lineage,
         term=term,
         index=index,
-        state="damaged",
+        state=DAMAGED,
         problem=str(error),
     )
 
 
-def is_pruned(vault: Vault, manifest: Manifest) -> bool:
-    """Whether retention has deleted a snapshot since it was listed: its manifest goes first."""
-    at = (vault.cell, manifest.lineage, manifest.term, manifest.index)
-    return vault.store.head(layout.manifest_object(*at)) is None
-
-
-def check_segments(vault: Vault, manifest: Manifest) -> None:
-    """Look whether all history that a snapshot names is stored.
-
-    Raises:
-        SnapshotError: some is not, and it has not been deleted together with the snapshot.
-    """
-    stored = vault.segments()
-    missing = [one.name for one in manifest.segments if one.name not in stored]
-    if missing:
-        text = f"{len(missing)} of its segments are not in the store, such as {missing[0]}"
-        raise SnapshotError(_name((manifest.lineage, manifest.term, manifest.index)), text)
+def read_back(vault: Vault, manifest: Manifest, read: Callable[[], object]) -> SnapshotView | None:
+    """Return a stored snapshot after `read` has read all of it: verified where that went well and
+    all history that it names is stored, else damaged. None where retention has deleted it since it
+    was listed: its manifest goes first."""
+    view = of_manifest(manifest)
+    try:
+        read()
+        stored = vault.segments()
+        missing = [one.name for one in manifest.segments if one.name not in stored]
+        if missing:
+            text = f"{len(missing)} of its segments are not in the store, such as {missing[0]}"
+            raise SnapshotError(view.name, text)
+    except (SnapshotError, InvariantViolated) as error:
+        at = (vault.cell, manifest.lineage, manifest.term, manifest.index)
+        if vault.store.head(layout.manifest_object(*at)) is None:
+            return None
+        return msgspec.structs.replace(view, state=DAMAGED, problem=str(error))
+    return msgspec.structs.replace(view, state="verified")
 
 
 def _name(at: tuple[int, int, int]) -> str:

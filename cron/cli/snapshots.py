@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -271,7 +272,7 @@ def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
     """Return the snapshots that were read, but for those that were deleted meanwhile."""
     import tempfile
 
-    from cron.api.stored import of_manifest, of_unreadable
+    from cron.api.stored import of_manifest, of_unreadable, read_back
 
     with _told(), tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
         vault, manifests, skipped = _listed(url, cell)
@@ -281,7 +282,9 @@ def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
             view = of_manifest(manifest)
             if name in ("", view.name):
                 render.line(f"reads {view.name}: {view.size:,} bytes", err=True)
-                done += _verify(vault, manifest, view, Path(folder))
+                read = partial(_fetch, vault, manifest, Path(folder))
+                found = read_back(vault, manifest, read)
+                done += [found] if found is not None else []
     if name and not done:
         raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
     if not done:
@@ -289,19 +292,5 @@ def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
     return sorted(done, key=lambda view: (view.lineage, view.index), reverse=True)
 
 
-def _verify(
-    vault: Vault, manifest: Manifest, view: SnapshotView, folder: Path
-) -> list[SnapshotView]:
-    import msgspec
-
-    from cron.api.stored import check_segments, is_pruned
-    from snapshots.errors import SnapshotError
-
-    try:
-        vault.fetch_snapshot(manifest, folder).path.unlink()
-        check_segments(vault, manifest)
-    except SnapshotError as error:
-        if is_pruned(vault, manifest):
-            return []
-        return [msgspec.structs.replace(view, state="damaged", problem=str(error))]
-    return [msgspec.structs.replace(view, state="verified")]
+def _fetch(vault: Vault, manifest: Manifest, folder: Path) -> None:
+    vault.fetch_snapshot(manifest, folder).path.unlink()

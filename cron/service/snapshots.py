@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cron.api.snapshots import KeepingView, SaveReport, SnapshotsReport, SnapshotView
-from cron.api.stored import check_segments, is_pruned, of_manifest, of_unreadable
+from cron.api.stored import DAMAGED, of_manifest, of_unreadable, read_back
 from cron.errors import (
     Conflict,
     InvalidInput,
@@ -43,7 +43,6 @@ READ_BYTES_MAX: Final = 1 << 20
 LIST_S: Final = 5.0
 """How long a store may take to say what it has; a client waits for ten."""
 LOCAL: Final = "local"
-DAMAGED: Final = "damaged"
 FOLDER: Final = "verify-"
 """How the names of folders begin into which snapshots are fetched for a look."""
 
@@ -122,8 +121,12 @@ class Saving:
         found = False
         for file in [] if is_remote else self._local.snapshots():
             if name in ("", file.path.name):
-                check = partial(_check, file.path, file.header.cell)
-                view = await _told(partial(_verified, of_file(file), check))
+                view = of_file(file)
+                try:
+                    await _told(partial(_check, file.path, file.header.cell))
+                    view = msgspec.structs.replace(view, state="verified")
+                except (SnapshotError, InvariantViolated) as error:
+                    view = msgspec.structs.replace(view, state=DAMAGED, problem=str(error))
                 if view.state != DAMAGED or file in self._local.snapshots():
                     found = True
                     yield view
@@ -142,24 +145,19 @@ class Saving:
             if name in ("", view.name):
                 yield view
         for manifest in manifests:
-            view = of_manifest(manifest)
-            if name not in ("", view.name):
-                continue
-            fetch = partial(self._fetch_and_check, vault, manifest)
-            view = await _told(partial(_verified, view, fetch))
-            if view.state != DAMAGED or not await _told(partial(is_pruned, vault, manifest)):
-                yield view
+            if name in ("", of_manifest(manifest).name):
+                read = partial(self._read, vault, manifest)
+                found = await _told(partial(read_back, vault, manifest, read))
+                if found is not None:
+                    yield found
 
-    def _fetch_and_check(self, vault: Vault, manifest: Manifest) -> SnapshotFile:
-        """Fetch a snapshot, read it, and look whether its segments are there."""
+    def _read(self, vault: Vault, manifest: Manifest) -> None:
+        """Fetch a snapshot, and read it."""
         folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=self._data))
         try:
-            file = vault.fetch_snapshot(manifest, folder)
-            _check(file.path, vault.cell)
+            _check(vault.fetch_snapshot(manifest, folder).path, vault.cell)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        check_segments(vault, manifest)
-        return file
 
     async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
         """Return a piece of a segment, and its size."""
@@ -218,21 +216,16 @@ def of_file(file: SnapshotFile) -> SnapshotView:
     )  # fmt: skip
 
 
-def _check(path: Path, cell: str) -> SnapshotFile:
-    """Read a snapshot whole, and make a State of it."""
+def _check(path: Path, cell: str) -> None:
+    """Read a snapshot whole, and make a State of it.
+
+    Raises:
+        SnapshotError, InvariantViolated: it is damaged.
+    """
     file, pieces = read_snapshot(path, cell)
     state = decode_state(pieces)
     if state.digest != file.header.digest or state.index != file.header.index:
         raise SnapshotError(path.name, "the state in it is not that of its header")
-    return file
-
-
-def _verified(view: SnapshotView, check: Callable[[], SnapshotFile]) -> SnapshotView:
-    try:
-        check()
-    except (SnapshotError, InvariantViolated) as error:
-        return msgspec.structs.replace(view, state=DAMAGED, problem=str(error))
-    return msgspec.structs.replace(view, state="verified")
 
 
 async def _told(
