@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cron.api import table
-from cron.api.jobs import NextRequest
+from cron.api.jobs import NextRequest, NextTimes
 from cron.calendar import schedule as calendar
 from cron.calendar import zones
 from cron.calendar.expression import parse
@@ -36,27 +36,16 @@ COUNT_MAX: Final = 10_000
 _FILE_ENDINGS: Final = (".crontab", ".cron", ".tab", ".toml", ".txt")
 
 
-class Coming(msgspec.Struct, frozen=True):
-    """A schedule and its next times; `job` is "" for an expression. `line` is that of a file.
+class Coming(NextTimes, frozen=True, kw_only=True):
+    """A schedule and its next times; `job` is "" for an expression. `line` is that of a file."""
 
-    Times before `paused_until_ms` (0: all) will be skipped if the job is `paused`.
-    """
-
-    job: str
-    text: str
-    resolved: str
-    zone: str
-    times_s: list[int]
-    paused: bool = False
-    pause_reason: str = ""
-    paused_until_ms: int = 0
     line: int = 0
 
     @property
     def label(self) -> str:
         """What a person knows the job by: its name, or line and schedule if it has none."""
         if self.line and is_default_name(self.job):
-            return f"line {self.line}: {self.text}"
+            return f"line {self.line}: {self.schedule}"
         return short_job_name(self.job)
 
 
@@ -145,31 +134,22 @@ def _of_job(
         hint = "name a file that exists, an expression in quotes, or a job: see `raftcron jobs`"
         raise InvalidInput(f"{printable(name)}: no such file", hint)
     try:
-        with settings.client() as client:
-            answer = client.ask(table.NEXT, NextRequest(job=name, after_s=after_s, count=count))
+        answer = settings.ask(table.NEXT, NextRequest(job=name, after_s=after_s, count=count))
     except Unavailable as error:
         error.hint = f"there is no file {printable(name)}, so a job was asked for; {error.hint}"
         raise
-    return Coming(
-        answer.job,
-        answer.schedule,
-        answer.resolved,
-        zone or answer.zone,
-        answer.times_s,
-        paused=answer.paused,
-        pause_reason=answer.pause_reason,
-        paused_until_ms=answer.paused_until_ms,
-    )
+    return Coming(**msgspec.structs.asdict(answer) | {"zone": zone or answer.zone})
 
 
 def _coming(job: str, schedule: Schedule, after_s: int, count: int) -> Coming:
-    ticks = calendar.compile(schedule)
-    times_s: list[int] = []
-    next_s = ticks.next(after_s)
-    while next_s is not None and len(times_s) < count:
-        times_s.append(next_s)
-        next_s = ticks.next(next_s)
-    return Coming(job, schedule.text, schedule.resolved, schedule.zone, times_s)
+    calendar.compile(schedule)  # refuses what cannot be read, of which there are no next times
+    return Coming(
+        job=job,
+        schedule=schedule.text,
+        resolved=schedule.resolved,
+        zone=schedule.zone,
+        times_s=calendar.next_times(schedule, after_s, count),
+    )
 
 
 def _row(one: Coming, at_s: int) -> render.Row:
@@ -180,7 +160,7 @@ def _row(one: Coming, at_s: int) -> render.Row:
         **({"line": one.line} if one.line else {}),
         "local_time": _local(one, at_s),
         "zone": one.zone,
-        "schedule": one.text,
+        "schedule": one.schedule,
         "resolved": one.resolved or None,
         "paused": _is_paused(one, at_s),
     }
@@ -197,11 +177,11 @@ def _local(one: Coming, at_s: int) -> str:
 
 def _show(found: list[Coming]) -> None:
     for one in found:
-        if "?" in one.text:
+        if "?" in one.schedule:
             name = f"{one.label}: " if one.job else ""
-            if name.endswith(f": {one.text}: "):
-                name = name.removesuffix(f"{one.text}: ")
-            render.line(f"{name}{one.text} = {one.resolved}")
+            if name.endswith(f": {one.schedule}: "):
+                name = name.removesuffix(f"{one.schedule}: ")
+            render.line(f"{name}{one.schedule} = {one.resolved}")
         if one.paused:
             reason = f" ({one.pause_reason})" if one.pause_reason else ""
             until = f" until {show_ms(one.paused_until_ms)}" if one.paused_until_ms else ""
