@@ -22,7 +22,6 @@ from cron.cli.stores import store_told
 from cron.cli.times import format_ms, show_length, show_ms
 from cron.clock import SystemClock
 from cron.errors import (
-    ConfigError,
     Conflict,
     CronError,
     InvalidInput,
@@ -145,7 +144,7 @@ def run_restore(
 ) -> Report:
     """Restore into `data`; raise errors of the other packages as errors of `cron.errors`."""
     from cron.storage.restore_target import Target
-    from cron.storage.restoring import restore_from_disk, restore_from_store
+    from cron.storage.restoring import restore
     from snapshots.urls import open_store
     from snapshots.vault import Vault
 
@@ -159,14 +158,8 @@ def run_restore(
     draw = secrets.token_hex(16)
     with _told(data, from_data):
         vault = Vault(open_store(where), config.cell) if where else None
-        if from_data is not None:
-            source = Path(from_data).absolute()
-            return restore_from_disk(source, vault, target, choices, draw, agree, tell)
-        if vault is None:
-            raise ConfigError(
-                "no source to restore from is given", "give --from URL, or --from-data"
-            )
-        return restore_from_store(vault, target, choices, draw, agree, tell)
+        source = Path(from_data).absolute() if from_data is not None else None
+        return restore(target, choices, draw, agree, tell, vault=vault, data=source)
 
 
 @contextlib.contextmanager

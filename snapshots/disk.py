@@ -133,17 +133,6 @@ def list_snapshots(directory: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def newest_snapshot(directory: Path, cell: str) -> tuple[SnapshotFile | None, list[SnapshotError]]:
-    """Return the newest snapshot that verifies (or None), and the errors of newer ones."""
-    skipped: list[SnapshotError] = []
-    for path in list_snapshots(directory):
-        try:
-            return verify_snapshot(path, cell), skipped
-        except SnapshotError as error:
-            skipped.append(error)
-    return None, skipped
-
-
 # --- any file
 
 
@@ -204,7 +193,7 @@ def write_file(
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
         with create(unfinished) as file:
-            checksum = _put_frames(file, form.encode_lead(magic, header), frames)
+            checksum = put_frames(file, form.encode_lead(magic, header), frames)
             file.flush()
             os.fsync(file.fileno())
             _forget_pages(file.fileno())
@@ -227,18 +216,14 @@ def create(path: Path) -> BinaryIO:
     return open(os.open(path, flags, 0o600), "wb", buffering=_BUFFER_BYTES)
 
 
-def write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes:
-    """Write all of a file that begins with `lead` and holds `pieces`; return its checksum."""
-    return _put_frames(file, lead, packed(pieces))
-
-
 def packed(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
     """Yield content in blocks of 1 MiB, each with its frame."""
     for block in zstd.blocks(pieces):
         yield block, zstd.compress(block)
 
 
-def _put_frames(file: BinaryIO, lead: bytes, frames: Iterable[tuple[bytes, bytes]]) -> bytes:
+def put_frames(file: BinaryIO, lead: bytes, frames: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write all of a file that begins with `lead`; return its checksum."""
     sums = form.Summing()
 
     def put(content: bytes) -> None:

@@ -42,8 +42,14 @@ from snapshots.manifest import (
     encode,
 )
 from snapshots.outputs import OutputHeader, PackedOutput
-from snapshots.pruning import Pruned, prune
-from snapshots.retention import DAY_MS, SnapshotPolicy
+from snapshots.retention import (
+    DAY_MS,
+    GRACE_MS,
+    SnapshotPolicy,
+    StoredSegment,
+    segments_to_delete,
+    snapshots_to_delete,
+)
 from snapshots.segments import SEGMENT_BYTES_MAX, SegmentFile, verify_segment
 from snapshots.store import ObjectEntry, ObjectStore, SignedPut, Tell
 
@@ -54,6 +60,17 @@ SEGMENT_FILE_BYTES_MAX: Final = SEGMENT_BYTES_MAX + (SEGMENT_BYTES_MAX >> 6)
 """An upper bound for the size of a segment's object."""
 
 T = TypeVar("T")
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """The names of deleted snapshots and segments.
+
+    `skipped` are the errors of unreadable manifests; while there are any, no segment is deleted.
+    """
+
+    snapshots: list[str] = []
+    segments: list[str] = []
+    skipped: list[SnapshotError] = []
 
 
 class Vault:
@@ -292,11 +309,41 @@ class Vault:
         `lineage` is the lineage of that catalog. If a later lineage was begun, nothing is deleted:
         a restore may be fetching objects that this catalog does not contain.
         """
+        manifests, skipped = self.manifests()
+        listed = self.store.list(layout.snapshots_prefix(self.cell))
+        places = ((layout.parse_snapshot_object(entry.name), entry) for entry in listed)
+        stored = {place: entry for place, entry in places if place is not None}
+        broken = {one.position for one in manifests if not _is_whole(one, stored)}
+        old = snapshots_to_delete(manifests, policy, broken)
+        # A call may hang, so the lineage is checked before each deletion.
+        if self._is_over(lineage):
+            return Pruned(skipped=skipped)
+        gone = [(one.lineage, one.term, one.index) for one in old]
+        names = [layout.snapshot_object(self.cell, *place) for place in gone]
+        self.store.delete([layout.manifest_object(self.cell, *place) for place in gone])
+        self.store.delete(names)
+        names = [name.rpartition("/")[2] for name in names]
+        if skipped or self._is_over(lineage):
+            return Pruned(names, skipped=skipped)
+        # Snapshots without a manifest: an upload or a pruning was interrupted.
+        named = {(one.lineage, one.term, one.index) for one in manifests}
+        orphans = [
+            layout.snapshot_object(self.cell, *place)
+            for place, entry in stored.items()
+            if place not in named and entry.modified_ms < now_ms - GRACE_MS
+        ]
+        self.store.delete(orphans)
+        kept = [one for one in manifests if (one.lineage, one.term, one.index) not in gone]
+        found = [StoredSegment(name, entry.modified_ms) for name, entry in self.segments().items()]
+        segments = segments_to_delete(found, kept, wanted, now_ms)
+        if self._is_over(lineage):
+            return Pruned(names)
+        self.store.delete([layout.segment_object(self.cell, name) for name in segments])
+        return Pruned(names, segments)
 
-        def is_over() -> bool:
-            return lineage is not None and self.newest_lineage() > lineage
-
-        return prune(self, policy, now_ms, wanted, is_over)
+    def _is_over(self, lineage: int | None) -> bool:
+        """Return whether a later lineage than this one was begun."""
+        return lineage is not None and self.newest_lineage() > lineage
 
     # --- output
 
@@ -374,3 +421,8 @@ def _whole(name: str, fetch: Callable[[], T]) -> T:
 def _digest_of(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
+
+
+def _is_whole(manifest: Manifest, stored: dict[tuple[int, int, int], ObjectEntry]) -> bool:
+    entry = stored.get((manifest.lineage, manifest.term, manifest.index))
+    return entry is not None and entry.size == manifest.file_bytes

@@ -9,11 +9,11 @@ from pysyncobj.node import Node
 from consensus.engine.config import EngineConfig
 from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Handover
+from consensus.engine.library import Parts
 from consensus.engine.loading import Loaded
 from consensus.engine.membership import decode_members
 from consensus.engine.network.net import Network
 from consensus.engine.network.peering import PeerTransport
-from consensus.engine.parts import Parts
 from consensus.engine.raft import Raft
 from consensus.engine.roster import Roster
 from consensus.engine.storage.disk import Disk

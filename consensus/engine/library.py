@@ -8,15 +8,23 @@ version that `guard` checks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 from pysyncobj.config import SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from consensus.engine.config import EngineConfig
+from consensus.engine.gate import Gatekeeper
+from consensus.engine.handover import Handover
+from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import Message
-from consensus.engine.parts import Parts
+from consensus.engine.roster import Roster
+from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.dump import Dump
+from consensus.engine.storage.incoming import Aside
 from consensus.engine.storage.journal import FileJournal
 
 FOLLOWER: Final = 0
@@ -288,3 +296,17 @@ def _conf(config: EngineConfig, journal: FileJournal) -> SyncObjConf:
         journalFile=journal,
         fullDumpFile=None,
     )
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of one replica; `mono` returns seconds of a clock that never jumps."""
+
+    journal: FileJournal
+    dump: Dump | None
+    disk: Disk
+    roster: Roster
+    gate: Gatekeeper
+    transport: PeerTransport
+    handover: Handover
+    aside: Aside
+    mono: Callable[[], float]

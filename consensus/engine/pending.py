@@ -1,11 +1,14 @@
-"""Appends that wait for their answer; used on the event loop's thread."""
+"""Appends and barriers that wait for their answer; used on the event loop's thread. A barrier is a
+round of an empty entry, shared by all calls that came before it began."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
-from consensus.errors import ConsensusError, QueueFull
-from consensus.limits import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX
+from consensus.errors import ConsensusError, OutcomeUnknown, QueueFull
+from consensus.limits import BARRIERS_MAX, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX
 from consensus.log import Applied
 
 
@@ -64,3 +67,78 @@ class Pending:
         answer, size = self._waiting.pop(counter, (None, 0))
         self._bytes -= size
         return answer
+
+
+T = TypeVar("T")
+
+
+# --- barriers
+
+
+class Barriers:
+    """At most one round in progress and one waiting. A call joins the next round, because the round
+    in progress may have been confirmed before the call.
+    """
+
+    def __init__(self, submit: Callable[[], asyncio.Future[Applied]]) -> None:
+        self._submit = submit
+        self._running = False
+        self._waiting: list[asyncio.Future[Applied]] = []
+
+    def join(self) -> asyncio.Future[Applied]:
+        """Return a future with the result of the next round; it begins at once if none is in
+        progress.
+
+        Raises:
+            QueueFull: too many calls wait for it.
+            ConsensusError: the round could not begin.
+        """
+        if not self._running:
+            return self._begin([])
+        if len(self._waiting) >= BARRIERS_MAX:
+            # Cancelled calls are removed here, so that they cost nothing elsewhere.
+            self._waiting = [turn for turn in self._waiting if not turn.done()]
+            if len(self._waiting) >= BARRIERS_MAX:
+                raise QueueFull(f"{BARRIERS_MAX} calls wait for a barrier")
+        turn: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        return turn
+
+    def _begin(self, guests: list[asyncio.Future[Applied]]) -> asyncio.Future[Applied]:
+        answer = self._submit()
+        self._running = True
+        answer.add_done_callback(lambda done: self._end(done, guests))
+        return answer
+
+    def _end(self, answer: asyncio.Future[Applied], guests: list[asyncio.Future[Applied]]) -> None:
+        self._running = False
+        for guest in guests:
+            _pass_on(answer, guest)
+        waiting, self._waiting = [g for g in self._waiting if not g.done()], []
+        if not waiting:
+            return
+        try:
+            self._begin(waiting)
+        except ConsensusError as error:
+            for guest in waiting:
+                if not guest.done():
+                    guest.set_exception(error)
+
+
+def _pass_on(answer: asyncio.Future[Applied], guest: asyncio.Future[Applied]) -> None:
+    if guest.done():
+        return
+    error = OutcomeUnknown("the barrier was given up") if answer.cancelled() else answer.exception()
+    if error is None:
+        guest.set_result(answer.result())
+    else:
+        guest.set_exception(error)
+
+
+async def within(answer: asyncio.Future[T], timeout_ms: int) -> T:
+    """Wait for `answer` at most `timeout_ms`; OutcomeUnknown afterwards."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await answer
+    except TimeoutError:
+        raise OutcomeUnknown(f"no answer within {timeout_ms} ms") from None

@@ -2,11 +2,13 @@
 
 The library's Raft is in `library`; the engine's own rules are in `elections` (PreVote, votes),
 `following` (log matching, commits, dumps from the leader) and `leading` (appends, sending, answers,
-members, leadership transfer). Everything except `offer` and `ask` runs in the tick thread.
+members, leadership transfer). Everything except `offer` and `ask` runs in the tick thread,
+whose body is `tick`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -18,9 +20,9 @@ from consensus.engine.compaction import Compaction
 from consensus.engine.config import EngineConfig
 from consensus.engine.elections import Elections
 from consensus.engine.following import Following
-from consensus.engine.handover import Changed, Committed, Refused, TakeDump
+from consensus.engine.handover import Changed, Committed, Failed, Refused, TakeDump
 from consensus.engine.leading import Leading
-from consensus.engine.library import Library
+from consensus.engine.library import Library, Parts
 from consensus.engine.membership import encode_members
 from consensus.engine.network.wire import (
     Answer,
@@ -36,7 +38,6 @@ from consensus.engine.network.wire import (
     TimeoutNow,
     Vote,
 )
-from consensus.engine.parts import Parts
 from consensus.engine.storage.dump import Dump
 from consensus.errors import invariant
 from consensus.leadership import Leadership
@@ -277,3 +278,29 @@ class Raft(Library):
     def finish_dump(self, dump: Dump | Exception) -> None:
         """Install the dump that was written, and drop the entries that it covers."""
         self.handover.post(self.compaction.finish(dump, self.mono()))
+
+
+_log = logging.getLogger(__name__)
+
+
+# --- the thread `consensus-tick`
+
+
+def tick(raft: Raft) -> None:
+    """Run ticks of `raft` until its `stopping` is set; pass an error to the event loop."""
+    idle_s = raft.config.idle_tick_ms / 1000
+    error: BaseException | None = None
+    try:
+        while not raft.stopping:
+            raft.doTick(0.0 if raft.is_busy() else idle_s)
+    except BaseException as failure:  # noqa: BLE001 - handed to the loop, which stops the replica
+        error = failure
+    try:
+        raft.destroy()
+    except Exception as failure:  # noqa: BLE001 - the first error is the one to tell
+        error = error or failure
+    if error is not None:
+        try:
+            raft.handover.post(Failed(error))
+        except RuntimeError:
+            _log.error("the tick thread ended after its event loop: %r", error)

@@ -20,7 +20,6 @@ from pysyncobj.monotonic import monotonic
 
 from consensus.cell import Joining, MemberView, PeerView
 from consensus.engine.assembly import assemble
-from consensus.engine.barriers import Barriers, within
 from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import BARRIER, ENTRY, MEMBERS, Origin, seal, unseal
 from consensus.engine.handover import (
@@ -35,17 +34,14 @@ from consensus.engine.handover import (
     Restored,
     TakeDump,
 )
-from consensus.engine.joined import joining
 from consensus.engine.loading import Loaded, draw_token, load
 from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.tls import check_files
-from consensus.engine.pending import Pending
-from consensus.engine.raft import Raft
-from consensus.engine.roster import change_in
-from consensus.engine.standing import Standing
+from consensus.engine.pending import Barriers, Pending, within
+from consensus.engine.raft import Raft, tick
+from consensus.engine.roster import Standing, change_in
 from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.dump import TAKEN, Dump, read_pieces, write_dump
-from consensus.engine.ticking import tick
 from consensus.errors import (
     ConsensusError,
     EntryTooBig,
@@ -151,8 +147,17 @@ class EngineLog:
 
     @property
     def joining(self) -> Joining | None:
-        """The progress of this replica until it votes; None afterwards and before the start."""
-        return joining(self._raft, self._standing) if self._raft is not None else None
+        """The progress of this replica until it votes; None afterwards and before the start. Reads
+        variables of the tick thread; two of them may be of different moments."""
+        raft = self._raft
+        if raft is None or (raft.roster.may_vote and self._standing.may_vote):
+            return None
+        incoming = raft.compaction.incoming
+        if (target := incoming.target) is not None:
+            return Joining("dump", incoming.offset, target.size)
+        if raft.leader is not None:
+            return Joining("log", raft.applied, max(raft.applied, raft.followed.leader_commit))
+        return Joining("waiting", text=raft.parts.gate.refusal or "no peer has answered yet")
 
     def peers(self) -> dict[str, PeerView]:
         """Return the progress of each peer; on a leader."""

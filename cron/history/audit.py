@@ -13,9 +13,8 @@ import heapq
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from cron.history.attempts import audit_launch
+from cron.history.attempts import Run, audit_launch, audit_overlaps, open_run_of, run_of
 from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, is_recalled
-from cron.history.overlaps import Run, audit_overlaps, open_run_of, run_of
 from cron.job import Overlap
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState

@@ -10,10 +10,9 @@ alone: every replica writes the same bytes.
 | section | what is in it |
 | --- | --- |
 | 0 | the index: jobs and their first rows; of each block the first row, the times, the states |
-| 1 | of each item of the tail, in log order: 0 for a single row, else how many rows a chunk has, |
-|   | the highest bit set where they are skipped instants |
+| 1 | of each item of the tail, in log order: how many rows a chunk has, 0 for a single row |
 | 2 | the places of all rows, in log order; empty where log index and number tell |
-| 3 … | lists: of the rows of one state the ScheduledTimes and the places; the last is of ranges |
+| 3 … | lists: of the rows of one state the ScheduledTimes, how long they last, and the places |
 | … | the blocks (`blocks.py`) |
 
 The catalog's digest covers the items in log order (`content`), so that State need not know how
@@ -26,28 +25,33 @@ import hashlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, count, groupby
 from typing import Final, Protocol
 
 import msgspec
 
-from cron.errors import invariant
-from cron.history.blocks import Block, Frame, Unfolded, Written, block_of
-from cron.history.columns import Planes, from_columns, to_columns, to_planes
+from cron.history.blocks import (
+    Block,
+    Frame,
+    Planes,
+    Unfolded,
+    from_columns,
+    items_of,
+    picked,
+    to_columns,
+    to_planes,
+)
 from cron.history.order import Match, best, newest_of, newest_s
 from cron.state.archive import SegmentRecord
-from cron.state.rows import COLUMNS, Chunk, Row, column, values
-from cron.state.tail import RowsDamaged, Tail, content_digest, decode_row, encode_item, head_of
+from cron.state.rows import Row
+from cron.state.tail import RowsDamaged, Tail, content_digest, head_of
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _PLACE_BITS: Final = 32
-_SKIPPED: Final = 1 << 31
-"""Marks, among the sizes of items, a chunk of skipped instants."""
-_MANY_JOBS: Final = 64
-"""So many are looked up all together."""
 _INDEX, _ITEMS, _ORDER, _LISTS = range(4)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -58,20 +62,25 @@ class _Formatted(msgspec.Struct, frozen=True, array_like=True):
     format: int
 
 
+class _BlockIndex(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Of a block: its first row, the times, and a bit for each LaunchState in it."""
+
+    first: int
+    first_s: int
+    last_s: int
+    states: int
+
+
 class _Index(msgspec.Struct, frozen=True, array_like=True):
-    """Section 0: columns of integers."""
+    """Section 0."""
 
     format: int
     rows: int
     hashes: bytes  # u64, ascending: a job each
     firsts: bytes  # u32: the first row of each job
-    block_firsts: bytes  # u32: the first row of each block
-    firsts_s: bytes  # i64, of each block
-    lasts_s: bytes  # i64, of each block
-    states: bytes  # u16, of each block: a bit for each LaunchState in it
-    lists: list[tuple[int, int]]  # of each list: the states in it, a bit each, and its rows
-    has_ranges: bool  # whether the last list is of ranges
     frame: Frame
+    blocks: list[_BlockIndex] = []
+    lists: list[tuple[int, int]] = []  # of each list: its state and its rows
 
 
 class Sections(Protocol):
@@ -84,6 +93,7 @@ class Sections(Protocol):
         """Return the content of a section. Raises SnapshotError, OSError."""
 
 
+@lru_cache(maxsize=1024)
 def job_hash(job: str) -> int:
     """Return what the jobs of a segment are sorted and found by."""
     return int.from_bytes(hashlib.blake2b(job.encode(), digest_size=8).digest(), "little")
@@ -95,141 +105,78 @@ def job_hash(job: str) -> int:
 def sections_of(tail: Tail) -> list[bytes]:
     """Return the sections of a segment; in a thread."""
     source = Unfolded(tail)
-    hashes, firsts, order = _sorted(source)
-    places = array("I", bytes(4 * len(order)))  # of each row, in log order
-    for place, number in enumerate(order):
-        places[number] = place
-    blocks = list(_blocks(source, order))
-    lists = _Lists(source, places)
-    index = _Index(
-        _FORMAT,
-        tail.rows,
-        to_columns(hashes),
-        to_columns(firsts),
-        to_columns(array("I", accumulate((one.rows for one in blocks[:-1]), initial=0))),
-        to_columns(array("q", [one.first_s for one in blocks])),
-        to_columns(array("q", [one.last_s for one in blocks])),
-        to_columns(array("H", [one.states for one in blocks])),
-        lists.said,
-        lists.has_ranges,
-        source.frame,
-    )
-    sizes = [
-        rows if item not in source.packed else rows | _SKIPPED if tail.is_chunk(item) else 0
-        for item, rows in enumerate(source.sizes)
-    ]
-    return [
-        msgspec.msgpack.encode(index),
-        to_columns(array("I", sizes)),
-        b"" if tail.is_numbered else to_columns(places),
-        *lists.contents,
-        *(one.content for one in blocks),
-    ]
-
-
-def _sorted(source: Unfolded) -> tuple[array[int], array[int], array[int]]:
-    """Return the hashes of all jobs, the first row of each, and the rows sorted by job."""
     of_job: defaultdict[str, list[int]] = defaultdict(list)
     for number, job in enumerate(source.jobs):
         of_job[job].append(number)
-    by_hash: dict[int, list[str]] = {}
-    for job in of_job:
-        by_hash.setdefault(job_hash(job), []).append(job)
-    hashes, firsts, order = array("Q"), array("I"), array("I")
-    for number in sorted(by_hash):
-        for job in sorted(by_hash[number]):
-            hashes.append(number)
-            firsts.append(len(order))
-            order.extend(of_job[job])
-    return hashes, firsts, order
+    jobs = sorted((job_hash(job), job) for job in of_job)
+    order = array("I", chain.from_iterable(of_job[job] for _, job in jobs))
+    firsts = [*accumulate((len(of_job[job]) for _, job in jobs), initial=0)]
+    places = array("I", bytes(4 * len(order)))  # of each row, in log order
+    for place, number in enumerate(order):
+        places[number] = place
+    index = _Index(
+        _FORMAT,
+        tail.rows,
+        to_columns(array("Q", [number for number, _ in jobs])),
+        to_columns(array("I", firsts[:-1])),
+        source.frame,
+    )
+    firsts_s, lasts_s, states = map(source.field, ("scheduled_s", "last_s", "state"))
+    blocks = []
+    for begin, end in _cuts(source, order):
+        mine = order[begin:end]
+        first, last = bisect_right(firsts, begin) - 1, bisect_left(firsts, end)
+        runs = [
+            (jobs[at][1], min(firsts[at + 1], end) - max(firsts[at], begin))
+            for at in range(first, last)
+        ]
+        blocks.append(source.block(runs, mine))
+        index.blocks.append(
+            _BlockIndex(
+                begin,
+                min(picked(firsts_s, mine)),
+                max(picked(lasts_s, mine)),
+                sum(1 << state for state in {*picked(states, mine)}),
+            )
+        )
+    lists = list(_lists(source, places))
+    index.lists.extend((state, rows) for state, rows, _ in lists)
+    return [
+        msgspec.msgpack.encode(index),
+        to_columns(source.sizes),
+        b"" if tail.is_numbered else to_columns(places),
+        *(content for _, _, content in lists),
+        *blocks,
+    ]
 
 
-def _blocks(source: Unfolded, order: array[int]) -> Iterator[Written]:
-    for begin in range(0, len(order), BLOCK_ROWS):
-        numbers = order[begin : begin + BLOCK_ROWS]
-        for first, last in _cuts(source, numbers):
-            yield block_of(source, numbers[first:last])
-
-
-def _cuts(source: Unfolded, numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield where a block of long rows is cut, so that no part has many more than BLOCK_BYTES."""
-    begin = size = 0
-    if source.longest * len(numbers) > BLOCK_BYTES:
-        for place, number in enumerate(numbers):
-            is_packed = source.items[number] in source.packed
-            row_bytes = len(source.bytes_of(number)) if is_packed else 0
+def _cuts(source: Unfolded, order: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where blocks begin and end; where single rows are long, they have fewer rows."""
+    for first in range(0, len(order), BLOCK_ROWS):
+        begin, end, size = first, min(first + BLOCK_ROWS, len(order)), 0
+        for at in range(first, end) if source.singles else ():
+            row_bytes = len(source.singles.get(order[at], b""))
             if size and size + row_bytes > BLOCK_BYTES:
-                yield begin, place
-                begin, size = place, 0
+                yield begin, at
+                begin, size = at, 0
             size += row_bytes
-    yield begin, len(numbers)
+        yield begin, end
 
 
-class _Lists:
-    """The rows of each state, as they are listed, newest last; ranges are in a list of their own.
-
-    `said` and `contents`: what the index says of each list, and its bytes.
-    """
-
-    def __init__(self, source: Unfolded, places: array[int]) -> None:
-        self._source = source
-        self._places = places
-        self._of_states: dict[int, dict[int, list[int]]] = {}  # rows by state and ScheduledTime
-        self._ranges: list[tuple[int, int]] = []  # items, and their rows
-        self._sort()
-        self.said: list[tuple[int, int]] = []
-        self.contents: list[bytes] = []
-        for state in sorted(self._of_states):
-            self._write(state)
-        self.has_ranges = bool(self._ranges)
-        if self.has_ranges:
-            self._write_ranges()
-
-    def _sort(self) -> None:
-        """Sort rows by state and ScheduledTime; those that have both are in log order."""
-        source, tail = self._source, self._source.tail
-        first = 0
-        for item, rows in enumerate(source.sizes):
-            numbers = range(first, first + rows)
-            first += rows
-            if item in source.ranges:
-                self._ranges += [(item, number) for number in numbers]
-                continue
-            times = self._of_states.setdefault(tail.states[item], {})
-            if tail.firsts_s[item] == tail.lasts_s[item]:
-                times.setdefault(tail.firsts_s[item], []).extend(numbers)
-                continue
-            chunk = tail.item(item)
-            invariant(isinstance(chunk, Chunk), "history: a single row has two ScheduledTimes")
-            scheduled = values(chunk.scheduled_s, rows) if isinstance(chunk, Chunk) else ()
-            for number, scheduled_s in zip(numbers, scheduled, strict=True):
-                times.setdefault(scheduled_s, []).append(number)
-
-    def _write(self, state: int) -> None:
-        lasts_s, listed = array("q"), array("I")
-        times, attempts = self._of_states[state], self._source.attempts
-        for scheduled_s in sorted(times):
-            numbers = times[scheduled_s]
-            if attempts:
-                numbers.sort(key=lambda number: attempts.get(number, 1))
-            lasts_s.extend(array("q", (scheduled_s,)) * len(numbers))
-            listed.extend(map(self._places.__getitem__, numbers))
-        self.said.append((1 << state, len(listed)))
-        self.contents.append(to_planes(lasts_s) + to_columns(listed))
-
-    def _write_ranges(self) -> None:
-        tail, attempts = self._source.tail, self._source.attempts
-        ranges = sorted(
-            self._ranges, key=lambda one: (tail.lasts_s[one[0]], attempts.get(one[1], 1))
-        )
-        states = array("q", [tail.states[item] for item, _ in ranges])
-        self.said.append((sum(1 << state for state in set(states)), len(ranges)))
-        self.contents.append(
-            to_planes(array("q", [tail.lasts_s[item] for item, _ in ranges]))
-            + to_planes(array("q", [tail.firsts_s[item] for item, _ in ranges]))
-            + to_planes(states)
-            + to_columns(array("I", [self._places[number] for _, number in ranges]))
-        )
+def _lists(source: Unfolded, places: array[int]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield of each state how many rows it has, and these as they are listed, newest last."""
+    lasts_s, states, attempts = map(source.field, ("last_s", "state", "attempts"))
+    lasting_s = source.field("last_s", "scheduled_s", 1)
+    order = list(range(len(places)))
+    for one in (attempts, lasts_s):
+        if not isinstance(one, int):
+            order.sort(key=one.__getitem__)
+    for state in (states,) if isinstance(states, int) else sorted({*states}):
+        mine = order
+        if not isinstance(states, int):
+            mine = [number for number in order if states[number] == state]
+        times = [to_planes(array("q", picked(one, mine))) for one in (lasts_s, lasting_s)]
+        yield state, len(mine), b"".join(times) + to_columns(array("I", picked(places, mine)))
 
 
 def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
@@ -253,22 +200,29 @@ def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
 
 
 class _Listed(msgspec.Struct):
-    """A list of rows, newest last; of ranges, where each begins and its state."""
+    """Rows of one state, newest last: their last ScheduledTimes, how long each lasts, and their
+    places."""
 
     lasts_s: array[int]
+    lasting_s: array[int]
     places: array[int]
-    firsts_s: array[int] | None = None
-    states: array[int] | None = None
 
-    def newest(self, match: Match, limit: int) -> range | list[int]:
-        """Return the numbers of the newest `limit` that match."""
-        if self.firsts_s is not None and self.states is not None:
-            return match.places(self.firsts_s, self.lasts_s, self.states)[-limit:]
-        begin, end = (
-            bisect_left(self.lasts_s, match.since_s),
-            bisect_right(self.lasts_s, match.until_s),
-        )
-        return range(max(begin, end - limit), end)
+    def newest(self, match: Match, limit: int) -> list[int]:
+        """Return the numbers of the newest `limit` that have an instant in the period of `match`,
+        newest first."""
+        lasts_s, lasting_s = self.lasts_s, self.lasting_s
+        begin, end = bisect_left(lasts_s, match.since_s), len(lasts_s)
+        if not any(lasting_s):
+            end = bisect_right(lasts_s, match.until_s)
+        if match.since_s > match.until_s:
+            begin = end
+        found: list[int] = []
+        for at in range(end - 1, begin - 1, -1):
+            if lasts_s[at] - lasting_s[at] <= match.until_s:
+                found.append(at)
+                if len(found) == limit:
+                    break
+        return found
 
 
 class Segment:
@@ -292,60 +246,53 @@ class Segment:
             raise RowsDamaged(f"segment: its index cannot be read: {error}") from error
         self._hashes = from_columns("Q", index.hashes)
         self._firsts = from_columns("I", index.firsts)
-        self._block_firsts = from_columns("I", index.block_firsts)
-        self._firsts_s = from_columns("q", index.firsts_s)
-        self._lasts_s = from_columns("q", index.lasts_s)
-        self._states = from_columns("H", index.states)
+        self._blocks = index.blocks
+        self._block_firsts = [one.first for one in index.blocks]
         self._lists = index.lists
-        self._has_ranges = index.has_ranges
         self._frame = index.frame
         self._first_block = _LISTS + len(index.lists)
         self.rows = index.rows
         self.held_bytes = 2 * len(content)
-        count = len(sections) - self._first_block
-        blocks = {len(self._firsts_s), len(self._lasts_s), len(self._states), count}
         if (
             index.rows != record.rows
             or len(self._hashes) != len(self._firsts)
-            or blocks != {len(self._block_firsts)}
+            or len(sections) - self._first_block != len(self._blocks)
         ):
             raise RowsDamaged("segment: its index is not that of its rows")
 
     # ---- one job
 
-    def span(self, number: int) -> tuple[int, int]:
-        """Return the first row of the job of this hash, and the first of the next; equal where it
-        has none."""
+    def span(self, job: str) -> tuple[int, int]:
+        """Return the first row of the jobs of the hash of `job`, and the first of the next; equal
+        where there are none."""
+        number = job_hash(job)
         at = bisect_left(self._hashes, number)
         if at == len(self._hashes) or self._hashes[at] != number:
             return 0, 0
         end = bisect_right(self._hashes, number, at)
         return self._firsts[at], self._firsts[end] if end < len(self._firsts) else self.rows
 
-    def which_of(self, numbers: Collection[int]) -> list[int]:
-        """Return which of the jobs of these hashes have rows."""
-        if len(numbers) > _MANY_JOBS:
-            return [*frozenset(numbers).intersection(self._hashes)]
-        return [number for number in numbers if self.span(number) != (0, 0)]
-
     def of_job(self, job: str, match: Match, limit: int | None = None) -> list[Row]:
         """Return the rows of a job that match; of more than `limit`, at least the newest so many,
         in no order."""
-        begin, end = self.span(job_hash(job))
+        begin, end = self.span(job)
         if begin == end:
             return []
         first = bisect_right(self._block_firsts, begin) - 1
         last = bisect_left(self._block_firsts, end)
         found: list[Row] = []
-        for block in sorted(range(first, last), key=self._lasts_s.__getitem__, reverse=True):
+        numbers = range(first, last)
+        for number in sorted(numbers, key=lambda one: self._blocks[one].last_s, reverse=True):
+            block = self._blocks[number]
             if limit is not None and len(found) >= limit:
                 found = newest_of(found, limit)
-                if newest_s(found[-1]) > self._lasts_s[block]:
+                if newest_s(found[-1]) > block.last_s:
                     break
-            if match.may_be(self._firsts_s[block], self._lasts_s[block], self._states[block]):
-                first_row = self._block_firsts[block]
-                places = range(max(begin - first_row, 0), min(end, self._end_of(block)) - first_row)
-                rows = self._block(block).newest(places, match, limit)
+            if match.may_be(block.first_s, block.last_s, block.states):
+                places = range(
+                    max(begin - block.first, 0), min(end, self._end_of(number)) - block.first
+                )
+                rows = self._block(number).newest(places, match, limit)
                 found += [row for row in rows if row.job == job]
         return found
 
@@ -355,15 +302,59 @@ class Segment:
         """Return at least the newest `limit` rows that match, in no order."""
         lasts_s: list[int] = []
         places: list[int] = []
-        for number, (states, _) in enumerate(self._lists):
-            if states & match.states:
+        for number, (state, _) in enumerate(self._lists):
+            if match.states >> state & 1:
                 listed = self._listed(number)
                 for one in listed.newest(match, limit):
                     lasts_s.append(listed.lasts_s[one])
                     places.append(listed.places[one])
-        return self.rows_at([places[one] for one in best(range(len(places)), lasts_s, limit)])
+        wanted = sorted(places[one] for one in best(range(len(places)), lasts_s, limit))
+        found: list[Row] = []
+        for number, mine in groupby(wanted, lambda one: bisect_right(self._block_firsts, one) - 1):
+            block, first = self._block(number), self._block_firsts[number]
+            found += block.rows([place - first for place in mine])
+        return found
 
-    def lasts_s(self) -> array[int]:
+    def _listed(self, number: int) -> _Listed:
+        rows = self._lists[number][1]
+        planes = Planes(self._sections.read(_LISTS + number))
+        listed = _Listed(planes.read(rows), planes.read(rows), from_columns("I", planes.rest()))
+        if len(listed.places) != rows:
+            raise RowsDamaged("segment: a list has not as many rows as the index says")
+        return listed
+
+    def all_rows(self) -> Iterator[Row]:
+        """Yield all rows, sorted by job."""
+        for number in range(len(self._block_firsts)):
+            block = self._block(number)
+            yield from block.rows(range(len(block)))
+
+    def lasts_s(self) -> dict[str, int]:
+        """Return the newest ScheduledTime of each job."""
+        found: dict[str, int] = {}
+        for number in range(len(self._block_firsts)):
+            block, begin = self._block(number), 0
+            times = block.column("last_s")
+            for job, rows in block.jobs:
+                last_s = max(times[begin : begin + rows])
+                found[job] = max(last_s, found.get(job, last_s))
+                begin += rows
+        return found
+
+    def later(self, than_s: Mapping[str, int]) -> dict[str, int]:
+        """Return, by job, how many rows are of later instants than these."""
+        times: array[int] | None = None
+        found = {}
+        for job, last_s in than_s.items():
+            begin, end = self.span(job)
+            if self.record.first_s > last_s:
+                found[job] = end - begin
+            elif begin < end and self.record.last_s > last_s:
+                times = times or self._times()
+                found[job] = sum(one > last_s for one in times[begin:end])
+        return found
+
+    def _times(self) -> array[int]:
         """Return the last ScheduledTime of each row, sorted by job."""
         found = array("q", bytes(8 * self.rows))
         for number in range(len(self._lists)):
@@ -371,44 +362,6 @@ class Segment:
             for last_s, place in zip(listed.lasts_s, listed.places, strict=True):
                 found[place] = last_s
         return found
-
-    def _listed(self, number: int) -> _Listed:
-        content = self._sections.read(_LISTS + number)
-        rows = self._lists[number][1]
-        planes = Planes(content)
-        columns = [planes.read(rows)]
-        if self._has_ranges and number == len(self._lists) - 1:
-            columns += [planes.read(rows), planes.read(rows)]
-        places = from_columns("I", planes.rest())
-        if len(places) != rows:
-            raise RowsDamaged("segment: a list has not as many rows as the index says")
-        return _Listed(columns[0], places, *columns[1:])
-
-    def jobs(self) -> Iterator[tuple[str, int, int]]:
-        """Yield each job's name, its first row, and the first of the next job, in order."""
-        rows = self.rows_at(self._firsts)
-        ends = [*self._firsts[1:], self.rows]
-        for row, begin, end in zip(rows, self._firsts, ends, strict=True):
-            yield row.job, begin, end
-
-    def rows_at(self, places: Iterable[int]) -> list[Row]:
-        """Return rows by their places among the sorted ones, in the order of these."""
-        found: list[Row] = []
-        mine: list[int] = []
-        block, end = -1, -1
-        for place in sorted(places):
-            if place >= end:
-                found += self._decoded(block, mine)
-                block = bisect_right(self._block_firsts, place) - 1
-                end, mine = self._end_of(block), []
-            mine.append(place - self._block_firsts[block])
-        return found + self._decoded(block, mine)
-
-    def all_rows(self) -> Iterator[Row]:
-        """Yield all rows, sorted by job."""
-        for block in range(len(self._block_firsts)):
-            found = self._block(block)
-            yield from found.rows(range(len(found)))
 
     # ---- as the catalog knows it
 
@@ -419,43 +372,13 @@ class Segment:
             RowsDamaged: they are not those of the catalog's record.
         """
         blocks = [self._block(block) for block in range(len(self._block_firsts))]
-        order = self._in_log_order(blocks)
-        parts: list[bytes] = []
-        begin = 0
-        for size in from_columns("I", self._sections.read(_ITEMS)):
-            rows = size & ~_SKIPPED or 1
-            mine = [self._located(blocks, place) for place in order[begin : begin + rows]]
-            begin += len(mine)
-            if size > _SKIPPED:
-                parts.append(_skipped_of(mine))
-            else:
-                parts.append(_chunk_of(mine) if size else mine[0][0].single(mine[0][1]))
+        order = from_columns("I", self._sections.read(_ORDER)) or _log_order(blocks)
+        sizes = from_columns("I", self._sections.read(_ITEMS))
+        parts = list(items_of(blocks, self._frame, order, sizes))
         content = head_of(len(parts)) + b"".join(parts)
-        if begin != self.rows or content_digest(content) != self.record.digest:
+        if len(order) != self.rows or content_digest(content) != self.record.digest:
             raise RowsDamaged("segment: its rows are not those that the catalog names")
         return content
-
-    def _in_log_order(self, blocks: list[Block]) -> array[int]:
-        """Return the places of all rows, in log order. No step of it is long: the loop's thread
-        must not wait."""
-        order = from_columns("I", self._sections.read(_ORDER))
-        if order:
-            if len(order) != self.rows:
-                raise RowsDamaged("segment: its order is not that of its rows")
-            return order
-        entries: defaultdict[int, list[int]] = defaultdict(list)  # of each row number and place
-        for block, first in zip(blocks, self._block_firsts, strict=True):
-            for place in range(len(block)):
-                index, number = block.key(place)
-                entries[index].append((number << _PLACE_BITS) + first + place)
-        for index in sorted(entries):
-            mine = entries.pop(index)
-            order.extend([one & (1 << _PLACE_BITS) - 1 for one in sorted(mine)])
-        return order
-
-    def _located(self, blocks: list[Block], place: int) -> tuple[Block, int]:
-        block = bisect_right(self._block_firsts, place) - 1
-        return blocks[block], place - self._block_firsts[block]
 
     # ---- blocks
 
@@ -463,28 +386,23 @@ class Segment:
         firsts = self._block_firsts
         return firsts[block + 1] if block + 1 < len(firsts) else self.rows
 
-    def _decoded(self, block: int, places: Sequence[int]) -> list[Row]:
-        return self._block(block).rows(places) if places else []
-
-    def _block(self, block: int) -> Block:
-        found = Block(self._sections.read(self._first_block + block), self._frame)
-        if len(found) != self._end_of(block) - self._block_firsts[block]:
+    def _block(self, number: int) -> Block:
+        found = Block(self._sections.read(self._first_block + number), self._frame)
+        if len(found) != self._end_of(number) - self._block_firsts[number]:
             raise RowsDamaged("segment: a block has not as many rows as the index says")
         return found
 
 
-def _skipped_of(rows: list[tuple[Block, int]]) -> bytes:
-    """Return a chunk of skipped instants, encoded, whose rows are at some places of blocks."""
-    found = [decode_row(block.single(place)) for block, place in rows]
-    jobs, revisions = [row.job for row in found], [row.revision for row in found]
-    return encode_item(Chunk.skipped(found[0], jobs, revisions))
-
-
-def _chunk_of(rows: list[tuple[Block, int]]) -> bytes:
-    """Return a chunk, encoded, whose rows are at some places of some blocks."""
-    mine = [(block, block.number(place)) for block, place in rows]
-    found = [block.unfolded(one) for block, one in mine]
-    columns = zip(*(integers for _, _, integers in found), strict=True)
-    fields = {name: column(integers) for name, integers in zip(COLUMNS, columns, strict=True)}
-    jobs = "\n".join(block.job(one) for block, one in mine)
-    return encode_item(msgspec.structs.replace(found[0][0], jobs=jobs, **fields))
+def _log_order(blocks: Iterable[Block]) -> array[int]:
+    """Return the places of all rows, in log order, which log index and number tell. No step of it
+    is long: the loop's thread must not wait."""
+    entries: defaultdict[int, list[int]] = defaultdict(list)  # of each row number and place
+    place = count()
+    for block in blocks:
+        indexes, numbers = block.column("ended_index"), block.column("number")
+        for index, number in zip(indexes, numbers, strict=True):
+            entries[index].append((number << _PLACE_BITS) + next(place))
+    order = array("I")
+    for index in sorted(entries):
+        order.extend([one & (1 << _PLACE_BITS) - 1 for one in sorted(entries[index])])
+    return order

@@ -15,17 +15,15 @@ the number of their items to the thread. A segment that is let go of meanwhile m
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from cron.errors import InvariantViolated, LimitExceeded, Shutdown, Unavailable
-from cron.history.gaps import Gap, narrowed
 from cron.history.order import (
     ALL_STATES,
     Match,
@@ -35,7 +33,7 @@ from cron.history.order import (
     newest_of,
     newest_s,
 )
-from cron.history.segment import Segment, job_hash
+from cron.history.segment import Segment
 from cron.history.tails import TailReader
 from cron.limits import HISTORY_ROWS_MAX
 from cron.state.archive import History, Sealed, SegmentRecord, Stream
@@ -53,9 +51,16 @@ JOBS_AT_ONCE: Final = 250
 _TRIES: Final = 3
 _FAILURES: Final = 1 << LaunchState.FAILED | 1 << LaunchState.LOST
 
+_LATEST_S: Final = 1 << 62
+
 _T = TypeVar("_T")
-_Tails = Sequence[tuple[TailReader, int]]
-"""The tails that a question sees, and how many items of each."""
+
+
+class Gap(msgspec.Struct, frozen=True, order=True):
+    """Rows with `from_index` < ended_index <= `to_index` may be missing on this replica."""
+
+    from_index: int
+    to_index: int
 
 
 class SegmentShelf(Protocol):
@@ -81,6 +86,20 @@ class _Seen(msgspec.Struct):
 
     tails: list[tuple[Tail, int]]  # and how many of its items
     records: list[SegmentRecord]
+
+
+class _Part(NamedTuple):
+    """A tail, or a segment that is opened when it is read: which rows it may have. Tails come
+    first, and may have any; segments come with the newest ScheduledTime first."""
+
+    open: Callable[[], TailReader | Segment]
+    first_s: int = 0
+    last_s: int = _LATEST_S
+    states: int = ALL_STATES
+
+    def may_match(self, match: Match) -> bool:
+        """Whether any of its rows may match."""
+        return match.may_be(self.first_s, self.last_s, self.states)
 
 
 class RowStore:
@@ -124,32 +143,24 @@ class RowStore:
         """
         if query.limit > HISTORY_ROWS_MAX:
             raise LimitExceeded(f"limit {query.limit} is over {HISTORY_ROWS_MAX}, the most at once")
-        match = Match.of(query)
+        match, limit = Match.of(query), query.limit
 
-        def in_tails(tails: _Tails) -> list[Row]:
-            rows = (
-                row
-                for reader, items in tails
-                for row in reader.newest(query.job, match, query.limit, items)
-            )
-            return newest_of(rows, query.limit)
-
-        def in_segments(found: list[Row], records: Sequence[SegmentRecord]) -> list[Row]:
-            for record in records:
-                if _is_enough(found, query.limit, record):
-                    break
-                if _may_match(record, match):
-                    segment = self._opened(record)
-                    newer = sum(newest_s(row) > record.last_s for row in found)
-                    lacks = query.limit - newer  # rows; those that are newer stay
+        def look(parts: Sequence[_Part]) -> list[Row]:
+            found: list[Row] = []
+            for part in parts:
+                if len(found) >= limit and newest_s(found[-1]) > part.last_s:
+                    break  # no row of it, or of an older one, belongs to the newest
+                if part.may_match(match):
+                    newer = sum(newest_s(row) > part.last_s for row in found)
+                    lacks = limit - newer  # rows; those that are newer stay
                     if query.job is None:
-                        found += segment.newest(match, lacks)
+                        found += part.open().newest(match, lacks)
                     else:
-                        found += segment.of_job(query.job, match, lacks)
-                    found = newest_of(found, query.limit)
+                        found += part.open().of_job(query.job, match, lacks)
+                    found = newest_of(found, limit)
             return found
 
-        return await self._ask(in_tails, in_segments)
+        return await self._ask(look)
 
     async def of_job(
         self, job: str, from_s: int, to_s: int, limit: int = HISTORY_ROWS_MAX
@@ -162,18 +173,14 @@ class RowStore:
         """
         match = Match(from_s, to_s)
 
-        def in_tails(tails: _Tails) -> list[Row]:
-            return [
-                row for reader, items in tails for row in reader.newest(job, match, None, items)
-            ]
-
-        def in_segments(found: list[Row], records: Sequence[SegmentRecord]) -> list[Row]:
-            for record in records:
-                if _may_match(record, match) and len(found) <= limit:
-                    found += self._opened(record).of_job(job, match)
+        def look(parts: Sequence[_Part]) -> list[Row]:
+            found: list[Row] = []
+            for part in parts:
+                if part.may_match(match) and len(found) <= limit:
+                    found += part.open().of_job(job, match)
             return found
 
-        rows = await self._ask(in_tails, in_segments)
+        rows = await self._ask(look)
         if len(rows) > limit:
             raise LimitExceeded(
                 f"{job} has more than {limit} rows in this period", "ask for a shorter period"
@@ -194,66 +201,43 @@ class RowStore:
             by_job.setdefault(job, set()).add(scheduled_s)
         matches = {job: Match(min(times), max(times)) for job, times in by_job.items()}
 
-        def in_tails(tails: _Tails) -> list[Row]:
+        def look(parts: Sequence[_Part]) -> list[Row]:
             return [
                 row
-                for reader, items in tails
+                for part in parts
                 for job, match in matches.items()
-                for row in reader.newest(job, match, None, items)
+                if part.may_match(match)
+                for row in part.open().of_job(job, match)
             ]
-
-        def in_segments(found: list[Row], records: Sequence[SegmentRecord]) -> list[Row]:
-            for record in records:
-                for job, match in matches.items():
-                    if _may_match(record, match):
-                        found += self._opened(record).of_job(job, match)
-            return found
 
         wanted = frozenset(attempts)
         return [
             row
-            for row in await self._ask(in_tails, in_segments)
+            for row in await self._ask(look)
             if row.kind is not RowKind.RANGE and (row.job, row.scheduled_s, row.attempt) in wanted
         ]
 
     async def last_of_each(self, jobs: list[str]) -> dict[str, Row]:
         """Return, by job, the row with the newest ScheduledTime; jobs without rows are left out."""
+        match = Match()
+
+        def look(parts: Sequence[_Part], some: Sequence[str]) -> dict[str, Row]:
+            found: dict[str, Row] = {}
+            for part in parts:
+                some = [job for job in some if _is_older(found.get(job), part.last_s)]
+                if not some:
+                    break
+                opened = part.open()
+                for job in some:
+                    rows = opened.of_job(job, match, 1)
+                    if rows:
+                        found[job] = max([*rows, found.get(job, rows[0])], key=listed)
+            return found
+
         found: dict[str, Row] = {}
         for at in range(0, len(jobs), JOBS_AT_ONCE):
-            found |= await self._last_of_each(jobs[at : at + JOBS_AT_ONCE])
+            found |= await self._ask(partial(look, some=jobs[at : at + JOBS_AT_ONCE]))
         return found
-
-    async def _last_of_each(self, jobs: list[str]) -> dict[str, Row]:
-        match = Match()
-        numbers = {job_hash(job): job for job in jobs}
-
-        def in_tails(tails: _Tails) -> dict[str, Row]:
-            found = {}
-            for job in jobs:
-                rows = [one for tail, items in tails for one in tail.newest(job, match, 1, items)]
-                if rows:
-                    found[job] = max(rows, key=listed)
-            return found
-
-        def in_segments(found: dict[str, Row], records: Sequence[SegmentRecord]) -> dict[str, Row]:
-            missing = dict(numbers)
-            for record in records:
-                for number, job in list(missing.items()):
-                    if job in found and newest_s(found[job]) > record.last_s:
-                        del missing[number]
-                if not missing:
-                    break
-                segment = self._opened(record)
-                for number in segment.which_of(missing.keys()):
-                    job = missing[number]
-                    rows = segment.of_job(job, match, 1)
-                    if job in found:
-                        rows.append(found[job])
-                    if rows:
-                        found[job] = max(rows, key=listed)
-            return found
-
-        return await self._ask(in_tails, in_segments)
 
     # ---- what is missing
 
@@ -264,10 +248,16 @@ class RowStore:
         here: dict[tuple[int, int], list[SegmentRecord]] = {}
         for record in [*self._records, *(one.record for one in self._waiting)]:
             here.setdefault((record.lineage, record.number), []).append(record)
-        gaps = [Gap(0, self._history.sealed_to)] if self._history.sealed_to else []
-        for records in here.values():
-            if len(records) == 1 + records[0].is_pair:
-                gaps = narrowed(gaps, Gap(records[0].from_index, records[0].to_index))
+        covered = [
+            (records[0].from_index, records[0].to_index)
+            for records in here.values()
+            if len(records) == 1 + records[0].is_pair
+        ]
+        gaps, reached = [], 0
+        for from_index, to_index in sorted([*covered, (self._history.sealed_to, 0)]):
+            if from_index > reached:
+                gaps.append(Gap(reached, from_index))
+            reached = max(reached, to_index)
         return gaps
 
     def is_here(self, record: SegmentRecord) -> bool:
@@ -284,37 +274,18 @@ class RowStore:
         False where it is no file here."""
         if all(one.key != record.key for one in self._see().records):
             return False
-        jobs = await self._ask(lambda _: [], lambda _, __: list(self._newest_of_jobs(record)))
 
-        def in_tails(tails: _Tails) -> dict[str, tuple[int, int]]:
-            lacks: dict[str, tuple[int, int]] = {}
-            for job, last_s in jobs:
-                later = sum(reader.later(job, last_s, items) for reader, items in tails)
-                if later < newer:
-                    lacks[job] = last_s, newer - later
-            return lacks
+        def look(parts: Sequence[_Part]) -> bool:
+            lasts_s = self._opened(record).lasts_s()
+            lacks = dict.fromkeys(lasts_s, newer)
+            for part in parts:
+                for job, later in part.open().later(lasts_s).items() if lasts_s else ():
+                    lacks[job] -= later
+                    if lacks[job] <= 0:
+                        del lasts_s[job]
+            return not lasts_s
 
-        def in_segments(
-            lacks: dict[str, tuple[int, int]], records: Sequence[SegmentRecord]
-        ) -> dict[str, tuple[int, int]]:
-            for one in records:
-                if not lacks:
-                    break
-                for job, later in _later_in(self._opened(one), lacks):
-                    last_s, least = lacks[job]
-                    lacks[job] = last_s, least - later
-                    if later >= least:
-                        del lacks[job]
-            return lacks
-
-        return not await self._ask(in_tails, in_segments)
-
-    def _newest_of_jobs(self, record: SegmentRecord) -> Iterator[tuple[str, int]]:
-        """Yield each job of a segment with its newest ScheduledTime in it; in the thread."""
-        segment = self._opened(record)
-        lasts_s = segment.lasts_s()
-        for job, begin, end in segment.jobs():
-            yield job, max(lasts_s[begin:end])
+        return await self._ask(look)
 
     # ---- from the loop to the thread
 
@@ -333,12 +304,8 @@ class RowStore:
         tails = [*(one.tail for one in self._waiting), *history.tails]
         return _Seen([(tail, len(tail)) for tail in tails if len(tail)], self._records)
 
-    async def _ask(
-        self,
-        in_tails: Callable[[_Tails], _T],
-        in_segments: Callable[[_T, Sequence[SegmentRecord]], _T],
-    ) -> _T:
-        """Return what is found in the tails, and then in segments, in the thread.
+    async def _ask(self, look: Callable[[Sequence[_Part]], _T]) -> _T:
+        """Return what `look` finds in the tails and segments, in the thread.
 
         Raises:
             Shutdown, Unavailable: it cannot be found now.
@@ -351,7 +318,7 @@ class RowStore:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
             loop, tried = asyncio.get_running_loop(), tried + 1
             is_last = tried >= _TRIES
-            read = partial(self._read, in_tails, in_segments, self._see(), is_last=is_last)
+            read = partial(self._read, look, self._see(), is_last=is_last)
             try:
                 return await loop.run_in_executor(self._pool, read)
             except SnapshotMissing as error:  # let go of, or set aside, since the moment we saw
@@ -362,8 +329,7 @@ class RowStore:
 
     def _read(
         self,
-        in_tails: Callable[[_Tails], _T],
-        in_segments: Callable[[_T, Sequence[SegmentRecord]], _T],
+        look: Callable[[Sequence[_Part]], _T],
         seen: _Seen,
         *,
         is_last: bool,
@@ -380,9 +346,15 @@ class RowStore:
         self._readers = {
             id(tail): known.get(id(tail)) or TailReader(tail) for tail, _ in seen.tails
         }
-        tails = [(self._readers[id(tail)], items) for tail, items in seen.tails]
+        parts = []
+        for tail, items in seen.tails:
+            parts.append(_Part(partial(self._readers[id(tail)].upto, items)))
+        for record in seen.records:
+            states = _FAILURES if record.stream == Stream.FAILURES else ALL_STATES & ~_FAILURES
+            opened = partial(self._opened, record)
+            parts.append(_Part(opened, record.first_s, record.last_s, states))
         try:
-            return in_segments(in_tails(tails), seen.records)
+            return look(parts)
         except SnapshotMissing as error:
             if is_last:
                 self._distrust(error)
@@ -421,28 +393,6 @@ def _unavailable(error: Exception) -> Unavailable:
     return Unavailable(f"history cannot be read: {error}", "ask another replica")
 
 
-# --- segments
-
-
-def _may_match(record: SegmentRecord, match: Match) -> bool:
-    states = _FAILURES if record.stream == Stream.FAILURES else ALL_STATES & ~_FAILURES
-    return match.may_be(record.first_s, record.last_s, states)
-
-
-def _is_enough(found: Sequence[Row], limit: int, record: SegmentRecord) -> bool:
-    """Whether no row of a segment, or of an older one, belongs to the newest `limit`."""
-    return len(found) >= limit and newest_s(found[-1]) > record.last_s
-
-
-def _later_in(segment: Segment, lacks: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, int]]:
-    """Yield of each job how many rows a segment has that are later than a time."""
-    lasts_s: array[int] | None = None
-    for job, (last_s, _) in list(lacks.items()):
-        begin, end = segment.span(job_hash(job))
-        if begin == end or segment.record.last_s <= last_s:
-            continue
-        if segment.record.first_s > last_s:
-            yield job, end - begin
-            continue
-        lasts_s = lasts_s or segment.lasts_s()
-        yield job, sum(one > last_s for one in lasts_s[begin:end])
+def _is_older(row: Row | None, last_s: int) -> bool:
+    """Whether what ends at `last_s` may have a row that is listed before this one."""
+    return row is None or newest_s(row) <= last_s

@@ -11,97 +11,102 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Final
 
 from cron.history.order import Match, newest_s
 from cron.state.rows import Chunk, Row, at
 from cron.state.tail import Tail
 
-PIECE_ITEMS: Final = 1_024
-"""Items that are looked at or left out together."""
 _ITEM_SHIFT: Final = 32
+_NUMBER: Final = (1 << _ITEM_SHIFT) - 1
 
 
 class TailReader:
-    """Reads a tail; `items` is how many of its items a question may see."""
+    """Reads a tail, as far as the question of now may see it."""
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
+        self._items = 0
         self._jobs: dict[str, array[int]] = {}  # of each row its item and its number there
         self._indexed = 0
         self._read: tuple[int, Row | Chunk] | None = None
 
-    def newest(self, job: str | None, match: Match, limit: int | None, items: int) -> list[Row]:
-        """Return the rows that match, of one job or of all; of more than `limit`, at least the
-        newest so many, in no order."""
+    def upto(self, items: int) -> TailReader:
+        """Have questions see so many items from now on."""
+        self._items = items
+        return self
+
+    def of_job(self, job: str, match: Match, limit: int | None = None) -> list[Row]:
+        """Return the rows of a job that match; of more than `limit`, at least the newest so many,
+        in no order."""
         lasts_s = self.tail.lasts_s
-        places = range(items) if job is None else self._places_of(job, items)
+        places = sorted(
+            self._places_of(job), key=lambda place: lasts_s[place >> _ITEM_SHIFT], reverse=True
+        )
+        mine = groupby(places, lambda place: place >> _ITEM_SHIFT)
+        return self._newest(mine, job, match, limit)
+
+    def newest(self, match: Match, limit: int) -> list[Row]:
+        """Return at least the newest `limit` rows that match, in no order."""
+        items = sorted(range(self._items), key=self.tail.lasts_s.__getitem__, reverse=True)
+        return self._newest(((item, ()) for item in items), "", match, limit)
+
+    def later(self, than_s: Mapping[str, int]) -> dict[str, int]:
+        """Return, by job, how many rows are of later instants than these."""
+        found = {}
+        for job, last_s in than_s.items():
+            found[job] = 0
+            for place in self._places_of(job):
+                if self.tail.lasts_s[place >> _ITEM_SHIFT] > last_s:
+                    item = self._item(place >> _ITEM_SHIFT)
+                    is_alone = isinstance(item, Row) or item.count > 0
+                    found[job] += is_alone or at(item.scheduled_s, place & _NUMBER) > last_s
+        return found
+
+    def _newest(
+        self,
+        items: Iterable[tuple[int, Iterable[int]]],
+        job: str,
+        match: Match,
+        limit: int | None,
+    ) -> list[Row]:
+        """Return the rows that match of items, which come with the newest first, and of each the
+        places of the rows of `job`, "" for all."""
+        tail = self.tail
         found: list[Row] = []
         newest: list[int] = []  # the newest ScheduledTimes of these, a heap of `limit` at most
-        for last_s, piece in self._pieces(places, is_of_job=job is not None):
+        for number, places in items:
+            last_s = tail.lasts_s[number]
             if limit is not None and len(newest) >= limit and newest[0] > last_s:
                 break
-            for item in sorted(piece, key=lasts_s.__getitem__, reverse=True):
-                if limit is not None and len(newest) >= limit and newest[0] > lasts_s[item]:
-                    break
-                for row in self._matching(item, job, piece[item], match, limit):
+            if not match.may_be(tail.firsts_s[number], last_s, 1 << tail.states[number]):
+                continue
+            for row in self._rows(self._item(number), job, places, limit):
+                if match.fits(row):
                     found.append(row)
                     heapq.heappush(newest, newest_s(row))
                     if limit is not None and len(newest) > limit:
                         heapq.heappop(newest)
         return found
 
-    def later(self, job: str, last_s: int, items: int) -> int:
-        """Return how many rows of a job are of later instants than `last_s`."""
-        found = 0
-        for place in self._places_of(job, items):
-            number = place >> _ITEM_SHIFT
-            if self.tail.lasts_s[number] > last_s:
-                item = self._item(number)
-                is_alone = isinstance(item, Row) or item.count > 0
-                found += is_alone or at(item.scheduled_s, _number_in(place)) > last_s
-        return found
-
-    def _matching(
-        self, number: int, job: str | None, mine: list[int], match: Match, limit: int | None
+    def _rows(
+        self, item: Row | Chunk, job: str, places: Iterable[int], limit: int | None
     ) -> list[Row]:
-        """Return the rows of an item that match; of a job those of the numbers in `mine`."""
-        tail = self.tail
-        if not match.may_be(tail.firsts_s[number], tail.lasts_s[number], 1 << tail.states[number]):
-            return []
-        item = self._item(number)
         if isinstance(item, Row):
-            rows = [item]
-        elif job is not None:
-            rows = [item.row(i, job) for i in mine]
-        elif isinstance(item.scheduled_s, int) and isinstance(item.attempts, int):
+            return [item]
+        if job:
+            return [item.row(place & _NUMBER, job) for place in places]
+        if isinstance(item.scheduled_s, int) and isinstance(item.attempts, int):
             names = item.names()  # its last rows are listed first
             begin = 0 if limit is None else max(len(names) - limit, 0)
-            rows = [item.row(i, names[i]) for i in range(begin, len(names))]
-        else:
-            rows = item.rows()
-        return [row for row in rows if match.fits(row)]
+            return [item.row(i, names[i]) for i in range(begin, len(names))]
+        return item.rows()
 
-    def _pieces(
-        self, places: Sequence[int], *, is_of_job: bool
-    ) -> Iterator[tuple[int, dict[int, list[int]]]]:
-        """Yield items in pieces, each with its newest ScheduledTime, the newest piece first; and
-        of each item the numbers of the job's rows."""
-        lasts_s, shift = self.tail.lasts_s, _ITEM_SHIFT if is_of_job else 0
-        pieces = []
-        for begin in range(0, len(places), PIECE_ITEMS):
-            piece = places[begin : begin + PIECE_ITEMS]
-            pieces.append((max([lasts_s[place >> shift] for place in piece]), begin))
-        for last_s, begin in sorted(pieces, reverse=True):
-            items: dict[int, list[int]] = {}
-            for place in places[begin : begin + PIECE_ITEMS]:
-                items.setdefault(place >> shift, []).append(_number_in(place))
-            yield last_s, items
-
-    def _places_of(self, job: str, items: int) -> array[int]:
+    def _places_of(self, job: str) -> array[int]:
         """Return the item of each row of a job, and its number there, in one integer."""
-        for number in range(self._indexed, items):
+        for number in range(self._indexed, self._items):
             item = self._item(number)
             names = item.names() if isinstance(item, Chunk) else [item.job]
             for place, name in enumerate(names, number << _ITEM_SHIFT):
@@ -109,15 +114,11 @@ class TailReader:
                 if places is None:
                     places = self._jobs[name] = array("Q")
                 places.append(place)
-        self._indexed = max(self._indexed, items)
+        self._indexed = max(self._indexed, self._items)
         places = self._jobs.get(job, array("Q"))
-        return places[: bisect_left(places, items << _ITEM_SHIFT)]
+        return places[: bisect_left(places, self._items << _ITEM_SHIFT)]
 
     def _item(self, number: int) -> Row | Chunk:
         if self._read is None or self._read[0] != number:
             self._read = number, self.tail.item(number)
         return self._read[1]
-
-
-def _number_in(place: int) -> int:
-    return place & ((1 << _ITEM_SHIFT) - 1)

@@ -1,4 +1,10 @@
-"""Why: what happened at one instant of a job, in plain English, for a person. Pure."""
+"""Why: what happened at one instant of a job, in plain English, for a person. Pure.
+
+A local time that a person has in mind may not be the instant they think, where the clock changes.
+The rules are those of `cron.calendar.schedule`: a fixed job runs once for each local time, a
+skipped one at the first instant after the gap, a repeated one the first time; an interval job
+follows the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,9 @@ from typing import Final
 
 import msgspec
 
+from cron.calendar.schedule import Tick, Ticks, compile_or_none, unreadable
+from cron.calendar.zones import Zone, zone
 from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
-from cron.history.clockchange import explain_clock
 from cron.history.story import (
     Line,
     asked_by,
@@ -22,6 +29,7 @@ from cron.history.story import (
     sentence_of,
     tell,
 )
+from cron.job import Schedule
 from cron.notes import sentence
 from cron.state.rows import Row, RowKind
 from cron.state.state import Reign
@@ -262,3 +270,76 @@ def _paused(pause: PauseState | None) -> str:
     why = f" ({pause.reason})" if pause.reason else ""
     since = format_time(pause.since_ms // 1000)
     return f"; the job has been paused since {since}, by {pause.by or 'somebody'}{why}"
+
+
+# --- changes of the clock
+
+
+_DAY_MIN = 1440
+_NEAR_S = 26 * 3600
+
+
+def explain_clock(schedule: Schedule, at_s: int) -> str:
+    """Return a sentence if a change of the clock has to do with what is, or is not, due at `at_s`;
+    else an empty text."""
+    if schedule.every_s or unreadable(schedule):
+        return ""
+    local_zone = zone(schedule.zone)
+    ticks = compile_or_none(schedule)
+    tick = ticks.tick_after(at_s - 1)
+    if tick is not None and tick.scheduled_s == at_s:
+        return _skipped(local_zone, tick)
+    if ticks.is_fixed:
+        return _repeated(local_zone, ticks, at_s) or _near_skipped(local_zone, ticks, at_s)
+    return _interval(local_zone, at_s)
+
+
+def _clock(local_min: int) -> str:
+    return f"{local_min // 60 % 24:02}:{local_min % 60:02}"
+
+
+def _skipped(local_zone: Zone, tick: Tick) -> str:
+    shown = tick.scheduled_s // 60 + local_zone.offset(tick.scheduled_s // 60)
+    if tick.local_min in (-1, shown):
+        return ""
+    return (
+        f"{_clock(tick.local_min)} did not exist in {local_zone.name} that day, the clock went "
+        f"forward over it; so it was due at the first instant after the gap, {_clock(shown)}"
+    )
+
+
+def _repeated(local_zone: Zone, ticks: Ticks, at_s: int) -> str:
+    shown = at_s // 60 + local_zone.offset(at_s // 60)
+    before = ticks.tick_before(at_s)
+    while before is not None and before.scheduled_s > at_s - _NEAR_S:
+        if before.local_min == shown:
+            return (
+                f"{_clock(shown)} came twice in {local_zone.name} that day, the clock was set back;"
+                f" the launch belongs to the first time, {format_time(before.scheduled_s)}"
+            )
+        before = ticks.tick_before(before.scheduled_s)
+    return ""
+
+
+def _near_skipped(local_zone: Zone, ticks: Ticks, at_s: int) -> str:
+    """A gap nearby: whoever wrote its local time down got an instant off the schedule."""
+    for near in (ticks.tick_before(at_s), ticks.tick_after(at_s)):
+        if near is None or abs(near.scheduled_s - at_s) > 3 * 3600:
+            continue
+        told = _skipped(local_zone, near)
+        if told:
+            return f"{told} ({format_time(near.scheduled_s)})"
+    return ""
+
+
+def _interval(local_zone: Zone, at_s: int) -> str:
+    change = local_zone.segment(at_s // 60 + _DAY_MIN).start
+    before, after = local_zone.offset(change - 1), local_zone.offset(change)
+    if before == after or abs(change - at_s // 60) > _DAY_MIN:
+        return ""
+    way = "forward" if after > before else "back"
+    return (
+        f"the clock of {local_zone.name} was set {way} from {_clock(change + before)} to "
+        f"{_clock(change + after)} at {format_time(change * 60)}; a job whose minute or hour begins"
+        " with * follows the wall clock and makes up for nothing"
+    )

@@ -28,8 +28,7 @@ from cron.errors import (
     UnknownLaunch,
 )
 from cron.history.audited import OpenRow
-from cron.history.expand import Place, expand, newest_first, place_of
-from cron.history.order import Query
+from cron.history.order import Place, Query, expand, newest_first, place_of
 from cron.history.store import RowStore
 from cron.history.story import memory_of
 from cron.job import Schedule

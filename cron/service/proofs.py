@@ -16,12 +16,11 @@ from cron.api.launches import (
     Violation,
     WhyReport,
 )
-from cron.history.around import tell_dead, tell_manual, tell_newer
 from cron.history.audit import audit
-from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan, judged
 from cron.history.census import Census, count
 from cron.history.order import Query
-from cron.history.resets import judged
+from cron.history.story import tell_dead, tell_manual, tell_newer
 from cron.history.why import PauseState, explain
 from cron.service.launches import LaunchReads, open_row
 from cron.state.rows import Row

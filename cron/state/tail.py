@@ -31,22 +31,10 @@ _KIND_AT: Final = 3
 _RANGE: Final = RowKind.RANGE  # members of an enumeration are slow to look up
 
 
-class Brief(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The beginning of a row: by it rows are sorted into a segment."""
-
-    kind: RowKind
-    job: str
-    revision: int
-    scheduled_s: int
-    trigger: int
-    attempt: int
-
-
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
 _encoder = msgspec.msgpack.Encoder()
 _decode_row = msgspec.msgpack.Decoder(Row).decode
 _decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
-_decode_brief = msgspec.msgpack.Decoder(Brief).decode
 _cut = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
@@ -177,18 +165,10 @@ class Tail:
 
     def item(self, number: int) -> Row | Chunk:
         """Return an item by its number, from 0."""
-        return _decoded(self._bytes(number))
+        return _decoded(self.raw(number))
 
-    def is_chunk(self, number: int) -> bool:
-        """Whether an item is a chunk, by its number, from 0."""
-        return self.content[(self.ends[number - 1] if number else 0) + _KIND_AT] == CHUNK
-
-    def brief(self, number: int) -> Chunk | Brief:
-        """Return a chunk, or the beginning of a row, by its number, from 0."""
-        raw = self._bytes(number)
-        return _decode_chunk(raw) if self.is_chunk(number) else _decode_brief(raw)
-
-    def _bytes(self, number: int) -> bytearray:
+    def raw(self, number: int) -> bytearray:
+        """Return the bytes of an item by its number, from 0."""
         begin = self.ends[number - 1] if number else 0
         return self.content[begin : self.ends[number]]
 

@@ -6,13 +6,11 @@ be compared with those of another, and never meet.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import msgspec
 
 from consensus.leadership import Position
 from cron.limits import LIFE_ENTRIES
-from cron.state.archive import Backup, SegmentRecord
+from cron.state.archive import Backup
 from cron.state.commands import SegmentKey
 from cron.state.state import Restored, State
 from launcher.work import Epoch
@@ -83,11 +81,3 @@ def _keep_history(state: State, life: NewLife) -> None:
         history.backup = msgspec.structs.replace(kept, claim=life.claim)
     else:
         history.backup = Backup()
-
-
-def split(
-    records: Collection[SegmentRecord], available: Collection[SegmentKey]
-) -> tuple[list[SegmentRecord], list[SegmentRecord]]:
-    """Return the segments that can be had, and those that cannot."""
-    there = [record for record in records if record.key in available]
-    return there, [record for record in records if record.key not in available]

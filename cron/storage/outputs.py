@@ -43,6 +43,7 @@ VALID_S: Final = 900
 """How long a URL can be used to begin an upload, counted from the leader's clock: a leader may be
 late by as much as S3 lets a clock be wrong at all. A URL can put nothing but that one object."""
 PULLS_MAX: Final = 4
+"""Objects that are on their way to the leader at once; one after the other is stored."""
 ANSWERS_MAX: Final = 256
 """Offers that are looked at together; executors ask again about others."""
 SLICE_BYTES: Final = 256 << 10
@@ -106,10 +107,8 @@ class Outputs:
         self._storing = storing
         self._settings = settings
         self._may_store = may_store
-        self._lanes = [Lane(f"output-{n}") for n in range(PULLS_MAX)]
-        files = [settings.folder / f"{n}.pulled" for n in range(PULLS_MAX)]
-        self._free = list(zip(self._lanes, files, strict=True))
-        self._signs = Lane("outputs")
+        self._lane = Lane("outputs")
+        self._free = [settings.folder / f"{n}.pulled" for n in range(PULLS_MAX)]
         self._answers: dict[tuple[str, Kept], asyncio.Task[None]] = {}
         self._trouble = Trouble()
         self._failed = ""
@@ -125,17 +124,13 @@ class Outputs:
                 await asyncio.sleep(PRUNE_S)
                 await self.prune()
         finally:
-            self._stop()
+            self.close()
 
     def close(self) -> None:
-        """End the threads; calls that are under way are left to themselves."""
-        self._stop()
-        for lane in (*self._lanes, self._signs):
-            lane.close()
-
-    def _stop(self) -> None:
+        """End the thread; a call that is under way is left to itself. Idempotent."""
         for task in self._answers.values():
             task.cancel()
+        self._lane.close()
 
     def told(self) -> tuple[int, Trouble]:
         """Return how many outputs are to be stored yet, as the connected executors say, and since
@@ -156,68 +151,62 @@ class Outputs:
         key = (executor, kept)
         if key in self._answers:
             return
+        place = pool_pb2.OutputPlace(
+            name=str(kept.name), placing=pool_pb2.PLACING_LATER, reason="the leader is busy"
+        )
         if len(self._answers) >= ANSWERS_MAX:
-            self._tell(executor, ledger, kept, pool_pb2.PLACING_LATER, "the leader is busy")
+            self._leader.pool.place_output(executor, ledger, place)
             return
-        task = asyncio.create_task(self._answer(executor, ledger, kept), name="output")
+        task = asyncio.create_task(self._answer(executor, ledger, kept, place), name="output")
         self._answers[key] = task
         task.add_done_callback(lambda _: self._answers.pop(key, None))
 
-    async def _answer(self, executor: str, ledger: str, kept: Kept) -> None:
+    async def _answer(
+        self, executor: str, ledger: str, kept: Kept, place: pool_pb2.OutputPlace
+    ) -> None:
         try:
-            place = await self._place(executor, ledger, kept)
+            await self._place(executor, ledger, kept, place)
         except _Answer as answer:
-            self._tell(executor, ledger, kept, answer.placing, str(answer))
+            place.placing, place.reason = answer.placing, str(answer)
         except Shutdown:
             return
         except (CronError, StoreError, SnapshotError, OSError) as error:
             self._fail(str(error))
-            self._tell(executor, ledger, kept, pool_pb2.PLACING_LATER, "the store takes none now")
+            place.reason = "the store takes none now"
         else:
-            self._failed = ""
-            self._leader.pool.place_output(executor, ledger, place)
-
-    def _tell(
-        self,
-        executor: str,
-        ledger: str,
-        kept: Kept,
-        placing: pool_pb2.Placing.ValueType,
-        reason: str,
-    ) -> None:
-        place = pool_pb2.OutputPlace(name=str(kept.name), placing=placing, reason=reason)
+            self._failed = place.reason = ""
         self._leader.pool.place_output(executor, ledger, place)
 
-    async def _place(self, executor: str, ledger: str, kept: Kept) -> pool_pb2.OutputPlace:
-        """Return where an executor is to put an output, or that it was stored.
+    async def _place(
+        self, executor: str, ledger: str, kept: Kept, place: pool_pb2.OutputPlace
+    ) -> None:
+        """Write into `place` where an executor is to put an output, or that it was stored.
 
         Raises:
             _Answer: it is not, for a reason. StoreError, SnapshotError, OSError: it cannot be now.
         """
         if self._applier.state.is_resolving or not self._may_store():
             raise _Answer(pool_pb2.PLACING_LATER, "object storage takes no outputs now")
-        row = await self._end_of(executor, kept)
-        launch, attempt = str(kept.name.launch), kept.name.attempt
-        where = (row.ended_at_ms, launch, attempt)
-        packed = PackedOutput(kept.size, kept.sha256)
+        ended_at_ms = (await self._end_of(executor, kept)).ended_at_ms
         vault = self._storing.vault
-        signed = await self._signs.work(partial(vault.sign_output, *where, packed, VALID_S))
+        where = (ended_at_ms, str(kept.name.launch), kept.name.attempt)
+        packed = PackedOutput(kept.size, kept.sha256)
+        signed = await self._lane.work(partial(vault.sign_output, *where, packed, VALID_S))
         if signed is not None:
-            place = pool_pb2.OutputPlace(name=str(kept.name), placing=pool_pb2.PLACING_PUT)
-            place.url = signed.url
+            place.placing, place.url = pool_pb2.PLACING_PUT, signed.url
             place.headers.update(signed.headers)
-            return place
+            return
         if not self._free:
             raise _Answer(pool_pb2.PLACING_LATER, "the leader is busy")
-        lane, path = self._free.pop()
+        path = self._free.pop()
         try:
-            await self._pull(lane, path, executor, ledger, kept)
-            await lane.work(partial(vault.put_output, *where, path))
+            await self._pull(path, executor, ledger, kept)
+            await self._lane.work(partial(vault.put_output, *where, path))
         finally:
-            lane.leave(partial(path.unlink, missing_ok=True))
-            self._free.append((lane, path))
+            self._lane.leave(partial(path.unlink, missing_ok=True))
+            self._free.append(path)
         hit("output-stored")
-        return pool_pb2.OutputPlace(name=str(kept.name), placing=pool_pb2.PLACING_STORED)
+        place.placing = pool_pb2.PLACING_STORED
 
     async def _end_of(self, executor: str, kept: Kept) -> Row:
         """Return the end of the attempt that an executor offers the output of.
@@ -239,8 +228,8 @@ class Outputs:
             raise _Answer(pool_pb2.PLACING_NEVER, f"its {kept.size} bytes are more than it wrote")
         return ended
 
-    async def _pull(self, lane: Lane, path: Path, executor: str, ledger: str, kept: Kept) -> None:
-        """Bring a packed output into the file `path`, in the thread of `lane`.
+    async def _pull(self, path: Path, executor: str, ledger: str, kept: Kept) -> None:
+        """Bring a packed output into the file `path`.
 
         Raises:
             _Answer: the executor does not give it.
@@ -255,7 +244,7 @@ class Outputs:
                 if (piece.offset, piece.size) != (done, kept.size) or not piece.data:
                     raise _Answer(pool_pb2.PLACING_UNKNOWN, "it is not what was offered")
                 digest.update(piece.data)
-                await lane.work(partial(_append, path, piece.data, is_first=not done))
+                await self._lane.work(partial(_append, path, piece.data, is_first=not done))
                 done += len(piece.data)
         except (NotConnected, TimedOut, OutputUnavailable) as error:
             raise _Answer(pool_pb2.PLACING_UNKNOWN, str(error)) from error
@@ -272,7 +261,7 @@ class Outputs:
             return
         prune = partial(self._storing.vault.prune_outputs, before_ms, PRUNED_AT_ONCE)
         try:
-            count = await self._signs.work(prune)
+            count = await self._lane.work(prune)
         except Shutdown:
             return
         except (CronError, StoreError, SnapshotError, OSError) as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,25 +12,29 @@ import msgspec
 
 from consensus.engine.salvage import Salvage, Salvaged
 from cron.clock import Clock, SystemClock
-from cron.errors import Conflict, InvariantViolated
+from cron.errors import ConfigError, Conflict, InvariantViolated, NotFound
 from cron.failpoints import hit
 from cron.limits import LIVES_MAX
 from cron.state.archive import Sealed, SegmentRecord
+from cron.state.commands import SegmentKey
 from cron.state.image import decode_state
 from cron.state.machine import Machine
 from cron.state.state import State
 from cron.state.tail import Tail
 from cron.storage.folders import Folders
 from cron.storage.new_life import NewLife, begin_life
-from cron.storage.restore_source import Found, Tell, look
 from cron.storage.restore_target import Note, Target
 from cron.storage.segments import name_of
-from snapshots.errors import LineageTaken, NotConditional, SnapshotError
+from launcher.names import format_time
+from snapshots.disk import read_snapshot
+from snapshots.errors import LineageTaken, NotConditional, SnapshotCorrupt, SnapshotError
 from snapshots.layout import lineage_object
-from snapshots.manifest import Lineage
+from snapshots.manifest import Lineage, Manifest
 from snapshots.vault import Vault
 
 EVERY_MS: Final = 1_000
+
+Tell = Callable[[str], None]
 
 
 class Choices(msgspec.Struct, frozen=True):
@@ -67,12 +72,29 @@ Agree = Callable[[Report], bool]
 """Shown what was found; returns whether to go on."""
 
 
+class _Found(msgspec.Struct, kw_only=True):
+    """A state that can be restored, whole in memory, and what was passed over for it.
+
+    `newest` is the highest life that anybody has begun, `known` are those of which something can be
+    restored. `stored` are the segments of its history that the store has, `missing` those that
+    nobody has, `wanted` those that are to be fetched.
+    """
+
+    state: State
+    source: str
+    passed_over: list[str] = []
+    newest: int
+    known: set[int]
+    stored: list[SegmentRecord]
+    missing: list[SegmentRecord]
+    wanted: list[SegmentRecord] = []
+    manifest: Manifest | None = None
+
+
 class Progress:
     """Tells `what: 3 of 10 things` at the first step, then once a second, and at the last one."""
 
-    def __init__(
-        self, tell: Callable[[str], None], total: int, text: str, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, tell: Tell, total: int, text: str, clock: Clock | None = None) -> None:
         """`text` has a `{}` for `3 of 10`."""
         self._tell = tell
         self._total = total
@@ -89,28 +111,40 @@ class Progress:
         self._tell(self._text.format(f"{number} of {self._total}"))
 
 
-def restore_from_store(
-    vault: Vault, target: Target, choices: Choices, draw: str, agree: Agree, tell: Tell
+def restore(
+    target: Target,
+    choices: Choices,
+    draw: str,
+    agree: Agree,
+    tell: Tell,
+    *,
+    vault: Vault | None,
+    data: Path | None = None,
 ) -> Report:
-    """Restore `vault`'s cell into `target`.
+    """Restore a cell into `target`: from `data`, the folder of a stopped replica, when the others'
+    disks are lost; without it from the newest snapshot in `vault`.
 
     Raises:
-        NotFound: nothing to restore from. Conflict, LineageTaken, NotConditional: it was restored
-            already, or nobody can tell. StoreError, SnapshotError, OSError: see there.
+        NotFound, ConfigError: nothing to restore from. Conflict, LineageTaken, NotConditional: it
+            was restored already, or nobody can tell. NoData, LogDamaged, DataInUse: the folder
+            cannot be read. StoreError, SnapshotError, OSError: see there.
     """
     try:
         note = target.open(draw)
-        found = look(vault, target.work, choices.at_ms, tell)
-        newest = max(found.newest_lineage, found.manifest.lineage)
-        lineage = _begun(target, note, newest)
-        if not lineage:
-            stored = {one.lineage for one in vault.manifests()[0]} | {found.manifest.lineage}
-            lineage = _next_lineage(vault, newest, stored, note, choices)
-        report = _report(found, vault.store.url, lineage, target)
+        if data is not None:
+            found = _from_disk(data, vault, target, tell)
+        elif vault is not None:
+            found = _from_store(vault, target, choices.at_ms, tell)
+        else:
+            raise ConfigError(
+                "no source to restore from is given", "give --from URL, or --from-data"
+            )
+        lineage = _lineage(vault, target, note, found, choices)
+        report = _report(found, lineage, target)
         if not agree(report):
             return report
-        if not _is_over(target, note):
-            _restore_found(vault, target, note, found, choices, report, tell)
+        if not (note.lineage and target.is_done):
+            _restore(found, vault, target, note, choices, report, tell)
         target.clear()
         report.is_done = True
         return report
@@ -118,67 +152,82 @@ def restore_from_store(
         target.leave()
 
 
-def _restore_found(
-    vault: Vault,
+def _restore(
+    found: _Found,
+    vault: Vault | None,
     target: Target,
     note: Note,
-    found: Found,
     choices: Choices,
     report: Report,
     tell: Tell,
 ) -> None:
     """Claim the lineage of the report and write the disk; what is damaged goes into the report."""
-    from_snapshot = f"{found.manifest.lineage}/{found.manifest.index}"
-    marker = _marker(note, report.new_lineage, from_snapshot, found.manifest.index, choices)
-    _claim(vault, target, note, marker, unconditional=choices.unconditional)
-    hit("restore-claimed")
-    lost = _fetch_segments(vault, target, found, tell)
-    one = found.manifest
-    life = NewLife(
-        report.new_lineage,
-        choices.now_ms,
-        choices.by,
-        vault.store.url,
-        note.claim,
-        frozenset(one.key for one in found.stored),
-        frozenset(one.key for one in (*found.missing, *lost)),
-        (one.lineage, one.term, one.index, one.taken_ms),
+    one, index = found.manifest, found.state.index
+    marker = Lineage(
+        cell=note.cell,
+        lineage=report.new_lineage,
+        id=note.claim,
+        from_snapshot=f"{one.lineage}/{one.index}" if one is not None else found.source,
+        from_index=index,
+        claimed_ms=choices.now_ms,
+        by=choices.by,
+        host=socket.gethostname(),
     )
+    # Which lineage is ours is known here before the store knows it: a restore that dies between
+    # the two finds its own claim, or none. Where there is no store, nobody can be asked.
+    target.keep(msgspec.structs.replace(note, lineage=marker.lineage))
+    try:
+        if vault is not None:
+            vault.claim_lineage(marker, unconditional=choices.unconditional)
+    except LineageTaken:
+        target.keep(msgspec.structs.replace(note, lineage=0))  # the next try looks again
+        raise
+    except NotConditional:
+        target.keep(note)
+        raise
+    hit("restore-claimed")
+    progress = Progress(tell, len(found.wanted), "fetches history: {} segments")
+    lost = []
+    for number, record in enumerate(found.wanted, 1):
+        progress.at(number)
+        if not _is_fetched(vault, target, record, tell):
+            lost.append(record)
+    life = NewLife(report.new_lineage, choices.now_ms, choices.by)
+    if vault is not None:
+        life = msgspec.structs.replace(
+            life,
+            store=vault.store.url,
+            claim=note.claim,
+            stored=frozenset(record.key for record in found.stored),
+            snapshot=(one.lineage, one.term, one.index, one.taken_ms) if one is not None else None,
+        )
+    gone = frozenset(record.key for record in (*found.missing, *lost))
     tell("writes the replica's disk")
-    position = begin_life(found.state, life)
+    position = begin_life(found.state, msgspec.structs.replace(life, lost=gone))
     target.finish(found.state, position)
-    report.missing += [name_of(one) for one in lost]
-    report.rows -= sum(one.rows for one in lost)
+    report.missing += [name_of(record) for record in lost]
+    report.rows -= sum(record.rows for record in lost)
 
 
-def _is_over(target: Target, note: Note) -> bool:
-    """Whether a restore that died here had written everything."""
-    return bool(note.lineage) and target.is_done
-
-
-def _begun(target: Target, note: Note, newest: int) -> int:
-    """Return the lineage with which a restore that died here goes on, 0 for none.
+def _lineage(
+    vault: Vault | None, target: Target, note: Note, found: _Found, choices: Choices
+) -> int:
+    """Return the lineage to begin, one above all that were, or that with which a restore that died
+    here goes on.
 
     Raises:
-        Conflict: it had written everything, and somebody has begun another life since.
+        Conflict: a restore that died here had written everything, and somebody has begun another
+            life since; or somebody has begun a life of which nothing is known: it may be running.
     """
+    newest = found.newest
     if note.lineage >= newest:
         return note.lineage  # whose it is, the store knows
-    if _is_over(target, note):
+    if note.lineage and target.is_done:
         text = f"{target.data} was restored as lineage {note.lineage}, and {newest} was begun since"
         raise Conflict(text, "join the newest, or remove the folder to restore once more")
-    return 0
-
-
-def _next_lineage(
-    vault: Vault, newest: int, known: Collection[int], note: Note, choices: Choices
-) -> int:
-    """Return the lineage to begin, one above all that were.
-
-    Raises:
-        Conflict: somebody has begun a life that is none of those `known`: it may be running.
-    """
-    if newest not in known and choices.abandon != newest:
+    if vault is None:
+        return newest + 1
+    if newest not in found.known and choices.abandon != newest:
         marker = next((one for one in vault.lineages() if one.lineage == newest), None)
         if marker is not None and marker.id == note.claim:
             return newest  # our own, from before we died
@@ -186,78 +235,18 @@ def _next_lineage(
         text = f"cell {vault.cell} was restored already: lineage {newest} was begun{who}"
         hint = f"if that cell never ran, or is given up: --abandon {newest}"
         raise Conflict(text, hint)
-    _check_room(vault, newest)
-    return newest + 1
-
-
-def _check_room(vault: Vault, newest: int) -> None:
-    """Refuse what history would have no place for: only a strange file can be the reason."""
-    if newest >= LIVES_MAX:
+    if newest >= LIVES_MAX:  # history has no place for more: only a strange file can be the reason
         text = f"{vault.store.url} knows lineage {newest}, and a cell has {LIVES_MAX} lives at most"
         hint = f"remove {lineage_object(vault.cell, newest)} there if no restore has begun it"
         raise Conflict(text, hint)
+    return newest + 1
 
 
-def _marker(note: Note, lineage: int, source: str, index: int, choices: Choices) -> Lineage:
-    return Lineage(
-        cell=note.cell,
-        lineage=lineage,
-        id=note.claim,
-        from_snapshot=source,
-        from_index=index,
-        claimed_ms=choices.now_ms,
-        by=choices.by,
-        host=socket.gethostname(),
-    )
-
-
-def _claim(
-    vault: Vault | None, target: Target, note: Note, marker: Lineage, *, unconditional: bool
-) -> None:
-    """Claim a lineage; where there is no store, nobody can be asked."""
-    # Which lineage is ours is known here before the store knows it: a restore that dies between
-    # the two finds its own claim, or none.
-    target.keep(msgspec.structs.replace(note, lineage=marker.lineage))
-    if vault is None:
-        return
-    try:
-        vault.claim_lineage(marker, unconditional=unconditional)
-    except LineageTaken:
-        target.keep(msgspec.structs.replace(note, lineage=0))  # the next try looks again
-        raise
-    except NotConditional:
-        target.keep(note)
-        raise
-
-
-def _fetch_segments(vault: Vault, target: Target, found: Found, tell: Tell) -> list[SegmentRecord]:
-    """Fetch the segments that belong on the disks; return those that are damaged."""
-    lost = []
-    wanted = [one for one in found.stored if one.is_local]
-    progress = Progress(tell, len(wanted), "fetches history: {} segments")
-    for number, record in enumerate(wanted, 1):
-        progress.at(number)
-        if not _is_fetched(vault, target, record, tell):
-            lost.append(record)
-    return lost
-
-
-def _report(found: Found, source: str, lineage: int, target: Target) -> Report:
-    return _report_of(found.state, source, lineage, target, found.missing, found.passed_over)
-
-
-def _report_of(
-    state: State,
-    source: str,
-    lineage: int,
-    target: Target,
-    missing: list[SegmentRecord],
-    passed_over: list[str],
-) -> Report:
-    history = state.history
+def _report(found: _Found, lineage: int, target: Target) -> Report:
+    state, history = found.state, found.state.history
     rows = sum(one.rows for one in history.segments.values()) + history.open_rows
     return Report(
-        source=source,
+        source=found.source,
         cell=target.cell,
         lineage=state.epoch.lineage or 1,
         new_lineage=lineage,
@@ -267,78 +256,113 @@ def _report_of(
         open_launches=len(state.due) + len(state.active),
         executors=len(state.executors),
         segments=len(history.segments),
-        rows=rows - sum(one.rows for one in missing),
-        missing=[name_of(one) for one in missing],
-        passed_over=passed_over,
+        rows=rows - sum(one.rows for one in found.missing),
+        missing=[name_of(one) for one in found.missing],
+        passed_over=found.passed_over,
         data=str(target.data),
     )
+
+
+def _is_fetched(vault: Vault | None, target: Target, record: SegmentRecord, tell: Tell) -> bool:
+    """Whether the store has a segment that belongs on the disks, and it is there now."""
+    if vault is None:
+        return False
+    try:
+        vault.fetch_segment(name_of(record), target.folders.incoming)
+        target.folders.admit(record)
+    except SnapshotError as error:
+        tell(f"left out: {error}")
+        return False
+    return True
+
+
+# --- from object storage
+
+
+def _from_store(vault: Vault, target: Target, at_ms: int | None, tell: Tell) -> _Found:
+    """Return the newest snapshot (not taken after `at_ms`, if given) that can be restored.
+
+    Raises:
+        NotFound: there is none. StoreError: the store does not answer.
+    """
+    tell(f"looks for snapshots of cell {vault.cell} in {vault.store.url}")
+    manifests, skipped = vault.manifests()
+    passed_over = [str(error) for error in skipped]
+    wanted = [one for one in manifests if at_ms is None or one.taken_ms <= at_ms]
+    for manifest in wanted:
+        try:
+            state = _fetch(vault, manifest, target.work, tell)
+        except (SnapshotError, InvariantViolated) as error:
+            passed_over.append(str(error))
+            tell(f"passed over: {error}")
+            continue
+        there = vault.segments()
+        records = list(state.history.segments.values())
+        stored = [record for record in records if name_of(record) in there]
+        return _Found(
+            state=state,
+            source=vault.store.url,
+            passed_over=passed_over,
+            newest=max(vault.newest_lineage(), manifest.lineage),
+            known={one.lineage for one in manifests},
+            stored=stored,
+            missing=[record for record in records if name_of(record) not in there],
+            wanted=[record for record in stored if record.is_local],
+            manifest=manifest,
+        )
+    what, hint = "no snapshot", "check cell name and URL"
+    if manifests and not wanted:
+        what += " that is old enough"
+        oldest_s = min(one.taken_ms for one in manifests) // 1000
+        hint = f"the oldest that can be read is of {format_time(oldest_s)}"
+    elif passed_over:
+        hint = f"{len(passed_over)} cannot be used: {passed_over[0]}"
+    raise NotFound(f"{vault.store.url} has {what} of cell {vault.cell}", hint)
+
+
+def _fetch(vault: Vault, manifest: Manifest, folder: Path, tell: Tell) -> State:
+    """Return the State in a snapshot, checked against all that is said of it."""
+    size = manifest.file_bytes
+    tell(f"fetches the snapshot at index {manifest.index}: {size:,} bytes")
+    file = vault.fetch_snapshot(manifest, folder)
+    _, pieces = read_snapshot(file.path, vault.cell)
+    state = decode_state(_told(pieces, tell))
+    header = file.header
+    is_it = (state.index, state.digest) == (header.index, header.digest)
+    if not is_it or header.digest.hex() != manifest.state_digest:
+        raise SnapshotCorrupt(file.path.name, "the state in it is not that of its manifest")
+    file.path.unlink()
+    return state
+
+
+def _told(pieces: Iterator[bytes], tell: Tell) -> Iterator[bytes]:
+    done = 0
+    for number, piece in enumerate(pieces, 1):
+        done += len(piece)
+        if number % 64 == 0:
+            tell(f"reads the snapshot: {done:,} bytes")
+        yield piece
 
 
 # --- from the one disk that is left
 
 
-def restore_from_disk(
-    source: Path,
-    vault: Vault | None,
-    target: Target,
-    choices: Choices,
-    draw: str,
-    agree: Agree,
-    tell: Tell,
-) -> Report:
-    """Restore from the data folder of a stopped replica, when the others' disks are lost.
-
-    Raises:
-        NoData, LogDamaged, DataInUse: the folder cannot be read. Others as `restore_from_store`.
-    """
-    try:
-        note = target.open(draw)
-        state = _salvage(source, target, tell)
-        stored = frozenset(vault.segments()) if vault is not None else frozenset()
-        missing = _copy_segments(source, state, target, tell, stored)
-        missing = [one for one in missing if not _is_fetched(vault, target, one, tell)]
-        life = state.epoch.lineage or 1
-        newest = max(life, vault.newest_lineage() if vault is not None else 0)
-        lineage = _begun(target, note, newest) or (
-            newest + 1 if vault is None else _next_lineage(vault, newest, (life,), note, choices)
-        )
-        report = _report_of(state, str(source), lineage, target, missing, [])
-        if not agree(report):
-            return report
-        if not _is_over(target, note):
-            marker = _marker(note, lineage, str(source), state.index, choices)
-            _claim(vault, target, note, marker, unconditional=choices.unconditional)
-            hit("restore-claimed")
-            new_life = _life_of_disk(state, vault, marker, choices, stored, missing)
-            tell("writes the replica's disk")
-            target.finish(state, begin_life(state, new_life))
-        target.clear()
-        report.is_done = True
-        return report
-    finally:
-        target.leave()
-
-
-def _life_of_disk(
-    state: State,
-    vault: Vault | None,
-    marker: Lineage,
-    choices: Choices,
-    stored: frozenset[str],
-    missing: list[SegmentRecord],
-) -> NewLife:
-    lost = frozenset(one.key for one in missing)
-    if vault is None:
-        return NewLife(marker.lineage, choices.now_ms, choices.by, lost=lost)
-    records = state.history.segments.values()
-    there = frozenset(one.key for one in records if _is_stored(one, stored))
-    store = vault.store.url
-    return NewLife(marker.lineage, choices.now_ms, choices.by, store, marker.id, there, lost)
-
-
-def _is_stored(record: SegmentRecord, stored: Collection[str]) -> bool:
-    """Whether the log knows a segment to be stored, and the store that is given has it."""
-    return record.is_stored and name_of(record) in stored
+def _from_disk(source: Path, vault: Vault | None, target: Target, tell: Tell) -> _Found:
+    """Return what the data folder of a stopped replica knows; its segments are copied."""
+    state = _salvage(source, target, tell)
+    there = vault.segments() if vault is not None else {}
+    records = list(state.history.segments.values())
+    stored = [one for one in records if one.is_stored and name_of(one) in there]
+    missing = _copy_segments(source, records, {one.key for one in stored}, target, tell)
+    life = state.epoch.lineage or 1
+    return _Found(
+        state=state,
+        source=str(source),
+        newest=max(life, vault.newest_lineage() if vault is not None else 0),
+        known={life},
+        stored=stored,
+        missing=[one for one in missing if not _is_fetched(vault, target, one, tell)],
+    )
 
 
 def _salvage(source: Path, target: Target, tell: Tell) -> State:
@@ -377,45 +401,27 @@ def _replay(salvage: Salvage, salvaged: Salvaged, target: Target) -> State:
 
 
 def _copy_segments(
-    source: Path, state: State, target: Target, tell: Tell, stored: Collection[str]
+    source: Path,
+    records: list[SegmentRecord],
+    stored: set[SegmentKey],
+    target: Target,
+    tell: Tell,
 ) -> list[SegmentRecord]:
     """Copy the segments that are there and whole; return those that are not, and of which the log
-    does not know that they are stored: the others are fetched later."""
+    does not know that they are `stored`: the others are fetched later."""
     old = Folders(source, target.cell)
     missing = []
-    records = state.history.segments.values()
-    wanted = [one for one in records if one.is_local or not _is_stored(one, stored)]
+    wanted = [one for one in records if one.is_local or one.key not in stored]
     progress = Progress(tell, len(wanted), "copies history: {} segments")
     for number, record in enumerate(wanted, 1):
-        is_safe = _is_stored(record, stored)
         progress.at(number)
         try:
-            if not _is_here(target, record):
-                target.folders.write(Sealed(record, Tail.of(old.read(record))))
+            with contextlib.suppress(SnapshotError):
+                target.folders.read(record)  # sealed just now, or copied by a restore that died
+                continue
+            target.folders.write(Sealed(record, Tail.of(old.read(record))))
         except SnapshotError as error:
-            if not is_safe:
+            if record.key not in stored:
                 tell(f"not on this disk: {error}")
                 missing.append(record)
     return missing
-
-
-def _is_fetched(vault: Vault | None, target: Target, record: SegmentRecord, tell: Tell) -> bool:
-    """Whether the store has a segment that belongs on the disks, and it is there now."""
-    if vault is None:
-        return False
-    try:
-        vault.fetch_segment(name_of(record), target.folders.incoming)
-        target.folders.admit(record)
-    except SnapshotError as error:
-        tell(f"left out: {error}")
-        return False
-    return True
-
-
-def _is_here(target: Target, record: SegmentRecord) -> bool:
-    """Whether a segment was sealed just now, or copied by a restore that died."""
-    try:
-        target.folders.read(record)
-    except SnapshotError:
-        return False
-    return True

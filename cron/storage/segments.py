@@ -14,10 +14,10 @@ from snapshots.format import SegmentHeader
 from snapshots.layout import segment_name
 from snapshots.segments import open_segment, verify_segment
 
-BESIDE_BYTES: Final = 256
-"""What a segment has beside each row, at most: a record of 19 integers of 8 bytes, of which a chunk
-has most only once; a place in a list (20), among outputs (12) and in the order of the log (4); its
-item (4), and a share of the index (12)."""
+BESIDE_BYTES: Final = 512
+"""What a segment has beside each row, at most: a record of 23 integers of 8 bytes; the name of its
+job once more (201), and how many rows of it follow (5); a place in a list (20) and in the order of
+the log (4); its item (4), and a share of the index (12)."""
 BESIDE_BYTES_MIN: Final = 1 << 16
 """And beside all of them."""
 

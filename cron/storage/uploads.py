@@ -20,9 +20,8 @@ from snapshots.disk import SnapshotFile, read_snapshot
 from snapshots.errors import LineageTaken, SegmentClash, SnapshotCorrupt, SnapshotError
 from snapshots.layout import cell_prefix
 from snapshots.manifest import Lineage, Manifest, SegmentName
-from snapshots.pruning import Pruned
 from snapshots.retention import SnapshotPolicy
-from snapshots.vault import Vault
+from snapshots.vault import Pruned, Vault
 
 _log = structlog.get_logger()
 Tell = Callable[[int], None]

@@ -70,7 +70,7 @@ class Outputs:
             self._add(stem, size)
         for _, name, path in sorted(notes):
             stem = output.stem_of(name)
-            if stem in self._sizes:
+            if stem == path.stem and stem in self._sizes:
                 self.waiting[name] = None
                 self._waiting_stems[stem] = name
             else:  # the output is gone, or the note was cut as its host died
@@ -84,7 +84,11 @@ class Outputs:
     def ending(self, name: str) -> None:
         """Note the output of an attempt that is over, before its end is recorded: an end that is
         recorded brings no note back. If this process dies between, no leader ever knows of such an
-        end, and the output is given up."""
+        end, and the output is given up.
+
+        Neither the note nor the output is synced: that would cost each attempt more than its
+        journal does. A host that loses power may lose both; nobody is told that they are stored.
+        """
         if not self.stores:
             return
         stem = output.stem_of(name)

@@ -74,7 +74,7 @@ def become_next() -> None:
 
 become_next()
 
-from consensus.engine.barriers import within  # noqa: E402
+from consensus.engine.pending import within  # noqa: E402
 from tests.conformance import engine_node  # noqa: E402
 
 

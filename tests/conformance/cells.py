@@ -19,8 +19,8 @@ from consensus.engine.config import EngineConfig
 from consensus.errors import ConsensusError, NotLeader, OutcomeUnknown, Stopped
 from consensus.leadership import Leadership, Position
 from consensus.log import Applied
-from consensus.memory import MemoryCell, MemoryLog
 from tests.conformance.ledger import AHEAD, Ledger
+from tests.fakes.memory_log import MemoryCell, MemoryLog
 from tests.fakes.ports import free_ports
 
 IDS = ("r1", "r2", "r3")

@@ -10,9 +10,9 @@ import pytest
 
 from snapshots.directory import DirectoryStore
 from snapshots.errors import InvariantViolated, ObjectDamaged, ObjectMissing
-from snapshots.memory import MemoryStore
 from snapshots.s3 import S3Place, S3Store
 from snapshots.store import PROBE, ObjectStore
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.s3_server import S3Server, nightly_minio, s3_server
 
 PART = 5 << 20

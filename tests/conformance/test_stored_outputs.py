@@ -12,11 +12,11 @@ import pytest
 from launcher.executor.uploads import put as put_signed
 from snapshots.directory import DirectoryStore
 from snapshots.layout import output_object, outputs_prefix
-from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader, PackedOutput
 from snapshots.s3 import S3Place, S3Store
 from snapshots.store import ObjectStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import packed_output, put_output
 from tests.fakes.s3_server import S3Server, nightly_minio, s3_server
 

@@ -16,7 +16,7 @@ from snapshots.vault import Vault
 def packed_output(header: OutputHeader, pieces: Iterable[bytes]) -> bytes:
     """Return the object of an output, whatever its header says."""
     file = io.BytesIO()
-    disk.write_frames(file, form.encode_lead(OUTPUT_MAGIC, header), pieces)
+    disk.put_frames(file, form.encode_lead(OUTPUT_MAGIC, header), disk.packed(pieces))
     return file.getvalue()
 
 

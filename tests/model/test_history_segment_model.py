@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -13,15 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cron.history import segment as module
-from cron.history.columns import (
-    COLUMN_BYTES_MAX,
-    Packed,
-    Planes,
-    from_columns,
-    pack,
-    to_columns,
-    to_planes,
-)
+from cron.history.blocks import Planes, from_columns, to_columns, to_planes
 from cron.history.order import Match, listed, newest_of, newest_s
 from cron.history.segment import Segment, check_sections, job_hash, sections_of
 from cron.notes import Note, NoteCode
@@ -32,6 +25,8 @@ from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 from tests.drawn import seeds
 
+LONG = 1024
+"""Bytes of a long text."""
 JOBS = ("default/a", "default/b", "acme/a", "acme/twelve")
 ENDS = (LaunchState.SUCCEEDED, LaunchState.SKIPPED, LaunchState.CANCELLED)
 
@@ -61,7 +56,7 @@ def drawn_rows(draw: st.DrawFn, *, is_numbered: bool | None = None) -> list[Row]
                 first_s * 1000,
                 first_s + length,
                 output_bytes=draw(st.sampled_from((0, 0, 7))),
-                detail="x" * draw(st.sampled_from((0, 0, 0, 3, COLUMN_BYTES_MAX))),
+                detail="x" * draw(st.sampled_from((0, 0, 0, 3, LONG))),
                 number=number if numbered else -1,
             )
         )
@@ -113,7 +108,7 @@ def random_skipped(rng: random.Random, index: int, number: int) -> Chunk:
     like = Row(
         RowKind.ENDED, "", 1, first_s, 0, 0, LaunchState.SKIPPED, Reason.OVERLOAD, index, 7,
         first_s + count - 1, count, rng.choice((-1, 5)),
-        note=rng.choice((None, Note(NoteCode.GATE, (1, "x" * rng.choice((1, COLUMN_BYTES_MAX)))))),
+        note=rng.choice((None, Note(NoteCode.GATE, (1, "x" * rng.choice((1, LONG)))))),
         number=number,
     )  # fmt: skip
     rows = rng.randint(1, 12)
@@ -166,7 +161,7 @@ def sealed(items: Sequence[Row | Chunk]) -> tuple[Tail, SegmentRecord, Held]:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_ROWS", 7)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 3 * COLUMN_BYTES_MAX)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 3 * LONG)
 
 
 matches = st.builds(
@@ -199,10 +194,18 @@ def test_a_segment_answers_what_a_search_of_its_rows_answers(
         assert sorted(segment.of_job(job, match), key=repr) == sorted(mine, key=repr)
         some = newest_of(segment.of_job(job, match, limit), limit)
         assert [*map(listed, some)] == [*map(listed, newest_of(mine, limit))]
-        begin, end = segment.span(job_hash(job))
+        begin, end = segment.span(job)
         assert end - begin == sum(row.job == job for row in rows)
-    assert list(segment.lasts_s()) == [newest_s(row) for row in by_job]
-    assert [job for job, _, _ in segment.jobs()] == list(dict.fromkeys(row.job for row in by_job))
+    lasts_s = {
+        job: max(newest_s(row) for row in rows if row.job == job)
+        for job in {row.job for row in rows}
+    }
+    assert segment.lasts_s() == lasts_s
+    than_s = {job: match.since_s for job in JOBS}
+    later = Counter(row.job for row in rows if newest_s(row) > match.since_s)
+    assert Counter(segment.later(than_s)) == Counter(
+        {job: later[job] for job in JOBS if later[job]}
+    )
 
 
 @given(drawn_items())
@@ -256,17 +259,6 @@ def test_sections_that_are_not_those_of_the_rows_are_refused(seed: int) -> None:
     sections.sections[number] = bytes(content)
     with pytest.raises(RowsDamaged):
         check_sections(record, sections)
-
-
-@given(st.lists(st.binary(max_size=40), max_size=60), st.data())
-@settings(max_examples=50, deadline=None)
-def test_a_block_returns_the_bytes_that_it_was_given(
-    rows: list[bytes], data: st.DataObject
-) -> None:
-    block = Packed(pack(rows))
-    wanted = sorted(data.draw(st.sets(st.integers(0, max(len(rows) - 1, 0))))) if rows else []
-    assert block.rows(wanted) == [rows[at] for at in wanted]
-    assert block.rows(range(len(block))) == rows
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30))

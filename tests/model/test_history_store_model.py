@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cron.history import segment, store, tails
-from cron.history.gaps import Gap
+from cron.history import segment, store
 from cron.history.order import Query
-from cron.history.store import RowStore
+from cron.history.store import Gap, RowStore
 from cron.state.archive import SegmentRecord, Stream, stream_of
 from cron.state.rows import Chunk, Column, Row, RowKind, column, rows_of
 from launcher.launch import LaunchState, Reason
@@ -262,7 +261,6 @@ async def test_history_answers_what_a_search_of_all_rows_answers(
 ) -> None:
     """Live rows, Seals, files that are late, restarts, retention; with tiny blocks and caches."""
     monkeypatch.setattr(segment, "BLOCK_ROWS", 7)
-    monkeypatch.setattr(tails, "PIECE_ITEMS", 5)
     monkeypatch.setattr(store, "JOBS_AT_ONCE", 2)
     rng = random.Random(seed)
     if seed % 3 == 0:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from consensus.leadership import Leadership, Position
-from consensus.memory import MemoryCell, MemoryLog, _Proposal
 from cron.api.members import StatusRow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
@@ -21,6 +20,7 @@ from cron.state.outcome import Outcome
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import PoolServicer
+from tests.fakes.memory_log import MemoryCell, MemoryLog, _Proposal
 from tests.simulation.network import APART_S, Network, Stream
 
 IDS = ("r1", "r2", "r3")

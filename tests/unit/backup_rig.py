@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from consensus.memory import MemoryCell
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader, LeaderSettings
@@ -32,10 +31,11 @@ from snapshots.disk import SnapshotFile, write_snapshot
 from snapshots.errors import SnapshotError
 from snapshots.format import SnapshotHeader
 from snapshots.manifest import Manifest
-from snapshots.memory import MemoryStore
 from snapshots.retention import SnapshotPolicy
 from snapshots.segments import list_segments
 from snapshots.vault import Vault
+from tests.fakes.memory_log import MemoryCell
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.state_rig import T0, job
 
 CELL = "prod"

@@ -14,6 +14,7 @@ from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import MEMBERS, Origin, changes_members, seal
 from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Changed, Committed, Event, Handover
+from consensus.engine.library import Parts
 from consensus.engine.membership import Change, Found, decode_members, encode_change
 from consensus.engine.network.net import Connection, Owner
 from consensus.engine.network.peering import PeerTransport
@@ -26,7 +27,6 @@ from consensus.engine.network.wire import (
     Vote,
     from_library,
 )
-from consensus.engine.parts import Parts
 from consensus.engine.raft import Raft
 from consensus.engine.roster import Roster
 from consensus.engine.storage.dump import Dump

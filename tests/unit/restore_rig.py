@@ -26,10 +26,11 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
+from cron.storage import restoring
 from cron.storage.folders import Folders
 from cron.storage.new_life import NewLife, begin_life
 from cron.storage.restore_target import Target
-from cron.storage.restoring import Choices, Report, restore_from_disk, restore_from_store
+from cron.storage.restoring import Choices, Report
 from cron.storage.segments import name_of
 from cron.storage.uploads import About, outline_of, put_snapshot
 from launcher.launch import LaunchState, Reason
@@ -37,9 +38,9 @@ from launcher.work import Epoch
 from snapshots.disk import write_snapshot
 from snapshots.format import SnapshotHeader
 from snapshots.manifest import Lineage, Manifest
-from snapshots.memory import MemoryStore
 from snapshots.store import ObjectStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.disk_rig import more
 from tests.unit.state_rig import T0, StateRig, job
 
@@ -186,7 +187,7 @@ def restore(
 ) -> Report:
     """Restore from a store, as r1."""
     chosen = msgspec.structs.replace(CHOICES, **choices)
-    return restore_from_store(vault, target_of(data), chosen, draw, agree, tell)
+    return restoring.restore(target_of(data), chosen, draw, agree, tell, vault=vault)
 
 
 def restore_disk(
@@ -201,7 +202,7 @@ def restore_disk(
 ) -> Report:
     """Restore from a replica's disk, as r1."""
     chosen = msgspec.structs.replace(CHOICES, **choices)
-    return restore_from_disk(source, vault, target_of(data), chosen, draw, agree, tell)
+    return restoring.restore(target_of(data), chosen, draw, agree, tell, vault=vault, data=source)
 
 
 def opened(data: Path, replica: str = "r1") -> tuple[Position, bytes]:

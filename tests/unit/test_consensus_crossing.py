@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from consensus.engine.barriers import Barriers, within
 from consensus.engine.handover import Committed, Event, Handover, Refused
-from consensus.engine.pending import Pending
+from consensus.engine.pending import Barriers, Pending, within
 from consensus.errors import NotLeader, OutcomeUnknown, QueueFull
 from consensus.leadership import Position
 from consensus.limits import (

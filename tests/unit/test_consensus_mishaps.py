@@ -35,9 +35,9 @@ from consensus.engine.network.wire import (
     TimeoutNow,
     Vote,
 )
+from consensus.engine.raft import tick
 from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.dump import IN_FORCE, Dump, write_dump
-from consensus.engine.ticking import tick
 from consensus.errors import DataInUse, InvariantViolated
 from consensus.leadership import Position
 from consensus.limits import HANDOVER_ENTRIES_MAX

@@ -10,9 +10,9 @@ import pytest
 from launcher.executor.commands.output import Output
 from launcher.executor.uploads import FRAME_BYTES, pack
 from launcher.names import AttemptName, parse_attempt_name
-from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import packed_output
 
 NAME = "acme/back-up.2@2026-11-20T15:00:00Z+t1#2"

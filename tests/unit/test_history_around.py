@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cron.history.around import NAMED_MAX, tell_manual, tell_newer
 from cron.history.audited import OpenRow
+from cron.history.story import NAMED_MAX, tell_manual, tell_newer
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
 from tests.unit.test_history_why import AT, AT_S, ran, unbegun

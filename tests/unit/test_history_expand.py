@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cron.history.expand import expand
+from cron.history.order import expand
 from cron.job import Schedule
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason

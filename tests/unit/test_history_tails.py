@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cron.history import tails
 from cron.history.order import Match, Query
 from cron.history.segment import Segment
 from cron.history.tails import TailReader
@@ -52,10 +51,10 @@ def test_a_question_does_not_see_what_was_appended_after_it_was_asked() -> None:
     tail.append(chunk(3, number=0))
     reader = TailReader(tail)
     tail.append(chunk(3, ended_index=10, number=0))
-    assert len(reader.newest(None, Match(), None, 1)) == 3
-    assert len(reader.newest("default/j1", Match(), None, 1)) == 1
-    assert len(reader.newest("default/j1", Match(), None, 2)) == 2
-    assert len(reader.newest("default/j1", Match(), None, 1)) == 1
+    for items in (1, 2, 1):
+        reader.upto(items)
+        assert len(reader.newest(Match(), 100)) == 3 * items
+        assert len(reader.of_job("default/j1", Match())) == items
 
 
 def test_only_so_many_items_are_decoded_as_may_hold_the_newest(
@@ -66,11 +65,10 @@ def test_only_so_many_items_are_decoded_as_may_hold_the_newest(
         tail.append(row(index, index * 60))
     decoded = []
     read = Tail.item
-    monkeypatch.setattr(tails, "PIECE_ITEMS", 10)
     monkeypatch.setattr(
         Tail, "item", lambda tail, number: decoded.append(number) or read(tail, number)
     )
-    found = TailReader(tail).newest(None, Match(), 3, 100)
+    found = TailReader(tail).upto(100).newest(Match(), 3)
     assert {one.scheduled_s for one in found} >= {6000, 5940, 5880}
     assert len(decoded) <= 4
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from consensus.leadership import Position
-from cron.history.gaps import Gap
 from cron.history.order import Query
-from cron.history.store import RowStore
+from cron.history.store import Gap, RowStore
 from cron.leader.applier import StateApplier
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from consensus.memory import MemoryCell
 from cron.errors import LimitExceeded, NotLeader, Unavailable
 from cron.leader.applier import StateApplier
+from tests.fakes.memory_log import MemoryCell
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import NoHistory, Replica
 from tests.unit.test_service_pauses import service
@@ -66,7 +66,7 @@ async def test_a_leader_that_is_cut_off_does_not_answer_a_read(read: str) -> Non
 async def test_more_reads_than_may_wait_are_refused_at_once_and_told_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consensus.memory.IN_FLIGHT_MAX", 3)
+    monkeypatch.setattr("tests.fakes.memory_log.IN_FLIGHT_MAX", 3)
     async with cut_off() as replica:
         asked = service(replica)
         told = await asyncio.gather(*(asked.limits() for _ in range(5)), return_exceptions=True)

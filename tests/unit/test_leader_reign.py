@@ -11,7 +11,6 @@ import grpc
 import pytest
 
 from consensus.limits import ENTRY_BYTES_MAX
-from consensus.memory import MemoryCell
 from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
 from cron.leader.applier import StateApplier
@@ -27,6 +26,7 @@ from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.session import End
 from launcher.work import Epoch
+from tests.fakes.memory_log import MemoryCell
 from tests.unit import pool_rig
 from tests.unit.queues_rig import SECONDS
 from tests.unit.state_rig import T0, job

@@ -17,7 +17,7 @@ from cron.storage.restore_target import NOTE, Target
 from cron.storage.restoring import Report
 from cron.storage.segments import name_of
 from snapshots.errors import SnapshotError, StoreError
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
     Backed,

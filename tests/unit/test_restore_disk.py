@@ -18,10 +18,10 @@ from cron.state.imaging import encode_state
 from cron.state.state import State
 from cron.storage.new_life import NewLife, begin_life
 from cron.storage.restore_target import Target
-from cron.storage.restoring import restore_from_disk
+from cron.storage.restoring import restore
 from cron.storage.segments import name_of
 from snapshots.layout import segment_object
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
     CHOICES,
@@ -140,7 +140,7 @@ def test_a_disk_of_another_cell_is_refused(backed: Backed, tmp_path: Path) -> No
     write_disk(backed.data, backed.rig)
     target = Target(tmp_path / "r1", "staging", "r1")
     with pytest.raises(Conflict, match="is of cell prod, not staging") as caught:
-        restore_from_disk(backed.data, None, target, CHOICES, "drawn", yes, silent)
+        restore(target, CHOICES, "drawn", yes, silent, vault=None, data=backed.data)
     assert caught.value.hint == "give the configuration of that cell"
     assert not (tmp_path / "r1").exists()
 

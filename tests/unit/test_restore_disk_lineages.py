@@ -11,7 +11,7 @@ from cron.state.image import decode_state
 from cron.state.state import State
 from snapshots.errors import StoreAway
 from snapshots.manifest import Lineage
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
     Backed,

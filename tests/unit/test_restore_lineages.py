@@ -14,8 +14,8 @@ from snapshots.layout import (
     lineage_object,
 )
 from snapshots.manifest import Lineage
-from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
     Backed,

@@ -10,7 +10,7 @@ from cron.errors import Conflict
 from cron.history.order import Query
 from cron.limits import LIFE_ENTRIES, LIVES_MAX
 from snapshots.layout import lineage_object
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.history_rig import Fed, row
 from tests.unit.restore_rig import CELL, Backed, opened, restore
 

@@ -18,7 +18,7 @@ from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, OpenedGate
 from cron.state.state import Reset, Restored, State
-from cron.storage.new_life import NewLife, begin_life, first_index, split
+from cron.storage.new_life import NewLife, begin_life, first_index
 from launcher.work import Epoch
 from tests.unit.restore_rig import copy_of, rich
 from tests.unit.state_rig import StateRig, executors_of
@@ -239,13 +239,3 @@ def test_the_newest_stored_snapshot_is_the_one_that_is_restored(before: str) -> 
     """The snapshot itself knows only of those before it."""
     life = begun(with_records(store=before), store=HERE, snapshot=(1, 3, 50, 60))
     assert life.backup == Backup(HERE, 1, 3, 50, 60, LIFE.restored_ms, "drawn")
-
-
-@given(numbers=st.lists(st.integers(1, 20), unique=True), available=st.sets(st.integers(1, 20)))
-def test_segments_are_split_without_loss_and_in_order(
-    numbers: list[int], available: set[int]
-) -> None:
-    records = [record(number) for number in numbers]
-    there, missing = split(records, {(1, number, 0) for number in available})
-    assert [one.number for one in there] == [n for n in numbers if n in available]
-    assert [one.number for one in missing] == [n for n in numbers if n not in available]

@@ -189,7 +189,7 @@ async def test_a_disk_that_refuses_is_named(place: Place, monkeypatch: pytest.Mo
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device", str(place.data / "restore" / "x"))
 
-    monkeypatch.setattr("cron.storage.restore_source.Vault.fetch_snapshot", refuse)
+    monkeypatch.setattr("cron.storage.restoring.Vault.fetch_snapshot", refuse)
     result = await place.restore("--yes")
     assert result.exit_code == 5
     assert told(result)[0] == f"{place.data}/restore/x: No space left on device"

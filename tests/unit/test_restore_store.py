@@ -22,7 +22,7 @@ from snapshots.layout import (
     snapshot_object,
 )
 from snapshots.manifest import Manifest
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
     NOW_MS,

@@ -18,9 +18,9 @@ from launcher.executor.commands.output import Output, read
 from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import TimedOut
 from snapshots.layout import output_object
-from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import put_output
 from tests.unit.outputs_rig import FakeExecutors
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from consensus import memory
 from cron.api.jobs import ApplyRequest, PauseRequest, SourceFile
 from cron.errors import OutcomeUnknown, RevisionConflict
 from cron.service import catalog
 from cron.service import jobs as pauses
 from cron.service.catalog import split_jobs
 from cron.state import commands as c
+from tests.fakes import memory_log as memory
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import Replica, reigning
 from tests.unit.test_service_pauses import service

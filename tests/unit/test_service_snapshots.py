@@ -17,7 +17,7 @@ from cron.storage.segments import name_of
 from snapshots.errors import StoreAway
 from snapshots.layout import manifest_object, segment_object, snapshot_object
 from snapshots.manifest import Manifest
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.backup_rig import CELL, URL, Rig, keeping
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from snapshots import disk, segments
 from snapshots.disk import (
-    newest_snapshot,
     read_snapshot,
     write_snapshot,
 )
@@ -21,7 +20,7 @@ from snapshots.errors import SnapshotCorrupt, SnapshotError, SnapshotMissing
 from snapshots.format import SegmentHeader, SnapshotHeader
 from snapshots.layout import segment_name, snapshot_name
 from snapshots.segments import list_segments, open_segment, verify_segment, write_segment
-from tests.unit.vault_rig import read_segment
+from tests.unit.vault_rig import newest_snapshot, read_segment
 
 HEADER = SnapshotHeader("prod", 1, 7, 4711, bytes(16), 1_795_190_400_000)
 ROWS = b"rows " * 50

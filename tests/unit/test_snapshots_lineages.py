@@ -19,8 +19,8 @@ from snapshots.errors import (
     StoreAway,
 )
 from snapshots.manifest import encode
-from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.vault_rig import Crash, crash_at, lineage
 
 

@@ -19,9 +19,9 @@ from snapshots.errors import (
 )
 from snapshots.format import LEAD
 from snapshots.layout import output_object
-from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import put_output
 
 AT_MS = 1_795_219_200_000

@@ -18,9 +18,9 @@ from snapshots import format as form
 from snapshots import layout, vault, zstd
 from snapshots.errors import SnapshotCorrupt
 from snapshots.format import SegmentHeader
-from snapshots.memory import MemoryStore
 from snapshots.segments import verify_segment, write_segment
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.test_state_chunks import chunk
 from tests.unit.vault_rig import back_up, manifest_of, read_segment, segment_file, snapshot_file
 

@@ -10,9 +10,9 @@ import pytest
 
 from snapshots import layout
 from snapshots.directory import SWEEP_PUTS, DirectoryStore
-from snapshots.memory import MemoryStore
 from snapshots.retention import SnapshotPolicy
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.vault_rig import back_up, check, lineage, segment_file
 
 DAY_MS = 86_400_000

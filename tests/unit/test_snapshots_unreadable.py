@@ -13,8 +13,8 @@ import pytest
 from snapshots import layout
 from snapshots.directory import DirectoryStore
 from snapshots.errors import ObjectDamaged, SnapshotCorrupt, SnapshotError, StoreAway, StoreRefused
-from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.vault_rig import back_up, segment_file
 
 LOST = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)

@@ -14,12 +14,12 @@ from snapshots.errors import (
     SnapshotError,
     SnapshotMissing,
 )
-from snapshots.memory import MemoryStore
 from snapshots.retention import (
     GRACE_MS,
     SnapshotPolicy,
 )
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.vault_rig import Crash, back_up, check, crash_at, segment_file
 
 

@@ -16,8 +16,8 @@ from snapshots.errors import (
     SnapshotCorrupt,
     SnapshotMissing,
 )
-from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.vault_rig import back_up, manifest_of, segment_file, snapshot_file
 
 

@@ -24,7 +24,7 @@ from cron.storage.archived_rows import SEGMENTS_MAX, ArchivedRows, archived
 from cron.storage.segments import name_of
 from launcher.launch import LaunchState
 from snapshots.layout import segment_object
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import CELL, Backed
 from tests.unit.state_rig import T0, skips
 

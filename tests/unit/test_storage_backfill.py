@@ -16,8 +16,8 @@ from cron.state.archive import SegmentRecord, Stream
 from cron.storage.history_backfill import PeerSource, StoreSource
 from cron.storage.segments import name_of
 from snapshots.errors import SnapshotMissing, StoreAway
-from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.disk_rig import CELL, Disk, life, more, records, rows_of
 
 

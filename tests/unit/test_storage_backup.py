@@ -12,8 +12,8 @@ from cron.state import commands as c
 from cron.storage import uploads
 from cron.storage.uploader import REST_MAX_MS, SILENT_MS
 from snapshots.disk import SnapshotFile
-from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.backup_rig import CELL, keeping
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from consensus.memory import Loss
 from cron.endings import SUPERSEDED, exit_code
 from cron.errors import Superseded
 from cron.state import commands as c
@@ -17,6 +16,7 @@ from cron.storage.uploader import WATCH_MS
 from cron.storage.uploads import About
 from snapshots import layout
 from snapshots.manifest import Lineage
+from tests.fakes.memory_log import Loss
 from tests.unit.backup_rig import CELL, Replica, Rig, keeping
 
 

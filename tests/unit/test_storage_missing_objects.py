@@ -12,8 +12,8 @@ import pytest
 from cron.state.archive import History
 from cron.storage.retention_planner import DAY_MS
 from cron.storage.uploader import HELD_MS, PRUNE_MS
-from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.backup_rig import CELL, Replica, Rig, keeping
 
 DAY_S = DAY_MS // 1000

@@ -33,11 +33,11 @@ from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from snapshots.errors import SnapshotError
 from snapshots.layout import output_object
-from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader
 from snapshots.retention import SnapshotPolicy
 from snapshots.store import SignedPut
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import packed_output, put_output
 from tests.unit.backup_rig import CELL, URL, Clocks
 from tests.unit.outputs_rig import FakeExecutors
@@ -131,8 +131,7 @@ class Rig:
 
     async def files(self) -> list[str]:
         """Return the names of what was pulled and is still there, once nothing is under way."""
-        for lane in self.outputs._lanes:
-            await lane.work(lambda: None)
+        await self.outputs._lane.work(lambda: None)
         return [path.name for path in self.folder.iterdir()]
 
 

@@ -17,7 +17,7 @@ from cron.storage.backup import COUNT_MS
 from cron.storage.retention_planner import DAY_MS
 from cron.storage.uploader import PRUNE_MS
 from launcher.pool.lease import LeaseTimes
-from snapshots.memory import MemoryStore
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.backup_rig import Rig, keeping
 from tests.unit.state_rig import StateRig, with_job
 

@@ -171,6 +171,7 @@ async def test_what_nobody_expects_is_told_and_the_keeper_goes_on(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(keeping, "RETRY_S", 0.001)
+    monkeypatch.setattr(keeping, "DURABLE_S", 60.0)
     write, left = Folders.write, [MemoryError("no memory"), InvariantViolated("a bug")]
 
     def fail(folders: Folders, sealed: Sealed) -> None:

@@ -6,19 +6,31 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from snapshots.disk import SnapshotFile, write_snapshot
+from snapshots.disk import SnapshotFile, list_snapshots, verify_snapshot, write_snapshot
+from snapshots.errors import SnapshotError
 from snapshots.format import SegmentHeader, SnapshotHeader
 from snapshots.manifest import Lineage, Manifest, SegmentName
-from snapshots.memory import MemoryStore
 from snapshots.retention import (
     DAY_MS,
 )
 from snapshots.segments import open_segment, verify_segment, write_segment
 from snapshots.vault import Vault
+from tests.fakes.memory_store import MemoryStore
 
 
 class Crash(BaseException):
     """The process is killed here."""
+
+
+def newest_snapshot(folder: Path, cell: str) -> tuple[SnapshotFile | None, list[SnapshotError]]:
+    """Return the newest snapshot that verifies, and why newer ones do not."""
+    skipped: list[SnapshotError] = []
+    for path in list_snapshots(folder):
+        try:
+            return verify_snapshot(path, cell), skipped
+        except SnapshotError as error:
+            skipped.append(error)
+    return None, skipped
 
 
 def segment_file(folder: Path, number: int, content: bytes = b"rows") -> Path:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from consensus.engine.network.complaints import Complaints
+from consensus.engine.network.station import Complaints
 from consensus.engine.network.streams import SHAKEN_WITHIN_S
 from consensus.engine.network.tcp import reason_of, tune
 from consensus.engine.network.tls import Contexts, proven_replica

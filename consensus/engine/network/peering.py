@@ -25,11 +25,9 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from consensus.engine.config import EngineConfig
-from consensus.engine.network.callers import Caller
-from consensus.engine.network.complaints import Complaints
-from consensus.engine.network.links import Link
+from consensus.engine.network.links import Caller, Link
 from consensus.engine.network.net import Connection, Network
-from consensus.engine.network.station import INTRODUCED_WITHIN_S, Gate
+from consensus.engine.network.station import INTRODUCED_WITHIN_S, Complaints, Gate
 from consensus.engine.network.wire import (
     MISTAKEN,
     NO_PROTOCOL,

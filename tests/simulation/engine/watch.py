@@ -14,7 +14,7 @@ from consensus.engine.membership import (
     decode_change,
     decode_members,
 )
-from consensus.engine.network.callers import Caller
+from consensus.engine.network.links import Caller
 from consensus.engine.network.wire import Answer, HeartbeatAnswer, Message, RequestVote, Vote
 from consensus.engine.raft import Raft
 from tests.simulation.engine.agreement import DurableLog, Span, check_matching
