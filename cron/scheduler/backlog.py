@@ -12,7 +12,7 @@ the leader has time for. Of a job in such a line one instant at a time waits in 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 import msgspec
@@ -97,12 +97,13 @@ class Backlog:
         rooms: dict[Line, int],
         is_waiting: IsWaiting | None = None,
         is_due: IsDue | None = None,
+        doubtful: Container[int] = (),
     ) -> list[tuple[Line, list[int]]]:
         """Return up to `limit` jobs with their lines, in turns; they wait here no more.
 
         `rooms` says how many of each line may be taken. Of a line that is behind a job is passed
-        over while `is_waiting(number)`: one of its launches waits for room. One that is not due
-        leaves its line and takes no room.
+        over while `is_waiting(number)`: one of its launches waits for room. One of which it is
+        doubtful whether it is due, and that is not, leaves its line and takes no room.
         """
         taken: list[tuple[Line, list[int]]] = []
         needs_turns = sum([len(line.numbers) for line in self.lines]) > limit
@@ -120,7 +121,7 @@ class Backlog:
                 passed: list[int] = []  # to its end, where they hold up nobody
                 while line.numbers and len(found) < most and len(passed) < PASSED_MAX:
                     number, _ = line.numbers.popitem(last=False)
-                    if is_due is None or is_due(number):
+                    if number not in doubtful or is_due is None or is_due(number):
                         (passed if waits and waits(number) else found).append(number)
                 line.numbers.update(dict.fromkeys(passed))
                 if found:

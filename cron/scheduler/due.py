@@ -84,6 +84,7 @@ class DueHeap:
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = count()
         self.seen_s = 0
+        self._doubtful: set[int] = set()  # may have no instant: not put into a line by their group
         self._is_blocked = False  # what the backlog has found no room in the last take
         self._stale: Iterator[int] = iter(())
         self._stale_at_s = 0
@@ -137,6 +138,7 @@ class DueHeap:
         """Take a job out of its group; return where it may wait."""
         self.held.pop(number, None)
         self.refused.pop(number, None)
+        self._doubtful.discard(number)
         group, line = self._of_job.pop(number, (None, None))
         if group is not None and line is not None:
             theirs = group.numbers[line]
@@ -150,6 +152,7 @@ class DueHeap:
         found = self._of_job.get(number)
         if found is not None:
             self.backlog.put(found[1], (number,), self.seen_s)
+            self._doubtful.add(number)
             self._is_blocked = False
 
     def answered(self, numbers: Iterable[int], refusal: str) -> None:
@@ -210,7 +213,8 @@ class DueHeap:
             found = backlog.take(limit, dict.fromkeys(backlog.lines, limit))
         else:
             rooms = self._rooms(queues, now_s)
-            found = backlog.take(limit, rooms, queues.is_waiting, self._is_due(now_s))
+            is_due = self._is_due(now_s)
+            found = backlog.take(limit, rooms, queues.is_waiting, is_due, self._doubtful)
         taken: list[DueJob] = []
         for line, numbers in found:
             why, since_s = line.why, line.since_s
@@ -245,11 +249,12 @@ class DueHeap:
         return rooms
 
     def _is_due(self, now_s: int) -> IsDue:
-        """Return what tells whether a job has an instant to account for. After a change of leader
-        all jobs are looked at, and most have none: these must not take the room of others."""
+        """Return what tells whether a doubtful job has an instant to account for. After a change of
+        leader all are looked at, and most have none: these must not take the room of others."""
         known: dict[tuple[int, int], bool] = {}  # by group and horizon
 
         def is_due(number: int) -> bool:
+            self._doubtful.discard(number)
             group, _ = self._of_job[number]
             horizon_s = self._records[number].horizon_s
             found = known.get((id(group), horizon_s))
@@ -282,6 +287,7 @@ class DueHeap:
             if line is not None and number in line.numbers:
                 ticks, is_apart = self._of_job[number][0].ticks, number in self.refused
                 found.append(DueJob(number, ticks, line.since_s, line.why, is_apart))
+                self._doubtful.add(number)
         return found
 
     def _drop_stale(self) -> None:

@@ -406,7 +406,7 @@ class FairQueue:
         if not need.lacks_since_ms or not is_on:
             need.lacks_since_ms = self.now_ms
         # Nothing is kept free for a tenant that is beyond its share.
-        need.starves_since_ms = max(need.lacks_since_ms, flow.first_ms()) if not flow.over else 0
+        need.starves_since_ms = max(need.lacks_since_ms, flow.front()[0]) if not flow.over else 0
 
     def take(
         self,
@@ -495,7 +495,7 @@ class FairQueue:
     def _is_open(self, flow: Flow) -> bool:
         """Return whether the first launch of a flow may begin by its job's limit; else it waits
         behind that, and the flow stands anew."""
-        key, due_ms = flow.first(), flow.first_ms()
+        due_ms, key = flow.front()
         job = key[0]
         limit = self.job_limit(job)
         is_below = not limit or self.runs.get(job, 0) < limit

@@ -164,7 +164,7 @@ class Level:
 
     def rank(self, flow: Flow) -> int:
         """Return what the pool compares: age and priority of the flow whose turn it is."""
-        return flow.first_ms() * SPREAD + self.tilt
+        return flow.front()[0] * SPREAD + self.tilt
 
     def front(self) -> Flow | None:
         """Return the flow whose turn it is; None if there is none, and then it has no turn."""
@@ -372,94 +372,59 @@ class Flow:
         early, runs = self.early, self.runs
         return bool(early) and (not runs or early[0][0] <= runs[0].due_ms)
 
-    def _trim(self) -> None:
-        """Drop stale entries from the front."""
-        while self.entries > self.size:
-            if self._is_early():
-                if self.ready.get(self.early[0][1]) is self:
-                    return
-                heappop(self.early)
-                self.entries -= 1
-            elif self.ready.get(self.runs[0].keys[self.runs[0].at]) is self:
-                return
-            else:
-                self._advance(1)
-
-    def _advance(self, count: int) -> None:
+    def _drop(self, count: int) -> None:
+        """Drop the first entries, of one run."""
+        self.entries -= count
+        if self.early and self._is_early():
+            heappop(self.early)
+            return
         run = self.runs[0]
         run.at += count
-        self.entries -= count
         if run.at == len(run.keys):
             self.runs.popleft()
 
-    def first(self) -> Key:
-        """Return the launch that is next; only while `size`."""
-        if self.entries > self.size:
-            self._trim()
-        if self._is_early():
-            return self.early[0][1]
-        run = self.runs[0]
-        return run.keys[run.at]
-
-    def first_ms(self) -> int:
-        """Return when the launch that is next fell due; only while `size`."""
-        if self.entries > self.size:
-            self._trim()
-        if self.early and self._is_early():
-            return self.early[0][0]
-        return self.runs[0].due_ms
-
-    def shift(self) -> Key:
-        """Take out the launch that is next; only while `size`."""
-        if self.entries > self.size:
-            self._trim()
-        if self.early and self._is_early():
-            key = heappop(self.early)[1]
-        else:
-            run = self.runs[0]
-            key = run.keys[run.at]
-            run.at += 1
-            if run.at == len(run.keys):
-                self.runs.popleft()
-        self.entries -= 1
-        self.size -= 1
-        self.need.pool.ready -= 1
-        del self.ready[key]
-        return key
+    def front(self) -> tuple[int, Key]:
+        """Return when the launch that is next fell due, and which it is; only while `size`."""
+        while True:
+            if self.early and self._is_early():
+                found = self.early[0]
+            else:
+                run = self.runs[0]
+                found = (run.due_ms, run.keys[run.at])
+            if self.entries == self.size or self.ready.get(found[1]) is self:
+                return found
+            self._drop(1)  # stale
 
     def pop(self, count: int) -> list[Key]:
         """Take out the next `count` launches, as many as there are at most."""
-        if count == 1:
-            return [self.shift()]
         keys: list[Key] = []
-        ready, size = self.ready, self.size
-        count = min(count, size)
+        ready, count = self.ready, min(count, self.size)
         while len(keys) < count:
-            if self._is_early():
-                key = heappop(self.early)[1]
-                self.entries -= 1
-                if ready.get(key) is self:
-                    del ready[key]
-                    keys.append(key)
+            if count == 1 or self._is_early():
+                _, key = self.front()
+                self._drop(1)
+                del ready[key]
+                keys.append(key)
+                self.size -= 1
                 continue
             run = self.runs[0]
             chunk = run.keys[run.at : run.at + count - len(keys)]
-            has_stale = self.entries > size - len(keys)
-            self._advance(len(chunk))
+            has_stale = self.entries > self.size
+            self._drop(len(chunk))
             if has_stale:
                 chunk = [key for key in chunk if ready.get(key) is self and ready.pop(key)]
             else:
                 for key in chunk:
                     del ready[key]
             keys += chunk
-        self.size -= count
+            self.size -= len(chunk)
         self.need.pool.ready -= count
         return keys
 
     def rank(self) -> Rank:
         """Return what decides whose turn it is: the tenant's time, then age."""
         share, band = self.share, self.band
-        return (share.times[band], share.ticks[band], self.first_ms(), self.tick)
+        return (share.times[band], share.ticks[band], self.front()[0], self.tick)
 
     def waiting(self) -> list[tuple[int, Key]]:
         """Return what stands here, with when it fell due, in no order."""

@@ -190,7 +190,7 @@ class Placement:
         if self.reservation is not None and self._is_kept(wanted):
             self._kept = len(self.reservation.held)
             return 1
-        if wanted.has_parts:
+        if wanted.parts > 1 or wanted.each:
             return int(bool(self._executors_of(wanted)))
         if most > 1 and not wanted.need.takes_resources:
             return self.places.slots(wanted.need, most)

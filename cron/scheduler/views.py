@@ -51,7 +51,7 @@ class Depth(msgspec.Struct, frozen=True, gc=False):
 def depths(queue: FairQueue) -> list[Depth]:
     """Return a row per (pool, priority, tenant) with launches, sorted. O(flows, parked, held)."""
     oldest: dict[Share, int] = {}
-    firsts = [(flow.share, flow.first_ms()) for flow in queue.flows.values() if flow.size]
+    firsts = [(flow.share, flow.front()[0]) for flow in queue.flows.values() if flow.size]
     firsts += [(queue.parked[key].share, due_ms) for key, due_ms in queue.parked_due()]
     firsts += [(one.flow.share, one.due_ms) for one in queue.held.values()]
     for share, due_ms in firsts:
