@@ -64,8 +64,9 @@ DUMP_PIECE_BYTES: Final = 1024 * 1024
 """How much of a dump is read or written at once."""
 
 DUMP_SYNC_BYTES: Final = 8 * 1024 * 1024
-"""How much of a dump is on its way to the disk before it is waited for: the journal's syncs wait
-behind it."""
+"""How much of a dump is written before a sync: the journal's syncs wait behind unsynced data of
+dumps.
+"""
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """The size of a journal file; the last frame may exceed it."""
@@ -85,8 +86,8 @@ ENTRY_CACHE_BYTES: Final = 8 * 1024 * 1024
 the journal. At 20 kB/s of journal the last seven minutes; a follower that is level needs none."""
 
 READ_BACK_BYTES: Final = 256 * 1024
-"""How much of older entries a tick reads from the disk to apply them. An entry that is larger comes
-alone."""
+"""How much of older entries a tick reads from the disk to apply them. A larger entry is read alone.
+"""
 
 HANDOVER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of committed entries queued for the event loop: two of the largest."""

@@ -76,8 +76,9 @@ class Failed(msgspec.Struct, frozen=True):
 
 Event = Committed | Changed | Refused | Declined | TakeDump | Dumped | Restored | Failed
 _SLICE_S = 0.005
-"""How long the event loop applies entries before it turns to others, leases among them; one entry
-is applied as a whole."""
+"""How long the event loop applies entries before it runs other callbacks, such as leases; one entry
+is applied as a whole.
+"""
 
 
 class Handover:

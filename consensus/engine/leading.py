@@ -50,8 +50,9 @@ from consensus.limits import TICK_BYTES
 _log = logging.getLogger(__name__)
 
 _COMMIT_NEWS_S: Final = 0.01
-"""How long a commit waits for entries to ride with: said at once it costs two messages and two
-answers, just while the next entries come."""
+"""How long a commit index waits to be sent together with further entries: sent at once, it costs
+two messages and two answers, just while the next entries arrive.
+"""
 _TRANSFER_S: Final = 1.0
 _WITHHELD_S: Final = 1.0
 """How long a majority may refuse to acknowledge an entry before the leader resigns."""

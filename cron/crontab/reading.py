@@ -1,4 +1,4 @@
-"""What comes of reading a file: lines, jobs, and everything that is wrong or odd about it."""
+"""Reading a file: its lines, and the result with jobs, errors, warnings and notes."""
 
 from __future__ import annotations
 
