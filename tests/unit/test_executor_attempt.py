@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.executor.attempt import Attempt, News, Step
+from launcher.executor.attempt import Attempt, Step
+from launcher.executor.rows import REFUSED
 from launcher.launch import Reason
 from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
 from launcher.work import WorkSpec
@@ -70,12 +71,7 @@ def test_what_it_says_is_cut_and_its_wish_is_bounded() -> None:
 
 
 def test_an_attempt_is_over_once() -> None:
-    one, news = begun(), News()
-    news.end(one)
-    news.refuse(one, "late")
-    news.end(one)
-    assert (news.ended, news.refused, one.detail) == ([one], [], "")
-    other = given()
-    news.refuse(other, "late")
-    news.end(other)
-    assert (news.over, other.detail) == ([one, other], "late")
+    one = begun()
+    one.refuse("late")
+    one.refuse("later")
+    assert (one.fate, one.detail) == (REFUSED, "late")
