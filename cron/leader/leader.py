@@ -289,7 +289,13 @@ class Leader:
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
         elif commands:
-            self.executors.tell_lost(commands)
+            # What is lost is named, row by row or by its executor; usual rows are in columns.
+            if any(
+                isinstance(one, c.ExecutorLeft)
+                or (isinstance(one, c.Report) and (one.items or one.executors))
+                for one in commands
+            ):
+                self.executors.tell_lost(commands)
             rows = sum(rows_of(command, state) for command in commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
@@ -466,7 +472,9 @@ class Leader:
             self._late.spend(late)
         self.indexes.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
-            if isinstance(command, c.Account | c.Skip):
+            if isinstance(command, c.Skip) or (
+                isinstance(command, c.Account) and any(line.skipped for line in command.lines)
+            ):
                 self._overload.follow(command, result)
             elif isinstance(command, c.Report):
                 self._inbox.follow(state, command, result)
