@@ -52,8 +52,10 @@ class Dispatcher:
             if isinstance(command, c.Begin):
                 hit("after-begin")
                 begun.update(dict.fromkeys(spec.executor for spec in command.batches))
-            elif isinstance(command, c.Report) and command.has(LaunchState.LAUNCHED):
-                hit("after-launched")
+            elif isinstance(command, c.Report):
+                states = [row.state for row in command.rows] + [one.state for one in command.items]
+                if LaunchState.LAUNCHED in states:
+                    hit("after-launched")
             elif isinstance(command, c.PutJobs):
                 self._forget_changed(state)
             elif isinstance(command, c.Cancel):

@@ -46,7 +46,7 @@ class LeaderIndexes:
 
     def follow(self, outcome: Outcome) -> None:
         """Agree with State after an entry."""
-        self.queues.follow(outcome.moved.keys())
+        self.queues.follow(outcome.moved())
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for spec in command.batches:

@@ -284,7 +284,8 @@ class _Choice:
                 c.BatchSpec(executor, catalog, window_ms, at_s, deltas(sorted(numbers)))
                 for (executor, at_s), numbers in self._usual.items()
             ]
-            result.append(c.Begin((*usual, *c.Begin.of(self._begin).batches)))
+            odd = c.Begin.of(self._begin).batches if self._begin else ()
+            result.append(c.Begin((*usual, *odd)))
         return result
 
     # ---- what is new

@@ -64,11 +64,17 @@ def _members(state: State, line: c.AccountLine, mins: list[int]) -> list[JobReco
         return Verdict.REPEATED
     spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in line.due]
     spans += [(skip.first_s, skip.last_s, skip.local_min) for skip in line.skipped]
-    if not line.from_s < line.to_s <= SCHEDULED_S_MAX:
+    are_runs = all(map(_can_be_a_run, line.skipped))
+    if not line.from_s < line.to_s <= SCHEDULED_S_MAX or not are_runs:
         return Verdict.BAD_TIMES
-    misfit = _misfit(line, sorted(spans))
-    if misfit is not ACCEPTED:
-        return misfit
+    # They lie inside (from, to], apart, and repeat no fixed local time (rules R1, R11).
+    before_s, local_before_min = line.from_s, -1
+    for first_s, last_s, local_min in sorted(spans):
+        if not before_s < first_s <= last_s <= line.to_s:
+            return Verdict.BAD_TIMES
+        if 0 <= local_min <= local_before_min:
+            return Verdict.REPEATED_LOCAL_TIME
+        before_s, local_before_min = last_s, max(local_before_min, local_min)
     # A look at all members for each question, in C: a line may have thousands.
     found = list(map(state.by_number.get, accumulate(line.jobs)))
     members = [record for record in found if record is not None]
@@ -85,19 +91,6 @@ def _members(state: State, line: c.AccountLine, mins: list[int]) -> list[JobReco
     if mins and min(mins) <= max(map(_local_horizon_min, members)):
         return Verdict.REPEATED_LOCAL_TIME
     return members
-
-
-def _misfit(line: c.AccountLine, spans: list[tuple[int, int, int]]) -> Verdict:
-    """Whether the rows of a line lie inside (from, to], apart, and repeat no fixed local time (R1,
-    R11)."""
-    before_s, local_before_min = line.from_s, -1
-    for first_s, last_s, local_min in spans:
-        if not before_s < first_s <= last_s <= line.to_s:
-            return Verdict.BAD_TIMES
-        if 0 <= local_min <= local_before_min:
-            return Verdict.REPEATED_LOCAL_TIME
-        before_s, local_before_min = last_s, max(local_before_min, local_min)
-    return ACCEPTED if all(map(_can_be_a_run, line.skipped)) else Verdict.BAD_TIMES
 
 
 def _can_be_a_run(item: c.SkipItem) -> bool:

@@ -340,11 +340,6 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     rows: tuple[AttemptRows, ...] = ()
     executors: tuple[LostExecutor, ...] = ()
 
-    def has(self, state: LaunchState) -> bool:
-        """Whether it says of any attempt that it came to this state."""
-        states = [row.state for row in self.rows] + [item.state for item in self.items]
-        return state in states
-
 
 class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
     """Due launches that will not be started."""

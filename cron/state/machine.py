@@ -32,7 +32,7 @@ from cron.state import commands as c
 from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.image import check_format
-from cron.state.outcome import Moved, Outcome, Result, Verdict
+from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import Reign, State
 from launcher.names import SCHEDULED_S_MAX
 
@@ -81,7 +81,8 @@ class Machine:
             tuple(results),
             tuple(context.ended),
             tuple(context.sealed),
-            Moved(context.moved, context.moved_rows),
+            tuple(context.moved),
+            tuple(context.moved_rows),
         )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.

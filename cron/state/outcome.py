@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 
 import msgspec
@@ -60,30 +60,12 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     scheduled_s: int = 0  # of a manual trigger
 
 
-class Moved(msgspec.Struct, frozen=True, eq=False):
-    """Launches by their keys, and usual rows of batches, by columns of job numbers and instants:
-    made into keys by those who ask."""
-
-    by_key: Iterable[Key] = ()
-    by_row: Iterable[tuple[Sequence[int], Iterable[int]]] = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Moved) and self.keys() == other.keys()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def keys(self) -> list[Key]:
-        """Return all of them, each once."""
-        found = dict.fromkeys(self.by_key)
-        for numbers, instants in self.by_row:
-            found.update(dict.fromkeys(zip(numbers, instants, repeat(0))))
-        return list(found)
-
-
 class Outcome(msgspec.Struct, frozen=True):
     """The answer to one entry: a Result per command, and what it added to history.
 
-    `verdict` is STALE_EPOCH where the entry was refused whole; it then has no commands.
+    `verdict` is STALE_EPOCH where the entry was refused whole; it then has no commands. Launches
+    that are due, active or over by it are in `moved_keys`, and as rows of batches in `moved_rows`:
+    columns of job numbers and instants, made into keys by those who ask `moved`.
     """
 
     verdict: Verdict
@@ -92,7 +74,15 @@ class Outcome(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
     ended: tuple[Row | Chunk, ...]
     sealed: tuple[Sealed, ...] = ()
-    moved: Moved = Moved()  # launches that are due, active or over by it
+    moved_keys: tuple[Key, ...] = ()
+    moved_rows: tuple[tuple[Sequence[int], Sequence[int]], ...] = ()
+
+    def moved(self) -> list[Key]:
+        """Return the launches that are due, active or over by it, each once."""
+        found = dict.fromkeys(self.moved_keys)
+        for numbers, instants in self.moved_rows:
+            found.update(dict.fromkeys(zip(numbers, instants, repeat(0))))
+        return list(found)
 
     @property
     def rows(self) -> tuple[Row, ...]:

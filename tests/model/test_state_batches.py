@@ -91,7 +91,7 @@ class World:
         data = encode_entry(self.at_ms, self.epoch, commands)
         first, second = self.usual.apply(1, self.index, data), self.odd.apply(1, self.index, data)
         assert (first.results, list(first.rows)) == (second.results, list(second.rows)), commands
-        assert set(first.moved.keys()) == set(second.moved.keys())
+        assert set(first.moved()) == set(second.moved())
         all_odd(self.odd.state)
         assert not self.odd.state.active.usual
         assert seen(self.state) == seen(self.odd.state), commands
