@@ -12,7 +12,7 @@ import pytest
 
 MODEL_SEEDS: Final = 15
 """Of each walk of a model."""
-MODEL_EXAMPLES: Final = 25
+MODEL_EXAMPLES: Final = 40
 """Of each rule-based model."""
 LAUNCH_SEEDS: Final = 40
 """Of the launch protocol under faults, with the seeds that are pinned."""
