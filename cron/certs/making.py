@@ -28,8 +28,9 @@ from launcher.identity import (
     only_identity,
 )
 
-EARLIER_S: Final = 3_600
-"""A certificate is valid from an hour before its creation, because clocks of machines differ."""
+SKEW_S: Final = 3_600
+"""A certificate is valid from an hour before its creation until an hour after its last day: clocks
+of machines differ, and an authority of 30 days can then issue a certificate of 30 days."""
 DAYS_MAX: Final = 36_500
 DAY_S: Final = 86_400
 
@@ -110,15 +111,15 @@ def issue(authority: Authority, kind: str, name: str, *, now_s: int, days: int) 
     identity = Identity(authority.cell, kind, _checked(name, kind))
     end_s = _end_s(now_s, days)
     last_s = int(authority.certificate.not_valid_after_utc.timestamp())
-    if end_s > last_s:
-        left = max(0, (last_s - now_s) // DAY_S)
+    left = max(0, (last_s - now_s) // DAY_S)
+    if days > left:
         raise InvalidInput(
             f"{days} days are more than the authority of {authority.cell} has left: {left}",
             f"--days {left}" if left else "make a new authority with `raftcron certs init`",
         )
     key = ec.generate_private_key(ec.SECP256R1())
     signer = authority.key.public_key()
-    builder = _builder(identity, _subject(identity), key.public_key(), now_s, end_s)
+    builder = _builder(identity, _subject(identity), key.public_key(), now_s, min(end_s, last_s))
     builder = builder.issuer_name(authority.certificate.subject)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
     builder = builder.add_extension(_usage(is_authority=False), critical=True)
@@ -139,7 +140,7 @@ def _checked(text: str, what: str) -> str:
 def _end_s(now_s: int, days: int) -> int:
     if not 1 <= days <= DAYS_MAX:
         raise InvalidInput(f"days {days} is not between 1 and {DAYS_MAX}")
-    return now_s + days * DAY_S
+    return now_s + days * DAY_S + SKEW_S
 
 
 def _subject(identity: Identity) -> x509.Name:
@@ -161,7 +162,7 @@ def _builder(
         .subject_name(name)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(_moment(now_s - EARLIER_S))
+        .not_valid_before(_moment(now_s - SKEW_S))
         .not_valid_after(_moment(end_s))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )

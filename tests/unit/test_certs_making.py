@@ -62,13 +62,23 @@ def test_a_certificate_says_who_and_what_for(
     assert get(x509.AuthorityKeyIdentifier).value.key_identifier == signer.value.digest
 
 
-def test_a_certificate_begins_an_hour_back_and_ends_after_its_days(authority: Authority) -> None:
+def test_an_authority_issues_for_as_many_days_as_it_was_made_for() -> None:
+    # `certs issue --days 30` was refused a second after `certs init --days 30`.
+    first = make_authority("prod", now_s=NOW_S, days=30)
+    authority = read_authority(first.certificate, first.key, "au")
+    made = issue(authority, "replica", "r1", now_s=NOW_S + 60, days=30)
+    assert parsed(made).not_valid_after_utc == authority.certificate.not_valid_after_utc
+
+
+def test_a_certificate_begins_an_hour_back_and_ends_an_hour_later(
+    authority: Authority,
+) -> None:
     made = issue(authority, "replica", "r1", now_s=NOW_S, days=2)
     certificate = parsed(made)
     now = datetime.datetime(2026, 11, 20, 15, tzinfo=datetime.UTC)
     assert certificate.not_valid_before_utc == now - datetime.timedelta(hours=1)
-    assert certificate.not_valid_after_utc == now + datetime.timedelta(days=2)
-    assert made.not_after_s == NOW_S + 2 * DAY_S
+    assert certificate.not_valid_after_utc == now + datetime.timedelta(days=2, hours=1)
+    assert made.not_after_s == NOW_S + 2 * DAY_S + 3_600
 
 
 def test_keys_are_of_p256_and_no_two_certificates_are_alike(authority: Authority) -> None:
