@@ -396,6 +396,7 @@ def test_it_does_whatever_people_do(seed: int) -> None:
     world.check_audit()
 
 
+@pytest.mark.nightly
 def test_the_worlds_of_the_pool_see_all_that_can_happen() -> None:
     """A test of the test."""
     seen: Counter[str] = Counter()
