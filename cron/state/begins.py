@@ -112,7 +112,9 @@ def _begin_line(context: Context, asked: c.BatchSpec, first: int) -> bool:
         numbers,
         array("q", (at_s,)) * rows,
         deadlines_ms,
-        [min(window_ms, deadline_ms) for deadline_ms in deadlines_ms],
+        array("q", (window_ms,)) * rows
+        if min(deadlines_ms) >= window_ms
+        else [min(window_ms, deadline_ms) for deadline_ms in deadlines_ms],
         list(map(_local_min, marks)),
     )
     # The numbers before `first` that it lacks are of rows that are odd, or were refused.

@@ -7,6 +7,7 @@ says.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -29,16 +30,18 @@ def uniform(values: Sequence[int]) -> Deltas:
     return coded if any(coded[1:]) else coded[:1] if any(coded) else ()
 
 
-def spread(rows: Deltas, *columns: Deltas) -> list[list[int]] | None:
+def spread(rows: Deltas, *columns: Deltas) -> list[Sequence[int]] | None:
     """Return the rows that a command means, and of each delta-coded column an integer a row; None
     where the rows do not ascend from 0 or above, a column has another number of integers, or one
     that no time or count can be."""
     if not rows or rows[0] < 0 or min(rows[1:], default=1) < 1:
         return None
-    found = [list(accumulate(rows))]
+    found: list[Sequence[int]] = [list(accumulate(rows))]
     for coded in columns:
-        if len(coded) not in (0, 1, len(rows)):
+        if len(coded) > 1 and len(coded) != len(rows):
             return None
-        found.append(list(accumulate(coded)) if len(coded) > 1 else list(coded or (0,)) * len(rows))
-    fits = [-_FITS < min(values) <= max(values) < _FITS for values in found]
-    return found if all(fits) else None
+        values = list(accumulate(coded)) if len(coded) > 1 else coded or (0,)
+        if not -_FITS < min(values) <= max(values) < _FITS:
+            return None
+        found.append(values if len(coded) > 1 else array("q", values) * len(rows))
+    return found if found[0][-1] < _FITS else None

@@ -73,7 +73,9 @@ def report(context: Context, command: c.Report) -> Result:
     return result
 
 
-def _report_rows(context: Context, said: c.AttemptRows, told: list[list[int]]) -> list[Verdict]:
+def _report_rows(
+    context: Context, said: c.AttemptRows, told: Sequence[Sequence[int]]
+) -> list[Verdict]:
     """Write what became of rows; `told` are the rows, and what their executor said of each of them.
     What is usual goes a column at a time, in the order of the rows."""
     record = context.state.executors.get(said.executor)
@@ -112,7 +114,7 @@ def _report_rows(context: Context, said: c.AttemptRows, told: list[list[int]]) -
 
 
 def _usual(
-    state: State, batch: Batch, said: c.AttemptRows, seen: bytes, told: list[list[int]]
+    state: State, batch: Batch, said: c.AttemptRows, seen: bytes, told: Sequence[Sequence[int]]
 ) -> list[bool]:
     """Return which rows are usual, and start, or end without anything to follow."""
     if said.state is LAUNCHED:
