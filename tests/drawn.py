@@ -17,7 +17,7 @@ MODEL_EXAMPLES: Final = 40
 LAUNCH_SEEDS: Final = 40
 """Of the launch protocol under faults, with the seeds that are pinned."""
 RESTORE_SEEDS: Final = 4
-"""Of each kind of restore, without the seeds that are pinned."""
+"""Of each kind of restore; more of them are nightly."""
 OVERLOAD_SEEDS: Final = 1
 """Of each kind of overload."""
 ENGINE_SEEDS: Final = 40

@@ -122,6 +122,7 @@ class Deployments:
         self.keep_house()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2))
 def test_half_a_year_of_deployments_leaves_the_image_flat_and_the_audit_clean(
     seed: int, monkeypatch: pytest.MonkeyPatch
