@@ -41,6 +41,7 @@ class QueueAgainstNaive(RuleBasedStateMachine):
         self.roomy = 1
         self.rated: frozenset[Scope] = frozenset()
         self.slots: Counter[Hashable] = Counter(left=5, right=5)
+        self.is_reserving = False  # without, nobody looks at slots
         self.closed: set[Hashable] = set()
         self.others: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
         self.heaviest = 1
@@ -210,10 +211,12 @@ class QueueAgainstNaive(RuleBasedStateMachine):
     # ---- taking
 
     def has_room(self, place: Hashable, most: int = 1) -> int:
-        return 0 if place in self.closed else min(most, self.roomy)
+        room = 0 if place in self.closed else min(most, self.roomy)
+        assert isinstance(place, tuple)
+        return max(0, min(room, self.slots[POOLS[place[0]]])) if self.is_reserving else room
 
     def is_open(self, place: Hashable) -> bool:
-        return place not in self.closed
+        return self.has_room(place) > 0
 
     def is_free(self, domain: Hashable) -> int:
         return self.slots[domain]
@@ -227,7 +230,7 @@ class QueueAgainstNaive(RuleBasedStateMachine):
     )
     def take(self, count: int, late: int, is_reserving: bool, most: int, roomy: int) -> None:
         self.queue.begin_round()
-        self.roomy = roomy
+        self.roomy, self.is_reserving = roomy, is_reserving
         free = self.is_free if is_reserving else None
         for _ in range(count):
             allowed = self.naive.candidates(self.naive.now_ms, self.is_open, free)
