@@ -117,7 +117,7 @@ def test_a_run_does_not_depend_on_the_hashes_of_strings() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", [(Pool, "report"), (ExecutorLoop, "_note_room")])
+@pytest.mark.parametrize("where", [(Pool, "hear"), (ExecutorLoop, "_note_room")])
 def test_an_error_that_only_ends_a_stream_or_an_executor_fails_the_run(
     where: tuple[type, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
