@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.launches_cell import Crew, Running, Shape, apply, ask, running_cell
+from bench.launches_cell import Running, Shape, ThreadPool, apply, ask, running_cell
 from bench.launches_tally import percentile
 from bench.probes.window import rows_of
 from bench.pump.cell import Moment, moments
@@ -48,7 +48,9 @@ HANDLERS: Final = ("flooded", "other")
 THREADS: Final = 64
 """Of the one worker, for both handlers."""
 SHAPE: Final = Shape(
-    kind="handler", slots=TENANTS * 4, crews=(Crew("bench.flood_tasks:shared", threads=THREADS),)
+    kind="handler",
+    slots=TENANTS * 4,
+    thread_pools=(ThreadPool("bench.flood_tasks:shared", threads=THREADS),),
 )
 """An executor with the default buffer: launches that wait there keep no order of service."""
 SETTLED_S: Final = 5

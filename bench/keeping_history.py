@@ -47,7 +47,7 @@ def rss_mb() -> float:
     raise RuntimeError("/proc/self/status has no VmRSS")
 
 
-class Shelf:
+class MemorySegments:
     """The snapshot writer's place: it writes at once, in the same process."""
 
     def __init__(self, data: Path) -> None:
@@ -75,14 +75,14 @@ class History:
 
     def __init__(self, data: Path, state: State) -> None:
         self.state = state
-        self.shelf = Shelf(data)
+        self.segment_files = MemorySegments(data)
         self.append_s = 0.0
         self.seal_s = 0.0
         self.start()
 
     def start(self) -> None:
         """Begin to answer, as a replica that has its State and its files."""
-        self.row_store = RowStore(self.shelf)
+        self.row_store = RowStore(self.segment_files)
         self.row_store.follow(self.state.history)
 
     def grow(self, chunks: Iterator[Chunk]) -> None:
@@ -97,8 +97,8 @@ class History:
                 began = time.process_time()
                 last = batch[-1]
                 for sealed in history.seal(1, last.ended_index, last.ended_at_ms):
-                    self.shelf.folders.write(sealed)
-                self.shelf.version += 1
+                    self.segment_files.folders.write(sealed)
+                self.segment_files.version += 1
                 self.seal_s += time.process_time() - began
 
     async def query_ms(self) -> list[float]:
@@ -142,7 +142,7 @@ async def measured(data: Path, launches: int) -> dict[str, Any]:
     times = await kept.query_ms()
     memory_mb = rss_mb()
     image = sum(map(len, Imaging.begin(kept.state).pieces()))
-    files = list(kept.shelf.folders.segments.glob("*.seg"))
+    files = list(kept.segment_files.folders.segments.glob("*.seg"))
     segment_bytes = sum(path.stat().st_size for path in files)
     sealed_rows = sum(one.rows for one in kept.state.history.segments.values())
     all_ms = await kept.all_ms((T0 + launches // JOBS * 30) * 1000)

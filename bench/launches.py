@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import launches_bend, launches_sampler
-from bench.launches_cell import Crew, Running, Shape, apply, running_cell
+from bench.launches_cell import Running, Shape, ThreadPool, apply, running_cell
 from bench.load import Load, make_load
 from bench.noop_tasks import HANDLERS
 from bench.physics import fdatasyncs_per_second, loops_per_second
@@ -94,13 +94,13 @@ def _profile(running: Running, from_s: int, seconds: int, rate: float) -> dict[s
 
 def shape_of(options: argparse.Namespace) -> Shape:
     """Return the cell that the options ask for."""
-    crew = Crew(processes=options.processes, threads=options.threads)
+    thread_pool = ThreadPool(processes=options.processes, threads=options.threads)
     return Shape(
         kind=options.kind,
         executors=options.executors or (2 if options.kind == "handler" else 1),
         slots=options.slots,
         buffer=options.buffer,
-        crews=(crew,) if options.kind == "handler" else (),
+        thread_pools=(thread_pool,) if options.kind == "handler" else (),
         snapshots_s=options.snapshots,
         is_profiled=options.profile,
     )

@@ -39,7 +39,7 @@ WITH_US: Final = (
 """A worker that ends with the bench, whatever ends that."""
 
 
-class Crew(msgspec.Struct, frozen=True):
+class ThreadPool(msgspec.Struct, frozen=True):
     """One `raftcron worker` beside each executor."""
 
     app: str = "bench.noop_tasks"
@@ -55,7 +55,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     executors: int = 1
     slots: int = 10_000
     buffer: int = 1_000
-    crews: tuple[Crew, ...] = ()
+    thread_pools: tuple[ThreadPool, ...] = ()
     snapshots_s: int = 0
     is_profiled: bool = False
 
@@ -148,7 +148,10 @@ def running_cell(folder: Path, shape: Shape) -> Iterator[Running]:
         with Client(ports.servers, timeout_ms=APPLY_MS) as client:
             hosts = [child for child in cell.children if child.member.kind == EXECUTOR]
             for host in hosts:
-                workers += [start_worker(folder, host.member.id, crew, env) for crew in shape.crews]
+                workers += [
+                    start_worker(folder, host.member.id, thread_pool, env)
+                    for thread_pool in shape.thread_pools
+                ]
             replicas = {c.member.id: c.pid for c in cell.children if c not in hosts}
             executors = [host.pid for host in hosts]
             running = Running(client, folder, replicas, executors, [one.pid for one in workers])
@@ -162,7 +165,7 @@ def running_cell(folder: Path, shape: Shape) -> Iterator[Running]:
 
 
 def start_worker(
-    folder: Path, host: str, crew: Crew, env: dict[str, str]
+    folder: Path, host: str, thread_pool: ThreadPool, env: dict[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start a worker beside an executor; its children end when it does."""
     socket = folder / host / "workers.sock"
@@ -171,8 +174,8 @@ def start_worker(
         if time.monotonic() > deadline:
             raise TimeoutError(f"{socket}: is not there after {START_S} s")
         time.sleep(POLL_S)
-    numbers = ["--processes", str(crew.processes), "--threads", str(crew.threads)]
-    argv = ["-c", WITH_US, "worker", crew.app, *numbers, "--executor", str(socket)]
+    numbers = ["--processes", str(thread_pool.processes), "--threads", str(thread_pool.threads)]
+    argv = ["-c", WITH_US, "worker", thread_pool.app, *numbers, "--executor", str(socket)]
     with (folder / f"{host}-worker.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, *argv],
@@ -186,7 +189,7 @@ def start_worker(
 
 def await_ready(client: Client, shape: Shape) -> None:
     """Return once all executors are connected and offer all slots of their workers."""
-    threads = sum(crew.processes * crew.threads for crew in shape.crews)
+    threads = sum(thread_pool.processes * thread_pool.threads for thread_pool in shape.thread_pools)
 
     def is_ready() -> bool:
         rows = client.ask(table.EXECUTORS).executors

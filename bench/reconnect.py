@@ -182,7 +182,7 @@ def through(running: Running, many: Crowds, executors: int, rate: int) -> dict[s
         **returns(reports, killed_ms),
         "back_s": round(back_s, 1),
         **lateness(history, killed_wall_s),
-        **fates(history, reports, load.due(from_s, until_s)),
+        **statuses(history, reports, load.due(from_s, until_s)),
         "leader_cores_before": steady,
         "heir_cores_after": after,
         "heir_mib": round(peak_bytes / (1 << 20)),
@@ -245,7 +245,7 @@ def lateness(rows: list[LaunchView], killed_s: float) -> dict[str, Any]:
     return told
 
 
-def fates(rows: list[LaunchView], reports: list[dict[str, Any]], due: int) -> dict[str, Any]:
+def statuses(rows: list[LaunchView], reports: list[dict[str, Any]], due: int) -> dict[str, Any]:
     """Return what became of the launches, by the ledger and by those who ran them."""
     states = Counter(f"{row.state} {row.reason}".strip() for row in rows for _ in range(row.count))
     accepted: Counter[str] = Counter()

@@ -148,7 +148,7 @@ class Stand:
     def _welcome(self, welcome: pool_pb2.Welcome) -> None:
         epoch = welcome.epoch
         self._is_welcome = True
-        self.highest = max(self.highest, (epoch.lineage, epoch.term, epoch.replica))
+        self.highest = max(self.highest, (epoch.generation, epoch.term, epoch.replica))
         self.lease.connected(welcome.self_kill_ms)
         self.pace.learn(welcome.spread_ms)
 
@@ -169,10 +169,10 @@ class Stand:
             await asyncio.sleep(min(due_ms - now_ms, STEP_MS) / 1000)
 
     def _running(self) -> int:
-        return sum(row.fate == pool_pb2.ACCEPTED for row in self.rows.values())
+        return sum(row.status == pool_pb2.ACCEPTED for row in self.rows.values())
 
     def _hello(self) -> bytes:
-        lineage, term, replica = self.highest
+        generation, term, replica = self.highest
         hello = pool_pb2.Hello(
             cell=CELL,
             executor=self.id,
@@ -183,9 +183,9 @@ class Stand:
             pid=os.getpid(),
             version="bench",
             wall_ms=wall_ms(),
-            highest_epoch=pool_pb2.Epoch(lineage=lineage, term=term, replica=replica),
+            highest_epoch=pool_pb2.Epoch(generation=generation, term=term, replica=replica),
             known=_told(self.rows.values()),
-            can_recall=True,
+            can_inventory=True,
             protocol=PROTOCOL,
         )
         return pool_pb2.FromExecutor(hello=hello).SerializeToString()
@@ -215,7 +215,7 @@ class Stand:
 
     def _obey(self, orders: pool_pb2.Orders) -> None:
         epoch = orders.epoch
-        if (epoch.lineage, epoch.term, epoch.replica) < self.highest:
+        if (epoch.generation, epoch.term, epoch.replica) < self.highest:
             return
         for work in orders.works:
             self._jobs[work.number] = work.job
@@ -250,23 +250,23 @@ class Stand:
         row = pool_pb2.Report(index=place[0], row=place[1])
         self.rows[place] = row
         if not self.lease.valid(boot_ms()) or wall_ms() >= not_after_ms:
-            row.fate, row.reason = pool_pb2.REFUSED, 0
+            row.status, row.reason = pool_pb2.REFUSED, 0
             return row
         self.accepted[name] += 1
-        row.fate, row.started_ms = pool_pb2.ACCEPTED, wall_ms()
+        row.status, row.started_ms = pool_pb2.ACCEPTED, wall_ms()
         asyncio.get_running_loop().call_later(self.work_ms / 1000, self._end, place)
         return row
 
     def _end(self, place: Place) -> None:
         row = self.rows.get(place)
         if row is not None:
-            row.fate, row.finished_ms = pool_pb2.ENDED, wall_ms()
+            row.status, row.finished_ms = pool_pb2.ENDED, wall_ms()
             self._report([row])
 
     def _fence(self, place: Place) -> pool_pb2.Report:
         if place not in self.rows:
             index, row = place
-            self.rows[place] = pool_pb2.Report(index=index, row=row, fate=pool_pb2.FENCED)
+            self.rows[place] = pool_pb2.Report(index=index, row=row, status=pool_pb2.FENCED)
         return self.rows[place]
 
     def _report(self, rows: list[pool_pb2.Report]) -> None:
@@ -287,7 +287,7 @@ def _told(rows: Iterable[pool_pb2.Report]) -> pool_pb2.Reports:
         message.batches.add(
             index=row.index,
             rows=[row.row],
-            fate=row.fate,
+            status=row.status,
             reason=row.reason,
             started_ms=[row.started_ms] if row.started_ms else [],
             finished_ms=[row.finished_ms] if row.finished_ms else [],

@@ -226,12 +226,12 @@ def _is_end(news: News) -> bool:
 
 
 class Leader:
-    """An outlet that answers ends with acknowledgements and as many new starts."""
+    """An report sink that answers ends with acknowledgements and as many new starts."""
 
-    def __init__(self, foreman: ExecutorLoop, in_flight: int) -> None:
+    def __init__(self, executor_loop: ExecutorLoop, in_flight: int) -> None:
         self.works = Works()
         self.feeder = Feeder(in_flight, self._order)
-        self._executor = foreman
+        self._executor = executor_loop
         self._acks: list[pool_pb2.Ack] = []
         self._index = 0
 
@@ -240,10 +240,10 @@ class Leader:
 
     def send(self, changes: list[Change]) -> None:
         """Count what has ended."""
-        wrong = [one for one in changes if one.fate not in (ENDED, ACCEPTED) or one.exit_code]
+        wrong = [one for one in changes if one.status not in (ENDED, ACCEPTED) or one.exit_code]
         if wrong:
             raise RuntimeError(f"the executor says {wrong}")
-        ends = [one for one in changes if one.fate == ENDED]
+        ends = [one for one in changes if one.status == ENDED]
         self._acks += [pool_pb2.Ack(index=one.index, rows=one.rows) for one in ends]
         if ends:
             self.feeder.ended(sum(map(len, ends)))
@@ -272,31 +272,32 @@ class Leader:
 
 
 async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:
-    """Return what an executor does, without its stream; `client_us` has foreman and ledger."""
+    """Return what an executor does, without its stream; `client_us` has executor loop and
+    ledger."""
     config = ExecutorConfig(
         id="bench", data=str(folder), leaders=("127.0.0.1:1",), slots=in_flight, users=("root",)
     )
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         ledger = await loop.run_in_executor(thread, Ledger, folder / FILE)
-        foreman = ExecutorLoop(config, ledger, Outputs(folder / "output", 100, 1 << 20))
-        leader = Leader(foreman, in_flight)
-        await foreman.start()
-        foreman.lease.connected(LONG_MS)
-        foreman.lease.answered(foreman.lease.sent(boot_ms()))
-        foreman.renewed()
-        foreman.attach(leader)
+        executor_loop = ExecutorLoop(config, ledger, Outputs(folder / "output", 100, 1 << 20))
+        leader = Leader(executor_loop, in_flight)
+        await executor_loop.start()
+        executor_loop.lease.connected(LONG_MS)
+        executor_loop.lease.answered(executor_loop.lease.sent(boot_ms()))
+        executor_loop.renewed()
+        executor_loop.attach(leader)
         tasks = [
-            asyncio.create_task(foreman.run(thread)),
-            asyncio.create_task(foreman.watch()),
+            asyncio.create_task(executor_loop.run(thread)),
+            asyncio.create_task(executor_loop.watch()),
         ]
         meter = Meter()
         await leader.feeder.run(WARM_UP)
-        meter.begin(_spawner_of(foreman._children))
+        meter.begin(_spawner_of(executor_loop._children))
         await leader.feeder.run(count)
         sample = meter.end(EXECUTOR, in_flight, count)
         tasks[0].cancel()
-        await foreman.stop(thread)
+        await executor_loop.stop(thread)
         await asyncio.gather(*tasks, return_exceptions=True)
         await loop.run_in_executor(thread, ledger.close)
     return sample

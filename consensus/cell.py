@@ -17,7 +17,7 @@ class MemberView(msgspec.Struct, frozen=True):
     """
 
     incarnation: int
-    standing: Literal["open", "joining", "votes"]
+    member_state: Literal["open", "joining", "votes"]
     raft: str = ""
     about: str = ""
 

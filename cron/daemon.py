@@ -56,7 +56,7 @@ from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import check_log, with_room
 from cron.scheduler.plan import Settings
-from cron.service.members import WAITING, Identity, Roster, client_address
+from cron.service.members import WAITING, ClusterStatus, Identity, client_address
 from cron.service.replacing import Replacing
 from cron.service.resetting import Resetting
 from cron.service.service import CellService, Operations
@@ -123,23 +123,23 @@ class Daemon:
         self._server: grpc.aio.Server | None = None
         self._watch = ConnectionWatch(0)
         self._port = 0
-        self._roster = self._make_roster()
-        self._roster.withheld = lambda: ratchet.note
-        self._leader.may_tick = self._roster.why_not_tick
-        self._leader.shared_format = self._roster.shared_format
-        self._leader.clock_error_ms = self._roster.clock_error_ms
+        self._cluster_status = self._make_cluster_status()
+        self._cluster_status.withheld = lambda: ratchet.note
+        self._leader.may_tick = self._cluster_status.why_not_tick
+        self._leader.shared_format = self._cluster_status.shared_format
+        self._leader.clock_error_ms = self._cluster_status.clock_error_ms
         self._storage = self._make_storage()
         if self._storage.outputs is not None and config.object_storage.output:
             self._pool.on_kept = self._storage.outputs.offered
         self._saving = Saving(
-            self._leader, self._applier, self._writer, self._storage.vault, Path(config.data)
+            self._leader, self._applier, self._writer, self._storage.backup_store, Path(config.data)
         )
-        self._roster.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
+        self._cluster_status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
         self._service = CellService(
             leader=self._leader,
             applier=self._applier,
             row_store=self._row_store,
-            roster=self._roster,
+            cluster_status=self._cluster_status,
             clock=self._clock,
             zone=config.zone,
             operations=Operations(
@@ -199,9 +199,9 @@ class Daemon:
             superseded=self._fail,
         )
 
-    def _make_roster(self) -> Roster:
+    def _make_cluster_status(self) -> ClusterStatus:
         config = self._config
-        return Roster(
+        return ClusterStatus(
             identity=Identity(
                 replica=config.id,
                 address=config.peers[config.id].client,
@@ -272,7 +272,7 @@ class Daemon:
         self._replicated.subscribe(lambda _: self._pool.watchers.change())
         self._leader.start()
         tasks = [
-            asyncio.create_task(self._roster.watch(), name="roster"),
+            asyncio.create_task(self._cluster_status.watch(), name="cluster_status"),
             asyncio.create_task(self._watch.watch(self._port), name="connections"),
             asyncio.create_task(self._garbage.watch(), name="garbage"),
             asyncio.create_task(

@@ -28,7 +28,7 @@ NAMES: Final = {
     "snapshot-stored": "snapshot and manifest are in object storage, the log does not know",
     "store-pruned": "what nobody needs is deleted in object storage",
     "output-stored": "an output is in object storage, the log does not know",
-    "restore-claimed": "a restore has claimed its lineage, nothing is on the disk",
+    "restore-claimed": "a restore has claimed its generation, nothing is on the disk",
     "restore-seeded": "a restore has written all but the last file",
 }
 """Every failpoint of the daemon and what is true when it is reached."""

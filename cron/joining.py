@@ -46,7 +46,9 @@ async def watch_joining(
     while True:
         joining, member = log.joining, log.members.get(replica)
         # The engine reads its log; State knows the incarnation once that entry is applied.
-        if joining is None and (not begun or (member is not None and member.standing == "votes")):
+        if joining is None and (
+            not begun or (member is not None and member.member_state == "votes")
+        ):
             break
         if joining is not None:
             begun = True

@@ -145,8 +145,8 @@ def run_restore(
     """Restore into `data`; raise errors of the other packages as errors of `cron.errors`."""
     from cron.storage.restore_target import Target
     from cron.storage.restoring import restore
+    from snapshots.backup_store import BackupStore
     from snapshots.urls import open_store
-    from snapshots.vault import Vault
 
     if from_data is not None and choices.at_ms is not None:
         hint = "leave out --at, or restore --from object storage"
@@ -157,9 +157,9 @@ def run_restore(
     where = url or config.object_storage.url
     draw = secrets.token_hex(16)
     with _told(data, from_data):
-        vault = Vault(open_store(where), config.cell) if where else None
+        backup_store = BackupStore(open_store(where), config.cell) if where else None
         source = Path(from_data).absolute() if from_data is not None else None
-        return restore(target, choices, draw, agree, tell, vault=vault, data=source)
+        return restore(target, choices, draw, agree, tell, backup_store=backup_store, data=source)
 
 
 @contextlib.contextmanager
@@ -194,17 +194,22 @@ def _asking(*, is_json: bool, yes: bool, dry_run: bool) -> Agree:
     return agree
 
 
-def _abandoning(lineage: int, agree: Agree) -> Agree:
+def _abandoning(generation: int, agree: Agree) -> Agree:
     """Refuse `--abandon` of a generation that is not the newest: it may be the wrong store."""
 
     def agree_unless(report: Report) -> bool:
-        newest = report.new_lineage - 1
+        newest = report.new_generation - 1
         hint = "leave out --abandon"
-        if lineage and report.lineage == lineage:
-            text = f"--abandon {lineage}: what is restored is of lineage {lineage}, and goes on"
+        if generation and report.generation == generation:
+            text = (
+                f"--abandon {generation}: what is restored is of generation {generation}, and "
+                "goes on"
+            )
             raise InvalidInput(text, hint)
-        if lineage and lineage != newest:
-            text = f"--abandon {lineage}: the newest lineage of cell {report.cell} is {newest}"
+        if generation and generation != newest:
+            text = (
+                f"--abandon {generation}: the newest generation of cell {report.cell} is {newest}"
+            )
             raise InvalidInput(text, hint)
         return agree(report)
 
@@ -225,11 +230,11 @@ def show(report: Report) -> None:
     rows = [
         ("from", report.source),
         ("snapshot of", f"{show_ms(report.taken_ms)}, {show_length(age_ms)} ago"),
-        ("index", f"{report.index}, lineage {report.lineage}"),
+        ("index", f"{report.index}, generation {report.generation}"),
         ("jobs", f"{report.jobs}, {report.open_launches} open launches"),
         ("executors", f"{report.executors}: asked by name for what ran since"),
         ("history", f"{report.rows:,} rows, {report.segments} segments"),
-        ("new lineage", str(report.new_lineage)),
+        ("new generation", str(report.new_generation)),
         ("into", report.data),
     ]
     render.pairs(f"cell {report.cell}", rows)
@@ -244,7 +249,7 @@ def show(report: Report) -> None:
 
 
 def _show_next(report: Report, config: str, data: str | None) -> None:
-    render.line(f"restored into {report.data} as lineage {report.new_lineage}. Next:")
+    render.line(f"restored into {report.data} as generation {report.new_generation}. Next:")
     place = ["--data", data] if data is not None else []
     render.line(f"  {shlex.join(['raftcron', 'replica', '--config', config, *place])}")
     render.line("  the other two replicas with --bootstrap, in empty folders")
@@ -260,8 +265,8 @@ def report_row(report: Report) -> render.Row:
         "data": report.data,
         "taken_at": format_ms(report.taken_ms),
         "index": report.index,
-        "lineage": report.lineage,
-        "new_lineage": report.new_lineage,
+        "generation": report.generation,
+        "new_generation": report.new_generation,
         "jobs": report.jobs,
         "open_launches": report.open_launches,
         "executors": report.executors,

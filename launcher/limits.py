@@ -13,7 +13,7 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 """One message of the stream: 5,000 starts of 8 KiB each are 40 MiB."""
 REPORTS_PER_MESSAGE_MAX: Final = 5_000
 """About 100 bytes each: 0.5 MiB, below the 4 MiB that gRPC takes unless told otherwise."""
-RECALL_ROWS_MAX: Final = 1_000
+INVENTORY_ROWS_MAX: Final = 1_000
 """Rows in one message of a Recollection: a leader reads it in 12 ms, between its ticks."""
 HELLO_ROWS_MAX: Final = 28_000
 """Ledger rows in the first message: all slots of the largest executor, and as many ends again of

@@ -16,12 +16,12 @@ NO_TIMEOUT_MS: Final = 1 << 50
 class Epoch(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """Who leads, as recorded by a Claim: the fencing token, compared in this order (rule R3)."""
 
-    lineage: int = 0
+    generation: int = 0
     term: int = 0
     replica: str = ""
 
     def __str__(self) -> str:
-        return f"{self.lineage}.{self.term}.{self.replica}"
+        return f"{self.generation}.{self.term}.{self.replica}"
 
 
 class WorkSpec(msgspec.Struct, frozen=True, array_like=True):

@@ -6,13 +6,13 @@ OutputDamaged         a stored output is damaged; there is no other copy ├ Sna
 another release wrote the file; its bytes may be intact ├ SnapshotForeign         the file belongs
 to another cell ├ SnapshotMissing         there is no file of that name ├ SnapshotRefused
 the store has the object, and does not permit reading it ├ SegmentClash            object storage
-has other bytes under that name ├ LineageTaken(lineage)   another restore has begun this generation
-of the cell └ NotConditional          the store does not honour conditional writes StoreError
-.code, .hint, .store (its URL) ├ StoreAway               the store cannot be reached, or fails;
-retry later ├ StoreRefused            credentials, permission or bucket are wrong; the operator must
-act ├ ObjectMissing(name)     no such object ├ ObjectDamaged(name)     fewer bytes than announced,
-or a wrong checksum └ BadStoreUrl             the URL is not valid InvariantViolated         a bug.
-Not a SnapshotError, never caught: the replica stops
+has other bytes under that name ├ LineageTaken(generation)   another restore has begun this
+generation of the cell └ NotConditional          the store does not honour conditional writes
+StoreError .code, .hint, .store (its URL) ├ StoreAway               the store cannot be reached, or
+fails; retry later ├ StoreRefused            credentials, permission or bucket are wrong; the
+operator must act ├ ObjectMissing(name)     no such object ├ ObjectDamaged(name)     fewer bytes
+than announced, or a wrong checksum └ BadStoreUrl             the URL is not valid InvariantViolated
+        a bug. Not a SnapshotError, never caught: the replica stops
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ class SegmentClash(SnapshotError):
     )
 
 
-class LineageTaken(SnapshotError):
-    """Another restore has begun this lineage; `lineage` is its marker."""
+class GenerationTaken(SnapshotError):
+    """Another restore has begun this generation; `generation` is its marker."""
 
-    code = "lineage_taken"
+    code = "generation_taken"
     hint = "the cell was restored already: join it, or restore again from what it has stored"
 
-    def __init__(self, name: str, message: str, lineage: Any = None) -> None:
+    def __init__(self, name: str, message: str, generation: Any = None) -> None:
         super().__init__(name, message)
-        self.lineage = lineage
+        self.generation = generation
 
 
 class NotConditional(SnapshotError):

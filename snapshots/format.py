@@ -51,7 +51,7 @@ class SnapshotHeader(msgspec.Struct, frozen=True, array_like=True):
     """
 
     cell: str
-    lineage: Number
+    generation: Number
     term: Number
     index: Number
     digest: bytes
@@ -64,7 +64,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, array_like=True):
     """
 
     cell: str
-    lineage: Number
+    generation: Number
     number: Number
     stream: str
     from_index: Number

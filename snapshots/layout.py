@@ -17,7 +17,7 @@ _SEGMENT = re.compile(r"([0-9]{4,9})-([0-9]{10,18})-(runs|failures)\.seg")
 _PLACE = r"cells/[^/]+/snapshots/([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})"
 _MANIFEST = re.compile(rf"{_PLACE}\.json")
 _STORED = re.compile(rf"{_PLACE}\.snap")
-_LINEAGE = re.compile(r"cells/[^/]+/lineages/([0-9]{4,9})\.json")
+_GENERATION = re.compile(r"cells/[^/]+/generations/([0-9]{4,9})\.json")
 _OUTPUT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/.+\+a[1-9][0-9]*\.zst")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,13 +33,13 @@ def parse_snapshot_name(name: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1], 16), int(found[2], 16))
 
 
-def segment_name(lineage: int, number: int, stream: str) -> str:
+def segment_name(generation: int, number: int, stream: str) -> str:
     """Return the name of a segment's file, the same on disks and in stores."""
-    return f"{lineage:04d}-{number:010d}-{stream}.seg"
+    return f"{generation:04d}-{number:010d}-{stream}.seg"
 
 
 def parse_segment_name(name: str) -> tuple[int, int, str] | None:
-    """Return (lineage, number, stream) of a segment's name, None if it is none."""
+    """Return (generation, number, stream) of a segment's name, None if it is none."""
     found = _SEGMENT.fullmatch(name)
     if found is None:
         return None
@@ -55,25 +55,25 @@ def cell_prefix(cell: str) -> str:
     return f"cells/{cell}/"
 
 
-def lineage_object(cell: str, lineage: int) -> str:
-    """Return the name of the marker object of a lineage."""
-    return f"cells/{cell}/lineages/{lineage:04d}.json"
+def generation_object(cell: str, generation: int) -> str:
+    """Return the name of the marker object of a generation."""
+    return f"cells/{cell}/generations/{generation:04d}.json"
 
 
-def lineages_prefix(cell: str) -> str:
-    """Return the prefix of all names of markers of lineages."""
-    return f"cells/{cell}/lineages/"
+def generations_prefix(cell: str) -> str:
+    """Return the prefix of all names of markers of generations."""
+    return f"cells/{cell}/generations/"
 
 
-def parse_lineage_object(name: str) -> int | None:
-    """Return the lineage of a marker's name, None if it is none."""
-    found = _LINEAGE.fullmatch(name)
+def parse_generation_object(name: str) -> int | None:
+    """Return the generation of a marker's name, None if it is none."""
+    found = _GENERATION.fullmatch(name)
     return None if found is None or not _is_padded(found[1]) else int(found[1])
 
 
-def _is_padded(lineage: str) -> bool:
+def _is_padded(generation: str) -> bool:
     """Return whether a name is in its canonical form, so that no two names mean the same."""
-    return lineage == f"{int(lineage):04d}"
+    return generation == f"{int(generation):04d}"
 
 
 def snapshots_prefix(cell: str) -> str:
@@ -81,23 +81,23 @@ def snapshots_prefix(cell: str) -> str:
     return f"cells/{cell}/snapshots/"
 
 
-def snapshot_object(cell: str, lineage: int, term: int, index: int) -> str:
+def snapshot_object(cell: str, generation: int, term: int, index: int) -> str:
     """Return the name of a snapshot's object."""
-    return f"cells/{cell}/snapshots/{lineage:04d}-{term:016x}-{index:016x}.snap"
+    return f"cells/{cell}/snapshots/{generation:04d}-{term:016x}-{index:016x}.snap"
 
 
-def manifest_object(cell: str, lineage: int, term: int, index: int) -> str:
+def manifest_object(cell: str, generation: int, term: int, index: int) -> str:
     """Return the name of a snapshot's manifest."""
-    return f"cells/{cell}/snapshots/{lineage:04d}-{term:016x}-{index:016x}.json"
+    return f"cells/{cell}/snapshots/{generation:04d}-{term:016x}-{index:016x}.json"
 
 
 def parse_manifest_object(name: str) -> tuple[int, int, int] | None:
-    """Return (lineage, term, index) of a manifest's name, None if it is none."""
+    """Return (generation, term, index) of a manifest's name, None if it is none."""
     return _position(_MANIFEST, name)
 
 
 def parse_snapshot_object(name: str) -> tuple[int, int, int] | None:
-    """Return (lineage, term, index) of a stored snapshot's name, None if it is none."""
+    """Return (generation, term, index) of a stored snapshot's name, None if it is none."""
     return _position(_STORED, name)
 
 

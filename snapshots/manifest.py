@@ -1,4 +1,4 @@
-"""Manifests of stored snapshots and markers of lineages: small JSON objects. Pure.
+"""Manifests of stored snapshots and markers of generations: small JSON objects. Pure.
 
 A manifest is written last: a snapshot without one is not valid. Retention relies on the names in a
 manifest, so its last member, `sum`, is the SHA-256 of all bytes before it.
@@ -15,10 +15,10 @@ import msgspec
 from snapshots.errors import SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported
 
 MANIFEST_FORMAT: Final = 1
-LINEAGE_FORMAT: Final = 1
+GENERATION_FORMAT: Final = 1
 MANIFEST_BYTES_MAX: Final = 64 << 20
 """A manifest with a hundred thousand segments takes 20 MB."""
-LINEAGE_BYTES_MAX: Final = 16 << 10
+GENERATION_BYTES_MAX: Final = 16 << 10
 
 _MARKER_HINT: Final = (
     "it says who began this life of the cell: find out who did, and remove it only if that cell "
@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = MANIFEST_FORMAT
     cell: str
-    lineage: Number
+    generation: Number
     term: Number
     index: Number
     taken_ms: Moment
@@ -69,16 +69,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """Return (lineage, index, term), which sorts manifests by age."""
-        return (self.lineage, self.index, self.term)
+        """Return (generation, index, term), which sorts manifests by age."""
+        return (self.generation, self.index, self.term)
 
 
-class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """The marker of a generation of the cell. `id` identifies the restore that began it."""
 
-    format: int = LINEAGE_FORMAT
+    format: int = GENERATION_FORMAT
     cell: str
-    lineage: Number
+    generation: Number
     id: str
     from_snapshot: str = ""
     from_index: Number = 0
@@ -91,7 +91,7 @@ class _Formatted(msgspec.Struct):
     format: int
 
 
-def encode(value: Manifest | Lineage) -> bytes:
+def encode(value: Manifest | Generation) -> bytes:
     """Return the JSON text with line breaks and, as its last member, the checksum."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=1)
     body = text.removesuffix(b"\n}")
@@ -109,11 +109,11 @@ def decode_manifest(content: bytes, name: str, cell: str) -> Manifest:
     return manifest
 
 
-def decode_lineage(content: bytes, name: str, cell: str) -> Lineage:
+def decode_generation(content: bytes, name: str, cell: str) -> Generation:
     """Return the marker in `content`; errors as for manifests."""
-    lineage = _decode(content, name, Lineage, LINEAGE_FORMAT, _MARKER_HINT)
-    _check_cell(lineage.cell, cell, name)
-    return lineage
+    generation = _decode(content, name, Generation, GENERATION_FORMAT, _MARKER_HINT)
+    _check_cell(generation.cell, cell, name)
+    return generation
 
 
 def _decode(content: bytes, name: str, kind: type[T], newest: int, hint: str) -> T:

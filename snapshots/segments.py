@@ -116,7 +116,7 @@ def write_segment(directory: Path, header: SegmentHeader, sections: Sequence[byt
         SnapshotCorrupt: the content is too large; or the file reads back differently, and was
             removed.
     """
-    path = directory / segment_name(header.lineage, header.number, header.stream)
+    path = directory / segment_name(header.generation, header.number, header.stream)
     if sum(map(len, sections)) > SEGMENT_BYTES_MAX or len(sections) > SECTIONS_MAX:
         raise SnapshotCorrupt(path.name, f"it holds more than {SEGMENT_BYTES_MAX} bytes")
     with contextlib.suppress(SnapshotError):
@@ -163,7 +163,7 @@ def verify_segment(path: Path, cell: str, content_max: int = SEGMENT_BYTES_MAX) 
 def _check_place(path: Path, header: SegmentHeader, cell: str) -> None:
     if header.cell != cell:
         raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
-    inside = (header.lineage, header.number, header.stream)
+    inside = (header.generation, header.number, header.stream)
     named = parse_segment_name(path.name)
     if named is not None and named != inside:
         raise SnapshotCorrupt(path.name, f"its content belongs to {segment_name(*inside)}")

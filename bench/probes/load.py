@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from bench import launches
-from bench.launches_cell import Crew, Kind, Running, Shape, apply, running_cell, until
+from bench.launches_cell import Kind, Running, Shape, ThreadPool, apply, running_cell, until
 from bench.launches_tally import percentile
 from bench.load import Load
 from bench.probes.calls import status
@@ -57,11 +57,15 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         """Return the cell that does this work."""
         app = "bench.noop_tasks" if self.kind == "noop" else "bench.flood_tasks:shared"
         kind: Kind = "command" if self.kind == "command" else "handler"
-        crews = (Crew(app, threads=self.threads),) if kind == "handler" else ()
+        thread_pools = (ThreadPool(app, threads=self.threads),) if kind == "handler" else ()
         # The buffer of no-op handlers is that of `make bench-launches`.
         buffer = 5_000 if self.kind == "noop" else 1_000
         return Sealing(
-            kind=kind, executors=self.executors, slots=self.slots, buffer=buffer, crews=crews
+            kind=kind,
+            executors=self.executors,
+            slots=self.slots,
+            buffer=buffer,
+            thread_pools=thread_pools,
         )
 
     def crontab(self, rate: int) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consensus.engine.membership import Admit, Change, Join, Member, Replace
+from consensus.engine.membership_log import MembershipLog, newcomers, open_places
 from consensus.engine.network.wire import Hello, Welcome
-from consensus.engine.roster import Roster, newcomers, open_places
 from consensus.errors import ChangeRefused
 
 Peer = Callable[[str], Hello | Welcome | None]
@@ -20,8 +20,8 @@ Peer = Callable[[str], Hello | Welcome | None]
 class Admissions:
     """What a leader knows about disks that do not vote yet. Used in the tick thread."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
+    def __init__(self, membership_log: MembershipLog) -> None:
+        self._membership_log = membership_log
         self._learned: dict[str, int] = {}
         self._goals: dict[str, int] = {}
 
@@ -45,7 +45,7 @@ class Admissions:
 
     def next_change(self, commit: int, peer: Peer) -> Change | None:
         """Return the change of members to append now; everything up to `commit` is committed."""
-        members = self._roster.members
+        members = self._membership_log.members
         for name, member in open_places(members):
             caller = peer(name)
             # It may have a number already, from an Admit that was truncated when its leader died.
@@ -66,17 +66,17 @@ class Admissions:
         Raises:
             ChangeRefused: the change is not possible now, or a majority could not commit it.
         """
-        members = self._roster.members
+        members = self._membership_log.members
         if name not in members:
             known = ", ".join(sorted(members)) or "none yet"
             raise ChangeRefused(f"no replica {name!r} in this cell; there are {known}")
         if name == leader:
             raise ChangeRefused(f"{name} leads this cell; stop it first, then replace it")
-        left = {n for n in reached | {leader} if n != name and self._roster.counts(n)}
-        if len(left) * 2 <= len(self._roster.ids):
+        left = {n for n in reached | {leader} if n != name and self._membership_log.counts(n)}
+        if len(left) * 2 <= len(self._membership_log.ids):
             raise ChangeRefused(
                 f"without {name} only {', '.join(sorted(left))} would be left to agree, which is"
-                f" no majority of {len(self._roster.ids)}; bring another replica back first"
+                f" no majority of {len(self._membership_log.ids)}; bring another replica back first"
             )
         return Replace(name, members[name].number + 1, raft, about)
 

@@ -12,10 +12,10 @@ from consensus.engine.handover import Handover
 from consensus.engine.library import Parts
 from consensus.engine.loading import Loaded
 from consensus.engine.membership import decode_members
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.net import Network
 from consensus.engine.network.peering import PeerTransport
 from consensus.engine.raft import Raft
-from consensus.engine.roster import Roster
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.incoming import Aside
 
@@ -36,21 +36,21 @@ def assemble(
         ConsensusError: it cannot listen on the address.
     """
     journal, dump = loaded.journal, loaded.dump
-    roster = Roster(journal.identity, config.peers)
+    membership_log = MembershipLog(journal.identity, config.peers)
     if dump is None:
-        roster.start(0, {}, journal.log.kept)
+        membership_log.start(0, {}, journal.log.kept)
     else:
         members = decode_members(dump.members)
-        roster.start(dump.position.index, members, journal.log.kept, life=dump.life)
-    journal.watcher = roster
+        membership_log.start(dump.position.index, members, journal.log.kept, life=dump.life)
+    journal.watcher = membership_log
     nodes = {name: Node(name) for name in config.peers}
-    gate = Gatekeeper(config, roster)
+    gate = Gatekeeper(config, membership_log)
     transport = PeerTransport(config, nodes, journal, network, mono, gate)
     parts = Parts(
         journal=journal,
         dump=dump,
         disk=disk,
-        roster=roster,
+        membership_log=membership_log,
         gate=gate,
         transport=transport,
         handover=handover,

@@ -23,7 +23,7 @@ class Elections:
 
     def __init__(self, raft: Library) -> None:
         self._raft = raft
-        self._roster = raft.roster
+        self._membership_log = raft.membership_log
         self._quiet_s = raft.config.election_min_ms / 1000
         self._heard_s = _NEVER
         self._asked_term = 0
@@ -37,13 +37,13 @@ class Elections:
     def may_stand(self) -> bool:
         """Return whether to become a candidate after the election timeout; sends PreVotes first."""
         raft = self._raft
-        if not self._roster.may_vote:
+        if not self._membership_log.may_vote:
             raft.put_off_election()
             return False
         term, now_s = raft.term + 1, raft.mono()
         if self._asked_term != term or now_s >= self._ask_again_s:
             self._ask(term, now_s)
-        if raft.is_called or self._roster.has_quorum(self._granted):
+        if raft.is_called or self._membership_log.has_quorum(self._granted):
             self._asked_term = 0  # each answer counts once
             return True
         return False
@@ -71,7 +71,7 @@ class Elections:
         if self._votes_term != raft.term:
             self._votes_term, self._votes = raft.term, {raft.me.id}
         self._votes.add(node.id)
-        if self._roster.has_quorum(self._votes):
+        if self._membership_log.has_quorum(self._votes):
             raft.become_leader()
 
     # --- as a voter
@@ -91,7 +91,7 @@ class Elections:
         hears_leader = raft.mono() - self._heard_s < self._quiet_s
         granted = (
             message.term > raft.term
-            and self._roster.gives_vote
+            and self._membership_log.gives_vote
             and not raft.leads
             and not hears_leader
             and not self._is_behind(message)
@@ -107,7 +107,7 @@ class Elections:
             raft.step_down(message.term)
         if message.term < raft.term or raft.leader is not None:
             return  # the term has a leader already
-        if not self._roster.gives_vote or self._is_behind(message):
+        if not self._membership_log.gives_vote or self._is_behind(message):
             return
         if raft.vote not in (None, node.id):
             return

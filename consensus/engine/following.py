@@ -111,7 +111,7 @@ class Following:
         raft.applied, raft.commit = index, max(index, raft.commit)
         parts = raft.parts
         members = decode_members(dump.members)
-        parts.roster.start(index, members, self._journal.log.kept, life=dump.life)
+        parts.membership_log.start(index, members, self._journal.log.kept, life=dump.life)
         parts.handover.post(Restored(dump, read_pieces(parts.disk, dump)))
         if message.term == raft.term:
             raft.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))

@@ -7,8 +7,8 @@ from typing import Final
 
 from consensus.engine.config import EngineConfig
 from consensus.engine.membership import REPLACED, UNKNOWN, WAIT, judge, judge_life
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.wire import PROTOCOL, PROTOCOL_LEAST, Goodbye, Hello, Welcome
-from consensus.engine.roster import Roster
 from consensus.errors import Replaced
 
 _STRANGE_HINT: Final = (
@@ -26,35 +26,35 @@ class Gatekeeper:
     `refusal` is the last refusal of a peer, as text.
     """
 
-    def __init__(self, config: EngineConfig, roster: Roster) -> None:
+    def __init__(self, config: EngineConfig, membership_log: MembershipLog) -> None:
         self.committed: Callable[[], int] = lambda: 0
         self.leads: Callable[[], bool] = lambda: False
         self.on_caller_gone: Callable[[str], None] = lambda _: None
         self.on_address: Callable[[str, str], None] = lambda *_: None
         self.refusal = ""
         self._config = config
-        self._roster = roster
+        self._membership_log = membership_log
 
     def hello(self, to: str) -> Hello:
         """Return this replica's Hello for the peer `to`."""
-        mine = self._roster.identity
+        mine = self._membership_log.identity
         return Hello(
             PROTOCOL,
             PROTOCOL_LEAST,
             self._config.cell,
             self._config.replica,
             to,
-            self._roster.number,
+            self._membership_log.number,
             mine.token,
             mine.joins,
-            self._roster.address(self._config.replica),
-            self._roster.life,
+            self._membership_log.address(self._config.replica),
+            self._membership_log.life,
         )
 
     def welcome(self, to: str, protocol: int) -> Welcome:
         """Return this replica's Welcome for the peer `to`, which dialled."""
-        mine = self._roster.identity
-        number, life = self._roster.number, self._roster.life
+        mine = self._membership_log.identity
+        number, life = self._membership_log.number, self._membership_log.life
         return Welcome(protocol, self._config.replica, number, mine.token, mine.joins, life)
 
     def judge(self, caller: Hello | Welcome) -> Goodbye | None:
@@ -63,17 +63,17 @@ class Gatekeeper:
         """
         refusal = self._refusal(caller)
         if refusal is None and isinstance(caller, Hello) and caller.address:
-            known = self._roster.members.get(caller.sender)
+            known = self._membership_log.members.get(caller.sender)
             if known is None or known.number < caller.number:
                 self.on_address(caller.sender, caller.address)
         return refusal
 
     def _refusal(self, caller: Hello | Welcome) -> Goodbye | None:
-        foreign = judge_life(self._roster.life, self._roster.members, caller)
-        goodbye = judge(self._roster.members, caller)
+        foreign = judge_life(self._membership_log.life, self._membership_log.members, caller)
+        goodbye = judge(self._membership_log.members, caller)
         if goodbye is None:
             return foreign
-        settled = judge(self._roster.at(self.committed()), caller)
+        settled = judge(self._membership_log.at(self.committed()), caller)
         may_lead = settled is None or settled.reason == WAIT
         if may_lead and foreign is None and caller.number and not self.leads():
             # The caller's own log admits it. Our log may lack that entry, or have entries that were
@@ -93,9 +93,11 @@ class Gatekeeper:
             Replaced: another disk has replaced this one; the replica must stop.
         """
         self.refusal = f"{by}: {goodbye.text}"
-        mine = self._roster.number
+        mine = self._membership_log.number
         outlived = goodbye.reason == REPLACED and goodbye.number > mine
-        is_strange = goodbye.reason == UNKNOWN and not mine and not self._roster.identity.joins
+        is_strange = (
+            goodbye.reason == UNKNOWN and not mine and not self._membership_log.identity.joins
+        )
         if outlived:
             raise Replaced(self._config.replica, goodbye.text)
         if is_strange:

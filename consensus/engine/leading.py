@@ -35,6 +35,7 @@ from consensus.engine.envelope import MEMBERS, Origin, seal
 from consensus.engine.handover import Declined, Refused
 from consensus.engine.library import Library
 from consensus.engine.membership import Change, Found, encode_change
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.wire import (
     Answer,
     DumpAnswer,
@@ -42,7 +43,6 @@ from consensus.engine.network.wire import (
     HeartbeatAnswer,
     TimeoutNow,
 )
-from consensus.engine.roster import Roster
 from consensus.engine.sender import Sender
 from consensus.errors import ChangeRefused
 from consensus.limits import TICK_BYTES
@@ -69,12 +69,12 @@ class Leading:
         self.logged = 0
         self.confirmed_s: float | None = None
         self.sender = Sender(raft.parts.journal, raft.transport, raft.parts.disk)
-        self.confirming = Confirming(raft.roster, raft.me.id)
+        self.confirming = Confirming(raft.membership_log, raft.me.id)
         self._raft = raft
         self._compaction = compaction
         self._journal = raft.journal
-        self._roster = raft.roster
-        self._admissions = Admissions(raft.roster)
+        self._membership_log = raft.membership_log
+        self._admissions = Admissions(raft.membership_log)
         self._sent: tuple[int, int] = (0, 0)  # last index and commit index that were sent
         self._sent_s = float("-inf")
         self._transfer: tuple[str | None, float] | None = None
@@ -142,7 +142,7 @@ class Leading:
     def _consider_resigning(self) -> None:
         raft, now_s = self._raft, self._raft.mono()
         able = {node.id for node in raft.connected()} - self._withheld | {raft.me.id}
-        if self._roster.has_quorum(able):
+        if self._membership_log.has_quorum(able):
             self._stuck_s = None
         elif self._stuck_s is None:
             self._stuck_s = now_s
@@ -156,7 +156,7 @@ class Leading:
             raft.term,
             ", ".join(sorted(self._withheld)),
         )
-        heirs = [node for node in raft.connected() if self._roster.counts(node.id)]
+        heirs = [node for node in raft.connected() if self._membership_log.counts(node.id)]
         heir = max(heirs, key=lambda node: raft.matched[node], default=None)
         raft.stand_aside()
         log = self._journal.log
@@ -192,7 +192,7 @@ class Leading:
             return
         if isinstance(message, Answer) and not message.next_index:
             return  # a refusal of our older term, by a peer that was in this term before us
-        counts = raft.is_member(node) and self._roster.counts(node.id)
+        counts = raft.is_member(node) and self._membership_log.counts(node.id)
         if counts:
             heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
             raft.heard_s[node] = heard
@@ -253,14 +253,14 @@ class Leading:
         if len(tokens) < len(peers):
             raft.step_down(raft.term)  # a voter is unreachable again
             return
-        tokens.append((raft.me.id, self._roster.identity.token))
+        tokens.append((raft.me.id, self._membership_log.identity.token))
         self._log_change(Found(sorted(tokens)))
 
-    def heed_roster(self) -> None:
+    def heed_membership_log(self) -> None:
         """Count only voters for commits."""
         raft = self._raft
         for node in raft.others:
-            if not self._roster.counts(node.id):
+            if not self._membership_log.counts(node.id):
                 raft.matched[node] = 0
                 raft.heard_s[node] = float("-inf")
             elif learned := self._admissions.learned(node.id):
@@ -293,14 +293,14 @@ class Leading:
 
     def _tend_members(self) -> None:
         raft = self._raft
-        if self._roster.is_complete or not self._may_change():
+        if self._membership_log.is_complete or not self._may_change():
             return
         change = self._admissions.next_change(raft.commit, raft.transport.peer)
         if change is not None:
             self._log_change(change)
 
     def _may_change(self) -> bool:
-        return is_settled(self._roster.changed_at, self._raft.noop_at, self._raft.commit)
+        return is_settled(self._membership_log.changed_at, self._raft.noop_at, self._raft.commit)
 
     def _log_change(self, change: Change, origin: Origin | None = None) -> None:
         raft = self._raft
@@ -330,7 +330,7 @@ class Leading:
             return
         for node in raft.connected():
             is_level = raft.matched.get(node, 0) == raft.last_index
-            if is_level and self._roster.counts(node.id) and replica in (None, node.id):
+            if is_level and self._membership_log.counts(node.id) and replica in (None, node.id):
                 raft.transport.send(node, TimeoutNow(raft.term))
                 return
 
@@ -340,10 +340,10 @@ class Confirming:
     heartbeats; `is_due` says that no heartbeat with this number was sent yet.
     """
 
-    def __init__(self, roster: Roster, me: str) -> None:
+    def __init__(self, membership_log: MembershipLog, me: str) -> None:
         self.round = 0
         self.is_due = False
-        self._roster = roster
+        self._membership_log = membership_log
         self._me = me
         self._asked: deque[tuple[int, Callable[[bool], None]]] = deque()
         self._answered: dict[str, int] = {}
@@ -371,7 +371,7 @@ class Confirming:
         while self._asked:
             number, told = self._asked[0]
             names = {name for name, newest in self._answered.items() if newest >= number}
-            if not self._roster.has_quorum(names | {self._me}):
+            if not self._membership_log.has_quorum(names | {self._me}):
                 return
             self._asked.popleft()
             told(True)

@@ -19,9 +19,9 @@ from pysyncobj.syncobj import SyncObj
 from consensus.engine.config import EngineConfig
 from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Handover
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import Message
-from consensus.engine.roster import Roster
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import Dump
 from consensus.engine.storage.incoming import Aside
@@ -42,7 +42,7 @@ class Library(SyncObj):
 
     def __init__(self, config: EngineConfig, nodes: dict[str, Node], parts: Parts) -> None:
         self.config, self.parts = config, parts
-        self.journal, self.roster = parts.journal, parts.roster
+        self.journal, self.membership_log = parts.journal, parts.membership_log
         self.transport, self.mono = parts.transport, parts.mono
         self.me = nodes[config.replica]
         self.others = [node for name, node in sorted(nodes.items()) if name != config.replica]
@@ -138,7 +138,7 @@ class Library(SyncObj):
     def is_member(self, node: Node) -> bool:
         """Return whether the disk behind `node` represents its id in this log."""
         peer = self.transport.peer(node.id)
-        return self.roster.stands_for(node.id, peer.token if peer is not None else -1)
+        return self.membership_log.stands_for(node.id, peer.token if peer is not None else -1)
 
     # --- commands to the library
 
@@ -304,7 +304,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     journal: FileJournal
     dump: Dump | None
     disk: Disk
-    roster: Roster
+    membership_log: MembershipLog
     gate: Gatekeeper
     transport: PeerTransport
     handover: Handover

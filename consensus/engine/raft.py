@@ -117,7 +117,7 @@ class Raft(Library):
         if now_s - self._last_tick_s > self.config.election_min_ms / 2000 and not self.leads:
             self.put_off_election()
         self._last_tick_s = now_s
-        if not self.roster.is_founded and self.me.id == self.roster.ids[0]:
+        if not self.membership_log.is_founded and self.me.id == self.membership_log.ids[0]:
             self.hurry_election(*_FOUNDING_S)
         super()._onTick(timeToWait)
 
@@ -126,7 +126,7 @@ class Raft(Library):
         log, applied, commit = self.journal.log, self.applied, self.commit
         while applied < commit and self.handover.has_room:
             upto = min(commit, applied + HANDOVER_BATCH)
-            invariant(log.begin <= applied and upto <= log.last, "a committed entry is lacking")
+            invariant(log.begin <= applied and upto <= log.last, "a committed entry is missing")
             from_disk = applied + 1 < log.cached_from
             entries = log.read(applied + 1, upto, READ_BACK_BYTES)
             self.handover.post(Committed(entries))
@@ -146,22 +146,22 @@ class Raft(Library):
             self.handover.post(Refused(counters))
 
     def _end_tick(self) -> None:
-        if self.roster.is_stale or 0 < self._unsettled_at <= self.commit:
-            self._heed_roster()
+        if self.membership_log.is_stale or 0 < self._unsettled_at <= self.commit:
+            self._heed_membership_log()
         if self.leads:
             self.leading.end_tick()
         self._publish()
         self.transport.flush()
 
-    def _heed_roster(self) -> None:
-        at = self.roster.changed_at
-        self.roster.is_stale, self._unsettled_at = False, at if at > self.commit else 0
-        for name in self.roster.members:
+    def _heed_membership_log(self) -> None:
+        at = self.membership_log.changed_at
+        self.membership_log.is_stale, self._unsettled_at = False, at if at > self.commit else 0
+        for name in self.membership_log.members:
             if name != self.me.id:
-                address = self.roster.address(name) or self.config.peers[name]
+                address = self.membership_log.address(name) or self.config.peers[name]
                 self.transport.set_address(name, address)
         if self.leads:
-            self.leading.heed_roster()
+            self.leading.heed_membership_log()
         self.transport.rejudge()
 
     def _publish(self) -> None:
@@ -183,7 +183,7 @@ class Raft(Library):
     def begin_leading(self) -> None:
         """Start a leadership: nothing is known about the followers."""
         self.leading.begin()
-        self.roster.is_stale = True
+        self.membership_log.is_stale = True
 
     def end_leading(self) -> None:
         """End transfers and confirmations: leadership is lost."""
@@ -192,7 +192,7 @@ class Raft(Library):
 
     def began_leading(self) -> None:
         """Append Found if this is the first leader of the cell."""
-        if not self.roster.is_founded:
+        if not self.membership_log.is_founded:
             self.leading.found()
         if not self.others:
             self.journal.sync()  # a single replica counts this in the same tick
@@ -222,7 +222,11 @@ class Raft(Library):
         leader, the others answer no, and the term does not change.
         """
         reached = {self.me.id, *(node.id for node in self.connected())}
-        if self._has_returned or not self.roster.is_founded or not self.roster.has_quorum(reached):
+        if (
+            self._has_returned
+            or not self.membership_log.is_founded
+            or not self.membership_log.has_quorum(reached)
+        ):
             return
         self._has_returned = True
         if self.leader is None:
@@ -244,7 +248,11 @@ class Raft(Library):
             case PreVoteAnswer():
                 self.elections.take_answer(node, message)
             case TimeoutNow():
-                if message.term == self.term and node == self.leader and self.roster.may_vote:
+                if (
+                    message.term == self.term
+                    and node == self.leader
+                    and self.membership_log.may_vote
+                ):
                     self.stand_at_once()
 
     def _hear_leader(self, node: Node, message: Append | DumpChunk | Heartbeat) -> None:
@@ -266,8 +274,8 @@ class Raft(Library):
         """Request the state from the event loop if a dump is due."""
         event = self.compaction.begin(self.applied, self.mono())
         if isinstance(event, TakeDump):
-            members = encode_members(self.roster.at(event.position.index))
-            event = TakeDump(event.position, members, self.roster.life)
+            members = encode_members(self.membership_log.at(event.position.index))
+            event = TakeDump(event.position, members, self.membership_log.life)
         if event is not None:
             self.handover.post(event)
 

@@ -35,11 +35,11 @@ from consensus.engine.handover import (
     TakeDump,
 )
 from consensus.engine.loading import Loaded, draw_token, load
+from consensus.engine.membership_log import MemberState, change_in
 from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.tls import check_files
 from consensus.engine.pending import Barriers, Pending, within
 from consensus.engine.raft import Raft, tick
-from consensus.engine.roster import Standing, change_in
 from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.dump import TAKEN, Dump, read_pieces, write_dump
 from consensus.errors import (
@@ -98,7 +98,7 @@ class EngineLog:
         self._raft: Raft | None = None
         self._thread: threading.Thread | None = None
         self._disk: DirectoryDisk | None = None
-        self._standing = Standing(config.replica)
+        self._member_state = MemberState(config.replica)
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="consensus-aside")
 
     # --- the protocol
@@ -137,7 +137,7 @@ class EngineLog:
     @property
     def members(self) -> dict[str, MemberView]:
         """The members as applied here; empty before the cell is founded."""
-        return self._standing.views()
+        return self._member_state.views()
 
     @property
     def has_promised(self) -> bool:
@@ -150,7 +150,7 @@ class EngineLog:
         """The progress of this replica until it votes; None afterwards and before the start. Reads
         variables of the tick thread; two of them may be of different moments."""
         raft = self._raft
-        if raft is None or (raft.roster.may_vote and self._standing.may_vote):
+        if raft is None or (raft.membership_log.may_vote and self._member_state.may_vote):
             return None
         incoming = raft.compaction.incoming
         if (target := incoming.target) is not None:
@@ -206,7 +206,7 @@ class EngineLog:
             loaded.journal._destroy()
             raise
         raft.followed.may_acknowledge = self._may_acknowledge
-        self._standing.start(raft.roster)
+        self._member_state.start(raft.membership_log)
         self._disk, self._raft, self._state = disk, raft, "running"
         self._thread = threading.Thread(
             target=tick, args=(raft,), name="consensus-tick", daemon=True
@@ -373,7 +373,7 @@ class EngineLog:
         if envelope is not None and envelope.kind == ENTRY:
             outcome = self._applier.apply(position, envelope.entry)
         elif envelope is not None and envelope.kind == MEMBERS:
-            outcome = self._standing.apply(change_in(command, position.index))
+            outcome = self._member_state.apply(change_in(command, position.index))
         self._applied = position
         if envelope is not None and envelope.origin.incarnation == self._incarnation:
             self._pending.resolve(envelope.origin.counter, Applied(position, outcome))
@@ -388,7 +388,7 @@ class EngineLog:
 
     def _restore(self, dump: Dump, pieces: Iterable[bytes]) -> None:
         self._applier.restore(dump.position, pieces)
-        self._standing.restore(dump.members)
+        self._member_state.restore(dump.members)
         self._applied = dump.position
 
     def _take_dump(self, event: TakeDump) -> None:

@@ -71,7 +71,7 @@ class ExecutorView(msgspec.Struct, frozen=True, kw_only=True):
     joined_ms: int = 0
 
 
-class TwinView(msgspec.Struct, frozen=True, kw_only=True):
+class DuplicateIdView(msgspec.Struct, frozen=True, kw_only=True):
     """A process that was refused because another one has its id.
 
     That was last `ago_ms` ago, and `times` in all. `held_by` says which process has the id.
@@ -95,7 +95,7 @@ class ExecutorsReport(msgspec.Struct, frozen=True, kw_only=True):
     id."""
 
     executors: list[ExecutorView] = []
-    twins: list[TwinView] = []
+    duplicate_ids: list[DuplicateIdView] = []
 
 
 class ExecutorQuery(Request, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class ExecutorReport(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of one id, the connected one first, as of `now_ms`."""
 
     details: list[ExecutorDetail] = []
-    twins: list[TwinView] = []
+    duplicate_ids: list[DuplicateIdView] = []
     now_ms: int = 0
 
 

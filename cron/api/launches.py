@@ -51,11 +51,11 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     `job` is the name without its tenant. `state` and `reason` are the labels of
     `launcher.launch`. `begun_at_ms` and `launched_at_ms` are the times in the two log points,
     `begun_index` and `launched_index` their log indexes; `started_at_ms` and `finished_at_ms` are
-    the executor's. `lateness_ms` is started - scheduled. `epoch` is `lineage.term.replica`, `term`
-    and `replica` are parts of it. `waiting` says why an open launch has not begun. `count` is above
-    1 for a run of skipped instants in one row, from `scheduled_s` to `last_s`. `kind` is `launch`,
-    `range` or `amendment` (late news about a lost attempt, rule R9). `output_bytes` is what its
-    executor kept of its output when it ended, 0 where none is known.
+    the executor's. `lateness_ms` is started - scheduled. `epoch` is `generation.term.replica`,
+    `term` and `replica` are parts of it. `waiting` says why an open launch has not begun. `count`
+    is above 1 for a run of skipped instants in one row, from `scheduled_s` to `last_s`. `kind` is
+    `launch`, `range` or `amendment` (late news about a lost attempt, rule R9). `output_bytes` is
+    what its executor kept of its output when it ended, 0 where none is known.
 
     `ended_index` and `number` are the key of a row of history. `amends` is the key of the row that
     an amendment is about, `INDEX.NUMBER`, or its index alone where that row has no number.

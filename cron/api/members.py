@@ -59,7 +59,7 @@ class ReplaceReport(msgspec.Struct, frozen=True, kw_only=True):
 
     replica: str
     incarnation: int = 0
-    standing: str = ""
+    member_state: str = ""
     raft: str = ""
     client: str = ""
     was_open: bool = False
@@ -92,8 +92,8 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     is when it took that role. `clock_offset_ms` is its wall clock minus that of the replica that
     was asked, `wall_ms` what a replica's clock said.
 
-    `incarnation` counts the disks that stood for a replica's id, `standing` is votes, joining or
-    open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
+    `incarnation` counts the disks that stood for a replica's id, `member_state` is votes, joining
+    or open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
     the log index up to which the leader knows it to have the leader's log, None where it does not.
     `keeping` is of snapshots and history, of replicas alone. `format` is the newest format of the
     log that a replica can apply. `overload` is of the leader alone, None where there is none.
@@ -118,7 +118,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     wall_ms: int = 0
     incarnation: int = 0
-    standing: str = ""
+    member_state: str = ""
     matched: int | None = None
     joining: JoinProgress | None = None
     keeping: KeepingView | None = None

@@ -88,7 +88,7 @@ class SnapshotView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     place: str
-    lineage: int = 0
+    generation: int = 0
     term: int = 0
     index: int = 0
     taken_ms: int = 0
@@ -111,7 +111,7 @@ class SnapshotsReport(msgspec.Struct, frozen=True, kw_only=True):
 class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
     """Where a snapshot is taken. It is safe once one of at least this index is in `store`."""
 
-    lineage: int = 0
+    generation: int = 0
     term: int = 0
     index: int = 0
     store: str = ""

@@ -10,9 +10,9 @@ import msgspec
 from cron.api.snapshots import SnapshotView
 from cron.errors import InvariantViolated
 from snapshots import layout
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError
 from snapshots.manifest import Manifest
-from snapshots.vault import Vault
 
 REMOTE: Final = "remote"
 DAMAGED: Final = "damaged"
@@ -20,11 +20,11 @@ DAMAGED: Final = "damaged"
 
 def of_manifest(manifest: Manifest) -> SnapshotView:
     """Return a stored snapshot as the API shows it."""
-    at = (manifest.lineage, manifest.term, manifest.index)
+    at = (manifest.generation, manifest.term, manifest.index)
     return SnapshotView(
         name=_name(at),
         place=REMOTE,
-        lineage=manifest.lineage,
+        generation=manifest.generation,
         term=manifest.term,
         index=manifest.index,
         taken_ms=manifest.taken_ms,
@@ -40,11 +40,11 @@ def of_unreadable(error: SnapshotError) -> SnapshotView:
     at = layout.parse_manifest_object(error.name)
     if at is None:
         return SnapshotView(name=error.name, place=REMOTE, state=DAMAGED, problem=str(error))
-    lineage, term, index = at
+    generation, term, index = at
     return SnapshotView(
         name=_name(at),
         place=REMOTE,
-        lineage=lineage,
+        generation=generation,
         term=term,
         index=index,
         state=DAMAGED,
@@ -52,21 +52,23 @@ def of_unreadable(error: SnapshotError) -> SnapshotView:
     )
 
 
-def read_back(vault: Vault, manifest: Manifest, read: Callable[[], object]) -> SnapshotView | None:
+def read_back(
+    backup_store: BackupStore, manifest: Manifest, read: Callable[[], object]
+) -> SnapshotView | None:
     """Return a stored snapshot after `read` has read all of it: verified where that went well and
     all history that it names is stored, else damaged. None where retention has deleted it since it
     was listed: its manifest goes first."""
     view = of_manifest(manifest)
     try:
         read()
-        stored = vault.segments()
+        stored = backup_store.segments()
         missing = [one.name for one in manifest.segments if one.name not in stored]
         if missing:
             text = f"{len(missing)} of its segments are not in the store, such as {missing[0]}"
             raise SnapshotError(view.name, text)
     except (SnapshotError, InvariantViolated) as error:
-        at = (vault.cell, manifest.lineage, manifest.term, manifest.index)
-        if vault.store.head(layout.manifest_object(*at)) is None:
+        at = (backup_store.cell, manifest.generation, manifest.term, manifest.index)
+        if backup_store.store.head(layout.manifest_object(*at)) is None:
             return None
         return msgspec.structs.replace(view, state=DAMAGED, problem=str(error))
     return msgspec.structs.replace(view, state="verified")

@@ -34,7 +34,7 @@ BEHIND_MIN: Final = 100
 UNREACHABLE: Final = "unreachable"
 _STATUS_KEYS: Final = (
     "kind id address? pid? role term applied digest? version? leader? clock_offset_ms tzdata?"
-    " since@since_ms slots running ledger? note? incarnation? standing? matched joining keeping"
+    " since@since_ms slots running ledger? note? incarnation? member_state? matched joining keeping"
     " overload"
 )
 _KEEPING_KEYS: Final = (
@@ -89,13 +89,13 @@ def status_at(leader_at: int | None) -> render.Listing[StatusRow]:
             "applied": lambda view: known(view, view.applied),
             "digest": lambda view: view.digest[:12] or "-",
             "version": lambda view: view.version or "-",
-            "standing": lambda view: (
-                f"{view.standing} #{view.incarnation}" if view.standing else "-"
+            "member state": lambda view: (
+                f"{view.member_state} #{view.incarnation}" if view.member_state else "-"
             ),
             render.NOTE: lambda view: ", ".join(_notes(view, leader_at)),
         },
         nothing="nothing",
-        narrow=("version", "digest", "applied", "standing", "kind", "term"),
+        narrow=("version", "digest", "applied", "member state", "kind", "term"),
         spill="id",
     )
 
@@ -120,8 +120,8 @@ def _notes(view: StatusRow, leader_at: int | None) -> list[str]:
 def status_command(settings: Settings) -> None:
     """Show the replicas and executors, as the replica that answers sees them.
 
-    STANDING "votes #1" means that the replica votes, and that its disk is the first one of its id.
-    After `replica replace` it is #2.
+    MEMBER STATE "votes #1" means that the replica votes, and that its disk is the first one of its
+    id. After `replica replace` it is #2.
     """
     views = settings.ask(table.STATUS).rows
     at = next((view.matched for view in views if view.role == "leader"), None)

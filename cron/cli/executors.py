@@ -10,12 +10,12 @@ from msgspec.structs import asdict
 from cron.api import table
 from cron.api.executors import (
     DrainRequest,
+    DuplicateIdView,
     ExecutorDetail,
     ExecutorQuery,
     ExecutorReport,
     ExecutorView,
     RunView,
-    TwinView,
 )
 from cron.cli import render
 from cron.cli.acts import looks
@@ -37,38 +37,40 @@ if TYPE_CHECKING:
     from cron.api.client import Client
 
 HANDLERS_SHOWN: Final = 3
-TWIN_MARK: Final = "!"
+DUPLICATE_ID_MARK: Final = "!"
 """Beside the id of an executor: a line below the table says what is the matter."""
 _EXECUTOR_KEYS: Final = (
     "id role host address? pid? version? slots open running labels groups cpu_milli? memory_bytes?"
     " silent_ms clock_offset_ms connected_since@connected_since_ms drained_by?"
     " drained_at@drained_ms gets_work ledger note? incarnation? joined_at@joined_ms refused"
 )
-_TWIN_KEYS: Final = "host pid address? held_by? ago_ms times"
+_DUPLICATE_ID_KEYS: Final = "host pid address? held_by? ago_ms times"
 _RUN_KEYS: Final = (
     "launch attempt part? state pool? begun_at@begun_at_ms started_at@started_at_ms is_cancelled"
 )
 
 
-def executor_row(view: ExecutorView, twin: TwinView | None = None) -> render.Row:
+def executor_row(view: ExecutorView, duplicate_id: DuplicateIdView | None = None) -> render.Row:
     """Return an executor as JSON, with the process that was refused since it has the same id."""
     return render.row_of(
         view,
         _EXECUTOR_KEYS,
         labels=dict(one.split("=", 1) for one in view.labels),
         groups=[render.row_of(group, "group slots handlers") for group in view.groups],
-        refused=render.row_of(twin, _TWIN_KEYS) if twin is not None else None,
+        refused=render.row_of(duplicate_id, _DUPLICATE_ID_KEYS)
+        if duplicate_id is not None
+        else None,
     )
 
 
-def executors_with(twins: list[TwinView]) -> render.Listing[ExecutorView]:
+def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[ExecutorView]:
     """Return how executors are shown, with a mark where another process was refused since it has
     the same id."""
-    of = {twin.executor: twin for twin in twins}
+    of = {duplicate_id.executor: duplicate_id for duplicate_id in duplicate_ids}
     return render.Listing(
         lambda view: executor_row(view, of.get(view.id)),
         {
-            "id": lambda view: f"{view.id} {TWIN_MARK}" if view.id in of else view.id,
+            "id": lambda view: f"{view.id} {DUPLICATE_ID_MARK}" if view.id in of else view.id,
             "host": lambda view: view.host or "-",
             "version": lambda view: view.version or "-",
             "role": lambda view: (
@@ -117,25 +119,28 @@ def executors_command(settings: Settings, executor: str, limit: int) -> None:
     with settings.client() as client:
         if executor:
             one = client.ask(table.EXECUTOR, ExecutorQuery(executor=executor, limit=limit))
-            twins = one.twins
+            duplicate_ids = one.duplicate_ids
             _show_one(settings, one)
         else:
             report = client.ask(table.EXECUTORS)
-            twins = report.twins
-            executors_with(twins).show(report.executors, is_json=settings.is_json)
-    for twin in [] if settings.is_json else twins:
-        who = f"{twin.host} (pid {twin.pid})"
-        ago = show_length(twin.ago_ms)
-        render.line(f"{TWIN_MARK} {twin.executor}: {who} was refused {ago} ago: it has the same id")
+            duplicate_ids = report.duplicate_ids
+            executors_with(duplicate_ids).show(report.executors, is_json=settings.is_json)
+    for duplicate_id in [] if settings.is_json else duplicate_ids:
+        who = f"{duplicate_id.host} (pid {duplicate_id.pid})"
+        ago = show_length(duplicate_id.ago_ms)
+        render.line(
+            f"{DUPLICATE_ID_MARK} {duplicate_id.executor}: {who} was refused {ago} ago: "
+            "it has the same id"
+        )
 
 
 def _show_one(settings: Settings, report: ExecutorReport) -> None:
     """Show one executor, once for each ledger that it came with."""
-    twin = report.twins[0] if report.twins else None
+    duplicate_id = report.duplicate_ids[0] if report.duplicate_ids else None
     runs = runs_at(report.now_ms)
     for one in report.details:
         if settings.is_json:
-            row = executor_row(one.executor, twin) | {
+            row = executor_row(one.executor, duplicate_id) | {
                 "groups": [asdict(group) for group in one.executor.groups],
                 "commands_open": one.commands,
                 "runs": [runs.row(run) for run in one.runs],

@@ -92,9 +92,9 @@ def close_command(settings: Settings, /, **said: Any) -> None:
         render.json_lines([gate_row(view) | {"notes": view.notes}])
         return
     until_text = f" until {show_ms(view.until_ms)}" if view.until_ms else ""
-    fate = "are skipped" if view.action == "drop" else "wait"
+    status = "are skipped" if view.action == "drop" else "wait"
     render.line(
-        f"gate {view.number} is closed{until_text}: launches of {describe_gate(view)} {fate}"
+        f"gate {view.number} is closed{until_text}: launches of {describe_gate(view)} {status}"
     )
     render.line(f"open it with: raftcron gate open {view.number}")
     render.notes(view.notes)

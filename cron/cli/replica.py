@@ -104,7 +104,7 @@ def replace_command(
             _show(report)
         if wait:
             row = _until_it_votes(settings, cell, report)
-            report = msgspec.structs.replace(report, standing=row.standing)
+            report = msgspec.structs.replace(report, member_state=row.member_state)
     if settings.is_json:
         render.json_lines([{**msgspec.structs.asdict(report), "command": next_command(report)}])
 
@@ -166,7 +166,7 @@ def _until_it_votes(settings: Settings, cell: Client, report: ReplaceReport) -> 
             raise NotNow(f"{name} was replaced once more: incarnation {row.incarnation}")
         if row is None or row.incarnation != number:
             continue
-        if row.standing == "votes":
+        if row.member_state == "votes":
             say(f"{name} votes from now on (incarnation {number})")
             return row
         if row.joining is None:

@@ -22,12 +22,12 @@ from cron.errors import CronError, NotFound, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
     from cron.api.client import Client
+    from snapshots.backup_store import BackupStore
     from snapshots.errors import SnapshotError
     from snapshots.manifest import Manifest
-    from snapshots.vault import Vault
 
 _KEYS: Final = (
-    "name place taken_at@taken_ms lineage term index size content_size segments state problem?"
+    "name place taken_at@taken_ms generation term index size content_size segments state problem?"
     " digest?"
 )
 LOOK_S: Final = 0.5
@@ -94,8 +94,8 @@ def _until_safe(
 
     for found in looks(settings.clock, ask, wait_ms, pause_s=LOOK_S, away=say):
         for view in found:
-            at = (view.lineage, view.index)
-            if view.place == place and at >= (report.lineage, report.index):
+            at = (view.generation, view.index)
+            if view.place == place and at >= (report.generation, report.index):
                 return view
         say(_waiting(client, report))
     text = f"the snapshot at index {report.index} is not {_where(report)} yet"
@@ -187,7 +187,7 @@ def _show(settings: Settings, views: list[SnapshotView]) -> None:
             "place": lambda view: view.place,
             "taken utc": lambda view: show_utc(view.taken_ms),
             "age": lambda view: show_length(max(0, now_ms - view.taken_ms)),
-            "lineage": lambda view: str(view.lineage),
+            "generation": lambda view: str(view.generation),
             "index": lambda view: str(view.index),
             "size": lambda view: f"{view.size:,}",
             "state": lambda view: view.state,
@@ -195,7 +195,7 @@ def _show(settings: Settings, views: list[SnapshotView]) -> None:
             "note": lambda view: view.problem,
         },
         nothing="no snapshots",
-        narrow=("name", "lineage", "size"),
+        narrow=("name", "generation", "size"),
     )
     listing.show(views, is_json=settings.is_json)
 
@@ -251,13 +251,15 @@ def _none_of(url: str, cell: str) -> NotFound:
     return NotFound(f"{check_url(url)} has no snapshot of cell {cell}", "check cell name and URL")
 
 
-def _listed(url: str, cell: str) -> tuple[Vault, list[Manifest], list[SnapshotError]]:
+def _listed(url: str, cell: str) -> tuple[BackupStore, list[Manifest], list[SnapshotError]]:
+    from snapshots.backup_store import BackupStore
     from snapshots.urls import open_store
-    from snapshots.vault import Vault
 
-    vault = Vault(open_store(url), cell)
-    render.line(f"asks {vault.store.url}", err=True)  # which may hang, and who waits wants to know
-    return (vault, *vault.manifests())
+    backup_store = BackupStore(open_store(url), cell)
+    render.line(
+        f"asks {backup_store.store.url}", err=True
+    )  # which may hang, and who waits wants to know
+    return (backup_store, *backup_store.manifests())
 
 
 def _stored(url: str, cell: str) -> tuple[list[SnapshotView], list[str]]:
@@ -275,22 +277,22 @@ def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
     from cron.api.stored import of_manifest, of_unreadable, read_back
 
     with _told(), tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
-        vault, manifests, skipped = _listed(url, cell)
+        backup_store, manifests, skipped = _listed(url, cell)
         done = [of_unreadable(error) for error in skipped]
         done = [view for view in done if name in ("", view.name)]
         for manifest in manifests:
             view = of_manifest(manifest)
             if name in ("", view.name):
                 render.line(f"reads {view.name}: {view.size:,} bytes", err=True)
-                read = partial(_fetch, vault, manifest, Path(folder))
-                found = read_back(vault, manifest, read)
+                read = partial(_fetch, backup_store, manifest, Path(folder))
+                found = read_back(backup_store, manifest, read)
                 done += [found] if found is not None else []
     if name and not done:
         raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
     if not done:
         raise _none_of(url, cell)
-    return sorted(done, key=lambda view: (view.lineage, view.index), reverse=True)
+    return sorted(done, key=lambda view: (view.generation, view.index), reverse=True)
 
 
-def _fetch(vault: Vault, manifest: Manifest, folder: Path) -> None:
-    vault.fetch_snapshot(manifest, folder).path.unlink()
+def _fetch(backup_store: BackupStore, manifest: Manifest, folder: Path) -> None:
+    backup_store.fetch_snapshot(manifest, folder).path.unlink()

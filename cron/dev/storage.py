@@ -13,8 +13,8 @@ from cron.config import load_replica_config
 from cron.dev.options import DevOptions
 from cron.errors import ConfigError, Conflict
 from cron.keeping_config import StorageConfig, checked_storage
+from snapshots.backup_store import BackupStore
 from snapshots.urls import open_store
-from snapshots.vault import Vault
 
 INTERVAL_S: Final = 10
 """Between snapshots: somebody watches, and would not wait ten minutes to see one."""
@@ -72,8 +72,8 @@ def refuse_taken(folder: Path, options: DevOptions, say: Callable[[str], None]) 
     cell = configs[0].cell if configs else CELL
     say(f"looks for a cell {cell} in {url}")
     with store_told():
-        vault = Vault(open_store(url), cell)
-        is_taken = vault.newest_lineage() > 0 or any(vault.manifests())
+        backup_store = BackupStore(open_store(url), cell)
+        is_taken = backup_store.newest_generation() > 0 or any(backup_store.manifests())
     if is_taken:
         hint = "--restore begins from there; or another prefix"
         raise Conflict(f"{url} has a cell {cell} already", hint)

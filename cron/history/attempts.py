@@ -23,7 +23,7 @@ from launcher.names import LaunchName, format_time
 _RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.LOST})
 _RETRIED = frozenset({LaunchState.LOST, LaunchState.FAILED})
 
-Told = tuple[FindingKind, str]
+Violation = tuple[FindingKind, str]
 
 
 def audit_launch(name: LaunchName, ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Finding]:
@@ -31,11 +31,11 @@ def audit_launch(name: LaunchName, ended: list[Row], open_rows: list[OpenRow]) -
 
     `ended` are its ENDED rows in log order, before them the RANGE row that contains it, if any.
     """
-    for kind, message in _tell(ended, open_rows):
+    for kind, message in _violations(ended, open_rows):
         yield Finding(name.job, name.scheduled_s, kind, f"{name}: {message}")
 
 
-def _tell(ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Told]:
+def _violations(ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Violation]:
     before: Row | None = None
     for row in ended:
         if row.kind is RowKind.ENDED:
@@ -54,7 +54,7 @@ def _tell(ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Told]:
         yield FindingKind.ACCOUNTED_TWICE, f"it is open {len(open_rows)} times"
 
 
-def _log_points(row: Row) -> Iterator[Told]:
+def _log_points(row: Row) -> Iterator[Violation]:
     """Rule R1, SRE book ch. 24: nothing is started before its Begin is committed."""
     what = f"attempt {row.attempt} {row.state.label}"
     in_doubt = row.state is LaunchState.LOST and row.reason is Reason.RESTORED  # rule R13
@@ -68,7 +68,7 @@ def _log_points(row: Row) -> Iterator[Told]:
         yield FindingKind.LOG_POINT, f"{what} with log points out of order: {points}"
 
 
-def _open_log_points(row: OpenRow) -> Iterator[Told]:
+def _open_log_points(row: OpenRow) -> Iterator[Violation]:
     what = f"attempt {row.attempt} is {row.state.label}"
     if row.state in ACTIVE and (row.begun_index == 0 or row.attempt == 0):
         yield FindingKind.LOG_POINT, f"{what} without log point 1"
@@ -79,7 +79,7 @@ def _open_log_points(row: OpenRow) -> Iterator[Told]:
         yield FindingKind.LOG_POINT, f"{what} with log point 2 before log point 1"
 
 
-def _numbers(before: Row | None, attempt: int, *, is_begun: bool) -> Iterator[Told]:
+def _numbers(before: Row | None, attempt: int, *, is_begun: bool) -> Iterator[Violation]:
     last = before.attempt if before is not None else 0
     if is_begun and attempt > last + 1:
         missing = str(last + 1) if attempt == last + 2 else f"{last + 1} to {attempt - 1}"
@@ -89,7 +89,7 @@ def _numbers(before: Row | None, attempt: int, *, is_begun: bool) -> Iterator[To
         )
 
 
-def _succession(before: Row, row: Row) -> Iterator[Told]:
+def _succession(before: Row, row: Row) -> Iterator[Violation]:
     """What may follow the end of a launch: the next attempt where one was lost, failed or was put
     off, what became of it before it could begin, or what a person reopened.
 
@@ -120,7 +120,7 @@ def _succession(before: Row, row: Row) -> Iterator[Told]:
         )
 
 
-def _open_succession(before: Row, row: OpenRow) -> Iterator[Told]:
+def _open_succession(before: Row, row: OpenRow) -> Iterator[Violation]:
     if before.state is LaunchState.SUCCEEDED:
         yield FindingKind.ACCOUNTED_TWICE, f"it is {row.state.label} though it succeeded"
     if row.state not in ACTIVE or is_recalled(row):
@@ -164,7 +164,7 @@ def run_of(row: Row) -> Run | None:
     """Return when an ended attempt was running, None if it is not known to have been."""
     finished_ms = row.finished_ms
     if row.state is LaunchState.LOST and not finished_ms:
-        if 0 < row.epoch.lineage <= row.ended_index // LIFE_ENTRIES:
+        if 0 < row.epoch.generation <= row.ended_index // LIFE_ENTRIES:
             return None  # given up in a later life of the cell: when it ended nobody knows
         finished_ms = row.ended_at_ms
     if not (row.started_ms and finished_ms):

@@ -63,7 +63,7 @@ class Gap(msgspec.Struct, frozen=True, order=True):
     to_index: int
 
 
-class SegmentShelf(Protocol):
+class SegmentSegmentFiles(Protocol):
     """What this replica has of the segments that State names. Thread-safe."""
 
     version: int
@@ -105,8 +105,8 @@ class _Part(NamedTuple):
 class RowStore:
     """Answers from the history that it follows. All calls on the loop's thread."""
 
-    def __init__(self, shelf: SegmentShelf | None = None) -> None:
-        self.shelf = shelf
+    def __init__(self, segment_files: SegmentSegmentFiles | None = None) -> None:
+        self.segment_files = segment_files
         self._history = History()
         self._pool: ThreadPoolExecutor | None = None
         self._is_stopped = False
@@ -247,7 +247,7 @@ class RowStore:
         self._see()
         here: dict[tuple[int, int], list[SegmentRecord]] = {}
         for record in [*self._records, *(one.record for one in self._waiting)]:
-            here.setdefault((record.lineage, record.number), []).append(record)
+            here.setdefault((record.generation, record.number), []).append(record)
         covered = [
             (records[0].from_index, records[0].to_index)
             for records in here.values()
@@ -292,13 +292,13 @@ class RowStore:
     def _see(self) -> _Seen:
         """Return what there is now."""
         history = self._history
-        version = self.shelf.version if self.shelf is not None else 0
+        version = self.segment_files.version if self.segment_files is not None else 0
         seen_of = (history, history.seals, len(history.segments), version)
         if seen_of != self._seen_of:
             self._seen_of = seen_of
             local = [one for one in history.segments.values() if one.is_local]
             records, self._waiting = (
-                self.shelf.holdings(local) if self.shelf is not None else ([], [])
+                self.segment_files.holdings(local) if self.segment_files is not None else ([], [])
             )
             self._records = sorted(records, key=lambda one: one.last_s, reverse=True)
         tails = [*(one.tail for one in self._waiting), *history.tails]
@@ -366,12 +366,13 @@ class RowStore:
             raise _unavailable(error) from error
 
     def _distrust(self, error: Exception) -> None:
-        """Have the segment that is read just now fetched anew, if the shelf still lists it."""
+        """Have the segment that is read just now fetched anew, if the segment files still lists
+        it."""
         record = self._reading
-        if record is not None and self.shelf is not None:
+        if record is not None and self.segment_files is not None:
             self._held.pop(record.key, None)
-            if self.shelf.holdings([record])[0]:
-                self.shelf.distrust(record, error)
+            if self.segment_files.holdings([record])[0]:
+                self.segment_files.distrust(record, error)
 
     def _opened(self, record: SegmentRecord) -> Segment:
         """Return a segment, whose index may be held."""
@@ -380,9 +381,9 @@ class RowStore:
         if held is not None and held.record.digest == record.digest:
             self._held.move_to_end(record.key)
             return held
-        if self.shelf is None:
+        if self.segment_files is None:
             raise InvariantViolated("history has segments and nowhere to read them")
-        segment = self._held[record.key] = self.shelf.open_rows(record)
+        segment = self._held[record.key] = self.segment_files.open_rows(record)
         while sum(one.held_bytes for one in self._held.values()) > INDEX_BYTES_MAX:
             if self._held.popitem(last=False)[1] is segment:
                 break

@@ -14,7 +14,7 @@ from cron.history.audited import OpenRow, is_put_off, is_remembered
 from cron.notes import NoteCode, sentence
 from cron.state.pool import DeadLetter
 from cron.state.rows import RESTORED_BY, Row, RowKind
-from cron.state.state import Reign
+from cron.state.state import LeaderTerm
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName, format_time
 from launcher.work import Epoch
@@ -37,7 +37,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.TIMEOUT: "it ran longer than its timeout and was killed",
     Reason.KILLED: "somebody had it killed",
     Reason.REPLACED: "a newer launch of the job took its place, as overlap=replace asks",
-    Reason.FENCED: "it was fenced: its executor promised never to start it, so that its fate is"
+    Reason.FENCED: "it was fenced: its executor promised never to start it, so that its status is"
     " certain",
     Reason.EXECUTOR_LOST: "its executor was lost: nobody can know what became of it",
     Reason.RESTORED: "the cell was restored from a backup that does not know its end",
@@ -105,18 +105,18 @@ def memory_of(row: Row | OpenRow) -> str:
 def tell(
     rows: list[Row],
     open_row: OpenRow | None,
-    reigns: Sequence[Reign] = (),
+    leader_terms: Sequence[LeaderTerm] = (),
     due_ms: int = 0,
 ) -> list[Line]:
     """Return the story of one launch, oldest line first.
 
     `rows` are in log order: attempts, amendments, ranges of skipped instants that contain it.
-    `reigns` are in log order too; those that began after `due_ms`, before the launch was over, are
-    part of its story.
+    `leader_terms` are in log order too; those that began after `due_ms`, before the launch was
+    over, are part of its story.
     """
     lines: list[Line] = [
-        (reign.at_ms, _takeover(before, reign))
-        for before, reign in changes_of_leader(rows, open_row, reigns, due_ms)
+        (leader_term.at_ms, _takeover(before, leader_term))
+        for before, leader_term in changes_of_leader(rows, open_row, leader_terms, due_ms)
     ]
     newest = open_row.attempt if open_row is not None else 0
     is_one = max([newest, *(row.attempt for row in rows)]) < 2
@@ -136,8 +136,8 @@ def tell(
 
 
 def changes_of_leader(
-    rows: list[Row], open_row: OpenRow | None, reigns: Sequence[Reign], due_ms: int
-) -> list[tuple[Reign, Reign]]:
+    rows: list[Row], open_row: OpenRow | None, leader_terms: Sequence[LeaderTerm], due_ms: int
+) -> list[tuple[LeaderTerm, LeaderTerm]]:
     """Return who led before and after each change while a launch waited for its first attempt, or
     stood between the beginning and the end of one."""
     # Of what a restore lost nobody knows who led; the story goes on where it was recorded.
@@ -153,20 +153,20 @@ def changes_of_leader(
         firsts.append(open_row.begun_index)
     first = min(firsts, default=_NEVER if open_row is not None else 0)
     return [
-        (before, reign)
-        for before, reign in itertools.pairwise(reigns)
-        if (reign.at_ms >= due_ms and reign.index < first)
-        or any(begun < reign.index < ended for begun, ended in spans)
+        (before, leader_term)
+        for before, leader_term in itertools.pairwise(leader_terms)
+        if (leader_term.at_ms >= due_ms and leader_term.index < first)
+        or any(begun < leader_term.index < ended for begun, ended in spans)
     ]
 
 
-def _takeover(before: Reign, reign: Reign) -> str:
+def _takeover(before: LeaderTerm, leader_term: LeaderTerm) -> str:
     """`r3 took over from r2`, which had died, was cut off, stood still or had handed over."""
-    old, new = before.epoch, reign.epoch
+    old, new = before.epoch, leader_term.epoch
     whom = f"took over from {old.replica}" if old.replica != new.replica else "came back as leader"
     return (
         f"{new.replica} {whom}, whose term {old.term} was over, and leads in term {new.term} since "
-        f"index {reign.index}"
+        f"index {leader_term.index}"
     )
 
 

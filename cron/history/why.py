@@ -32,7 +32,7 @@ from cron.history.story import (
 from cron.job import Schedule
 from cron.notes import sentence
 from cron.state.rows import Row, RowKind
-from cron.state.state import Reign
+from cron.state.state import LeaderTerm
 from launcher.launch import LaunchState
 from launcher.names import format_time
 
@@ -64,7 +64,7 @@ def explain(
     rows: list[Row],
     open_row: OpenRow | None,
     now_s: int,
-    reigns: Sequence[Reign] = (),
+    leader_terms: Sequence[LeaderTerm] = (),
 ) -> Explanation:
     """Return what happened, or will, at `at_s`.
 
@@ -73,7 +73,7 @@ def explain(
     for one that never was.
     """
     due_ms = at_s * 1000
-    story = tell(rows, open_row, reigns, due_ms)
+    story = tell(rows, open_row, leader_terms, due_ms)
     if open_row is not None:
         verdict = _open_verdict(open_row, now_s) + _with_tries(rows)
     elif rows:
@@ -83,19 +83,19 @@ def explain(
     else:
         verdict = _silent_verdict(job, pause, at_s, now_s)
     verdict += _with_backfill(rows, open_row) + _with_memory(rows, open_row)
-    verdict += _with_leaders(changes_of_leader(rows, open_row, reigns, due_ms))
+    verdict += _with_leaders(changes_of_leader(rows, open_row, leader_terms, due_ms))
     is_triggered = any(row.trigger for row in rows) or bool(open_row and open_row.trigger)
     return Explanation(verdict if is_triggered else _with_clock(verdict, job, at_s), story)
 
 
-def _with_leaders(changes: list[tuple[Reign, Reign]]) -> str:
+def _with_leaders(changes: list[tuple[LeaderTerm, LeaderTerm]]) -> str:
     """Whether the leader changed while the launch was due or open."""
     if not changes:
         return ""
-    reigns = [changes[0][0], *(reign for _, reign in changes)]
-    names = [name for name, _ in groupby(reign.epoch.replica for reign in reigns)]
+    leader_terms = [changes[0][0], *(leader_term for _, leader_term in changes)]
+    names = [name for name, _ in groupby(leader_term.epoch.replica for leader_term in leader_terms)]
     if len(names) == 1:
-        return f"; meanwhile {names[0]} leads again, in term {reigns[-1].epoch.term}"
+        return f"; meanwhile {names[0]} leads again, in term {leader_terms[-1].epoch.term}"
     return f"; meanwhile the leader changed from {' to '.join(names)}"
 
 

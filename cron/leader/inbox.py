@@ -26,11 +26,11 @@ from launcher.pool.events import (
     Beat,
     Event,
     Facts,
-    Fate,
     Joined,
     Left,
     Recollected,
     Silent,
+    Status,
     Unsent,
 )
 from launcher.pool.pool import Pool
@@ -57,7 +57,7 @@ _SETTLED: Final = (
     Verdict.WRONG_STATE,
 )
 """Verdicts after which an executor need not report the end of that attempt again."""
-REFUSED: Final = Fate.REFUSED  # members of an enumeration are slow to look up
+REFUSED: Final = Status.REFUSED  # members of an enumeration are slow to look up
 
 
 class Inbox:
@@ -94,7 +94,7 @@ class Inbox:
         self._is_backed_up = is_backed_up
 
     def clear(self) -> None:
-        """Forget everything; at the end of a reign. Executors repeat themselves."""
+        """Forget everything; at the end of a term. Executors repeat themselves."""
         self._settler.clear()
         self._dispatcher.unsent.clear()
         self.resolving = self._resolving()
@@ -245,7 +245,7 @@ class Inbox:
         commands: list[c.Command] = []
         for source, batches in told.items():
             record = state.executor_of(*source)
-            refused = [batch for batch in batches if batch.fate is REFUSED]
+            refused = [batch for batch in batches if batch.status is REFUSED]
             if record is not None and refused and _refuses_commands(record, refused, now_ms):
                 self._refused(*source)
             digested = ReportCommands()

@@ -1,7 +1,7 @@
 """The leader: claims, plans, appends, dispatches, records; and stops the moment it is not one.
 
-Theory of operation. Leadership is a reign: it begins with a Claim, whose application means that
-everything older is applied here, and ends when the log says so. During a reign one entry at a time
+Theory of operation. Leadership lasts a term: it begins with a Claim, whose application means that
+everything older is applied here, and ends when the log says so. During a term one entry at a time
 is in flight: while it commits, what executors report and what users ask gathers, and all of it
 shares the next one (group commit). The plan therefore always sees what is committed. Losing
 leadership closes the executors' streams before anything else happens.
@@ -73,7 +73,7 @@ CONFIRM_MS = 2_000
 BUSY_TURNS = 4
 """Of two turns with an entry the second may only follow from the first."""
 RETRY_S = 0.2
-"""Rest between a reign that failed and the next try, while the log still says that we lead."""
+"""Rest between a term that failed and the next try, while the log still says that we lead."""
 
 
 class LeaderSettings(msgspec.Struct, frozen=True):
@@ -145,8 +145,8 @@ class Leader:
             mono_ms=clock.mono_ms,
             is_backed_up=settings.is_backed_up,
         )
-        self._reign: asyncio.Task[None] | None = None
-        self._reign_term = 0
+        self._leader_term: asyncio.Task[None] | None = None
+        self._term_number = 0
         self._housekeeping = Every(settings.housekeeping_ms)
         self._floors = Every(settings.floors_ms)
         self._jump = Jump(clock)
@@ -157,51 +157,51 @@ class Leader:
         applier.subscribe(self._applied)
         log.subscribe(self._on_leadership)
 
-    # ---- beginning and end of a reign
+    # ---- beginning and end of a term
 
     def start(self) -> None:
-        """Reign if the log says so already."""
+        """Begin a term if the log says already that this replica leads."""
         self._on_leadership(self._log.leadership)
 
     async def stop(self) -> None:
-        """End the reign, if there is one, and wait for it."""
-        reign = self._reign
-        self._abdicate("the replica stops")
-        if reign is not None:
+        """End the term, if there is one, and wait for it."""
+        leader_term = self._leader_term
+        self._step_down("the replica stops")
+        if leader_term is not None:
             with contextlib.suppress(asyncio.CancelledError):
-                await reign
+                await leader_term
 
     def _on_leadership(self, leadership: Leadership) -> None:
-        if leadership.leads and self._reign is None:
-            self._reign_term = leadership.term
-            self._reign = asyncio.get_running_loop().create_task(
-                self._rule(leadership.term), name=f"reign-{leadership.term}"
+        if leadership.leads and self._leader_term is None:
+            self._term_number = leadership.term
+            self._leader_term = asyncio.get_running_loop().create_task(
+                self._run(leadership.term), name=f"leader-term-{leadership.term}"
             )
-            self._reign.add_done_callback(self._reign_ended)
-        elif not leadership.leads or self._reign_term != leadership.term:
-            self._abdicate("another leads" if leadership.leader else "leadership was lost")
+            self._leader_term.add_done_callback(self._leader_term_ended)
+        elif not leadership.leads or self._term_number != leadership.term:
+            self._step_down("another leads" if leadership.leader else "leadership was lost")
             if leadership.leads:
                 self._on_leadership(leadership)
 
-    def _reign_ended(self, reign: asyncio.Task[None]) -> None:
-        """What a reign does not expect is a bug: the replica stops rather than guess."""
-        if not reign.cancelled() and (error := reign.exception()) is not None:
+    def _leader_term_ended(self, leader_term: asyncio.Task[None]) -> None:
+        """What a term does not expect is a bug: the replica stops rather than guess."""
+        if not leader_term.cancelled() and (error := leader_term.exception()) is not None:
             self._on_failure(error)
 
-    def _abdicate(self, reason: str) -> None:
+    def _step_down(self, reason: str) -> None:
         """Stop acting, at once: close the executors' streams first (cron/DESIGN.md)."""
         self.pool.close(reason, self.leader_address())
         if self.epoch is not None:
             _log.info("leader.deposed", replica=self._replica, term=self.epoch.term, error=reason)
         self.epoch = None
-        reign, self._reign = self._reign, None
-        if reign is not None:
-            reign.cancel()
+        leader_term, self._leader_term = self._leader_term, None
+        if leader_term is not None:
+            leader_term.cancel()
         self._changes.refuse_all(self._log.leadership.leader)
         self._inbox.clear()
 
-    async def _rule(self, term: int) -> None:
-        """One reign, from the Claim to the end."""
+    async def _run(self, term: int) -> None:
+        """One term, from the Claim to the end."""
         try:
             epoch = await self._claim(term)
             self.pool.open(epoch)
@@ -214,20 +214,20 @@ class Leader:
                     await self._pause()
         except* ConsensusError as group:
             why = "; ".join(str(error) for error in group.exceptions)
-            _log.warning("reign.ended", replica=self._replica, term=term, error=why)
-        if self._reign is asyncio.current_task():
-            # Not cancelled: something failed while the log may still think that we lead.
-            self._reign = None
-            self._abdicate("the reign failed")
+            _log.warning("leader_term.ended", replica=self._replica, term=term, error=why)
+        if self._leader_term is asyncio.current_task():
+            # Not cancelled: something failed while the log may still say that this replica leads.
+            self._leader_term = None
+            self._step_down("the term failed")
             await self._log.transfer()
             await asyncio.sleep(RETRY_S)
             self._on_leadership(self._log.leadership)
 
     async def _claim(self, term: int) -> Epoch:
-        """Append the first entry of the reign; once it is applied everything older is (R3)."""
+        """Append the first entry of the term; once it is applied everything older is (R3)."""
         hit("before-claim")
-        lineage = self._applier.state.epoch.lineage or 1
-        epoch = Epoch(lineage, term, self._replica)
+        generation = self._applier.state.epoch.generation or 1
+        epoch = Epoch(generation, term, self._replica)
         entry = encode_entry(self.now_ms(), epoch, (self._about,))
         applied = await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
         outcome: Outcome = applied.outcome
@@ -480,8 +480,8 @@ class Leader:
                 self._inbox.follow(state, command, result)
             elif isinstance(command, c.ExecutorJoined):
                 executor, ledger = command.executor, command.ledger
-                recall = self._inbox.resolving.wants_recall(state, executor, ledger)
-                self.pool.welcome(executor, ledger, recall=recall)
+                inventory = self._inbox.resolving.wants_inventory(state, executor, ledger)
+                self.pool.welcome(executor, ledger, inventory=inventory)
             elif isinstance(command, Drain):
                 self.executors.look_at_all()
         # A line in the log of each change that a person made by this entry.

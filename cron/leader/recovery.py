@@ -26,12 +26,12 @@ from cron.state.ran import RanItem
 from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, AttemptName
-from launcher.pool.events import BatchFacts, Fact, Fate, Recalled, alone, lost_rows
+from launcher.pool.events import BatchFacts, Fact, Recalled, Status, alone, lost_rows
 from launcher.work import Epoch
 
 AHEAD_S_MAX: Final = 3_600
 """How far ahead of this leader's clock the one before may have been, and still be believed."""
-_RAN: Final = (Fate.ACCEPTED, Fate.ENDED, Fate.INTERRUPTED)
+_RAN: Final = (Status.ACCEPTED, Status.ENDED, Status.INTERRUPTED)
 
 Memories = Mapping[int, Mapping[str, Recalled]]
 """By the executor's number in State, what its ledger remembers, by attempt name."""
@@ -53,7 +53,7 @@ def gather(state: State, memories: Memories) -> Gathered:
     gathered = Gathered()
     for number in sorted(memories):
         for recalled in memories[number].values():
-            if recalled.fact.fate in _RAN:
+            if recalled.fact.status in _RAN:
                 _gather_one(state, number, recalled, gathered)
     for job_number, items in gathered.by_job.items():
         job = state.by_number[job_number].job
@@ -142,7 +142,7 @@ def _is_new(state: State, recalled: Recalled) -> bool:
     restored = state.restored
     if restored is None or not restored.index < recalled.fact.index < state.index:
         return False
-    return _epoch(recalled.epoch).lineage < restored.lineage
+    return _epoch(recalled.epoch).generation < restored.generation
 
 
 def _ran_item(executor: int, recalled: Recalled) -> RanItem:
@@ -157,21 +157,21 @@ def _ran_item(executor: int, recalled: Recalled) -> RanItem:
         reason=reason,
         executor=executor,
         begun_index=fact.index,
-        exit_code=fact.exit_code if fact.fate is Fate.ENDED else -1,
+        exit_code=fact.exit_code if fact.status is Status.ENDED else -1,
         started_ms=fact.started_ms,
         finished_ms=fact.finished_ms,
         epoch=_epoch(recalled.epoch),
         detail=fact.detail[:DETAIL_CHARS_MAX],
-        output_bytes=fact.output_bytes if fact.fate is Fate.ENDED else 0,
+        output_bytes=fact.output_bytes if fact.status is Status.ENDED else 0,
         part=name.part,
         row=fact.row,
     )
 
 
 def _ended(fact: Fact) -> tuple[LaunchState, Reason]:
-    if fact.fate is Fate.ACCEPTED:
+    if fact.status is Status.ACCEPTED:
         return LaunchState.LAUNCHED, Reason.NONE
-    if fact.fate is Fate.INTERRUPTED:
+    if fact.status is Status.INTERRUPTED:
         return LaunchState.LOST, Reason.EXECUTOR_LOST
     return result_of(fact.reason, fact.exit_code), fact.reason
 
@@ -221,7 +221,7 @@ def recover_items(
     """
     doubtful, restored = _doubtful(state), state.restored
     for record in state.by_number.values():
-        is_new = restored is not None and record.recovered != restored.lineage
+        is_new = restored is not None and record.recovered != restored.generation
         ran = gathered.by_job.get(record.number, []) if is_new else []
         due = doubtful.get(record.number, ())
         if record.horizon_s < to_s or ran or due:
@@ -297,7 +297,7 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
     """Return the late news of an executor that came after the resolution (rule R9)."""
     gathered = Gathered()
     for recalled in memory.values():
-        if recalled.fact.fate in _RAN and _is_new(state, recalled):
+        if recalled.fact.status in _RAN and _is_new(state, recalled):
             key = state.key_of(recalled.name.launch)
             if key is not None and state.row(key) is not None:
                 continue  # it is open again, or still: what comes is news of that
@@ -337,7 +337,7 @@ def facts_of_open(
             place = {"index": row.begun_index, "row": start.row}
             facts.append(alone(msgspec.structs.replace(recalled.fact, **place)))
         elif start.state is LaunchState.BEGUN and row.begun_index > floor:
-            never = Fact(row.begun_index, start.row, Fate.REFUSED, is_recorded=False)
+            never = Fact(row.begun_index, start.row, Status.REFUSED, is_recorded=False)
             facts.append(alone(never))
         else:
             facts.append(lost_rows(row.begun_index, [start.row]))

@@ -77,7 +77,7 @@ class Changes:
                 change.done.set_exception(error)
                 continue
             except Exception as error:  # noqa: BLE001 - see below
-                # A bug in one change must not end the reign: a client that repeats it would end
+                # A bug in one change must not end the term: a client that repeats it would end
                 # one after the other.
                 _log.exception("change.failed", error=repr(error))
                 change.done.set_exception(CronError(f"the change could not be built: {error!r}"))

@@ -1,6 +1,6 @@
 """A restored cell finds out what ran before it launches anything (rule R13).
 
-Theory of operation. In a reign over a State that was restored, every executor that joins is asked
+Theory of operation. In a term over a State that was restored, every executor that joins is asked
 for all that its ledger remembers. Once all that State knows have answered, or their leases and with
 them their self-kill deadlines are over, what is open is settled by what they said; then every job
 is accounted for up to now, a bounded number in each entry; then `Resolve` lets the cell launch. A
@@ -58,7 +58,7 @@ class _Accounts(msgspec.Struct):
 
 
 class Resolving:
-    """The leader's part of a restore, in one reign; in an ordinary cell it does nothing.
+    """The leader's part of a restore, in one term; in an ordinary cell it does nothing.
 
     `note` says what it waits for, for `status`. `mono_ms` counts on when clocks are set. Whoever
     has not been heard for `give_up_ms` has killed its guarded work.
@@ -86,13 +86,13 @@ class Resolving:
         self._heard.append(event)
 
     @staticmethod
-    def wants_recall(state: State, executor: str, ledger: str) -> bool:
+    def wants_inventory(state: State, executor: str, ledger: str) -> bool:
         """Whether an executor must tell all that it remembers."""
         record = state.executor_of(executor, ledger)
         restored = state.restored
         if restored is None or record is None:
             return False
-        return state.is_resolving or record.recalled < restored.lineage
+        return state.is_resolving or record.recalled < restored.generation
 
     def commands(self, state: State, now_ms: int, hindrance: str = "") -> list[c.Command]:
         """Return what to append next; called each turn, after what came before was applied.
@@ -108,7 +108,7 @@ class Resolving:
             return self._late(state)
         if self._since_ms is None:
             self._since_ms = self._mono_ms()
-            _log.info("restore.resolving", lineage=state.restored.lineage, index=state.index)
+            _log.info("restore.resolving", generation=state.restored.generation, index=state.index)
         waits_for = self._waits_for(state)
         if waits_for:
             self.note = f"waits for {', '.join(waits_for[:5])} to tell what ran"
@@ -128,7 +128,9 @@ class Resolving:
         if isinstance(event, Joined):
             # A new stream tells from the beginning. Who cannot tell proves nothing.
             memory = (
-                _Memory() if event.greeting.can_recall else _Memory(floor=_FORGOTTEN, is_whole=True)
+                _Memory()
+                if event.greeting.can_inventory
+                else _Memory(floor=_FORGOTTEN, is_whole=True)
             )
             self._memories[source] = memory
             return
@@ -183,7 +185,7 @@ class Resolving:
         if some:
             return [c.Recover(tuple(some))]
         self._accounts, self.note = None, ""  # if it is refused, what is left is looked for anew
-        _log.info("restore.resolved", lineage=state.epoch.lineage, until_s=accounts.to_s)
+        _log.info("restore.resolved", generation=state.epoch.generation, until_s=accounts.to_s)
         return [c.Recover((), tuple(told)), c.Resolve(accounts.to_s)]
 
     def _begin_accounts(self, state: State, told: dict[int, _Memory], now_ms: int) -> _Accounts:
@@ -199,7 +201,7 @@ class Resolving:
         commands: list[c.Command] = []
         for number, memory in self._told(state).items():
             record = state.executors[number]
-            if restored is not None and record.recalled < restored.lineage:
+            if restored is not None and record.recalled < restored.generation:
                 items = amend_items(state, number, memory.rows)
                 commands.append(c.Recover(tuple(items), (number,)))
             del self._memories[(record.executor, record.ledger)]

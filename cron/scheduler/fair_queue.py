@@ -385,8 +385,8 @@ class FairQueue:
                 part.refresh()
             else:
                 part.is_kept_out = False
-                for lane in part.lanes.values():
-                    lane.level.put(lane)
+                for need_class in part.need_classes.values():
+                    need_class.level.put(need_class)
         for need in self._known:
             need.is_plenty = None
         self._known.clear()
@@ -399,8 +399,8 @@ class FairQueue:
         need = flow.need
         need.is_aside = True
         self._aside[need] = None
-        for lane in need.lanes.values():
-            lane.tick = 0
+        for need_class in need.need_classes.values():
+            need_class.tick = 0
         is_on = 0 <= self.now_ms - need.noted_ms <= GAP_MS
         need.noted_ms = self.now_ms
         if not need.lacks_since_ms or not is_on:

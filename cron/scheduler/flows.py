@@ -1,10 +1,12 @@
-"""The order of service: bands of pools, of priority levels, of lanes (needs), of tenants' flows.
+"""The order of service: bands of pools, of priority levels, of class of needses (needs), of
+tenants' flows.
 
 A flow is what waits of one tenant in one queue with one need, in runs of launches that fell due
 together. A level is one priority of one pool in one band. Tenants take turns in a level by deficit
 round robin, kept as virtual time: a tenant that is served moves on by its weight's share of a turn,
-and the tenant that is furthest behind is next, in whichever lane it stands. So tenants share fairly
-whatever their launches need, and a lane without room is passed over without a look at its flows.
+and the tenant that is furthest behind is next, in whichever class of needs it stands. So tenants
+share fairly whatever their launches need, and a class of needs without room is passed over without
+a look at its flows.
 """
 
 from __future__ import annotations
@@ -66,14 +68,23 @@ class Class:
     """
 
     __slots__ = (
-        "is_aside", "is_kept_out", "is_plenty", "lacked_since_ms", "lacks_since_ms", "lanes",
-        "need", "noted_ms", "pool", "starves_since_ms", "users",
+        "is_aside",
+        "is_kept_out",
+        "is_plenty",
+        "lacked_since_ms",
+        "lacks_since_ms",
+        "need",
+        "need_classes",
+        "noted_ms",
+        "pool",
+        "starves_since_ms",
+        "users",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, need: Hashable) -> None:
         self.pool = pool
         self.need = need
-        self.lanes: dict[Level, Lane] = {}
+        self.need_classes: dict[Level, NeedClass] = {}
         self.users = self.lacks_since_ms = self.lacked_since_ms = self.noted_ms = 0
         self.starves_since_ms = 0
         self.is_aside = self.is_kept_out = False
@@ -126,7 +137,7 @@ Band = OrderedDict[PoolTurn, None]
 
 
 class Level:
-    """A priority of a pool in one band: its lanes, in a heap by who is next there.
+    """A priority of a pool in one band: its class of needses, in a heap by who is next there.
 
     `time` is the virtual time of the tenant that was served last. `is_aside`: in this round all
     free slots are reserved for others.
@@ -144,7 +155,7 @@ class Level:
         self.is_aside = self.is_in = False
         self.time = 0
         self.tilt = priority * (AGE_MS * SPREAD + 1)
-        self.heap: list[tuple[Rank, int, Lane]] = []
+        self.heap: list[tuple[Rank, int, NeedClass]] = []
 
     def refresh(self) -> None:
         """Be among the pool's levels or not."""
@@ -170,38 +181,40 @@ class Level:
         """Return the flow whose turn it is; None if there is none, and then it has no turn."""
         heap = self.heap
         while heap:
-            rank, tick, lane = heap[0]
-            top = lane.top() if lane.tick == tick else None
+            rank, tick, need_class = heap[0]
+            top = need_class.top() if need_class.tick == tick else None
             if top is not None and len(heap) == 1:
-                return top[1]  # the only lane: its rank among others is put right when there are
+                return top[
+                    1
+                ]  # the only class of needs: its rank among others is put right when there are
             if top is not None and top[0] == rank:
                 return top[1]
-            if lane.tick != tick:
+            if need_class.tick != tick:
                 heappop(heap)
             elif top is None:
-                lane.tick = 0
+                need_class.tick = 0
                 heappop(heap)
             else:
-                lane.tick = next(TICKS)
-                heapreplace(heap, (top[0], lane.tick, lane))
+                need_class.tick = next(TICKS)
+                heapreplace(heap, (top[0], need_class.tick, need_class))
         self.refresh()
         return None
 
-    def put(self, lane: Lane) -> None:
-        """Let a lane have its turn, at the time of the flow that is next there."""
-        top = None if lane.need.is_aside else lane.top()
+    def put(self, need_class: NeedClass) -> None:
+        """Let a class of needs have its turn, at the time of the flow that is next there."""
+        top = None if need_class.need.is_aside else need_class.top()
         if top is None:
-            lane.tick = 0
+            need_class.tick = 0
             return
-        lane.tick = next(TICKS)
-        heappush(self.heap, (top[0], lane.tick, lane))
+        need_class.tick = next(TICKS)
+        heappush(self.heap, (top[0], need_class.tick, need_class))
         if not self.is_in:
             self.refresh()
 
 
-class Lane:
-    """The flows of one level that have one need, in a heap by rank; 0 is the `tick` of a lane that
-    is not in its level's heap."""
+class NeedClass:
+    """The flows of one level that have one need, in a heap by rank; 0 is the `tick` of a class of
+    needs that is not in its level's heap."""
 
     __slots__ = ("heap", "level", "need", "tick")
 
@@ -220,7 +233,7 @@ class Lane:
         while heap:
             top = heap[0]
             rank, flow = top
-            if flow.tick != rank[3] or flow.lane is not self:
+            if flow.tick != rank[3] or flow.need_class is not self:
                 heappop(heap)
             elif flow.share.times[flow.band] == rank[0]:
                 return top
@@ -230,7 +243,7 @@ class Lane:
 
     def put(self, flow: Flow) -> None:
         """Let a flow have its turn: not before those that are next now."""
-        flow.lane, flow.tick = self, next(TICKS)
+        flow.need_class, flow.tick = self, next(TICKS)
         flow.share.catch_up(flow.band, self.level.time)
         heappush(self.heap, (flow.rank(), flow))
         if not self.tick or self.heap[0][1] is flow:
@@ -302,8 +315,20 @@ class Flow:
     """
 
     __slots__ = (
-        "band", "early", "entries", "key", "lane", "limiter", "need", "open", "over", "ready",
-        "runs", "share", "size", "tick",
+        "band",
+        "early",
+        "entries",
+        "key",
+        "limiter",
+        "need",
+        "need_class",
+        "open",
+        "over",
+        "ready",
+        "runs",
+        "share",
+        "size",
+        "tick",
     )  # fmt: skip
 
     def __init__(self, key: FlowKey, share: Share, need: Class, ready: dict[Key, Flow]) -> None:
@@ -313,7 +338,7 @@ class Flow:
         self.ready = ready
         self.limiter: Limiter | None = None
         self.over: Limiter | None = None
-        self.lane: Lane | None = None
+        self.need_class: NeedClass | None = None
         self.band = LATE if key.is_late else LIVE
         self.tick = self.size = self.entries = self.open = 0
         self.runs: deque[Run] = deque()
@@ -443,7 +468,7 @@ class Flow:
         if self.over is not None:
             del self.over.bursting[self]
             self.over = None
-        self.lane, self.tick = None, 0
+        self.need_class, self.tick = None, 0
 
     def settle(self, now_ms: int) -> bool:
         """Stand where the tenant's limits allow it; return whether that is where it stood."""
@@ -458,7 +483,7 @@ class Flow:
                 return False
             if limiter.running >= limiter.soft:
                 over = limiter
-        if self.lane is not None and over is self.over:
+        if self.need_class is not None and over is self.over:
             return True
         self.leave()
         if over is not None:
@@ -469,13 +494,13 @@ class Flow:
         return False
 
     def stand(self) -> None:
-        """Have turns in the lane of the flow's band."""
+        """Have turns in the class of needs of the flow's band."""
         turn = self.need.pool.turns[self.band]
         level = turn.all[self.key.priority]
-        lane = self.need.lanes.get(level)
-        if lane is None:
-            lane = self.need.lanes[level] = Lane(level, self.need)
-        lane.put(self)
+        need_class = self.need.need_classes.get(level)
+        if need_class is None:
+            need_class = self.need.need_classes[level] = NeedClass(level, self.need)
+        need_class.put(self)
 
     def resume(self, now_ms: int) -> None:
         """Stand anew after a limiter freed."""

@@ -1,6 +1,6 @@
 """What the leader derives from State to plan by: the due heap and the queues, kept in agreement.
 
-Rebuilt when a reign begins; from then on each entry of the reign changes what it has changed.
+Rebuilt when a term begins; from then on each entry of the term changes what it has changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LET_GO_AT_ONCE: Final = 10_000
 
 
 class LeaderIndexes:
-    """Due heap and queues of one reign."""
+    """Due heap and queues of one term."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -63,8 +63,8 @@ class Bucket:
 
     def ready_ms(self) -> int:
         """Return when a start may be taken, as of the last `fill` or `starts`."""
-        lacking = START - self.level
-        return self.seen_ms if lacking <= 0 else self.seen_ms - (-lacking // self.rate_milli)
+        missing = START - self.level
+        return self.seen_ms if missing <= 0 else self.seen_ms - (-missing // self.rate_milli)
 
     def is_full(self, now_ms: int) -> bool:
         """Return whether a new bucket would be no different."""

@@ -60,9 +60,9 @@ SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 DETAILED_MAX: Final = 20_000
 """So many of them with a detail, which takes about 100 bytes more."""
-LACKING: Final = (Reason.DEADLINE, Reason.NO_EXECUTOR)
+MISSING: Final = (Reason.DEADLINE, Reason.NO_EXECUTOR)
 """Why a launch is skipped that may have found no executor: the entry then says what it lacked."""
-LACKING_MAX: Final = 1_000
+MISSING_MAX: Final = 1_000
 """Of so many that are skipped at their deadline an entry says what they lacked."""
 TOLD_MAX: Final = 50
 """Jobs of which one plan finds out what their launches lacked: each is a look at all executors."""
@@ -249,7 +249,7 @@ class _Choice:
         self._usual: dict[tuple[int, int], list[int]] = {}  # by executor and instant: jobs
         self._skip: dict[c.Key, c.SkippedItem] = {}
         self._detailed = 0  # of what is skipped
-        self._told: dict[int, str] = {}  # by job: what was lacking
+        self._told: dict[int, str] = {}  # by job: what was missing
         self._cancel: dict[c.Key, c.CancelItem] = {}
 
     def run(self, accounts: _Accounts) -> None:
@@ -425,10 +425,10 @@ class _Choice:
         detail, note = ("", note) if note else (candidate.detail, candidate.note)
         if reason is Reason.OVERLAP and (held := self._before_restore(candidate.record)):
             detail, note = "", held
-        elif reason in LACKING and not detail and self._detailed < LACKING_MAX:
+        elif reason in MISSING and not detail and self._detailed < MISSING_MAX:
             number = candidate.key[0]
             if number not in self._told and len(self._told) < TOLD_MAX:
-                self._told[number] = self._queues.lacking(candidate.key)
+                self._told[number] = self._queues.missing(candidate.key)
             detail = self._told.get(number, "")  # while that can still be known
         detail, note = written(note, detail)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):

@@ -476,7 +476,7 @@ class Queues:
         """Return what a launch waits for in its queue, None where it waits in none."""
         return why(self.fair, key)
 
-    def lacking(self, key: Key) -> str:
+    def missing(self, key: Key) -> str:
         """Return why no executor has room for a launch, "" where one has, or where it waits not."""
         candidate = self._waiting.get(key)
         job = candidate.record.job if candidate is not None else None

@@ -18,25 +18,25 @@ from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
-from launcher.pool.events import BatchFacts, Fact, Fate
+from launcher.pool.events import BatchFacts, Fact, Status
 from launcher.pool.orders import FenceOrder, KillOrder
 
-ACCEPTED: Final = Fate.ACCEPTED  # members of an enumeration are slow to look up
+ACCEPTED: Final = Status.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
 LAUNCHED: Final = LaunchState.LAUNCHED
-ENDED: Final = Fate.ENDED
+ENDED: Final = Status.ENDED
 NONE: Final = Reason.NONE
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 
 
 _WITHOUT_WORDS: Final = {
-    Fate.INTERRUPTED: NoteCode.DIED,
-    Fate.REFUSED: NoteCode.REFUSED,
-    Fate.FENCED: NoteCode.FENCED,
+    Status.INTERRUPTED: NoteCode.DIED,
+    Status.REFUSED: NoteCode.REFUSED,
+    Status.FENCED: NoteCode.FENCED,
 }
 
 
-_BEFORE_IT_RUNS: Final = (ACCEPTED, Fate.REFUSED, Fate.FENCED)
+_BEFORE_IT_RUNS: Final = (ACCEPTED, Status.REFUSED, Status.FENCED)
 Source: TypeAlias = tuple[str, str]
 """Executor id and the UUID of its ledger."""
 End: TypeAlias = tuple[c.Key, int, int]
@@ -97,9 +97,9 @@ def _of_batch(
     open, which is nearly all, are told on by columns. Return what is said of the others, to be
     looked at one by one."""
     batch = executor.batches.get(facts.index) if executor is not None else None
-    is_end = facts.fate is ENDED
+    is_end = facts.status is ENDED
     is_plain = is_end and not facts.detail and not any(facts.retry_after_ms)
-    is_usual = is_plain or (facts.fate in _BEFORE_IT_RUNS and facts.is_recorded)
+    is_usual = is_plain or (facts.status in _BEFORE_IT_RUNS and facts.is_recorded)
     if batch is None or not is_usual:
         return facts.facts()
     wanted = {BEGUN, LAUNCHED} if is_end else {BEGUN}
@@ -112,13 +112,13 @@ def _of_batch(
         if not facts.rows:
             return others
     state, detail, note = LaunchState.SKIPPED, "", None
-    if facts.fate is ACCEPTED:
+    if facts.status is ACCEPTED:
         state = LAUNCHED
     elif is_end:
         state = result_of(facts.reason, facts.exit_code)
     else:
         detail = facts.detail[:DETAIL_CHARS_MAX]
-        note = None if detail else Note(_WITHOUT_WORDS[facts.fate])
+        note = None if detail else Note(_WITHOUT_WORDS[facts.status])
     into.rows.append(
         c.AttemptRows(
             batch.index,
@@ -145,12 +145,12 @@ def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -
         into.foreign.append((fact.index, fact.row))
     place = (fact.index, *source, fact.row)
     found = state.lost_at.get(place)
-    if found is not None and fact.fate is ENDED:
+    if found is not None and fact.status is ENDED:
         key, attempt = found
         part = state.lost[found].places().index(place) + 1
         into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
         into.items.append(_finished(key, attempt, part, fact))
-    elif fact.fate is not ACCEPTED:
+    elif fact.status is not ACCEPTED:
         into.acks.setdefault(fact.index, []).append(fact.row)
 
 
@@ -159,7 +159,7 @@ def _of_open(
 ) -> None:
     """A fact about an open part of an attempt, from the executor that has it."""
     key, attempt, part = launch.key, launch.attempt, start.part
-    if fact.fate is ACCEPTED:
+    if fact.status is ACCEPTED:
         if start.state is BEGUN:
             into.items.append(
                 c.AttemptItem(key, attempt, LAUNCHED, started_ms=fact.started_ms, part=part)
@@ -167,20 +167,20 @@ def _of_open(
         if launch.cancel is not NONE:
             into.kills.append(KillOrder(fact.index, fact.row, launch.cancel))
         return
-    if fact.fate is Fate.UNKNOWN:
+    if fact.status is Status.UNKNOWN:
         if start.state is BEGUN:
             into.fences.append(fence_order(state, launch, start))
         return
     into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
-    if fact.fate is ENDED:
+    if fact.status is ENDED:
         into.items.append(_finished(key, attempt, part, fact))
         return
     # Why it is given up or taken back: what its executor says, or else what is known without that.
-    code = _WITHOUT_WORDS[fact.fate] if fact.is_recorded else NoteCode.NO_RECORD
+    code = _WITHOUT_WORDS[fact.status] if fact.is_recorded else NoteCode.NO_RECORD
     detail = fact.detail[:DETAIL_CHARS_MAX] if fact.is_recorded else ""
     note = None if detail else Note(code)
     end = LaunchState.SKIPPED
-    if fact.fate is Fate.INTERRUPTED:
+    if fact.status is Status.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
         end = LaunchState.LOST
     elif start.state is LAUNCHED:

@@ -35,15 +35,15 @@ def why_not(places: Places, need: Need, parts: int = 1, each: str = "") -> str:
         return f"no executor {_serves(need.pool, 1)}"
     fitting = [group for group in groups if all(term.holds(_labels(group)) for term in terms)]
     if not fitting:
-        return _label_lacking(need.pool, groups, terms)
+        return _label_missing(need.pool, groups, terms)
     if each:
-        return _each_lacking(need, fitting)
+        return _each_missing(need, fitting)
     if not any(group.view.fits(need) for group in fitting):
-        return _size_lacking(need, fitting)
-    return _room_lacking(need, fitting, parts)
+        return _size_missing(need, fitting)
+    return _room_missing(need, fitting, parts)
 
 
-def _label_lacking(pool: str, groups: Sequence[SlotGroup], terms: Sequence[Term]) -> str:
+def _label_missing(pool: str, groups: Sequence[SlotGroup], terms: Sequence[Term]) -> str:
     none = _none_of(len(groups), f"that {_serves(pool, len(groups))}")
     unmet = [term for term in terms if not any(term.holds(_labels(group)) for group in groups)]
     if not unmet:
@@ -57,7 +57,7 @@ def _label_lacking(pool: str, groups: Sequence[SlotGroup], terms: Sequence[Term]
     return f"{none} fits {unmet[0]} (there: {shown}{more})"
 
 
-def _size_lacking(need: Need, groups: Sequence[SlotGroup]) -> str:
+def _size_missing(need: Need, groups: Sequence[SlotGroup]) -> str:
     """What is asked for that not one of the executors that match has, if they were all idle."""
     none = _none_of(len(groups), _that_match(len(groups)))
     cpus = [group.view.place.cpu_milli for group in groups]
@@ -70,15 +70,15 @@ def _size_lacking(need: Need, groups: Sequence[SlotGroup]) -> str:
     return f"it asks for {_cpu(need.cpu_milli)} and {asked}: {none} has both"
 
 
-def _room_lacking(need: Need, groups: Sequence[SlotGroup], parts: int) -> str:
+def _room_missing(need: Need, groups: Sequence[SlotGroup], parts: int) -> str:
     count = len(groups)
-    lacking = Counter(_lacks(group, need) for group in groups)
-    with_room = lacking.pop("", 0)
+    missing = Counter(_lacks(group, need) for group in groups)
+    with_room = missing.pop("", 0)
     if with_room >= parts:
         return ""
     if count < parts:
         return f"it runs on {parts} executors at once, and only {count} match{_s(count, 'es')}"
-    reasons = _listed(lacking)
+    reasons = _listed(missing)
     if parts > 1:
         return (
             f"it runs on {parts} executors at once, and {with_room} of the {count} that match "
@@ -89,14 +89,14 @@ def _room_lacking(need: Need, groups: Sequence[SlotGroup], parts: int) -> str:
     return f"all of the {count} executors that match are full: {reasons}"
 
 
-def _each_lacking(need: Need, groups: Sequence[SlotGroup]) -> str:
-    lacking = Counter(_lacks(group, need) for group in groups)
-    with_room = lacking.pop("", 0)
-    if not lacking:
+def _each_missing(need: Need, groups: Sequence[SlotGroup]) -> str:
+    missing = Counter(_lacks(group, need) for group in groups)
+    with_room = missing.pop("", 0)
+    if not missing:
         return ""
     return (
         f"it runs on each of {len(groups)} executors at once, and {with_room} of them "
-        f"{'has' if with_room == 1 else 'have'} room: {_listed(lacking)}"
+        f"{'has' if with_room == 1 else 'have'} room: {_listed(missing)}"
     )
 
 
@@ -120,8 +120,8 @@ def _labels(group: SlotGroup) -> dict[str, str]:
     return group.view.place.labels
 
 
-def _listed(lacking: Counter[str]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in sorted(lacking.items()))
+def _listed(missing: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(missing.items()))
 
 
 def _none_of(count: int, which: str) -> str:

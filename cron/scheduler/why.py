@@ -34,13 +34,13 @@ class Queued(Protocol):
     def why(self, key: Key) -> Wait | None:
         """Return what a launch waits for in its queue, None where it waits in none."""
 
-    def lacking(self, key: Key) -> str:
+    def missing(self, key: Key) -> str:
         """Return why no executor has room for a launch, "" where one has."""
 
 
 AskQueued = Callable[[], Queued | None]
 
-LACKING_MAX: Final = 100
+MISSING_MAX: Final = 100
 """Jobs of which one request is told what no executor has: each is a look at all executors."""
 
 
@@ -49,17 +49,17 @@ class Asked:
 
     def __init__(self, queued: Queued) -> None:
         self._queued = queued
-        self._lacking: dict[int, str] = {}
+        self._missing: dict[int, str] = {}
         self.depths = queued.depths
         self.position = queued.position
         self.why = queued.why
 
-    def lacking(self, key: Key) -> str:
+    def missing(self, key: Key) -> str:
         """Return why no executor has room for a launch; "" for jobs beyond the bound."""
         number = key[0]
-        if number not in self._lacking and len(self._lacking) < LACKING_MAX:
-            self._lacking[number] = self._queued.lacking(key)
-        return self._lacking.get(number, "")
+        if number not in self._missing and len(self._missing) < MISSING_MAX:
+            self._missing[number] = self._queued.missing(key)
+        return self._missing.get(number, "")
 
 
 def asked(queued: Queued | None) -> Queued | None:
@@ -139,7 +139,7 @@ def _of_wait(wait: Wait, queued: Queued, key: Key) -> WaitReason:
     if wait.what in _WAITS:
         return WaitReason(_WAITS[wait.what], wait.until_ms)
     if wait.what is WaitFor.NO_ROOM:
-        return WaitReason(queued.lacking(key) or "no executor has room for it", wait.until_ms)
+        return WaitReason(queued.missing(key) or "no executor has room for it", wait.until_ms)
     if wait.what is WaitFor.JOB_LIMIT:
         return WaitReason(
             f"other launches of its job go first: {wait.limit} at once (overlap, concurrency)"

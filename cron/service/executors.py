@@ -8,6 +8,7 @@ import msgspec
 
 from cron.api.executors import (
     DrainRequest,
+    DuplicateIdView,
     ExecutorDetail,
     ExecutorQuery,
     ExecutorReport,
@@ -16,7 +17,6 @@ from cron.api.executors import (
     ExecutorView,
     GroupView,
     RunView,
-    TwinView,
 )
 from cron.clock import Clock
 from cron.errors import NotFound
@@ -59,7 +59,7 @@ class Hosts:
             for record in self._applier.state.executors.values()
         ]
         views.sort(key=lambda view: (view.id, view.ledger))
-        return ExecutorsReport(executors=views, twins=self._twins())
+        return ExecutorsReport(executors=views, duplicate_ids=self._duplicate_ids())
 
     async def one(self, query: ExecutorQuery) -> ExecutorReport:
         """Return all that is known of one executor, or how it was when it left.
@@ -81,12 +81,16 @@ class Hosts:
         if not details:
             raise _unknown(name)
         details.sort(key=lambda one: (one.executor.role != CONNECTED, one.executor.ledger))
-        twins = [twin for twin in self._twins() if twin.executor == name]
-        return ExecutorReport(details=details, twins=twins, now_ms=self._clock.wall_ms())
+        duplicate_ids = [
+            duplicate_id for duplicate_id in self._duplicate_ids() if duplicate_id.executor == name
+        ]
+        return ExecutorReport(
+            details=details, duplicate_ids=duplicate_ids, now_ms=self._clock.wall_ms()
+        )
 
-    def _twins(self) -> list[TwinView]:
-        recent = self._leader.pool.twins.recent()
-        return [TwinView(**msgspec.structs.asdict(twin)) for twin in recent]
+    def _duplicate_ids(self) -> list[DuplicateIdView]:
+        recent = self._leader.pool.duplicate_ids.recent()
+        return [DuplicateIdView(**msgspec.structs.asdict(duplicate_id)) for duplicate_id in recent]
 
     async def drain(self, request: DrainRequest) -> ExecutorView:
         """Give an executor no more work, or work again. One that was drained and has left is as

@@ -117,7 +117,7 @@ def _why_no_work(session: Session) -> str:
     return _NO_WORK
 
 
-class Roster:
+class ClusterStatus:
     """All replicas and executors, as this replica sees them."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Roster:
             leader=leadership.leader or "",
             clock_offset_ms=0,
             tzdata=self._identity.tzdata,
-            since_ms=state.reigns[-1].at_ms if role == "leader" else self._role[1],
+            since_ms=state.leader_terms[-1].at_ms if role == "leader" else self._role[1],
             note=self._leaders_note() if role == "leader" else "; ".join(filter(None, clock)),
             wall_ms=self._clock.wall_ms(),
             joining=progress_of(joining),
@@ -201,10 +201,10 @@ class Roster:
 
     def _succession(self) -> str:
         """From whom this leader took over, where it is not the cell's first."""
-        reigns = self._applier.state.reigns
-        if len(reigns) < 2:
+        leader_terms = self._applier.state.leader_terms
+        if len(leader_terms) < 2:
             return ""
-        old, new = reigns[-2].epoch, reigns[-1]
+        old, new = leader_terms[-2].epoch, leader_terms[-1]
         since = format_time(new.at_ms // 1000)
         if old.replica == new.epoch.replica:
             return f"leads again since {since}, after its term {old.term}"
@@ -221,7 +221,7 @@ class Roster:
             executors = [row for row in told if row.kind == "executor"]
             return noted(as_leader_says(rows, told)) + executors
         leads = self._leader.epoch is not None
-        rows = with_standing(
+        rows = with_member_state(
             rows,
             self._replicated.members,
             self._replicated.peers() if leads else {},
@@ -423,7 +423,7 @@ def progress_of(joining: Joining | None) -> JoinProgress | None:
     return JoinProgress(joining.stage, joining.done, joining.goal, joining.text)
 
 
-def with_standing(
+def with_member_state(
     rows: Sequence[StatusRow],
     members: Mapping[str, MemberView],
     peers: Mapping[str, PeerView],
@@ -437,7 +437,9 @@ def with_standing(
     return [
         _with_progress(
             msgspec.structs.replace(
-                row, incarnation=members[row.id].incarnation, standing=members[row.id].standing
+                row,
+                incarnation=members[row.id].incarnation,
+                member_state=members[row.id].member_state,
             ),
             peers.get(row.id),
             leader_applied,
@@ -451,11 +453,11 @@ def with_standing(
 def _with_progress(row: StatusRow, peer: PeerView | None, leader_applied: int | None) -> StatusRow:
     if row.role == "leader":
         return msgspec.structs.replace(row, matched=leader_applied)
-    if peer is None or leader_applied is None or row.standing == OPEN:
+    if peer is None or leader_applied is None or row.member_state == OPEN:
         return row
     note = _ONLY_RAFT if peer.connected and row.role == UNREACHABLE else row.note
     joining = row.joining
-    if joining is None and row.standing == JOINING:
+    if joining is None and row.member_state == JOINING:
         joining = JoinProgress("log", peer.matched, leader_applied)
         if peer.dump_size:
             joining = JoinProgress("dump", peer.dump_sent, peer.dump_size)
@@ -470,7 +472,7 @@ def as_leader_says(rows: Sequence[StatusRow], told: Sequence[StatusRow]) -> list
         msgspec.structs.replace(
             row,
             incarnation=of[row.id].incarnation,
-            standing=of[row.id].standing,
+            member_state=of[row.id].member_state,
             matched=of[row.id].matched,
             joining=row.joining or of[row.id].joining,
             note=of[row.id].note if row.role == UNREACHABLE else row.note,
@@ -485,7 +487,7 @@ def noted(rows: Sequence[StatusRow]) -> list[StatusRow]:
     """Return the rows with a note where an id waits for a disk that nobody has started."""
     return [
         msgspec.structs.replace(row, note=_OPEN)
-        if row.standing == OPEN and row.role == UNREACHABLE
+        if row.member_state == OPEN and row.role == UNREACHABLE
         else row
         for row in rows
     ]

@@ -16,15 +16,15 @@ from typing import Final, Protocol
 import msgspec
 
 from cron.api.launches import LaunchView, OutputQuery, OutputView
+from cron.call_thread import CallThread
 from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow, Unavailable
-from cron.lane import Lane
 from launcher.launch import LaunchState
 from launcher.names import AttemptName, format_time, parse_launch_name, short_job_name
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.pool import Pool
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
-from snapshots.vault import Vault
 
 OUTPUT_TIMEOUT_MS: Final = 5_000
 
@@ -220,23 +220,23 @@ _Key = tuple[int, str, int]  # when it ended, launch, attempt
 
 
 class StoredOutputs:
-    """What `vault` has of outputs; those that are read are kept below `folder`."""
+    """What `backup_store` has of outputs; those that are read are kept below `folder`."""
 
-    def __init__(self, vault: Vault, folder: Path) -> None:
-        self._vault = vault
+    def __init__(self, backup_store: BackupStore, folder: Path) -> None:
+        self._backup_store = backup_store
         self._folder = folder
-        self._lane = Lane("output-reads")
+        self._call_thread = CallThread("output-reads")
         self._fetched: OrderedDict[_Key, tuple[Path, OutputHeader]] = OrderedDict()
         self._count = 0
 
     @property
     def url(self) -> str:
         """Where they are."""
-        return self._vault.store.url
+        return self._backup_store.store.url
 
     def close(self) -> None:
         """End the thread."""
-        self._lane.close()
+        self._call_thread.close()
 
     async def read(self, ended: LaunchView, query: OutputQuery) -> StoredPiece | None:
         """Return the part of an output that `query` asks for, of an attempt by its end; None if it
@@ -249,7 +249,7 @@ class StoredOutputs:
         bytes_max = min(max(2 * ended.output_bytes, BYTES_MAX_MIN), OUTPUT_BYTES_MAX)
         try:
             async with asyncio.timeout(FETCH_TIMEOUT_S):
-                return await self._lane.work(partial(self._read, key, query, bytes_max))
+                return await self._call_thread.work(partial(self._read, key, query, bytes_max))
         except TimeoutError as error:
             text = f"{self.url} did not give the output within {FETCH_TIMEOUT_S:.0f} s"
             raise Unavailable(text, "try again in a while") from error
@@ -281,7 +281,7 @@ class StoredOutputs:
             shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier life of this process
         self._count += 1
         path = self._folder / f"{self._count}"
-        header = self._vault.fetch_output(*key, path, bytes_max)
+        header = self._backup_store.fetch_output(*key, path, bytes_max)
         if header is None:
             return None
         while len(self._fetched) >= FETCHED_MAX:

@@ -169,7 +169,13 @@ class Proofs:
         )
         rows = [row for row in found if not row.trigger]
         told = explain(
-            audited, pause, at_s, rows, open_row, self._clock.wall_ms() // 1000, self._state.reigns
+            audited,
+            pause,
+            at_s,
+            rows,
+            open_row,
+            self._clock.wall_ms() // 1000,
+            self._state.leader_terms,
         )
         if not found and (reason := audited.unreadable(at_s - 1, at_s)):
             verdict = f"this replica cannot tell whether it is due: {reason}; {HELD}"

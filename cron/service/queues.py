@@ -26,7 +26,7 @@ POSITIONS_MAX: Final = 5
 
 
 class QueueAnswers:
-    """Answers about queues on the leader. `queued` gives the queues of this reign, `behind` how
+    """Answers about queues on the leader. `queued` gives the queues of this term, `behind` how
     many jobs are behind, by pool, priority and tenant."""
 
     def __init__(

@@ -80,7 +80,7 @@ class Replacing:
         """Whether all that is asked for is so already, as after a request that came twice."""
         now = self._addresses(request.replica, member)
         is_same = request.raft in ("", now.raft) and request.client in ("", now.client)
-        return member.standing == OPEN and is_same
+        return member.member_state == OPEN and is_same
 
     def _check_sense(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:
         name, peers = request.replica, self._log.peers()
@@ -93,7 +93,7 @@ class Replacing:
             one
             for one, member in members.items()
             if one not in (name, self._log.replica)
-            and not (member.standing == VOTES and one in peers and peers[one].connected)
+            and not (member.member_state == VOTES and one in peers and peers[one].connected)
         ]
         if len(members) - 1 - len(missing) <= len(members) // 2:
             raise NotNow(
@@ -141,7 +141,7 @@ class Replacing:
         return ReplaceReport(
             replica=name,
             incarnation=member.incarnation,
-            standing=member.standing,
+            member_state=member.member_state,
             raft=now.raft,
             client=now.client,
             was_open=was_open,

@@ -26,7 +26,7 @@ from cron.service.gates import Gates
 from cron.service.jobs import Jobs
 from cron.service.launches import Launches, LaunchReads
 from cron.service.limits import ScopeLimits
-from cron.service.members import Roster
+from cron.service.members import ClusterStatus
 from cron.service.outputs import Logs
 from cron.service.proofs import Proofs
 from cron.service.queues import QueueAnswers
@@ -61,14 +61,14 @@ class CellService:
         leader: Leader,
         applier: StateApplier,
         row_store: RowStore,
-        roster: Roster,
+        cluster_status: ClusterStatus,
         clock: Clock,
         zone: str,
         operations: Operations,
     ) -> None:
         self._leader = leader
         self._applier = applier
-        self._roster = roster
+        self._cluster_status = cluster_status
         self._operations = operations
         self._history = LaunchReads(applier, row_store, clock, operations.saving.archive)
         self._proofs = Proofs(self._history)
@@ -162,11 +162,11 @@ class CellService:
         self._add(t.WAITS, lambda asks: lines.waits(asks, leader.executors.connected()))
 
     def _answer_about_cell(self) -> None:
-        saving, roster = self._operations.saving, self._roster
+        saving, cluster_status = self._operations.saving, self._cluster_status
         resetting = self._operations.resetting
 
         async def reset_clock(request: ClockRequest) -> ClockReport:
-            await roster.poll()  # a clock that was set right a moment ago counts
+            await cluster_status.poll()  # a clock that was set right a moment ago counts
             return await resetting.reset(request)
 
         async def segment(asks: SegmentRequest) -> SegmentPiece:
@@ -174,10 +174,10 @@ class CellService:
             return SegmentPiece(content=content, size=size)
 
         async def status(_request: Request) -> StatusReport:
-            return StatusReport(rows=await roster.status())
+            return StatusReport(rows=await cluster_status.status())
 
         async def own(_request: Request) -> Any:
-            return roster.own()
+            return cluster_status.own()
 
         async def verify(asks: SnapshotsRequest) -> Any:
             return saving.verify(asks.name, is_remote=asks.is_remote)

@@ -14,6 +14,7 @@ import msgspec
 
 from cron.api.snapshots import KeepingView, SaveReport, SnapshotsReport, SnapshotView
 from cron.api.stored import DAMAGED, of_manifest, of_unreadable, read_back
+from cron.call_thread import CallThread
 from cron.errors import (
     Conflict,
     InvalidInput,
@@ -22,7 +23,6 @@ from cron.errors import (
     StorageAway,
     Unavailable,
 )
-from cron.lane import Lane
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.service.outputs import StoredOutputs
@@ -32,10 +32,10 @@ from cron.storage.archived_rows import ArchivedRows, remove_left
 from cron.storage.segments import LocalStore
 from cron.storage.storage import Storage
 from cron.storage.uploader import Trouble
+from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile, read_snapshot
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.manifest import Manifest
-from snapshots.vault import Vault
 
 _T = TypeVar("_T")
 
@@ -48,50 +48,54 @@ FOLDER: Final = "verify-"
 
 
 class Saving:
-    """Answers for one replica. `vault` is None where no object storage is configured."""
+    """Answers for one replica. `backup_store` is None where no object storage is configured."""
 
     def __init__(
         self,
         leader: Leader,
         applier: StateApplier,
         local: LocalStore,
-        vault: Vault | None,
+        backup_store: BackupStore | None,
         data: Path,
     ) -> None:
         self._leader = leader
         self._applier = applier
         self._local = local
-        self._vault = vault
+        self._backup_store = backup_store
         self._data = data
         remove_left(data, FOLDER)
-        self._lane = Lane("snapshots")
-        self.archive = ArchivedRows(vault, data)
-        self.outputs = StoredOutputs(vault, data / "outputs" / "read") if vault else None
+        self._call_thread = CallThread("snapshots")
+        self.archive = ArchivedRows(backup_store, data)
+        self.outputs = (
+            StoredOutputs(backup_store, data / "outputs" / "read") if backup_store else None
+        )
 
     def close(self) -> None:
         """End the threads; calls that are under way are left to themselves."""
-        self._lane.close()
+        self._call_thread.close()
         if self.outputs is not None:
             self.outputs.close()
 
     @property
     def _store(self) -> str:
-        return self._vault.store.url if self._vault is not None else ""
+        return self._backup_store.store.url if self._backup_store is not None else ""
 
     async def save(self) -> SaveReport:
         """Have every replica take a snapshot, and return where."""
         await self._leader.append(c.SnapshotAt())
         taken = self._applier.state.history.taken
-        lineage = self._applier.state.epoch.lineage
-        return SaveReport(lineage=lineage, term=taken.term, index=taken.index, store=self._store)
+        generation = self._applier.state.epoch.generation
+        return SaveReport(
+            generation=generation, term=taken.term, index=taken.index, store=self._store
+        )
 
     async def list(self, *, is_remote: bool) -> SnapshotsReport:
         """Return what there is, newest first."""
         views = [] if is_remote else [of_file(file) for file in self._local.snapshots()]
         problems: list[str] = []
-        if self._vault is not None:
+        if self._backup_store is not None:
             try:
-                manifests, skipped = await self._manifests(self._vault)
+                manifests, skipped = await self._manifests(self._backup_store)
             except StorageAway as error:
                 if is_remote:
                     raise
@@ -100,10 +104,12 @@ class Saving:
             problems += [str(error) for error in skipped]
         elif is_remote:
             raise InvalidInput("no object storage is configured", "see [object_storage] url")
-        views.sort(key=lambda view: (view.lineage, view.index), reverse=True)
+        views.sort(key=lambda view: (view.generation, view.index), reverse=True)
         return SnapshotsReport(snapshots=views, problems=problems, store=self._store)
 
-    async def _manifests(self, vault: Vault) -> tuple[Iterable[Manifest], Iterable[SnapshotError]]:
+    async def _manifests(
+        self, backup_store: BackupStore
+    ) -> tuple[Iterable[Manifest], Iterable[SnapshotError]]:
         """Ask the store what it has; it may be one that hangs.
 
         Raises:
@@ -111,9 +117,9 @@ class Saving:
         """
         try:
             async with asyncio.timeout(LIST_S):
-                return await _told(vault.manifests, self._lane.work)
+                return await _told(backup_store.manifests, self._call_thread.work)
         except TimeoutError as error:
-            text = f"{vault.store.url}: no answer within {LIST_S:g} s"
+            text = f"{backup_store.store.url}: no answer within {LIST_S:g} s"
             raise StorageAway(text, "`raftcron status` says since when backups fail") from error
 
     async def verify(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
@@ -130,32 +136,34 @@ class Saving:
                 if view.state != DAMAGED or file in self._local.snapshots():
                     found = True
                     yield view
-        if self._vault is not None:
-            async for view in self._verify_stored(self._vault, name):
+        if self._backup_store is not None:
+            async for view in self._verify_stored(self._backup_store, name):
                 found = True
                 yield view
         if name and not found:
             raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
 
-    async def _verify_stored(self, vault: Vault, name: str) -> AsyncIterator[SnapshotView]:
+    async def _verify_stored(
+        self, backup_store: BackupStore, name: str
+    ) -> AsyncIterator[SnapshotView]:
         """Yield the stored ones, those with a manifest that cannot be read first, without those
         that are deleted meanwhile."""
-        manifests, skipped = await self._manifests(vault)
+        manifests, skipped = await self._manifests(backup_store)
         for view in map(of_unreadable, skipped):
             if name in ("", view.name):
                 yield view
         for manifest in manifests:
             if name in ("", of_manifest(manifest).name):
-                read = partial(self._read, vault, manifest)
-                found = await _told(partial(read_back, vault, manifest, read))
+                read = partial(self._read, backup_store, manifest)
+                found = await _told(partial(read_back, backup_store, manifest, read))
                 if found is not None:
                     yield found
 
-    def _read(self, vault: Vault, manifest: Manifest) -> None:
+    def _read(self, backup_store: BackupStore, manifest: Manifest) -> None:
         """Fetch a snapshot, and read it."""
         folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=self._data))
         try:
-            _check(vault.fetch_snapshot(manifest, folder).path, vault.cell)
+            _check(backup_store.fetch_snapshot(manifest, folder).path, backup_store.cell)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -210,7 +218,7 @@ def of_file(file: SnapshotFile) -> SnapshotView:
     """Return a snapshot of this disk as the API shows it."""
     header = file.header
     return SnapshotView(
-        name=file.path.name, place=LOCAL, lineage=header.lineage, term=header.term,
+        name=file.path.name, place=LOCAL, generation=header.generation, term=header.term,
         index=header.index, taken_ms=header.taken_ms, size=file.file_bytes,
         content_size=file.content_bytes, digest=header.digest.hex(),
     )  # fmt: skip

@@ -58,7 +58,7 @@ class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
     `is_stored`: it is in object storage; `is_pair`: its Seal closed the other stream's tail, too.
     """
 
-    lineage: _Natural
+    generation: _Natural
     number: _Natural
     stream: Annotated[int, msgspec.Meta(ge=0, le=1)]
     from_index: _Natural
@@ -76,7 +76,7 @@ class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
     @property
     def key(self) -> SegmentKey:
         """The key under which the catalog has it."""
-        return (self.lineage, self.number, self.stream)
+        return (self.generation, self.number, self.stream)
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class Backup(msgspec.Struct, frozen=True, array_like=True):
     """
 
     store: str = ""
-    lineage: int = 0
+    generation: int = 0
     term: int = 0
     index: int = 0
     taken_ms: int = 0
@@ -157,7 +157,7 @@ class History(msgspec.Struct, array_like=True, eq=False):
         ]
         return heapq.merge(*found, key=lambda row: row.ended_index)
 
-    def seal(self, lineage: int, index: int, at_ms: int) -> tuple[Sealed, ...]:
+    def seal(self, generation: int, index: int, at_ms: int) -> tuple[Sealed, ...]:
         """Close the tails at log index `index`; return a segment for each that has rows."""
         self.seals += 1
         sealed = []
@@ -167,7 +167,7 @@ class History(msgspec.Struct, array_like=True, eq=False):
             if not tail.rows:
                 continue
             record = SegmentRecord(
-                lineage,
+                generation,
                 self.seals,
                 int(stream),
                 self.sealed_to,

@@ -38,7 +38,7 @@ LEAST_FORMAT: Final = 5
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""
 SegmentKey: TypeAlias = tuple[int, int, int]
-"""(lineage, number of the Seal, stream): a segment of history."""
+"""(generation, number of the Seal, stream): a segment of history."""
 
 
 class DueItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -127,7 +127,7 @@ class BatchSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         numbers = accumulate(self.jobs)
         instants = [self.scheduled_s + one for one in self.scheduled or repeat(0, len(self.jobs))]
         triggers, attempts = self.triggers or repeat(0), self.attempts or repeat(1)
-        keys = zip(numbers, instants, triggers)  # noqa: B905 (what is lacking is left out)
+        keys = zip(numbers, instants, triggers)  # noqa: B905 (what is missing is left out)
         return map(BeginRow, keys, attempts, self.parts or repeat(0))
 
     @property
@@ -406,16 +406,16 @@ class SnapshotAt(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
 class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
     """What object storage `store` has now: these segments, and the snapshot that was taken at
     `index` (0 for none) with all history up to it. `claim` is what the cell is known by there,
-    `lacking` are segments that are not there any more."""
+    `missing` are segments that are not there any more."""
 
     store: str
     segments: tuple[SegmentKey, ...] = ()
-    lineage: int = 0
+    generation: int = 0
     term: int = 0
     index: int = 0
     taken_ms: int = 0
     claim: str = ""
-    lacking: tuple[SegmentKey, ...] = ()
+    missing: tuple[SegmentKey, ...] = ()
 
 
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):

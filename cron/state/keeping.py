@@ -43,16 +43,16 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
         history.backup = Backup(command.store, claim=history.backup.claim)
         for key, record in history.segments.items():
             history.segments[key] = msgspec.structs.replace(record, is_stored=False)
-    for keys, is_stored in ((command.lacking, False), (command.segments, True)):
+    for keys, is_stored in ((command.missing, False), (command.segments, True)):
         for key in keys:
             known = history.segments.get(key)
             if known is not None:
                 history.segments[key] = msgspec.structs.replace(known, is_stored=is_stored)
-    newer = (command.lineage, command.index) > (history.backup.lineage, history.backup.index)
+    newer = (command.generation, command.index) > (history.backup.generation, history.backup.index)
     if command.index and newer:
         history.backup = Backup(
             command.store,
-            command.lineage,
+            command.generation,
             command.term,
             command.index,
             command.taken_ms,

@@ -33,11 +33,11 @@ from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.image import check_format
 from cron.state.outcome import Outcome, Result, Verdict
-from cron.state.state import Reign, State
+from cron.state.state import LeaderTerm, State
 from launcher.names import SCHEDULED_S_MAX
 
 _encoder = msgspec.msgpack.Encoder()
-REIGNS_KEPT: Final = 256
+LEADER_TERMS_KEPT: Final = 256
 """Changes of leader that stories know of; at one a day the better part of a year."""
 _AT_MS_MAX: Final = SCHEDULED_S_MAX * 1000
 """Later times have no names, and what is reckoned from them would not fit into 64 bits."""
@@ -73,7 +73,7 @@ class Machine:
             if isinstance(command, revisions.KEPT):
                 revisions.note(context, command, result)
         if context.seals:  # all rows of an entry are on one side of it
-            context.sealed += state.history.seal(entry.epoch.lineage, index, state.at_ms)
+            context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)
         outcome = Outcome(
             Verdict.ACCEPTED if is_leaders else Verdict.STALE_EPOCH,
             entry.epoch,
@@ -106,13 +106,13 @@ def _not_resolved(command: c.Command) -> Result:
 
 
 def _claim(context: Context, command: c.Claim) -> Result:
-    if not context.state.reigns and command.format:
+    if not context.state.leader_terms and command.format:
         _set_format(context.state, command.format)
     context.state.epoch = context.epoch
     context.state.tzdata = command.tzdata
     context.state.staged.clear()
-    context.state.reigns.append(Reign(context.index, context.at_ms, context.epoch))
-    del context.state.reigns[:-REIGNS_KEPT]
+    context.state.leader_terms.append(LeaderTerm(context.index, context.at_ms, context.epoch))
+    del context.state.leader_terms[:-LEADER_TERMS_KEPT]
     return Result(Verdict.ACCEPTED)
 
 

@@ -33,7 +33,7 @@ _REASONS: Final = {
 
 
 def end_part(context: Context, row: LaunchRow, part: Part, item: c.AttemptItem) -> None:
-    """Write the end of a part, that it never ran, or that its fate cannot be known."""
+    """Write the end of a part, that it never ran, or that its status cannot be known."""
     part.state, part.reason = item.state, _REASONS.get(item.state, item.reason)
     part.exit_code, part.retry_after_ms = item.exit_code, item.retry_after_ms
     part.finished_ms, part.output_bytes = item.finished_ms, item.output_bytes

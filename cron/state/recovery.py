@@ -41,7 +41,7 @@ def recover(context: Context, command: c.Recover) -> Result:
     for number in command.recalled:
         executor = state.executors.get(number)
         if executor is not None:
-            executor.recalled = state.restored.lineage
+            executor.recalled = state.restored.generation
     return Result(Verdict.ACCEPTED, tuple(items))
 
 
@@ -79,9 +79,9 @@ def _recover(context: Context, item: c.RecoverItem) -> Verdict:
 def _not_again(context: Context, record: JobRecord, item: c.RecoverItem) -> c.RecoverItem:
     """Return the item without what a leader before has recorded that died half way; the horizon
     alone cannot tell, since it may be ahead, or be moved again a little later."""
-    lineage = context.epoch.lineage
-    if record.recovered != lineage:
-        record.recovered = lineage
+    generation = context.epoch.generation
+    if record.recovered != generation:
+        record.recovered = generation
         return item
     ran = tuple(ran for ran in item.ran if not ran.trigger and ran.scheduled_s > item.from_s)
     return msgspec.structs.replace(item, ran=ran)

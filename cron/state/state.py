@@ -212,7 +212,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     ended_index: int = 0
     open: dict[tuple[int, int], LaunchRow] = {}  # (scheduled_s, trigger) -> row
     counts: dict[int, int] = {}  # LaunchState -> ends
-    recovered: int = 0  # the lineage in which all that ran before was recorded (rule R13)
+    recovered: int = 0  # the generation in which all that ran before was recorded (rule R13)
     dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
     removed_by: str = ""  # of a removed job of which launches waited
     forgotten_s: int = 0
@@ -240,7 +240,7 @@ class ExecutorRecord(msgspec.Struct, array_like=True, dict=True):
     slots: int
     host: str
     joined_ms: int
-    recalled: int = 0  # the lineage in which its ledger told all it remembers (rule R13)
+    recalled: int = 0  # the generation in which its ledger told all it remembers (rule R13)
     version: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     cpu_milli: int = 0
@@ -283,7 +283,7 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     count: int
 
 
-class Reign(msgspec.Struct, frozen=True, array_like=True):
+class LeaderTerm(msgspec.Struct, frozen=True, array_like=True):
     """Since which entry, and when by its own clock, an epoch has been the newest."""
 
     index: int
@@ -307,12 +307,12 @@ class Reset(msgspec.Struct, frozen=True, array_like=True):
 class Restored(msgspec.Struct, frozen=True, array_like=True):
     """From what the cell was restored, and whether what ran since is known (rule R13).
 
-    `index` and `taken_ms` are of the snapshot in the life of the cell before, `lineage` is that of
-    this life; where that one had not resolved either, `index` is that from which it began.
+    `index` and `taken_ms` are of the snapshot in the life of the cell before, `generation` is that
+    of this life; where that one had not resolved either, `index` is that from which it began.
     `resolved_at_ms` is 0 until every instant up to `resolved_s` has its row.
     """
 
-    lineage: int
+    generation: int
     index: int
     taken_ms: int
     restored_ms: int
@@ -354,7 +354,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     gate_numbers: int = 0
     dead_numbers: int = 0
     executors: dict[int, ExecutorRecord] = {}
-    reigns: list[Reign] = []  # the newest, oldest first, for stories
+    leader_terms: list[LeaderTerm] = []  # the newest, oldest first, for stories
     revisions: list[Revision] = []  # the newest, oldest first
     requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
     staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way

@@ -17,8 +17,8 @@ from cron.state.rows import Row
 from cron.state.tail import RowsDamaged
 from cron.storage.segments import name_of, open_rows
 from launcher.launch import LaunchState
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError, StoreAway, StoreError
-from snapshots.vault import Vault
 
 SEGMENTS_MAX: Final = 64
 """Segments that one question may fetch: half a gigabyte at most, and some cents."""
@@ -27,10 +27,10 @@ FOLDER: Final = "archive-"
 
 
 class ArchivedRows:
-    """What a cell has in `vault` alone; pieces are put below `data` while they are read."""
+    """What a cell has in `backup_store` alone; pieces are put below `data` while they are read."""
 
-    def __init__(self, vault: Vault | None, data: Path) -> None:
-        self._vault = vault
+    def __init__(self, backup_store: BackupStore | None, data: Path) -> None:
+        self._backup_store = backup_store
         self._data = data
         remove_left(data, FOLDER)
 
@@ -52,11 +52,11 @@ class ArchivedRows:
         if len(wanted) > SEGMENTS_MAX:
             text = f"{len(wanted)} segments are in this period, at most {SEGMENTS_MAX} are fetched"
             raise LimitExceeded(text, "narrow it with --since and --until")
-        if self._vault is None:
+        if self._backup_store is None:
             text = "older launches are in object storage, and none is configured here"
             raise Conflict(text, "write [object_storage] url into replica.toml, or omit --archive")
         try:
-            return await asyncio.to_thread(self._read, self._vault, wanted, query, newest)
+            return await asyncio.to_thread(self._read, self._backup_store, wanted, query, newest)
         except StoreAway as error:
             raise StorageAway(str(error), error.hint) from error
         except (StoreError, SnapshotError, RowsDamaged) as error:
@@ -67,15 +67,15 @@ class ArchivedRows:
             raise Unavailable(f"segments cannot be fetched: {text}", hint) from error
 
     def _read(
-        self, vault: Vault, wanted: list[SegmentRecord], query: Query, newest: _Newest
+        self, backup_store: BackupStore, wanted: list[SegmentRecord], query: Query, newest: _Newest
     ) -> list[Row]:
         folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=self._data))
         try:
             for record in sorted(wanted, key=lambda one: one.last_s, reverse=True):
                 if not newest.may_lack(record):
                     break
-                file = vault.fetch_segment(name_of(record), folder)
-                segment = open_rows(file.path, vault.cell, record)
+                file = backup_store.fetch_segment(name_of(record), folder)
+                segment = open_rows(file.path, backup_store.cell, record)
                 if query.job is not None:
                     newest.add(segment.of_job(query.job, Match.of(query)))
                 else:

@@ -19,8 +19,8 @@ from cron.errors import CronError
 from cron.state.archive import SegmentRecord
 from cron.storage.segments import name_of
 from cron.storage.snapshot_writer import SnapshotWriter
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotCorrupt, SnapshotError, SnapshotMissing, StoreError
-from snapshots.vault import Vault
 
 _log = structlog.get_logger()
 
@@ -85,13 +85,13 @@ class PeerSource:
 class StoreSource:
     """Object storage."""
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, backup_store: BackupStore) -> None:
+        self._backup_store = backup_store
 
     async def fetch(self, record: SegmentRecord, folder: Path) -> bool:
         """Bring a segment from the store."""
         try:
-            await asyncio.to_thread(self._vault.fetch_segment, name_of(record), folder)
+            await asyncio.to_thread(self._backup_store.fetch_segment, name_of(record), folder)
         except SnapshotMissing:
             return False
         return True

@@ -20,7 +20,7 @@ class NewLife(msgspec.Struct, frozen=True):
     """The life that begins. `stored` are the segments that `store` has, `lost` those that nobody
     has any more; `claim` is what the store knows it by."""
 
-    lineage: int
+    generation: int
     restored_ms: int
     by: str
     store: str = ""
@@ -30,20 +30,20 @@ class NewLife(msgspec.Struct, frozen=True):
     snapshot: tuple[int, int, int, int] | None = None
 
 
-def first_index(index: int, lineage: int) -> int:
+def first_index(index: int, generation: int) -> int:
     """Return where the log of a life begins that goes on from `index` of another."""
-    return max(index + 1, (lineage - 1) * LIFE_ENTRIES)
+    return max(index + 1, (generation - 1) * LIFE_ENTRIES)
 
 
 def begin_life(state: State, life: NewLife) -> Position:
     """Change `state` into that with which the life begins; return its position.
 
-    Its epoch is below every Claim of the new lineage and above all of the old ones (rule R3).
+    Its epoch is below every Claim of the new generation and above all of the old ones (rule R3).
     """
     state.restored = _restored(state, life)
-    state.index = first_index(state.index, life.lineage)
+    state.index = first_index(state.index, life.generation)
     state.term = max(state.term, 1)
-    state.epoch = Epoch(life.lineage, 0, "")
+    state.epoch = Epoch(life.generation, 0, "")
     state.staged.clear()
     _keep_history(state, life)
     return Position(state.term, state.index)
@@ -52,13 +52,13 @@ def begin_life(state: State, life: NewLife) -> Position:
 def _restored(state: State, life: NewLife) -> Restored:
     """Return from where all that ran is unknown: if the life before had not found out yet what ran
     before it, from where that one began; of what it has recorded nothing is recorded again."""
-    fresh = Restored(life.lineage, state.index, state.at_ms, life.restored_ms, life.by)
+    fresh = Restored(life.generation, state.index, state.at_ms, life.restored_ms, life.by)
     before = state.restored
     if before is None or not state.is_resolving:
         return fresh
     for record in state.by_number.values():
-        if record.recovered == before.lineage:
-            record.recovered = life.lineage
+        if record.recovered == before.generation:
+            record.recovered = life.generation
     return msgspec.structs.replace(fresh, index=before.index, strangers=before.strangers)
 
 

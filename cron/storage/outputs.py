@@ -22,10 +22,10 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from cron.call_thread import CallThread
 from cron.clock import Clock
 from cron.errors import CronError, Shutdown
 from cron.failpoints import hit
-from cron.lane import Lane
 from cron.state.rows import Row
 from cron.storage.leading import Applier, Leader
 from cron.storage.uploader import Storing, Trouble
@@ -107,7 +107,7 @@ class Outputs:
         self._storing = storing
         self._settings = settings
         self._may_store = may_store
-        self._lane = Lane("outputs")
+        self._call_thread = CallThread("outputs")
         self._free = [settings.folder / f"{n}.pulled" for n in range(PULLS_MAX)]
         self._answers: dict[tuple[str, Kept], asyncio.Task[None]] = {}
         self._trouble = Trouble()
@@ -130,7 +130,7 @@ class Outputs:
         """End the thread; a call that is under way is left to itself. Idempotent."""
         for task in self._answers.values():
             task.cancel()
-        self._lane.close()
+        self._call_thread.close()
 
     def told(self) -> tuple[int, Trouble]:
         """Return how many outputs are to be stored yet, as the connected executors say, and since
@@ -188,10 +188,12 @@ class Outputs:
         if self._applier.state.is_resolving or not self._may_store():
             raise _Answer(pool_pb2.PLACING_LATER, "object storage takes no outputs now")
         ended_at_ms = (await self._end_of(executor, kept)).ended_at_ms
-        vault = self._storing.vault
+        backup_store = self._storing.backup_store
         where = (ended_at_ms, str(kept.name.launch), kept.name.attempt)
         packed = PackedOutput(kept.size, kept.sha256)
-        signed = await self._lane.work(partial(vault.sign_output, *where, packed, VALID_S))
+        signed = await self._call_thread.work(
+            partial(backup_store.sign_output, *where, packed, VALID_S)
+        )
         if signed is not None:
             place.placing, place.url = pool_pb2.PLACING_PUT, signed.url
             place.headers.update(signed.headers)
@@ -201,9 +203,9 @@ class Outputs:
         path = self._free.pop()
         try:
             await self._pull(path, executor, ledger, kept)
-            await self._lane.work(partial(vault.put_output, *where, path))
+            await self._call_thread.work(partial(backup_store.put_output, *where, path))
         finally:
-            self._lane.leave(partial(path.unlink, missing_ok=True))
+            self._call_thread.leave(partial(path.unlink, missing_ok=True))
             self._free.append(path)
         hit("output-stored")
         place.placing = pool_pb2.PLACING_STORED
@@ -244,7 +246,7 @@ class Outputs:
                 if (piece.offset, piece.size) != (done, kept.size) or not piece.data:
                     raise _Answer(pool_pb2.PLACING_UNKNOWN, "it is not what was offered")
                 digest.update(piece.data)
-                await self._lane.work(partial(_append, path, piece.data, is_first=not done))
+                await self._call_thread.work(partial(_append, path, piece.data, is_first=not done))
                 done += len(piece.data)
         except (NotConnected, TimedOut, OutputUnavailable) as error:
             raise _Answer(pool_pb2.PLACING_UNKNOWN, str(error)) from error
@@ -259,9 +261,9 @@ class Outputs:
         is_due = self._settings.keep_ms and before_ms // DAY_MS > self._pruned_day
         if not is_due or self._leader.epoch is None or not self._may_store():
             return
-        prune = partial(self._storing.vault.prune_outputs, before_ms, PRUNED_AT_ONCE)
+        prune = partial(self._storing.backup_store.prune_outputs, before_ms, PRUNED_AT_ONCE)
         try:
-            count = await self._lane.work(prune)
+            count = await self._call_thread.work(prune)
         except Shutdown:
             return
         except (CronError, StoreError, SnapshotError, OSError) as error:

@@ -1,8 +1,8 @@
 """The folder that becomes a replica's data: empty, or left by a restore that died in it.
 
 Crash story. `restore.json` comes first and goes last; it holds the identity of the claim, so that
-the same restore may go on under the same lineage. What is fetched has its name only once it is
-whole. The engine's disk is seeded last (`consensus.engine.seeding`). Until a lineage is begun
+the same restore may go on under the same generation. What is fetched has its name only once it is
+whole. The engine's disk is seeded last (`consensus.engine.seeding`). Until a generation is begun
 nothing here counts, and a restore that ends takes it all back.
 """
 
@@ -32,11 +32,12 @@ _FETCHED: Final = (WORK, *FOLDERS)
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a restore that died must know to go on. `lineage` is 0 until it may have begun one."""
+    """What a restore that died must know to go on. `generation` is 0 until it may have begun
+    one."""
 
     claim: str
     cell: str
-    lineage: int = 0
+    generation: int = 0
     replica: str = ""
 
 
@@ -51,7 +52,7 @@ class Target:
         self.work = data / WORK
         self._made: list[Path] = []
         self._is_open = False
-        self._lineage = 0
+        self._generation = 0
 
     def open(self, draw: str) -> Note:
         """Make the folder ready; return the note of a restore that died here, or a new one with
@@ -64,7 +65,7 @@ class Target:
             note = self._read_note()
             self._check(note)
             self._is_open = True
-            self._lineage = note.lineage if note is not None else 0
+            self._generation = note.generation if note is not None else 0
             for folder in _missing(self.data):
                 folder.mkdir()
                 self._made.append(folder)
@@ -90,7 +91,7 @@ class Target:
                 hint = "go on with the configuration of that replica, or name another folder"
                 raise ConfigError(f"{self.data}: {text}", hint)
             ours += (NOTE, *_FETCHED)
-            ours += (RAFT,) if note.lineage else ()
+            ours += (RAFT,) if note.generation else ()
         found = sorted(path.name for path in self.data.iterdir()) if self.data.exists() else []
         strange = [name for name in found if name not in ours]
         if strange:
@@ -103,12 +104,12 @@ class Target:
         except FileNotFoundError:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            hint = "remove it to begin anew, under another lineage"
+            hint = "remove it to begin anew, under another generation"
             raise ConfigError(f"{self.data / NOTE}: {error}", hint) from error
 
     def keep(self, note: Note) -> None:
         """Keep the note, durably."""
-        self._lineage = note.lineage
+        self._generation = note.generation
         path = self.data / NOTE
         unfinished = path.with_name(path.name + UNFINISHED)
         with unfinished.open("wb") as file:
@@ -119,9 +120,9 @@ class Target:
         sync_directory(self.data)
 
     def leave(self) -> None:
-        """Take back all that was put here, and folders that were made, unless a lineage was begun:
-        who only looks, or is refused, changes nothing."""
-        if self._lineage or not self._is_open:
+        """Take back all that was put here, and folders that were made, unless a generation was
+        begun: who only looks, or is refused, changes nothing."""
+        if self._generation or not self._is_open:
             return
         for name in _FETCHED:
             shutil.rmtree(self.data / name, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Restores a cell: looks, claims a new lineage, fetches, and writes the first replica's disk."""
+"""Restores a cell: looks, claims a new generation, fetches, and writes the first replica's disk."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from cron.storage.new_life import NewLife, begin_life
 from cron.storage.restore_target import Note, Target
 from cron.storage.segments import name_of
 from launcher.names import format_time
+from snapshots.backup_store import BackupStore
 from snapshots.disk import read_snapshot
-from snapshots.errors import LineageTaken, NotConditional, SnapshotCorrupt, SnapshotError
-from snapshots.layout import lineage_object
-from snapshots.manifest import Lineage, Manifest
-from snapshots.vault import Vault
+from snapshots.errors import GenerationTaken, NotConditional, SnapshotCorrupt, SnapshotError
+from snapshots.layout import generation_object
+from snapshots.manifest import Generation, Manifest
 
 EVERY_MS: Final = 1_000
 
@@ -38,8 +38,8 @@ Tell = Callable[[str], None]
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """What a person has decided. `abandon` is a lineage that was begun, has stored nothing, and is
-    given up; `unconditional` takes the risk of a store that cannot tell who is first."""
+    """What a person has decided. `abandon` is a generation that was begun, has stored nothing, and
+    is given up; `unconditional` takes the risk of a store that cannot tell who is first."""
 
     by: str
     now_ms: int
@@ -53,8 +53,8 @@ class Report(msgspec.Struct, kw_only=True):
 
     source: str
     cell: str
-    lineage: int
-    new_lineage: int
+    generation: int
+    new_generation: int
     index: int
     taken_ms: int
     jobs: int
@@ -118,11 +118,11 @@ def restore(
     agree: Agree,
     tell: Tell,
     *,
-    vault: Vault | None,
+    backup_store: BackupStore | None,
     data: Path | None = None,
 ) -> Report:
     """Restore a cell into `target`: from `data`, the folder of a stopped replica, when the others'
-    disks are lost; without it from the newest snapshot in `vault`.
+    disks are lost; without it from the newest snapshot in `backup_store`.
 
     Raises:
         NotFound, ConfigError: nothing to restore from. Conflict, LineageTaken, NotConditional: it
@@ -132,19 +132,19 @@ def restore(
     try:
         note = target.open(draw)
         if data is not None:
-            found = _from_disk(data, vault, target, tell)
-        elif vault is not None:
-            found = _from_store(vault, target, choices.at_ms, tell)
+            found = _from_disk(data, backup_store, target, tell)
+        elif backup_store is not None:
+            found = _from_store(backup_store, target, choices.at_ms, tell)
         else:
             raise ConfigError(
                 "no source to restore from is given", "give --from URL, or --from-data"
             )
-        lineage = _lineage(vault, target, note, found, choices)
-        report = _report(found, lineage, target)
+        generation = _generation(backup_store, target, note, found, choices)
+        report = _report(found, generation, target)
         if not agree(report):
             return report
-        if not (note.lineage and target.is_done):
-            _restore(found, vault, target, note, choices, report, tell)
+        if not (note.generation and target.is_done):
+            _restore(found, backup_store, target, note, choices, report, tell)
         target.clear()
         report.is_done = True
         return report
@@ -154,33 +154,34 @@ def restore(
 
 def _restore(
     found: _Found,
-    vault: Vault | None,
+    backup_store: BackupStore | None,
     target: Target,
     note: Note,
     choices: Choices,
     report: Report,
     tell: Tell,
 ) -> None:
-    """Claim the lineage of the report and write the disk; what is damaged goes into the report."""
+    """Claim the generation of the report and write the disk; what is damaged goes into the
+    report."""
     one, index = found.manifest, found.state.index
-    marker = Lineage(
+    marker = Generation(
         cell=note.cell,
-        lineage=report.new_lineage,
+        generation=report.new_generation,
         id=note.claim,
-        from_snapshot=f"{one.lineage}/{one.index}" if one is not None else found.source,
+        from_snapshot=f"{one.generation}/{one.index}" if one is not None else found.source,
         from_index=index,
         claimed_ms=choices.now_ms,
         by=choices.by,
         host=socket.gethostname(),
     )
-    # Which lineage is ours is known here before the store knows it: a restore that dies between
+    # Which generation is ours is known here before the store knows it: a restore that dies between
     # the two finds its own claim, or none. Where there is no store, nobody can be asked.
-    target.keep(msgspec.structs.replace(note, lineage=marker.lineage))
+    target.keep(msgspec.structs.replace(note, generation=marker.generation))
     try:
-        if vault is not None:
-            vault.claim_lineage(marker, unconditional=choices.unconditional)
-    except LineageTaken:
-        target.keep(msgspec.structs.replace(note, lineage=0))  # the next try looks again
+        if backup_store is not None:
+            backup_store.claim_generation(marker, unconditional=choices.unconditional)
+    except GenerationTaken:
+        target.keep(msgspec.structs.replace(note, generation=0))  # the next try looks again
         raise
     except NotConditional:
         target.keep(note)
@@ -190,16 +191,18 @@ def _restore(
     lost = []
     for number, record in enumerate(found.wanted, 1):
         progress.at(number)
-        if not _is_fetched(vault, target, record, tell):
+        if not _is_fetched(backup_store, target, record, tell):
             lost.append(record)
-    life = NewLife(report.new_lineage, choices.now_ms, choices.by)
-    if vault is not None:
+    life = NewLife(report.new_generation, choices.now_ms, choices.by)
+    if backup_store is not None:
         life = msgspec.structs.replace(
             life,
-            store=vault.store.url,
+            store=backup_store.store.url,
             claim=note.claim,
             stored=frozenset(record.key for record in found.stored),
-            snapshot=(one.lineage, one.term, one.index, one.taken_ms) if one is not None else None,
+            snapshot=(one.generation, one.term, one.index, one.taken_ms)
+            if one is not None
+            else None,
         )
     gone = frozenset(record.key for record in (*found.missing, *lost))
     tell("writes the replica's disk")
@@ -209,47 +212,54 @@ def _restore(
     report.rows -= sum(record.rows for record in lost)
 
 
-def _lineage(
-    vault: Vault | None, target: Target, note: Note, found: _Found, choices: Choices
+def _generation(
+    backup_store: BackupStore | None, target: Target, note: Note, found: _Found, choices: Choices
 ) -> int:
-    """Return the lineage to begin, one above all that were, or that with which a restore that died
-    here goes on.
+    """Return the generation to begin, one above all that were, or that with which a restore that
+    died here goes on.
 
     Raises:
         Conflict: a restore that died here had written everything, and somebody has begun another
             life since; or somebody has begun a life of which nothing is known: it may be running.
     """
     newest = found.newest
-    if note.lineage >= newest:
-        return note.lineage  # whose it is, the store knows
-    if note.lineage and target.is_done:
-        text = f"{target.data} was restored as lineage {note.lineage}, and {newest} was begun since"
+    if note.generation >= newest:
+        return note.generation  # whose it is, the store knows
+    if note.generation and target.is_done:
+        text = (
+            f"{target.data} was restored as generation {note.generation}, and {newest} was begun "
+            "since"
+        )
         raise Conflict(text, "join the newest, or remove the folder to restore once more")
-    if vault is None:
+    if backup_store is None:
         return newest + 1
     if newest not in found.known and choices.abandon != newest:
-        marker = next((one for one in vault.lineages() if one.lineage == newest), None)
+        marker = next((one for one in backup_store.generations() if one.generation == newest), None)
         if marker is not None and marker.id == note.claim:
             return newest  # our own, from before we died
         who = f" by {marker.by} on {marker.host}" if marker is not None else ""
-        text = f"cell {vault.cell} was restored already: lineage {newest} was begun{who}"
+        text = f"cell {backup_store.cell} was restored already: generation {newest} was begun{who}"
         hint = f"if that cell never ran, or is given up: --abandon {newest}"
         raise Conflict(text, hint)
     if newest >= LIVES_MAX:  # history has no place for more: only a strange file can be the reason
-        text = f"{vault.store.url} knows lineage {newest}, and a cell has {LIVES_MAX} lives at most"
-        hint = f"remove {lineage_object(vault.cell, newest)} there if no restore has begun it"
+        text = (
+            f"{backup_store.store.url} knows generation {newest}, and a cell has {LIVES_MAX} lives "
+            "at most"
+        )
+        stored = generation_object(backup_store.cell, newest)
+        hint = f"remove {stored} there if no restore has begun it"
         raise Conflict(text, hint)
     return newest + 1
 
 
-def _report(found: _Found, lineage: int, target: Target) -> Report:
+def _report(found: _Found, generation: int, target: Target) -> Report:
     state, history = found.state, found.state.history
     rows = sum(one.rows for one in history.segments.values()) + history.open_rows
     return Report(
         source=found.source,
         cell=target.cell,
-        lineage=state.epoch.lineage or 1,
-        new_lineage=lineage,
+        generation=state.epoch.generation or 1,
+        new_generation=generation,
         index=state.index,
         taken_ms=state.at_ms,
         jobs=sum(one.job is not None for one in state.by_number.values()),
@@ -263,12 +273,14 @@ def _report(found: _Found, lineage: int, target: Target) -> Report:
     )
 
 
-def _is_fetched(vault: Vault | None, target: Target, record: SegmentRecord, tell: Tell) -> bool:
+def _is_fetched(
+    backup_store: BackupStore | None, target: Target, record: SegmentRecord, tell: Tell
+) -> bool:
     """Whether the store has a segment that belongs on the disks, and it is there now."""
-    if vault is None:
+    if backup_store is None:
         return False
     try:
-        vault.fetch_segment(name_of(record), target.folders.incoming)
+        backup_store.fetch_segment(name_of(record), target.folders.incoming)
         target.folders.admit(record)
     except SnapshotError as error:
         tell(f"left out: {error}")
@@ -279,32 +291,32 @@ def _is_fetched(vault: Vault | None, target: Target, record: SegmentRecord, tell
 # --- from object storage
 
 
-def _from_store(vault: Vault, target: Target, at_ms: int | None, tell: Tell) -> _Found:
+def _from_store(backup_store: BackupStore, target: Target, at_ms: int | None, tell: Tell) -> _Found:
     """Return the newest snapshot (not taken after `at_ms`, if given) that can be restored.
 
     Raises:
         NotFound: there is none. StoreError: the store does not answer.
     """
-    tell(f"looks for snapshots of cell {vault.cell} in {vault.store.url}")
-    manifests, skipped = vault.manifests()
+    tell(f"looks for snapshots of cell {backup_store.cell} in {backup_store.store.url}")
+    manifests, skipped = backup_store.manifests()
     passed_over = [str(error) for error in skipped]
     wanted = [one for one in manifests if at_ms is None or one.taken_ms <= at_ms]
     for manifest in wanted:
         try:
-            state = _fetch(vault, manifest, target.work, tell)
+            state = _fetch(backup_store, manifest, target.work, tell)
         except (SnapshotError, InvariantViolated) as error:
             passed_over.append(str(error))
             tell(f"passed over: {error}")
             continue
-        there = vault.segments()
+        there = backup_store.segments()
         records = list(state.history.segments.values())
         stored = [record for record in records if name_of(record) in there]
         return _Found(
             state=state,
-            source=vault.store.url,
+            source=backup_store.store.url,
             passed_over=passed_over,
-            newest=max(vault.newest_lineage(), manifest.lineage),
-            known={one.lineage for one in manifests},
+            newest=max(backup_store.newest_generation(), manifest.generation),
+            known={one.generation for one in manifests},
             stored=stored,
             missing=[record for record in records if name_of(record) not in there],
             wanted=[record for record in stored if record.is_local],
@@ -317,15 +329,15 @@ def _from_store(vault: Vault, target: Target, at_ms: int | None, tell: Tell) -> 
         hint = f"the oldest that can be read is of {format_time(oldest_s)}"
     elif passed_over:
         hint = f"{len(passed_over)} cannot be used: {passed_over[0]}"
-    raise NotFound(f"{vault.store.url} has {what} of cell {vault.cell}", hint)
+    raise NotFound(f"{backup_store.store.url} has {what} of cell {backup_store.cell}", hint)
 
 
-def _fetch(vault: Vault, manifest: Manifest, folder: Path, tell: Tell) -> State:
+def _fetch(backup_store: BackupStore, manifest: Manifest, folder: Path, tell: Tell) -> State:
     """Return the State in a snapshot, checked against all that is said of it."""
     size = manifest.file_bytes
     tell(f"fetches the snapshot at index {manifest.index}: {size:,} bytes")
-    file = vault.fetch_snapshot(manifest, folder)
-    _, pieces = read_snapshot(file.path, vault.cell)
+    file = backup_store.fetch_snapshot(manifest, folder)
+    _, pieces = read_snapshot(file.path, backup_store.cell)
     state = decode_state(_told(pieces, tell))
     header = file.header
     is_it = (state.index, state.digest) == (header.index, header.digest)
@@ -347,21 +359,23 @@ def _told(pieces: Iterator[bytes], tell: Tell) -> Iterator[bytes]:
 # --- from the one disk that is left
 
 
-def _from_disk(source: Path, vault: Vault | None, target: Target, tell: Tell) -> _Found:
+def _from_disk(
+    source: Path, backup_store: BackupStore | None, target: Target, tell: Tell
+) -> _Found:
     """Return what the data folder of a stopped replica knows; its segments are copied."""
     state = _salvage(source, target, tell)
-    there = vault.segments() if vault is not None else {}
+    there = backup_store.segments() if backup_store is not None else {}
     records = list(state.history.segments.values())
     stored = [one for one in records if one.is_stored and name_of(one) in there]
     missing = _copy_segments(source, records, {one.key for one in stored}, target, tell)
-    life = state.epoch.lineage or 1
+    life = state.epoch.generation or 1
     return _Found(
         state=state,
         source=str(source),
-        newest=max(life, vault.newest_lineage() if vault is not None else 0),
+        newest=max(life, backup_store.newest_generation() if backup_store is not None else 0),
         known={life},
         stored=stored,
-        missing=[one for one in missing if not _is_fetched(vault, target, one, tell)],
+        missing=[one for one in missing if not _is_fetched(backup_store, target, one, tell)],
     )
 
 

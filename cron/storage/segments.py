@@ -24,14 +24,14 @@ BESIDE_BYTES_MIN: Final = 1 << 16
 
 def name_of(record: SegmentRecord) -> str:
     """Return the name of a segment's file."""
-    return segment_name(record.lineage, record.number, Stream(record.stream).label)
+    return segment_name(record.generation, record.number, Stream(record.stream).label)
 
 
 def header_of(cell: str, record: SegmentRecord) -> SegmentHeader:
     """Return the header that a segment's file has on every replica of a cell."""
     return SegmentHeader(
         cell,
-        record.lineage,
+        record.generation,
         record.number,
         Stream(record.stream).label,
         record.from_index,

@@ -153,7 +153,7 @@ class SnapshotWriter:
         """Write the snapshot of State as it is now, whose image has begun; one that is here already
         is not written again."""
         taken = state.history.taken
-        at = (state.epoch.lineage, taken.term, taken.index)
+        at = (state.epoch.generation, taken.term, taken.index)
         header = SnapshotHeader(self.folders.cell, *at, state.digest, taken.at_ms)
         failpoints.hit("snapshot-taken")
         with self._lock:

@@ -26,11 +26,11 @@ from cron.storage.retention_planner import RetentionSettings
 from cron.storage.snapshot_writer import SnapshotWriter
 from cron.storage.uploader import Storing, Trouble, Uploader
 from cron.storage.uploads import About
+from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
 from snapshots.errors import StoreError
 from snapshots.retention import SnapshotPolicy
 from snapshots.urls import open_store
-from snapshots.vault import Vault
 
 _log = structlog.get_logger()
 DAY_MS: Final = 86_400_000
@@ -57,8 +57,8 @@ class Storage:
     """Snapshots, segments and outputs of the replica that `config` describes.
 
     `peers` gives segments that other replicas have. `superseded` is called once, with the reason,
-    when another life of the cell was begun in object storage. `vault` and `outputs` are None where
-    no object storage is configured.
+    when another life of the cell was begun in object storage. `backup_store` and `outputs` are None
+    where no object storage is configured.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Storage:
         self._compacting: asyncio.Task[None] | None = None
         self._is_long = False  # the log holds what a snapshot on the disk has
         self.leader, self.applier, self.writer = parts.leader, parts.applier, parts.writer
-        self.vault = open_vault(config)
+        self.backup_store = open_backup_store(config)
         self.backfill = HistoryBackfill(self.writer, [peers])
         self.outputs: Outputs | None = None
         uploader: Uploader | None = None
-        if self.vault is not None:
-            self.backfill.sources.append(StoreSource(self.vault))
-            storing = _storing(config, self.vault, release)
+        if self.backup_store is not None:
+            self.backfill.sources.append(StoreSource(self.backup_store))
+            storing = _storing(config, self.backup_store, release)
             uploader = Uploader(self.leader, self.applier, clock, self.writer, storing)
             settings = output_settings_of(config)
             place = uploader
@@ -145,9 +145,9 @@ class Storage:
                 _log.warning("log.not_shortened", error=str(error))
 
 
-def _storing(config: ReplicaConfig, vault: Vault, release: str) -> Storing:
+def _storing(config: ReplicaConfig, backup_store: BackupStore, release: str) -> Storing:
     return Storing(
-        vault=vault,
+        backup_store=backup_store,
         store=config.object_storage.url,
         policy=SnapshotPolicy(config.snapshots.remote_newest, config.snapshots.remote_daily),
         about=About(config.id, release, socket.gethostname()),
@@ -181,8 +181,8 @@ def settings_of(config: ReplicaConfig) -> RetentionSettings:
     )
 
 
-def open_vault(config: ReplicaConfig) -> Vault | None:
-    """Return the vault of the configured store; nothing is asked of it yet.
+def open_backup_store(config: ReplicaConfig) -> BackupStore | None:
+    """Return the backup store of the configured store; nothing is asked of it yet.
 
     Raises:
         ConfigError: there can be no such store.
@@ -190,6 +190,6 @@ def open_vault(config: ReplicaConfig) -> Vault | None:
     if not config.object_storage.url:
         return None
     try:
-        return Vault(open_store(config.object_storage.url), config.cell)
+        return BackupStore(open_store(config.object_storage.url), config.cell)
     except StoreError as error:
         raise ConfigError(f"object_storage.url: {error}", error.hint) from error

@@ -22,9 +22,9 @@ import msgspec
 import structlog
 
 from consensus.errors import ConsensusError
+from cron.call_thread import CallThread
 from cron.clock import Clock
 from cron.errors import CronError, Superseded
-from cron.lane import Lane
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord
 from cron.state.commands import SegmentKey
@@ -33,10 +33,10 @@ from cron.storage.leading import Applier, Leader
 from cron.storage.segments import LocalStore, name_of
 from cron.storage.uploads import About, Outline
 from launcher.work import Epoch
+from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.retention import SnapshotPolicy
-from snapshots.vault import Vault
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -56,10 +56,10 @@ TOLD_SEGMENTS: Final = 100
 
 
 class Storing(msgspec.Struct, frozen=True):
-    """Where things go, and how. `store` is the vault's URL as the log knows it; `draw` returns a
-    new random identity."""
+    """Where things go, and how. `store` is the backup store's URL as the log knows it; `draw`
+    returns a new random identity."""
 
-    vault: Vault
+    backup_store: BackupStore
     store: str
     policy: SnapshotPolicy
     about: About
@@ -130,9 +130,9 @@ class Uploader:
         self._applier = applier
         self._clock = clock
         self._local = local
-        self._vault = storing.vault
+        self._backup_store = storing.backup_store
         self._storing = storing
-        self._lane = Lane("backup")
+        self._call_thread = CallThread("backup")
         self._epoch: Epoch | None = None
         self._try_at_ms = 0
         self._rest_ms = REST_MIN_MS
@@ -144,13 +144,13 @@ class Uploader:
         self._doing = ""
         self._silent = (0, 0)  # since when nothing is heard: monotonic and wall clock
         self._outlines: dict[Path, Outline] = {}
-        self._lacking = MissingObjects(local, clock.mono_ms)
+        self._missing = MissingObjects(local, clock.mono_ms)
         self._lacks = Trouble()
         self._copies_at_ms = 0
 
     def close(self) -> None:
         """End the thread; an upload that is under way is left to itself."""
-        self._lane.close()
+        self._call_thread.close()
 
     def lead(self, epoch: Epoch | None) -> None:
         """Begin a leadership term, or end it (None): what an earlier one tried does not count."""
@@ -160,7 +160,7 @@ class Uploader:
             self._watch_at_ms, self._prune_at_ms, self._copies_at_ms = 0, 0, 0
             self.has_place = False
             self._failed, self._lacks, self._outlines = Trouble(), Trouble(), {}
-            self._lacking.forget()
+            self._missing.forget()
 
     @property
     def is_resting(self) -> bool:
@@ -242,7 +242,7 @@ class Uploader:
         self._doing = doing
         self._heard()
         try:
-            return await self._lane.work(call)
+            return await self._call_thread.work(call)
         finally:
             self._doing, self._silent = "", (0, 0)
 
@@ -261,15 +261,15 @@ class Uploader:
         if now_ms < self._watch_at_ms:
             return
         identity = self._history.backup.claim if self._is_ours else ""
-        lineage = self._applier.state.epoch.lineage
-        look = partial(uploads.claim, self._vault, lineage, identity, storing.about)
+        generation = self._applier.state.epoch.generation
+        look = partial(uploads.claim, self._backup_store, generation, identity, storing.about)
         newest = await self._work("looks whose place it is", look)
         self._watch_at_ms = now_ms + WATCH_MS
-        self.has_place = bool(identity) and newest <= lineage
-        if newest > lineage:
+        self.has_place = bool(identity) and newest <= generation
+        if newest > generation:
             text = (
-                f"cell {self._vault.cell} was restored elsewhere: {storing.store} knows lineage "
-                f"{newest}, this one is {lineage}"
+                f"cell {self._backup_store.cell} was restored elsewhere: {storing.store} knows "
+                f"generation {newest}, this one is {generation}"
             )
             hint = "this cell must never run again; use the restored one"
             raise Superseded(text, hint)
@@ -288,7 +288,7 @@ class Uploader:
                 if path is None or record.key not in self._history.segments:
                     continue  # not on this disk yet, or retired meanwhile
                 doing = f"stores segment {number} of {len(waiting)}"
-                put = partial(uploads.put_segment, self._vault, self._local, record, path)
+                put = partial(uploads.put_segment, self._backup_store, self._local, record, path)
                 try:
                     await self._work(doing, put)
                 except SnapshotError as error:
@@ -302,7 +302,7 @@ class Uploader:
             await self._tell_segments(done)
             raise
         await self._tell_segments(done)
-        self._lacking.refused = frozenset(refused)
+        self._missing.refused = frozenset(refused)
         return next(iter(refused.values()), None)
 
     async def _tell_segments(self, done: list[SegmentKey]) -> None:
@@ -312,13 +312,13 @@ class Uploader:
     async def _find_copies(self) -> None:
         """Look now and then whether a person has copied there what is missing here, and tell of
         what is missing for good."""
-        self._lacking.look(self._records())
+        self._missing.look(self._records())
         now_ms = self._clock.mono_ms()
-        if now_ms >= self._copies_at_ms and (lacking := self._lacking.of(self._records())):
-            there = await self._work("looks for what it lacks", self._vault.segments)
+        if now_ms >= self._copies_at_ms and (missing := self._missing.of(self._records())):
+            there = await self._work("looks for what it lacks", self._backup_store.segments)
             done: list[SegmentKey] = []
-            for record in (one for one in lacking if name_of(one) in there):
-                look = partial(uploads.is_stored, self._vault, record)
+            for record in (one for one in missing if name_of(one) in there):
+                look = partial(uploads.is_stored, self._backup_store, record)
                 if await self._work(f"reads segment {record.number} there", look):
                     done.append(record.key)
             await self._tell_segments(done)
@@ -330,7 +330,7 @@ class Uploader:
 
     def _lacks_now(self) -> Trouble:
         """Return since when, and that, history is missing for which no backup waits any more."""
-        missing = self._lacking.given_up(self._records())
+        missing = self._missing.given_up(self._records())
         if not missing:
             return Trouble()
         text = (
@@ -348,7 +348,7 @@ class Uploader:
             outline = await self._outline_of(file)
             named = [one for one in self._records() if name_of(one) in outline.segments]
             waits_for = [record for record in named if not record.is_stored]
-            if len(waits_for) <= len(self._lacking.given_up(waits_for)):
+            if len(waits_for) <= len(self._missing.given_up(waits_for)):
                 if not await self._find_lost():
                     await self._put_snapshot(outline)
                 return
@@ -359,13 +359,13 @@ class Uploader:
         stored = [record for record in self._records() if record.is_stored]
         if not stored:
             return False
-        there = await self._work("looks what it has", self._vault.segments)
+        there = await self._work("looks what it has", self._backup_store.segments)
         lost = [record for record in stored if name_of(record) not in there]
         if lost:
             names = name_of(lost[0])
             _log.error("backup.lost", store=self._storing.store, segments=len(lost), first=names)
             keys = tuple(record.key for record in lost)
-            await self._submit(c.BackedUp(self._storing.store, lacking=keys))
+            await self._submit(c.BackedUp(self._storing.store, missing=keys))
         return bool(lost)
 
     async def _put_snapshot(self, outline: Outline) -> None:
@@ -376,7 +376,7 @@ class Uploader:
         doing = f"stores the snapshot at {header.index}: {outline.file.file_bytes:,} bytes"
         put = partial(
             uploads.put_snapshot,
-            self._vault,
+            self._backup_store,
             outline,
             {name_of(record): record.is_stored for record in self._records()},
             self._storing.about,
@@ -384,7 +384,7 @@ class Uploader:
         )
         await self._work(doing, put)
         told = c.BackedUp(
-            self._storing.store, (), header.lineage, header.term, header.index, header.taken_ms
+            self._storing.store, (), header.generation, header.term, header.index, header.taken_ms
         )
         if await self._submit(told):
             _log.info("snapshot.stored", index=header.index, bytes=outline.file.file_bytes)
@@ -392,10 +392,10 @@ class Uploader:
     def _next_snapshots(self) -> list[SnapshotFile]:
         """Those of this life on our disk that are newer than what the store has, newest first:
         where history is sealed faster than it is stored, the newest is never ready."""
-        backup, lineage = self._history.backup, self._applier.state.epoch.lineage
-        stored = (backup.lineage, backup.index)
-        files = [one for one in self._local.snapshots() if one.header.lineage == lineage]
-        return [one for one in files if (one.header.lineage, one.header.index) > stored]
+        backup, generation = self._history.backup, self._applier.state.epoch.generation
+        stored = (backup.generation, backup.index)
+        files = [one for one in self._local.snapshots() if one.header.generation == generation]
+        return [one for one in files if (one.header.generation, one.header.index) > stored]
 
     async def _outline_of(self, file: SnapshotFile) -> Outline:
         """Read a snapshot once, however often it is looked at."""
@@ -416,9 +416,9 @@ class Uploader:
         # Who restores this cell may need what ours does not; the turn may have begun long ago.
         self._watch_at_ms = 0
         await self._watch()
-        catalog, lineage = self._records(), self._applier.state.epoch.lineage
+        catalog, generation = self._records(), self._applier.state.epoch.generation
         policy, wall_ms = self._storing.policy, self._leader.now_ms()
-        work = partial(uploads.prune, self._vault, policy, wall_ms, catalog, lineage)
+        work = partial(uploads.prune, self._backup_store, policy, wall_ms, catalog, generation)
         try:
             pruned = await self._work("deletes what nobody needs", work)
         except StoreError as error:

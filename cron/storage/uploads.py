@@ -16,12 +16,12 @@ from cron.failpoints import hit
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_outline
 from cron.storage.segments import LocalStore, name_of, read_content
+from snapshots.backup_store import BackupStore, Pruned
 from snapshots.disk import SnapshotFile, read_snapshot
-from snapshots.errors import LineageTaken, SegmentClash, SnapshotCorrupt, SnapshotError
+from snapshots.errors import GenerationTaken, SegmentClash, SnapshotCorrupt, SnapshotError
 from snapshots.layout import cell_prefix
-from snapshots.manifest import Lineage, Manifest, SegmentName
+from snapshots.manifest import Generation, Manifest, SegmentName
 from snapshots.retention import SnapshotPolicy
-from snapshots.vault import Pruned, Vault
 
 _log = structlog.get_logger()
 Tell = Callable[[int], None]
@@ -78,7 +78,9 @@ def outline_of(file: SnapshotFile) -> Outline:
     return Outline(file, records, jobs)
 
 
-def put_segment(vault: Vault, local: LocalStore, record: SegmentRecord, path: Path) -> None:
+def put_segment(
+    backup_store: BackupStore, local: LocalStore, record: SegmentRecord, path: Path
+) -> None:
     """Store a segment's file. One that is damaged leaves this disk, and comes again from a peer.
 
     Raises:
@@ -86,7 +88,7 @@ def put_segment(vault: Vault, local: LocalStore, record: SegmentRecord, path: Pa
             cannot be stored now.
     """
     try:
-        vault.put_segment(path)
+        backup_store.put_segment(path)
     except SegmentClash:
         raise
     except SnapshotError:
@@ -95,7 +97,7 @@ def put_segment(vault: Vault, local: LocalStore, record: SegmentRecord, path: Pa
     hit("segment-stored")
 
 
-def is_stored(vault: Vault, record: SegmentRecord) -> bool:
+def is_stored(backup_store: BackupStore, record: SegmentRecord) -> bool:
     """Return whether the store has a segment that no disk here has, whole; False, too, where there
     is no room to read it: nothing that matters more waits for that.
 
@@ -104,8 +106,8 @@ def is_stored(vault: Vault, record: SegmentRecord) -> bool:
     """
     try:
         with tempfile.TemporaryDirectory(prefix="raftcron-") as folder:
-            path = vault.fetch_segment(name_of(record), Path(folder)).path
-            read_content(path, vault.cell, record)
+            path = backup_store.fetch_segment(name_of(record), Path(folder)).path
+            read_content(path, backup_store.cell, record)
     except (SnapshotError, OSError) as error:
         _log.warning("segment.distrusted", segment=name_of(record), error=str(error))
         return False
@@ -113,7 +115,11 @@ def is_stored(vault: Vault, record: SegmentRecord) -> bool:
 
 
 def put_snapshot(
-    vault: Vault, outline: Outline, catalog: Mapping[str, bool], about: About, tell: Tell
+    backup_store: BackupStore,
+    outline: Outline,
+    catalog: Mapping[str, bool],
+    about: About,
+    tell: Tell,
 ) -> None:
     """Store a snapshot whose segments are stored, and its manifest last.
 
@@ -127,9 +133,9 @@ def put_snapshot(
     kept = {name for name in outline.segments if catalog.get(name, False)}
     let_go = outline.segments.keys() - catalog.keys()
     if let_go:
-        kept |= let_go & vault.segments().keys()
+        kept |= let_go & backup_store.segments().keys()
     names = [named(record) for name, record in outline.segments.items() if name in kept]
-    vault.put_snapshot(outline.file, _manifest(outline, names, about), tell)
+    backup_store.put_snapshot(outline.file, _manifest(outline, names, about), tell)
     hit("snapshot-stored")
 
 
@@ -137,7 +143,7 @@ def _manifest(outline: Outline, names: list[SegmentName], about: About) -> Manif
     file, header = outline.file, outline.file.header
     return Manifest(
         cell=header.cell,
-        lineage=header.lineage,
+        generation=header.generation,
         term=header.term,
         index=header.index,
         taken_ms=header.taken_ms,
@@ -152,7 +158,7 @@ def _manifest(outline: Outline, names: list[SegmentName], about: About) -> Manif
     )
 
 
-def claim(vault: Vault, lineage: int, identity: str, about: About) -> int:
+def claim(backup_store: BackupStore, generation: int, identity: str, about: About) -> int:
     """Make sure that this life of the cell is known to the store as `identity`, if one is given;
     return the newest life that is.
 
@@ -162,30 +168,34 @@ def claim(vault: Vault, lineage: int, identity: str, about: About) -> int:
     Raises:
         PlaceTaken: another cell writes here under this name.
     """
-    newest = vault.newest_lineage()
-    if newest > lineage or not identity:
+    newest = backup_store.newest_generation()
+    if newest > generation or not identity:
         return newest
-    marker = Lineage(
-        cell=vault.cell, lineage=lineage, id=identity, by=about.replica, host=about.host
+    marker = Generation(
+        cell=backup_store.cell,
+        generation=generation,
+        id=identity,
+        by=about.replica,
+        host=about.host,
     )
     try:
-        vault.claim_lineage(marker, unconditional=True)
-    except LineageTaken as error:
-        place = cell_prefix(vault.cell).rstrip("/")
-        text = f"it belongs to another cell in {vault.store.url}"
+        backup_store.claim_generation(marker, unconditional=True)
+    except GenerationTaken as error:
+        place = cell_prefix(backup_store.cell).rstrip("/")
+        text = f"it belongs to another cell in {backup_store.store.url}"
         raise PlaceTaken(place, text) from error
-    return max(newest, lineage)
+    return max(newest, generation)
 
 
 def prune(
-    vault: Vault,
+    backup_store: BackupStore,
     policy: SnapshotPolicy,
     now_ms: int,
     catalog: Iterable[SegmentRecord],
-    lineage: int,
+    generation: int,
 ) -> Pruned:
     """Delete what nobody needs any more; nothing once a later life of the cell was begun."""
     wanted = frozenset(name_of(record) for record in catalog)
-    pruned = vault.prune(policy, now_ms, wanted, lineage)
+    pruned = backup_store.prune(policy, now_ms, wanted, generation)
     hit("store-pruned")
     return pruned

@@ -43,7 +43,7 @@ class Step(enum.Enum):
 
 
 class Attempt(Row, eq=False, gc=False, kw_only=True):
-    """A row, at `place` of what came of its batch, with all that is needed to run it. Its fate is
+    """A row, at `place` of what came of its batch, with all that is needed to run it. Its status is
     ACCEPTED until it is over; the rest of the row says how it ended then.
 
     Refused when it has not begun at `not_after_ms` (wall clock), unless it `was_announced`: then
@@ -143,8 +143,8 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
 
     def refuse(self, detail: str) -> None:
         """It is not started after all, provably."""
-        if self.fate == ACCEPTED:
-            self.fate, self.detail = REFUSED, detail
+        if self.status == ACCEPTED:
+            self.status, self.detail = REFUSED, detail
 
     def end(self, outcome: Outcome, wall_ms: int) -> None:
         """It is over, as its worker says: success counts, otherwise what was ordered does. Nothing

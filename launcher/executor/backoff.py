@@ -33,21 +33,21 @@ class Backoff:
         self._seed = seed
         self._draws = 0
         self._pause_ms = config.reconnect_ms_min
-        self._late_visits = 0
+        self._late_leader_streams = 0
         self._said_ms = 0
 
     @property
     def spread_ms(self) -> int:
         """What a replica has said of the cell; or more, while none has time to say anything: twice
         as much after each visit."""
-        if self._late_visits < CROWDED_FROM:
+        if self._late_leader_streams < CROWDED_FROM:
             return self._said_ms
-        guess_ms = CROWDED_MS_MIN << min(self._late_visits - CROWDED_FROM, 10)
+        guess_ms = CROWDED_MS_MIN << min(self._late_leader_streams - CROWDED_FROM, 10)
         return max(self._said_ms, min(guess_ms, SPREAD_MS_MAX))
 
     def met(self, *, is_late: bool) -> None:
         """Take note of how a visit ended: `is_late` where nobody said anything in time."""
-        self._late_visits = self._late_visits + 1 if is_late else 0
+        self._late_leader_streams = self._late_leader_streams + 1 if is_late else 0
 
     def learn(self, spread_ms: int) -> None:
         """Go by what a replica says of the size of its cell."""

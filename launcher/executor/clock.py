@@ -1,4 +1,4 @@
-"""The executor's only door to the clock."""
+"""The executor's only listener to the clock."""
 
 from __future__ import annotations
 

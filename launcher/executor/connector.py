@@ -47,7 +47,7 @@ KEEPALIVE: Final = (
 """A replica that is gone without a word is missed after 25 s."""
 
 
-class Told(NamedTuple):
+class KnownLeader(NamedTuple):
     """The replica at `address` leads and takes executors; compared by epoch first."""
 
     epoch: Epoch
@@ -65,11 +65,11 @@ class LeaderWatch:
         self._news = asyncio.Event()
 
     @property
-    def newest(self) -> Told | None:
+    def newest(self) -> KnownLeader | None:
         """The leader of the highest epoch among those that say now that they lead."""
-        return max((Told(epoch, at) for at, epoch in self._leading.items()), default=None)
+        return max((KnownLeader(epoch, at) for at, epoch in self._leading.items()), default=None)
 
-    async def newer(self, epoch: Epoch) -> Told:
+    async def newer(self, epoch: Epoch) -> KnownLeader:
         """Return the newest leader once its epoch is higher than `epoch`."""
         while True:
             told = self.newest
@@ -170,13 +170,13 @@ class Connector:
         self._backoff = Backoff(config, f"{config.id}/{incarnation}")
         self._watch = LeaderWatch(config, credentials)
         self._heeded = Epoch()  # the highest epoch for which a visit was made or left
-        self._visit: LeaderStream | None = None
+        self._leader_stream: LeaderStream | None = None
         self._refusal = ""
         self._distrusts = 0
 
     async def run(self) -> None:
         """Be connected until a leader says that this executor is drained."""
-        visiting = asyncio.create_task(self._visit_all(), name="visits")
+        visiting = asyncio.create_task(self._leader_stream_all(), name="visits")
         tasks = (visiting, asyncio.create_task(self._watch.run(), name="leaders"))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -187,7 +187,7 @@ class Connector:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _visit_all(self) -> None:
+    async def _leader_stream_all(self) -> None:
         leaders, backoff = self._config.leaders, self._backoff
         number, hint = 0, ""
         while True:
@@ -198,30 +198,32 @@ class Connector:
             address = hint or leaders[number % len(leaders)]
             number += not followed
             ours = self._credentials() if self._credentials is not None else None
-            visit = self._visit = LeaderStream(
+            leader_stream = self._leader_stream = LeaderStream(
                 self._config, self._executor, self._incarnation, ours, backoff, self._room
             )
             hint = ""
             try:
-                await self._attend(visit, address)
+                await self._attend(leader_stream, address)
             except StreamEnded as error:
                 hint = self._usable(error.leader)
-                backoff.met(is_late=error.is_late and not visit.welcomed)
-                self._note(visit, address, error)
+                backoff.met(is_late=error.is_late and not leader_stream.welcomed)
+                self._note(leader_stream, address, error)
                 if error.is_drained:
                     log.info("executor.drained", replica=address, error=str(error))
                     return
-            if visit.welcomed:
+            if leader_stream.welcomed:
                 # All the others' streams have ended, too: whoever dies, or is deposed.
                 number += backoff.first(len(leaders))
                 await asyncio.sleep(backoff.after_stream_ms() / 1000)
             if hint and not followed:
                 continue
-            rest_ms = 0 if visit.welcomed and backoff.spread_ms else backoff.after_failure_ms()
+            rest_ms = (
+                0 if leader_stream.welcomed and backoff.spread_ms else backoff.after_failure_ms()
+            )
             is_hopeless = self._distrusts >= len(leaders)
             await self._rest(DISTRUST_S if is_hopeless else rest_ms / 1000)
 
-    async def _attend(self, visit: LeaderStream, address: str) -> None:
+    async def _attend(self, leader_stream: LeaderStream, address: str) -> None:
         """Attend until the stream ends, or another replica says that it leads with a newer epoch:
         then nobody is behind this stream who could renew a lease, frozen or not (rule R5). What was
         granted stays granted.
@@ -229,16 +231,16 @@ class Connector:
         Raises:
             StreamEnded: either.
         """
-        attending = asyncio.create_task(visit.attend(address), name="visit")
+        attending = asyncio.create_task(leader_stream.attend(address), name="visit")
         try:
             while not attending.done():
-                news = asyncio.create_task(self._watch.newer(self._beyond(visit)))
+                news = asyncio.create_task(self._watch.newer(self._beyond(leader_stream)))
                 try:
                     await asyncio.wait((attending, news), return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     news.cancel()
                 told = self._watch.newest
-                if attending.done() or told is None or told.epoch <= self._beyond(visit):
+                if attending.done() or told is None or told.epoch <= self._beyond(leader_stream):
                     continue
                 if told.address != address:
                     raise StreamEnded(f"{told.address} leads with epoch {told.epoch}")
@@ -248,14 +250,14 @@ class Connector:
             await asyncio.gather(attending, return_exceptions=True)
         attending.result()
 
-    def _beyond(self, visit: LeaderStream | None = None) -> Epoch:
+    def _beyond(self, leader_stream: LeaderStream | None = None) -> Epoch:
         """Return the epoch above which a leader is news: heeded already, or that of this visit. It
         is never below the highest that this executor has met (rule R3)."""
         highest = self._executor.highest
-        known = max(self._heeded, Epoch(highest.lineage, highest.term, ""))
-        return max(known, visit.epoch) if visit is not None else known
+        known = max(self._heeded, Epoch(highest.generation, highest.term, ""))
+        return max(known, leader_stream.epoch) if leader_stream is not None else known
 
-    def _news(self) -> Told | None:
+    def _news(self) -> KnownLeader | None:
         """Return a leader that is news, once."""
         told = self._watch.newest
         if told is None or told.epoch <= self._beyond():
@@ -274,18 +276,18 @@ class Connector:
 
     async def close(self, wait_s: float) -> None:
         """Send what is waiting and end the stream; wait for the replica at most `wait_s`."""
-        visit = self._visit
-        if visit is None or not visit.welcomed:
+        leader_stream = self._leader_stream
+        if leader_stream is None or not leader_stream.welcomed:
             return
-        self._executor.detach(visit)
-        visit.finish()
+        self._executor.detach(leader_stream)
+        leader_stream.finish()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await visit.ended.wait()
+                await leader_stream.ended.wait()
 
-    def _note(self, visit: LeaderStream, address: str, error: StreamEnded) -> None:
+    def _note(self, leader_stream: LeaderStream, address: str, error: StreamEnded) -> None:
         self._distrusts = self._distrusts + 1 if error.is_distrust else 0
-        if visit.welcomed:
+        if leader_stream.welcomed:
             self._refusal = ""
             log.info("stream.ended", replica=address, error=str(error))
         elif error.is_refusal and str(error) != self._refusal:

@@ -38,8 +38,18 @@ import msgspec
 from launcher.columns import differences, full, short, sums
 from launcher.errors import InvariantViolated, LedgerForeign
 from launcher.executor.journal import Disk, Journal, damaged, old
-from launcher.executor.rows import ACCEPTED, ACKED, FATE, SPARSE, STARTING, Batch, Change, Job, Row
-from launcher.limits import DETAIL_CHARS_MAX, RECALL_ROWS_MAX
+from launcher.executor.rows import (
+    ACCEPTED,
+    ACKED,
+    SPARSE,
+    STARTING,
+    STATUS,
+    Batch,
+    Change,
+    Job,
+    Row,
+)
+from launcher.limits import DETAIL_CHARS_MAX, INVENTORY_ROWS_MAX
 from launcher.work import Epoch
 
 FILE: Final = "journal"
@@ -83,7 +93,7 @@ class Jobs(_Record, tag=3):
 class Accepted(_Record, tag=4):
     """Rows of a batch that are new here, under the epoch by which they came; `jobs` are numbers.
 
-    `states` has a byte for each row, or one for all: a fate, with `rows.STARTING` for a start
+    `states` has a byte for each row, or one for all: a status, with `rows.STARTING` for a start
     record. Usually nothing else is known. `details` has each text once, with the places that have
     it, in differences. The others have something only where a journal is written anew.
     """
@@ -136,7 +146,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[Record])
 
 
-class Recall(msgspec.Struct, frozen=True):
+class Inventory(msgspec.Struct, frozen=True):
     """A question for the next page of the ledger: what follows (log index, row) `after`.
 
     `until` is the newest log index that the ledger knew when the first page was read, -1 before.
@@ -153,7 +163,7 @@ class Page(msgspec.Struct, frozen=True):
 
     rows: list[Row]
     floor: int
-    rest: Recall | None
+    rest: Inventory | None
 
 
 class Ledger:
@@ -404,7 +414,7 @@ class Ledger:
         for batch in self.batches.get(index, ()):
             states = batch.states
             for place in batch.find(rows):
-                if place >= 0 and states[place] & FATE == ACCEPTED:
+                if place >= 0 and states[place] & STATUS == ACCEPTED:
                     states[place] |= STARTING
         self._record(Starting(index, differences(rows)))
 
@@ -426,7 +436,7 @@ class Ledger:
         for batch in self.batches.get(index, ()):
             states = batch.states
             for place in batch.find(rows):
-                if place >= 0 and states[place] & FATE != ACCEPTED:
+                if place >= 0 and states[place] & STATUS != ACCEPTED:
                     states[place] |= ACKED
             is_over = is_over and not batch.unacked
         if is_over:
@@ -500,7 +510,7 @@ class Ledger:
                 break
         return page
 
-    def recollect(self, recall: Recall, rows_max: int = RECALL_ROWS_MAX) -> Page | None:
+    def recollect(self, inventory: Inventory, rows_max: int = INVENTORY_ROWS_MAX) -> Page | None:
         """Return a page of all that is remembered, for a leader that knows less (rule R13); None
         while its first row is pending.
 
@@ -510,14 +520,14 @@ class Ledger:
         pending row is told to nobody, and to leave it out would say that it never ran: so the page
         ends before it, and the rest waits for the spawner's word, which makes a turn.
         """
-        until = recall.until if recall.until >= 0 else self.newest_index
-        found = self.page(recall.after, until, rows_max)
+        until = inventory.until if inventory.until >= 0 else self.newest_index
+        found = self.page(inventory.after, until, rows_max)
         rows = list(takewhile(lambda row: not row.is_pending, found))
         if len(rows) == len(found) < rows_max:
             return Page(rows, self.floor, None)
         if not rows:
             return None
-        return Page(rows, self.floor, Recall((rows[-1].index, rows[-1].row), until))
+        return Page(rows, self.floor, Inventory((rows[-1].index, rows[-1].row), until))
 
 
 _REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {

@@ -28,7 +28,7 @@ from launcher.executor.commands.trees import SurvivorsRemain, Target, kill_targe
 from launcher.executor.handlers.groups import Offer
 from launcher.executor.handlers.workers import Workers
 from launcher.executor.lease import Lease
-from launcher.executor.ledger import Ledger, Page, Recall
+from launcher.executor.ledger import Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import (
     ACCEPTED,
@@ -63,7 +63,7 @@ SURVIVORS_PAUSE_S: Final = 1.0
 """Before what could not be killed is looked for again."""
 LINES_MAX: Final = 10
 """Lines a second about attempts that failed."""
-_FATES: Final = {int(number): name.lower() for name, number in pool_pb2.Fate.items()}
+_STATUSES: Final = {int(number): name.lower() for name, number in pool_pb2.Status.items()}
 _REASONS: Final = {int(reason): reason.label for reason in Reason}
 _GOOD: Final = (ACCEPTED, ENDED, FENCED)
 
@@ -103,7 +103,7 @@ class Turn(msgspec.Struct):
     unleased: int = 0
     epoch: Epoch | None = None
     arriving: ReportSink | None = None
-    recall: tuple[ReportSink, Recall] | None = None
+    inventory: tuple[ReportSink, Inventory] | None = None
     spawner_died: bool = False
     came: list[tuple[int, int]] = []
     went: list[int] = []
@@ -111,7 +111,7 @@ class Turn(msgspec.Struct):
     offered: bool = False
 
     def __bool__(self) -> bool:
-        arrived = self.news or self.orders or self.epoch or self.arriving or self.recall
+        arrived = self.news or self.orders or self.epoch or self.arriving or self.inventory
         changed = self.spawner_died or self.came or self.went or self.starting or self.offered
         return bool(arrived or changed)
 
@@ -121,7 +121,7 @@ class Turn(msgspec.Struct):
             return True
         if self.epoch is not None and self.epoch > ledger.highest:
             return True
-        if any(one.fate != ACCEPTED for one in self.news):
+        if any(one.status != ACCEPTED for one in self.news):
             return True
         return any(orders.fences or orders.floor > ledger.floor for _, orders in self.orders)
 
@@ -151,7 +151,7 @@ class FailureLog:
                 log.info("launches.failed", count=self._omitted)
                 self._omitted = 0
         for one in some:
-            if one.fate in _GOOD and not (one.exit_code or one.reason):
+            if one.status in _GOOD and not (one.exit_code or one.reason):
                 continue
             if self._lines >= LINES_MAX:
                 self._omitted += 1
@@ -160,7 +160,7 @@ class FailureLog:
             log.info(
                 "launch.failed",
                 launch=one.name,
-                fate=_FATES[one.fate],
+                status=_STATUSES[one.status],
                 reason=_REASONS.get(one.reason, str(one.reason)),
                 exit_code=one.exit_code,
                 ran_ms=max(0, one.finished_ms - one.started_ms) if one.started_ms else 0,
@@ -224,10 +224,10 @@ class ExecutorLoop:
         self._next.arriving = sink
         self._wake.set()
 
-    def recall(self, sink: ReportSink, recall: Recall) -> None:
+    def inventory(self, sink: ReportSink, inventory: Inventory) -> None:
         """Tell a page of all that the ledger remembers, after the next turn (rule R13)."""
         if not self.stopping:
-            self._next.recall = (sink, recall)
+            self._next.inventory = (sink, inventory)
             self._wake.set()
 
     def detach(self, sink: ReportSink) -> None:
@@ -236,8 +236,8 @@ class ExecutorLoop:
             self._sink = None
         if self._next.arriving is sink:
             self._next.arriving = None
-        if self._next.recall is not None and self._next.recall[0] is sink:
-            self._next.recall = None
+        if self._next.inventory is not None and self._next.inventory[0] is sink:
+            self._next.inventory = None
 
     def answered(self, number: int) -> bool:
         """Count an answer to a heartbeat; return whether it is one of ours. What came before a gap
@@ -394,7 +394,7 @@ class ExecutorLoop:
         loop = asyncio.get_running_loop()
         # As they are now: more may become of an attempt while this is written.
         changes, lost = changes_of(news), list[Row]()
-        over = [one for one in news if one.fate != ACCEPTED]
+        over = [one for one in news if one.status != ACCEPTED]
         for attempt in over:
             if attempt.output_bytes:
                 self._outputs.ending(attempt.name)
@@ -432,17 +432,19 @@ class ExecutorLoop:
         offers = () if self.is_full else self.workers.groups.offers
         if self._sink is not None and (is_changed or (turn.arriving is not None and offers)):
             self._sink.offer(offers)
-        if turn.recall is not None and turn.recall[0] is self._sink:
+        if turn.inventory is not None and turn.inventory[0] is self._sink:
             if written.page is not None:
                 self._add_outputs(written.page.rows)
                 self._sink.recollect(written.page)
-            elif self._next.recall is None:
-                self._next.recall = turn.recall  # without a wake: the spawner's word makes the turn
+            elif self._next.inventory is None:
+                self._next.inventory = (
+                    turn.inventory
+                )  # without a wake: the spawner's word makes the turn
 
     def _add_outputs(self, rows: Iterable[Row]) -> None:
         """The ledger does not know how much output is kept."""
         for row in rows:
-            if row.fate == ENDED:
+            if row.status == ENDED:
                 row.output_bytes = self._outputs.kept(row.name)
 
     async def _interrupted(
@@ -520,8 +522,8 @@ class ExecutorLoop:
             written.changes += changes_of(answers)
         if turn.arriving is not None:
             written.known = [row for row in ledger.unacked() if not row.is_pending]
-        if turn.recall is not None:
-            written.page = ledger.recollect(turn.recall[1])
+        if turn.inventory is not None:
+            written.page = ledger.recollect(turn.inventory[1])
         return written
 
     def _close(self, over: Sequence[Attempt], lost: Sequence[Row]) -> None:
@@ -613,14 +615,14 @@ def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> lis
     killed = kill_groups(rows, ledger.uuid) if ledger.is_same_boot or died == "spawner" else []
     for row in rows:
         if row.is_starting:
-            row.fate, row.finished_ms = INTERRUPTED, wall_ms()
+            row.status, row.finished_ms = INTERRUPTED, wall_ms()
             row.detail = f"the {died} died while it ran or was to start"
         else:
-            row.fate, row.detail = REFUSED, WAITED
+            row.status, row.detail = REFUSED, WAITED
     if rows:
         with ledger.transaction():
             ledger.changed(changes_of(rows))
-        lost = sum(row.fate == INTERRUPTED for row in rows)
+        lost = sum(row.status == INTERRUPTED for row in rows)
         counts = {"count": lost, "waiting": len(rows) - lost, "killed": len(killed)}
         log.warning("launches.interrupted", **counts, error=died)
     return rows

@@ -30,8 +30,8 @@ ENDED: Final = int(pool_pb2.ENDED)
 INTERRUPTED: Final = int(pool_pb2.INTERRUPTED)
 FENCED: Final = int(pool_pb2.FENCED)
 UNKNOWN: Final = int(pool_pb2.UNKNOWN)
-FATE: Final = 7
-"""The bits of a state that are a fate of pool.proto; 0 nowhere."""
+STATUS: Final = 7
+"""The bits of a state that are a status of pool.proto; 0 nowhere."""
 STARTING: Final = 8
 """It has a start record: it is about to start, or may have."""
 ACKED: Final = 16
@@ -39,7 +39,7 @@ ACKED: Final = 16
 _EXIT_BITS: Final = 9
 _EXIT: Final = (1 << _EXIT_BITS) - 1
 _IS_UNACKED: Final = bytes(not state & ACKED for state in range(256))
-_IS_OPEN: Final = bytes(state & FATE == ACCEPTED for state in range(256))
+_IS_OPEN: Final = bytes(state & STATUS == ACCEPTED for state in range(256))
 SPARSE: Final = ("cpu_ms", "memory_peak_bytes", "retry_after_ms", "pids", "ticks")
 """The columns that a batch need not have. Processes are those of commands that have not ended."""
 _ALIKE: Final = {0: (0,), 1: (1,)}
@@ -63,7 +63,7 @@ class Row(msgspec.Struct, gc=False):
 
     index: int
     row: int
-    fate: int
+    status: int
     name: str = ""
     epoch: str = ""
     reason: int = 0
@@ -83,7 +83,7 @@ class Row(msgspec.Struct, gc=False):
     @property
     def is_pending(self) -> bool:
         """Accepted, and not yet known whether it could be started: the answer is on its way."""
-        return self.fate == ACCEPTED and not self.started_ms
+        return self.status == ACCEPTED and not self.started_ms
 
 
 class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
@@ -92,7 +92,7 @@ class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
     output the journal has no need, and of processes (`pids`, `ticks`) the leader has none."""
 
     index: int
-    fate: int
+    status: int
     reason: int
     exit_code: int
     rows: list[int]
@@ -111,25 +111,25 @@ def changes_of(some: Iterable[Row]) -> list[Change]:
     """Return how the leader is told of rows, each once."""
     groups: dict[tuple[int, int, int, int, str], list[Row]] = {}
     for one in some:
-        key = (one.index, one.fate, one.reason, one.exit_code, one.detail)
+        key = (one.index, one.status, one.reason, one.exit_code, one.detail)
         group = groups.get(key)
         if group is None:
             groups[key] = [one]
         else:
             group.append(one)
     changes: list[Change] = []
-    for (index, fate, reason, exit_code, detail), group in groups.items():
+    for (index, status, reason, exit_code, detail), group in groups.items():
         if len(group) > 1:
             group = sorted({one.row: one for one in group}.values(), key=_ROW)
         rows, started, finished, *others = zip(*map(_TOLD, group), strict=True)
         output, cpu, memory, retry, pids, ticks = [list(short(column, 0)) for column in others]
-        change = Change(index, fate, reason, exit_code, differences(rows))
+        change = Change(index, status, reason, exit_code, differences(rows))
         change.started_ms = list(short(started, 0, is_times=True))
         change.finished_ms = list(short(finished, 0, is_times=True))
         change.detail = detail
         change.output_bytes, change.retry_after_ms = output, retry
         change.cpu_ms, change.memory_peak_bytes = cpu, memory
-        if fate == ACCEPTED:  # what is over has no process
+        if status == ACCEPTED:  # what is over has no process
             change.pids, change.ticks = pids, ticks
         changes.append(change)
     return changes
@@ -244,10 +244,10 @@ class Batch:
         Raises:
             BadColumn: a column of `told` does not fit its rows.
         """
-        states, started, fate = self.states, self.started, told.fate
+        states, started, status = self.states, self.started, told.status
         places, at = self.find(rows), None
         is_open = bytes(map(states.__getitem__, places)).translate(_IS_OPEN)
-        is_refusal = fate == REFUSED
+        is_refusal = status == REFUSED
         if is_refusal or is_open.count(1) < len(places) or min(places) < 0:
             at = [
                 i
@@ -258,12 +258,12 @@ class Batch:
         if not places:
             return
         for place in places:
-            if fate == ACCEPTED:
+            if status == ACCEPTED:
                 states[place] |= STARTING
             else:
-                states[place] += fate - ACCEPTED
+                states[place] += status - ACCEPTED
         self._note(places, at, told)
-        if fate == ACCEPTED:
+        if status == ACCEPTED:
             return
         if told.detail:
             self.details.update(dict.fromkeys(places, told.detail))
@@ -309,7 +309,7 @@ class Batch:
         row = Row(
             index=self.index,
             row=self.rows[place],
-            fate=state & FATE,
+            status=state & STATUS,
             name=self.name(place),
             epoch=self.epoch,
             reason=code >> _EXIT_BITS,
@@ -326,7 +326,7 @@ class Batch:
             row.memory_peak_bytes = self.memory_peak_bytes[place]
         if self.retry_after_ms is not None:
             row.retry_after_ms = self.retry_after_ms[place]
-        if self.pids is not None and self.ticks is not None and row.fate == ACCEPTED:
+        if self.pids is not None and self.ticks is not None and row.status == ACCEPTED:
             row.pid, row.ticks = self.pids[place], self.ticks[place]
         return row
 
@@ -367,4 +367,4 @@ def tombstone(index: int, row: int, name: str, epoch: str) -> Batch:
 
 def epoch_of(message: pool_pb2.Epoch) -> Epoch:
     """Return the epoch that a message carries."""
-    return Epoch(message.lineage, message.term, message.replica)
+    return Epoch(message.generation, message.term, message.replica)

@@ -349,7 +349,7 @@ def _settle_kills(ledger: Ledger, kills: Sequence[pool_pb2.Kill], settled: Settl
         row = ledger.row(kill.index, kill.row)
         if row is None:
             settled.answers.append(Row(kill.index, kill.row, UNKNOWN))
-        elif row.fate == ACCEPTED:
+        elif row.status == ACCEPTED:
             reason = kill.reason if kill.reason in _REASONS else int(Reason.KILLED)
             settled.kills.append((row.name, reason))
         else:

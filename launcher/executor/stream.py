@@ -21,7 +21,7 @@ from launcher.executor.backoff import Backoff
 from launcher.executor.channel import NotReached, connected, open_channel
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.handlers.groups import Offer
-from launcher.executor.ledger import Page, Recall
+from launcher.executor.ledger import Inventory, Page
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
 from launcher.executor.rows import Change, Row, changes_of, epoch_of
@@ -43,7 +43,8 @@ CLOCK_SET_MS: Final = 1_000
 PROBLEM_CHARS_MAX: Final = 200
 _BEAT_STEP_MS: Final = 100
 # Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
-# gRPC makes of a refusal that was faster than the call, CANCELLED where too many wait at its door.
+# gRPC makes of a refusal that was faster than the call, CANCELLED where too many wait at its
+# listener.
 _USUAL: Final = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -99,7 +100,7 @@ class LeaderStream:
         self._room = room
         self._backoff = backoff or Backoff(config, incarnation)
         self._offers: Sequence[Offer] | None = None
-        self._rest: Recall | None = None
+        self._rest: Inventory | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._parked: list[pool_pb2.Orders] | None = []
@@ -115,14 +116,14 @@ class LeaderStream:
             ledger=self._executor.ledger_uuid,
             incarnation=self._incarnation,
             highest_epoch=pool_pb2.Epoch(
-                lineage=highest.lineage, term=highest.term, replica=highest.replica
+                generation=highest.generation, term=highest.term, replica=highest.replica
             ),
             slots=config.slots,
             host=socket.gethostname() or "unknown",
             pid=os.getpid(),
             version=_version(),
             labels=config.labels,
-            can_recall=True,
+            can_inventory=True,
             cpu_milli=self._room.cpu_milli,
             memory_bytes=self._room.memory_bytes,
             protocol=PROTOCOL,
@@ -233,7 +234,7 @@ class LeaderStream:
             while (message := await self._outgoing.get()) is not None:
                 await call.write(message)
                 if message.HasField("recollection") and self._rest is not None:
-                    self._executor.recall(self, self._rest)
+                    self._executor.inventory(self, self._rest)
             await call.done_writing()
 
     def _greeted(self, message: Any) -> int:
@@ -253,8 +254,8 @@ class LeaderStream:
         self.welcomed, self.epoch = True, epoch
         executor = self._executor
         executor.welcome(epoch)
-        if welcome.recall:
-            executor.recall(self, Recall())
+        if welcome.inventory:
+            executor.inventory(self, Inventory())
         executor.lease.connected(welcome.self_kill_ms)
         self._backoff.learn(welcome.spread_ms)
         executor.uploads.attach(self, stores=welcome.stores_outputs)
@@ -337,7 +338,7 @@ def recollection_of(page: Page) -> pool_pb2.Recollection:
                 epoch=row.epoch,
                 index=row.index,
                 row=row.row,
-                fate=pool_pb2.Fate.ValueType(row.fate),
+                status=pool_pb2.Status.ValueType(row.status),
                 reason=row.reason,
                 exit_code=row.exit_code,
                 started_ms=row.started_ms,
@@ -367,7 +368,7 @@ def messages_of(changes: Iterable[Change], rows_max: int) -> Iterator[pool_pb2.R
         count += size
         message.batches.add(
             index=change.index,
-            fate=pool_pb2.Fate.ValueType(change.fate),
+            status=pool_pb2.Status.ValueType(change.status),
             reason=change.reason,
             exit_code=change.exit_code,
             rows=change.rows,

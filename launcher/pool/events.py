@@ -17,7 +17,7 @@ from launcher.names import AttemptName
 from launcher.work import Epoch
 
 
-class Fate(enum.IntEnum):
+class Status(enum.IntEnum):
     """What an executor's ledger says of a row. The numbers are those of pool.proto."""
 
     ACCEPTED = 1  # the row is durable and it was started, or is about to be
@@ -42,7 +42,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 
     index: int
     row: int
-    fate: Fate
+    status: Status
     reason: Reason = Reason.NONE
     exit_code: int = 0
     started_ms: int = 0
@@ -63,7 +63,7 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
     """
 
     index: int
-    fate: Fate
+    status: Status
     reason: Reason
     exit_code: int
     rows: list[int]
@@ -101,7 +101,7 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
             yield Fact(
                 self.index,
                 row,
-                self.fate,
+                self.status,
                 self.reason,
                 self.exit_code,
                 started_ms,
@@ -130,7 +130,7 @@ def alone(fact: Fact) -> BatchFacts:
     """Return a fact as what is said of one row of its batch."""
     return BatchFacts(
         fact.index,
-        fact.fate,
+        fact.status,
         fact.reason,
         fact.exit_code,
         [fact.row],
@@ -148,7 +148,7 @@ def alone(fact: Fact) -> BatchFacts:
 def lost_rows(index: int, rows: Sequence[int]) -> BatchFacts:
     """Return that rows are lost since their executor has no record of them."""
     zeros = [0] * len(rows)
-    same = (Fate.INTERRUPTED, Reason.NONE, 0)
+    same = (Status.INTERRUPTED, Reason.NONE, 0)
     return BatchFacts(index, *same, list(rows), zeros, zeros, is_recorded=False)
 
 
@@ -174,9 +174,9 @@ class Offer(msgspec.Struct, frozen=True):
 class Greeting(msgspec.Struct, frozen=True):
     """What an executor says of itself when it joins, in order.
 
-    `known` are all rows of its ledger that the leader may still ask about. `can_recall`: it knows
-    what `Pool.welcome(recall=True)` asks for; one that does not can never prove that it forgot
-    nothing. `cpu_milli` and `memory_bytes` are what launches may use there together; 0: not
+    `known` are all rows of its ledger that the leader may still ask about. `can_inventory`: it
+    knows what `Pool.welcome(inventory=True)` asks for; one that does not can never prove that it
+    forgot nothing. `cpu_milli` and `memory_bytes` are what launches may use there together; 0: not
     limited.
     """
 
@@ -191,7 +191,7 @@ class Greeting(msgspec.Struct, frozen=True):
     highest_epoch: Epoch
     labels: dict[str, str]
     known: tuple[BatchFacts, ...]
-    can_recall: bool = False
+    can_inventory: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
 
@@ -219,8 +219,8 @@ class Offered(msgspec.Struct, frozen=True):
 class Recalled(msgspec.Struct, frozen=True):
     """One row of an executor's ledger as it remembers it, acknowledged or not, with its name.
 
-    The fact's index is that of its Begin, also of a tombstone's. `epoch` is `LINEAGE.TERM.REPLICA`
-    under which it came, empty if unknown.
+    The fact's index is that of its Begin, also of a tombstone's. `epoch` is
+    `GENERATION.TERM.REPLICA` under which it came, empty if unknown.
     """
 
     name: AttemptName

@@ -243,4 +243,4 @@ class SentWorks:
 
 def encode_epoch(epoch: Epoch) -> pool_pb2.Epoch:
     """Return the epoch as the stream carries it."""
-    return pool_pb2.Epoch(lineage=epoch.lineage, term=epoch.term, replica=epoch.replica)
+    return pool_pb2.Epoch(generation=epoch.generation, term=epoch.term, replica=epoch.replica)

@@ -18,6 +18,7 @@ import grpc
 
 from launcher.names import AttemptName
 from launcher.pool import limits
+from launcher.pool.duplicate_ids import DuplicateIds
 from launcher.pool.errors import (
     BadMessage,
     HeldByAnother,
@@ -56,7 +57,6 @@ from launcher.pool.session import (
     OutputsWaiting,
     Session,
 )
-from launcher.pool.twins import Twins
 from launcher.pool.watchers import Watchers
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -98,7 +98,7 @@ class Pool:
         self._touched: set[str] = set()
         self.leases = Leases(lease)
         self._probes = Probes()
-        self.twins = Twins(mono_ms)
+        self.duplicate_ids = DuplicateIds(mono_ms)
         self.watchers = Watchers()
 
     # ---- leadership
@@ -137,15 +137,16 @@ class Pool:
             session.end(end)
         self.leases.clear()
         self._probes.clear()
-        self.twins.clear()
+        self.duplicate_ids.clear()
 
     # ---- sessions
 
-    def welcome(self, executor: str, ledger: str | None = None, *, recall: bool = False) -> None:
+    def welcome(self, executor: str, ledger: str | None = None, *, inventory: bool = False) -> None:
         """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none, also
         of one that is gone again: at its end the log lets go of it. With `ledger` only the session
         with that ledger: another process may have replaced the one whose joining was committed.
-        With `recall` it tells all that its ledger remembers, if it `can_recall`. The first counts.
+        With `inventory` it tells all that its ledger remembers, if it `can_inventory`. The first
+        counts.
         """
         session = self._sessions.get(executor)
         known = ledger or (session.ledger if session is not None else None)
@@ -160,7 +161,7 @@ class Pool:
                 heartbeat_ms=self.lease.heartbeat_ms,
                 self_kill_ms=self.lease.self_kill_ms,
                 wall_ms=self._wall_ms(),
-                recall=recall and session.greeting.can_recall,
+                inventory=inventory and session.greeting.can_inventory,
                 protocol=limits.PROTOCOL,
                 spread_ms=self.spread_ms,
                 stores_outputs=self.on_kept is not None,
@@ -437,7 +438,7 @@ class Pool:
         if greeting.highest_epoch > self._epoch:
             raise SeenNewerEpoch(
                 f"executor {greeting.executor} has seen epoch {greeting.highest_epoch}, which is "
-                f"above {self._epoch}; another leads, or a restore did not raise the lineage"
+                f"above {self._epoch}; another leads, or a restore did not raise the generation"
             )
         self._make_room(greeting, address)
         session = Session(
@@ -463,7 +464,7 @@ class Pool:
             return
         # Invariant: whoever has not ended is in the table, so this is its own place in it.
         del self._sessions[session.executor]
-        self.twins.forget(session.executor)
+        self.duplicate_ids.forget(session.executor)
         self._beating.pop(session, None)
         self._touched.add(session.executor)
         self._probes.remove(session)
@@ -483,7 +484,7 @@ class Pool:
         is_same = holder.greeting.incarnation == greeting.incarnation
         silent_ms = holder.silent_ms
         if not is_same and silent_ms <= 2 * self.lease.heartbeat_ms:
-            raise HeldByAnother(self.twins.note(greeting, address, holder.greeting))
+            raise HeldByAnother(self.duplicate_ids.note(greeting, address, holder.greeting))
         reason = (
             "replaced by a newer stream of the same process"
             if is_same

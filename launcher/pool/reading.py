@@ -21,12 +21,12 @@ from launcher.names import (
 )
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import BatchFacts, Fact, Fate, Greeting, Kept, Offer, Recalled
+from launcher.pool.events import BatchFacts, Fact, Greeting, Kept, Offer, Recalled, Status
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
-_FATES: Final = {fate.value: fate for fate in Fate}
+_STATUSES: Final = {status.value: status for status in Status}
 _WORD: Final = re.compile(r"[!-~]+")  # visible ASCII, no blanks
 _EPOCH: Final = re.compile(r"(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,18})\.(.*)", re.ASCII)
 NAMING: Final = "not a name like tenant/job@2026-11-20T15:00:00Z#1, always with its attempt"
@@ -58,7 +58,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
     if epoch.replica:
         _part("hello.highest_epoch.replica", epoch.replica)
     for name, value, low, high in (
-        ("highest_epoch.lineage", epoch.lineage, 0, limits.INDEX_MAX),
+        ("highest_epoch.generation", epoch.generation, 0, limits.INDEX_MAX),
         ("highest_epoch.term", epoch.term, 0, limits.INDEX_MAX),
         ("slots", hello.slots, 1, limits.SLOTS_MAX),
         ("pid", hello.pid, 1, limits.PID_MAX),
@@ -82,10 +82,10 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         pid=hello.pid,
         version=_word("hello.version", hello.version, limits.VERSION_CHARS_MAX),
         wall_ms=hello.wall_ms,
-        highest_epoch=Epoch(epoch.lineage, epoch.term, epoch.replica),
+        highest_epoch=Epoch(epoch.generation, epoch.term, epoch.replica),
         labels=labels,
         known=_parse_known(hello.known),
-        can_recall=hello.can_recall,
+        can_inventory=hello.can_inventory,
         cpu_milli=hello.cpu_milli,
         memory_bytes=hello.memory_bytes,
     )
@@ -97,8 +97,8 @@ def _parse_known(message: pool_pb2.Reports) -> tuple[BatchFacts, ...]:
     seen: dict[int, set[int]] = {}
     for i, batch in enumerate(known):
         rows = seen.setdefault(batch.index, set())
-        if batch.fate is Fate.UNKNOWN:
-            raise BadMessage(f"hello.known.batches[{i}].fate", "a known row cannot be unknown")
+        if batch.status is Status.UNKNOWN:
+            raise BadMessage(f"hello.known.batches[{i}].status", "a known row cannot be unknown")
         if not rows.isdisjoint(batch.rows):
             twice = next(row for row in batch.rows if row in rows)
             raise BadMessage(f"hello.known.batches[{i}].rows", f"{twice} is there twice")
@@ -189,7 +189,7 @@ def parse_reports(
     found = []
     for i, batch in enumerate(message.batches):
         field, part = f"{place}.batches[{i}]", "rows"
-        fate, reason = _said(field, batch)
+        status, reason = _said(field, batch)
         columns = dict[str, list[int]]()
         try:
             rows = row_numbers(batch.rows[:], limits.ROW_MAX)
@@ -207,7 +207,7 @@ def parse_reports(
         found.append(
             BatchFacts(
                 batch.index,
-                fate,
+                status,
                 reason,
                 batch.exit_code,
                 rows,
@@ -239,15 +239,15 @@ def parse_recollection(
     rows = []
     for i, report in enumerate(message.reports):
         field = f"recollection.reports[{i}]"
-        fate, reason = _said(field, report)
-        if fate is Fate.UNKNOWN:
-            raise BadMessage(f"{field}.fate", "a row of a ledger cannot be unknown")
+        status, reason = _said(field, report)
+        if status is Status.UNKNOWN:
+            raise BadMessage(f"{field}.status", "a row of a ledger cannot be unknown")
         for part, high in (("row", limits.ROW_MAX), *_ENDS):
             _within(field, f".{part}", getattr(report, part), 0, high)
         fact = Fact(
             report.index,
             report.row,
-            fate,
+            status,
             reason,
             report.exit_code,
             report.started_ms,
@@ -268,12 +268,12 @@ def parse_recollection(
     return tuple(rows)
 
 
-def _said(field: str, said: pool_pb2.BatchReport | pool_pb2.Report) -> tuple[Fate, Reason]:
+def _said(field: str, said: pool_pb2.BatchReport | pool_pb2.Report) -> tuple[Status, Reason]:
     """Check what is said alike of a row and of rows of one batch; return attempt status and
     reason."""
-    fate, reason = _FATES.get(said.fate), _REASONS.get(said.reason)
-    if fate is None:
-        raise BadMessage(f"{field}.fate", f"{said.fate} is not a fate")
+    status, reason = _STATUSES.get(said.status), _REASONS.get(said.reason)
+    if status is None:
+        raise BadMessage(f"{field}.status", f"{said.status} is not a status")
     if reason is None:
         raise BadMessage(f"{field}.reason", f"{said.reason} is not a reason")
     if len(said.detail) > limits.DETAIL_CHARS_MAX:
@@ -281,7 +281,7 @@ def _said(field: str, said: pool_pb2.BatchReport | pool_pb2.Report) -> tuple[Fat
         raise BadMessage(f"{field}.detail", text)
     _within(field, ".index", said.index, 1, limits.INDEX_MAX)
     _within(field, ".exit_code", said.exit_code, -1, limits.EXIT_CODE_MAX)
-    return fate, reason
+    return status, reason
 
 
 def parse_name(field: str, text: str) -> AttemptName:

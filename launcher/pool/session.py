@@ -131,7 +131,7 @@ class Session:
         """By the number of a request for output: who waits for it, and for how many bytes."""
         self._last_request = 0
         self._when_settled: list[Callable[[], object]] = []
-        self._recalls = False
+        self._inventories = False
         self._recalled_to = (-1, -1)
 
     @property
@@ -163,7 +163,7 @@ class Session:
         if self.is_welcome or self.ended:
             return
         self.is_welcome = True
-        self._recalls = message.recall
+        self._inventories = message.inventory
         self._first.append(pool_pb2.FromLeader(welcome=message))
         self.wake.set()
 
@@ -288,12 +288,12 @@ class Session:
         Raises:
             BadMessage: it was not asked, has told all, or a field is wrong.
         """
-        if not self._recalls:
+        if not self._inventories:
             raise BadMessage("recollection", "it was not asked for, or came to its last part")
         rows = parse_recollection(message, self._recalled_to)
         if rows:
             self._recalled_to = (rows[-1].fact.index, rows[-1].fact.row)
-        self._recalls = not message.last
+        self._inventories = not message.last
         return rows
 
     def next_message(self) -> pool_pb2.FromLeader | None:

@@ -34,7 +34,7 @@ def main(said: str) -> int:
     options = msgspec.json.decode(said, type=ChildOptions)
     # Not ignored: what a handler starts would inherit that. The parent says when to stop.
     signal.signal(signal.SIGINT, _nothing)
-    for fd in (options.slate_fd, options.parent_fd):
+    for fd in (options.lease_page_fd, options.parent_fd):
         if fd >= 0:
             os.set_inheritable(fd, False)
     try:
@@ -67,8 +67,8 @@ def _tell(registry: Registry, said: WorkerOptions) -> str:
     names = sorted(one.name for one in registry)
     more = f" and {len(names) - NAMES_SAID} more" if len(names) > NAMES_SAID else ""
     handlers = f"{', '.join(names[:NAMES_SAID])}{more}"
-    crew = f"{_some(said.processes, 'process')} of {_some(said.threads, 'thread')}"
-    return f"has {handlers} in {crew}, for the executor at {socket_path(said.executor)}"
+    thread_pool = f"{_some(said.processes, 'process')} of {_some(said.threads, 'thread')}"
+    return f"has {handlers} in {thread_pool}, for the executor at {socket_path(said.executor)}"
 
 
 def _some(count: int, what: str) -> str:

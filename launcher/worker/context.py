@@ -144,7 +144,7 @@ class Context:
 
     @property
     def epoch(self) -> str:
-        """The leadership term under which this attempt was ordered, `LINEAGE.TERM.REPLICA`."""
+        """The leadership term under which this attempt was ordered, `GENERATION.TERM.REPLICA`."""
         return self._task.epoch
 
     @property

@@ -20,7 +20,7 @@ from typing import Final
 from launcher.worker.clock import boot_ms
 from launcher.worker.context import logging_to_output
 from launcher.worker.errors import BadFrame, NoExecutor
-from launcher.worker.lease import Slate, Watchdog, kill_group, kill_self, make_slate
+from launcher.worker.lease import LeasePage, Watchdog, kill_group, kill_self, make_lease_page
 from launcher.worker.options import (
     EXIT_BUG,
     EXIT_LOST,
@@ -37,7 +37,7 @@ from launcher.worker.options import (
 from launcher.worker.registry import REGISTRY, Registry, load
 from launcher.worker.serving import Link, LinkLost, ParentLost, Serving, StillRunning
 from launcher.worker.wire import PULSE_MS, VERSION, Hello
-from launcher.worker.work import Bell
+from launcher.worker.work import WakeUp
 
 CONNECT_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Between looks for the executor; the last one again and again."""
@@ -97,8 +97,8 @@ def serve(registry: Registry, options: ChildOptions) -> int:
     Raises:
         NoExecutor: the executor refused this worker.
     """
-    bell = Bell()
-    stop = _Stop(bell)
+    wake_up = WakeUp()
+    stop = _Stop(wake_up)
     with stop.caught(), logging_to_output():
         connected = _connect(options, stop)
         if connected is not None:
@@ -109,14 +109,16 @@ def serve(registry: Registry, options: ChildOptions) -> int:
 def _serve(
     connected: socket.socket, registry: Registry, options: ChildOptions, stop: _Stop
 ) -> None:
-    slate = Slate(options.slate_fd if options.slate_fd >= 0 else make_slate())
-    watchdog = Watchdog(slate, kill_group if options.parent_fd >= 0 else kill_self)
+    lease_page = LeasePage(
+        options.lease_page_fd if options.lease_page_fd >= 0 else make_lease_page()
+    )
+    watchdog = Watchdog(lease_page, kill_group if options.parent_fd >= 0 else kill_self)
     watchdog.start()
     link = Link(connected)
     # What a handler forks must not keep the connection open after this process.
     os.register_at_fork(after_in_child=link.close)
     welcomed = functools.partial(_say_connected, options)
-    serving = Serving(link, stop.bell, registry, _hello(registry, options), watchdog, welcomed)
+    serving = Serving(link, stop.wake_up, registry, _hello(registry, options), watchdog, welcomed)
     stop.serving = serving
     if stop.is_asked:
         serving.drain()
@@ -141,8 +143,8 @@ def _serve(
 class _Stop:
     """SIGTERM, which asks for a drain. SIGINT comes to the whole terminal; parents pass it on."""
 
-    def __init__(self, bell: Bell) -> None:
-        self.bell = bell
+    def __init__(self, wake_up: WakeUp) -> None:
+        self.wake_up = wake_up
         self.is_asked = False
         self.serving: Serving | None = None
 
@@ -160,7 +162,7 @@ class _Stop:
         self.is_asked = True
         if self.serving is not None:
             self.serving.drain()
-        self.bell.ring()
+        self.wake_up.ring()
 
 
 def _hello(registry: Registry, options: ChildOptions) -> Hello:
@@ -220,11 +222,11 @@ def _connected(path: str) -> socket.socket:
 
 
 def _rest(seconds: float, options: ChildOptions, stop: _Stop) -> None:
-    waited = [stop.bell.fd] + ([options.parent_fd] if options.parent_fd >= 0 else [])
+    waited = [stop.wake_up.fd] + ([options.parent_fd] if options.parent_fd >= 0 else [])
     readable, _, _ = select.select(waited, [], [], seconds)
     if options.parent_fd in readable:
         os._exit(EXIT_LOST)
-    stop.bell.hear()
+    stop.wake_up.hear()
 
 
 def _die(text: str, code: int) -> None:

@@ -2,9 +2,9 @@
 
 A child has a thread that kills the whole process at the deadline. Where that thread cannot run (an
 extension holds the interpreter's lock, the process is stopped), its parent kills it a moment later:
-both look at a *slate*, a page of memory that they share, where the child writes until when it has
-the lease, how many guarded works have begun, and how much it has done. A page, unlike a pipe, is
-never full, and says what is so now, also when its writer is frozen.
+both look at a *lease page*, a page of memory that they share, where the child writes until when it
+has the lease, how many guarded works have begun, and how much it has done. A page, unlike a pipe,
+is never full, and says what is so now, also when its writer is frozen.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _BYTES: Final = mmap.PAGESIZE
 
 
 class _Number:
-    """A number of a slate, as an attribute."""
+    """A number of a lease page, as an attribute."""
 
     def __init__(self, place: int) -> None:
         self._place = place
 
-    def __get__(self, slate: Slate, owner: object) -> int:
-        return slate.numbers[self._place]
+    def __get__(self, lease_page: LeasePage, owner: object) -> int:
+        return lease_page.numbers[self._place]
 
-    def __set__(self, slate: Slate, number: int) -> None:
-        slate.numbers[self._place] = number
+    def __set__(self, lease_page: LeasePage, number: int) -> None:
+        lease_page.numbers[self._place] = number
 
 
-class Slate:
+class LeasePage:
     """Numbers that parent and child share. Each is written with one store of eight bytes, and by
     one of the two: `is_renewed` by the parent, the others by the child."""
 
@@ -65,9 +65,9 @@ class Slate:
         self._page.close()
 
 
-def make_slate() -> int:
-    """Return a descriptor of an empty slate; `Slate(fd)` at both ends."""
-    fd = os.memfd_create("raftcron-slate", os.MFD_CLOEXEC)
+def make_lease_page() -> int:
+    """Return a descriptor of an empty lease page; `LeasePage(fd)` at both ends."""
+    fd = os.memfd_create("raftcron-lease-page", os.MFD_CLOEXEC)
     os.ftruncate(fd, _BYTES)
     return fd
 
@@ -86,12 +86,12 @@ class Watchdog:
     """The thread in a child that kills its process when guarded work outlives the lease."""
 
     def __init__(
-        self, slate: Slate, die: Callable[[], None], now_ms: Callable[[], int] = boot_ms
+        self, lease_page: LeasePage, die: Callable[[], None], now_ms: Callable[[], int] = boot_ms
     ) -> None:
-        self.slate = slate
+        self.lease_page = lease_page
         self._die = die
         self._now_ms = now_ms
-        self._bell = threading.Event()
+        self._wake_up = threading.Event()
 
     def start(self) -> None:
         """Start the thread; it ends with the process."""
@@ -100,21 +100,21 @@ class Watchdog:
     @property
     def lease_until_ms(self) -> int:
         """Until when the lease is, on the boot-time clock."""
-        return self.slate.lease_until_ms
+        return self.lease_page.lease_until_ms
 
     def guard(self, number: int) -> None:
         """Say how many guarded works have begun; before they do."""
-        was = self.slate.guarded
-        self.slate.guarded = number
+        was = self.lease_page.guarded
+        self.lease_page.guarded = number
         if number and not was:
-            self._bell.set()
+            self._wake_up.set()
 
     def renew(self, until_ms: int) -> None:
         """Say until when the lease is now."""
-        is_earlier = until_ms < self.slate.lease_until_ms
-        self.slate.lease_until_ms = until_ms
+        is_earlier = until_ms < self.lease_page.lease_until_ms
+        self.lease_page.lease_until_ms = until_ms
         if is_earlier:
-            self._bell.set()
+            self._wake_up.set()
 
     def look(self) -> float | None:
         """Kill the process if its time is over; else return the seconds until that may be.
@@ -122,13 +122,13 @@ class Watchdog:
         None: not before `guard` or `renew` say something new.
         """
         now_ms = self._now_ms()
-        if self.slate.is_over(now_ms):
+        if self.lease_page.is_over(now_ms):
             self._die()
-        if not self.slate.guarded:
+        if not self.lease_page.guarded:
             return None
-        return max(1, self.slate.lease_until_ms - now_ms) / 1000
+        return max(1, self.lease_page.lease_until_ms - now_ms) / 1000
 
     def _watch(self) -> None:
         while True:
-            self._bell.clear()
-            self._bell.wait(self.look())
+            self._wake_up.clear()
+            self._wake_up.wait(self.look())

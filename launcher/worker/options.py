@@ -69,7 +69,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: WorkerOptions
     number: int = 1
-    slate_fd: int = -1
+    lease_page_fd: int = -1
     parent_fd: int = -1
     check: bool = False
 

@@ -2,7 +2,7 @@
 
 Theory of operation. One thread polls: a pidfd for each child, a pipe for signals, and the time at
 which something is to be done. A child that ends is started again, after a pause that doubles while
-its lives are short. Each child shares a slate with its parent (lease.py); one that should have
+its lives are short. Each child shares a lease page with its parent (lease.py); one that should have
 killed itself and has not is killed here. A pipe whose other end each child holds tells them of this
 process's own end, however it comes.
 
@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 
 from launcher.worker.clock import boot_ms
-from launcher.worker.lease import PARENT_MARGIN_MS, Slate, make_slate
+from launcher.worker.lease import PARENT_MARGIN_MS, LeasePage, make_lease_page
 from launcher.worker.options import (
     EXIT_LOST,
     EXIT_OK,
@@ -84,10 +84,10 @@ class Parent:
         0: all ended by themselves. 1: some had to be killed, or were stuck.
         """
         life, mine = os.pipe()
-        heard, bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        heard, wake_up = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         child = ChildOptions(worker=self._options, parent_fd=life)
-        with _signals_to(bell), contextlib.ExitStack() as closing:
-            for fd in (life, mine, heard, bell):
+        with _signals_to(wake_up), contextlib.ExitStack() as closing:
+            for fd in (life, mine, heard, wake_up):
                 closing.callback(os.close, fd)
             while not (self.is_stopping and all(place.child is None for place in self._all)):
                 self._turn(child, heard)
@@ -121,12 +121,12 @@ class Parent:
         self._report(now_ms)
 
     def _look(self, place: Place, child: ChildOptions, now_ms: int) -> None:
-        if place.slate is None:
+        if place.lease_page is None:
             if not self.is_stopping and now_ms >= place.start_ms:
                 self._start(place, child, now_ms)
         elif place.ended_ms or place.is_condemned:
             pass  # it is dead, is dying, or hangs in the kernel
-        elif place.slate.is_over(now_ms - PARENT_MARGIN_MS):
+        elif place.lease_page.is_over(now_ms - PARENT_MARGIN_MS):
             self._say(f"kills process {place.number}: its guarded work outlived the lease")
             place.condemn()
         elif self.is_stopping and now_ms >= self._kill_ms:
@@ -141,7 +141,7 @@ class Parent:
             return
         self._measured_ms = now_ms
         for place in self._all:
-            if place.slate is None or place.ended_ms or place.is_condemned:
+            if place.lease_page is None or place.ended_ms or place.is_condemned:
                 continue
             memory_bytes = place.memory_bytes
             if why := self._bounds.excess(memory_bytes):
@@ -187,7 +187,7 @@ class Parent:
             self._ends[f"could not be started: {error}"] += 1
 
     def _wait_ms(self, now_ms: int) -> int:
-        times = [one.due_ms(now_ms) for one in self._all if one.slate or not self.is_stopping]
+        times = [one.due_ms(now_ms) for one in self._all if one.lease_page or not self.is_stopping]
         if self._bounds:
             times.append(self._measured_ms + BOUNDS_EVERY_MS)
         if self.is_stopping:
@@ -237,10 +237,10 @@ def _ended(code: int) -> str:
 
 
 @contextlib.contextmanager
-def _signals_to(bell: int) -> Iterator[None]:
+def _signals_to(wake_up: int) -> Iterator[None]:
     """Have the signals that stop a worker wake its thread, while this is open."""
     before = {number: signal.signal(number, lambda *_: None) for number in _STOPS}
-    wakeup = signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
+    wakeup = signal.set_wakeup_fd(wake_up, warn_on_full_buffer=False)
     try:
         yield
     finally:
@@ -283,7 +283,7 @@ class Place:
     def __init__(self, number: int) -> None:
         self.number = number
         self.child: subprocess.Popen[bytes] | None = None
-        self.slate: Slate | None = None
+        self.lease_page: LeasePage | None = None
         self.pidfd = -1
         self.is_condemned = False
         self.start_ms = 0
@@ -297,13 +297,18 @@ class Place:
     @property
     def is_serving(self) -> bool:
         """Whether a child is here that takes launches."""
-        is_alive = self.slate is not None and not self.ended_ms and not self.is_condemned
-        return is_alive and not self.leaving_ms and self.slate is not None and self.slate.serves > 0
+        is_alive = self.lease_page is not None and not self.ended_ms and not self.is_condemned
+        return (
+            is_alive
+            and not self.leaving_ms
+            and self.lease_page is not None
+            and self.lease_page.serves > 0
+        )
 
     @property
     def launches(self) -> int:
         """How many launches have ended in the child that is here."""
-        return self.slate.launches if self.slate is not None else 0
+        return self.lease_page.launches if self.lease_page is not None else 0
 
     @property
     def memory_bytes(self) -> int:
@@ -317,11 +322,11 @@ class Place:
             OSError: the system has no room for one; the next is due after a pause.
         """
         self._born_ms = now_ms
-        slate_fd = -1
+        lease_page_fd = -1
         try:
-            slate_fd = make_slate()
-            said = msgspec.structs.replace(options, number=self.number, slate_fd=slate_fd)
-            self.slate = Slate(slate_fd)
+            lease_page_fd = make_lease_page()
+            said = msgspec.structs.replace(options, number=self.number, lease_page_fd=lease_page_fd)
+            self.lease_page = LeasePage(lease_page_fd)
             self.child = start_child(said)
             self.pidfd = os.pidfd_open(self.child.pid)
         except OSError:
@@ -329,8 +334,8 @@ class Place:
             self.bury(now_ms)
             raise
         finally:
-            if slate_fd >= 0:
-                os.close(slate_fd)
+            if lease_page_fd >= 0:
+                os.close(lease_page_fd)
 
     def end(self, now_ms: int) -> None:
         """Note that the child is dead: it is to be buried soon, at once if it ended in order."""
@@ -354,11 +359,11 @@ class Place:
             code = self.child.wait()
         if self.pidfd >= 0:
             os.close(self.pidfd)
-        if self.slate is not None:
-            self.slate.close()
+        if self.lease_page is not None:
+            self.lease_page.close()
         ended_ms = self.ended_ms or now_ms
         pause_ms = self._pauses.after(ended_ms - self._born_ms) if is_pausing else 0
-        self.child, self.slate, self.pidfd, self.is_condemned = None, None, -1, False
+        self.child, self.lease_page, self.pidfd, self.is_condemned = None, None, -1, False
         self.ended_ms, self.leaving_ms, self.excess = 0, 0, 0
         self.start_ms = ended_ms + pause_ms
         return code
@@ -377,15 +382,15 @@ class Place:
 
     def renew(self, now_ms: int) -> None:
         """Ask the child to leave once it has finished what it runs, however long that takes."""
-        if self.slate is not None:
+        if self.lease_page is not None:
             self.leaving_ms = now_ms
-            self.slate.is_renewed = True
+            self.lease_page.is_renewed = True
             self.signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Ask the child to leave within the graces of the worker."""
-        if self.slate is not None:
-            self.slate.is_renewed = False
+        if self.lease_page is not None:
+            self.lease_page.is_renewed = False
         self.signal(signal.SIGTERM)
 
     def condemn(self) -> None:
@@ -395,17 +400,17 @@ class Place:
 
     def due_ms(self, now_ms: int) -> int:
         """Return when to look at it next."""
-        if self.slate is None:
+        if self.lease_page is None:
             return self.start_ms
         if self.ended_ms:
             return self.bury_ms
-        lease_ms = self.slate.lease_until_ms + PARENT_MARGIN_MS
+        lease_ms = self.lease_page.lease_until_ms + PARENT_MARGIN_MS
         return lease_ms if lease_ms > now_ms else now_ms + LOOK_EVERY_MS
 
 
 def start_child(options: ChildOptions) -> subprocess.Popen[bytes]:
     """Start a child: a program of its own, at the head of a process group of its own."""
-    fds = [fd for fd in (options.slate_fd, options.parent_fd) if fd >= 0]
+    fds = [fd for fd in (options.lease_page_fd, options.parent_fd) if fd >= 0]
     said = msgspec.json.encode(options).decode()
     command = [sys.executable, "-m", "launcher.worker.child", said]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0)

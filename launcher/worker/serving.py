@@ -1,10 +1,10 @@
 """A child at work: takes tasks from its executor, has threads run them, tells how they ended.
 
 Theory of operation. One thread, this one, owns the socket and knows what is held. It hands work to
-the crew only when the `Started` of that work is with the kernel: bytes in a socket outlive who
-wrote them, so an executor that reads what a dead child left in it knows what never began. The
-threads put down what they have to say and ring a bell; whatever is there when it is heard goes out
-as one batch. Nothing but the socket, the bell and the time of what waits wakes this thread.
+the thread pool only when the `Started` of that work is with the kernel: bytes in a socket outlive
+who wrote them, so an executor that reads what a dead child left in it knows what never began. The
+threads put down what they have to say and ring a wake-up; whatever is there when it is heard goes
+out as one batch. Nothing but the socket, the wake-up and the time of what waits wakes this thread.
 
 Where the connection ends, the process does, at once: its handlers must not outlive the executor
 that answers for them.
@@ -19,10 +19,10 @@ from typing import Final
 
 from launcher.worker.clock import boot_ms
 from launcher.worker.context import reason_label
-from launcher.worker.crew import Crew
 from launcher.worker.errors import NoExecutor
 from launcher.worker.lease import Watchdog
 from launcher.worker.registry import Registry
+from launcher.worker.thread_pool import ThreadPool
 from launcher.worker.wire import (
     PULSE_MS,
     Beat,
@@ -45,7 +45,7 @@ from launcher.worker.wire import (
     encode,
     to_child,
 )
-from launcher.worker.work import Bell, Holding, News, Work
+from launcher.worker.work import Holding, News, WakeUp, Work
 
 NEVER_MS: Final = 1 << 62
 _READ_BYTES: Final = 256 << 10
@@ -132,19 +132,19 @@ class Serving:
     def __init__(
         self,
         link: Link,
-        bell: Bell,
+        wake_up: WakeUp,
         registry: Registry,
         hello: Hello,
         watchdog: Watchdog,
         welcomed: Callable[[str], None] = lambda _executor: None,
     ) -> None:
-        self._link, self._bell, self._hello = link, bell, hello
+        self._link, self._wake_up, self._hello = link, wake_up, hello
         self._watchdog = watchdog
         self._welcomed = welcomed
         self._holding = Holding(registry, hello.threads)
-        self._news = News(self._holding, bell)
+        self._news = News(self._holding, wake_up)
         self._announced: list[Work] = []
-        self._crew = Crew(registry, hello.threads, self._news.end)
+        self._thread_pool = ThreadPool(registry, hello.threads, self._news.end)
         self._mask = link.mask
         self._drain_asked = False
         self._grace_ends_ms = 0
@@ -155,7 +155,7 @@ class Serving:
     def drain(self) -> None:
         """Ask for a drain; from a signal handler."""
         self._drain_asked = True
-        self._bell.ring()
+        self._wake_up.ring()
 
     def run(self, parent_fd: int, grace_ms: int, cancelled_grace_ms: int) -> None:
         """Serve until drained. What runs then has `grace_ms`, is cancelled, and has the second.
@@ -165,12 +165,12 @@ class Serving:
             LinkLost, ParentLost, StillRunning, BadFrame: end the process at once.
         """
         self._graces_ms = (grace_ms, cancelled_grace_ms)
-        self._crew.start()
+        self._thread_pool.start()
         self._link.say(self._hello)
         self._link.flush()
         with select.epoll() as poll:
             poll.register(self._link.fd, self._mask)
-            poll.register(self._bell.fd, select.EPOLLIN)
+            poll.register(self._wake_up.fd, select.EPOLLIN)
             if parent_fd >= 0:
                 poll.register(parent_fd, select.EPOLLIN)
             while not (self._holding.is_leaving and not self._holding and self._link.is_sent):
@@ -183,7 +183,7 @@ class Serving:
             if fd == self._link.fd:
                 for message in self._link.receive():
                     self._obey(message)
-        self._bell.hear()
+        self._wake_up.hear()
         if self._drain_asked:
             self._drain_asked = False
             self._leave()
@@ -213,14 +213,14 @@ class Serving:
                 self._watchdog.renew(until_ms)
             case Welcome(lease_until_ms, executor=executor):
                 self._watchdog.renew(lease_until_ms)
-                self._watchdog.slate.serves = True
+                self._watchdog.lease_page.serves = True
                 self._welcomed(executor)
             case Refused(text):
                 if self._holding:
                     raise LinkLost(f"the executor refused this worker: {text}")
                 raise NoExecutor(f"the executor refused this worker: {text}")
             case Drain():
-                self._watchdog.slate.is_renewed = False
+                self._watchdog.lease_page.is_renewed = False
                 self._drain_asked = True
 
     def _take(self, tasks: Sequence[Task]) -> None:
@@ -239,13 +239,13 @@ class Serving:
             said = f"cancelled before it began: {reason}"
             self._link.say(Done([Outcome(name, Result.CANCELLED, 0, said)]))
         else:
-            self._crew.cancel(work, reason)
+            self._thread_pool.cancel(work, reason)
 
     def _leave(self) -> None:
         """Take no more. Who is renewed finishes what runs; who is stopped as well, in its time."""
         if not self._holding.is_leaving:
             self._link.say(Leaving(self._holding.leave()))
-        if not self._grace_ends_ms and not self._watchdog.slate.is_renewed:
+        if not self._grace_ends_ms and not self._watchdog.lease_page.is_renewed:
             self._grace_ends_ms = boot_ms() + self._graces_ms[0]
 
     def _hurry(self, now_ms: int) -> None:
@@ -257,7 +257,7 @@ class Serving:
         self._has_cancelled = True
         self._grace_ends_ms = now_ms + self._graces_ms[1]
         for work in self._holding.begun():
-            self._crew.cancel(work, "the worker is stopped")
+            self._thread_pool.cancel(work, "the worker is stopped")
 
     def _tell(self) -> None:
         """Say what the threads have put down; if they are silent, that this process lives."""
@@ -272,7 +272,7 @@ class Serving:
         if batch.ends:
             self._link.say(Done([self._holding.end(*end) for end in batch.ends]))
             self._watchdog.guard(self._holding.guarded)
-            self._watchdog.slate.launches += len(batch.ends)
+            self._watchdog.lease_page.launches += len(batch.ends)
 
     def _begin(self) -> None:
         """Announce what begins now."""
@@ -294,4 +294,4 @@ class Serving:
         if not self._announced or not self._link.is_sent:
             return
         works, self._announced = self._announced, []
-        self._crew.submit(works)
+        self._thread_pool.submit(works)

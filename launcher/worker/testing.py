@@ -17,10 +17,10 @@ import msgspec
 
 from launcher.names import AttemptName, LaunchName
 from launcher.worker.context import Context, logging_to_output
-from launcher.worker.crew import invoke, invoke_async
 from launcher.worker.errors import BadHandler
 from launcher.worker.outcome import Ended, Length, length_ms
 from launcher.worker.registry import REGISTRY, Handler, describe, dump
+from launcher.worker.thread_pool import invoke, invoke_async
 from launcher.worker.wire import Result, Task, effective_ms
 
 __all__ = ["JOB", "SCHEDULED", "Ran", "Result", "run", "run_async"]

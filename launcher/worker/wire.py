@@ -68,8 +68,9 @@ class Served(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One attempt, to be run by a handler. `timeout_ms` and `heartbeat_ms` are 0 for none.
 
-    `guarded`: must not outlive the executor's lease (rule R6). `epoch` is `LINEAGE.TERM.REPLICA`.
-    `fence` is the log index at which the attempt was begun; 0 if the executor is older than that.
+    `guarded`: must not outlive the executor's lease (rule R6). `epoch` is
+    `GENERATION.TERM.REPLICA`. `fence` is the log index at which the attempt was begun; 0 if the
+    executor is older than that.
     """
 
     name: str

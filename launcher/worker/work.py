@@ -179,7 +179,7 @@ class Batch(NamedTuple):
     ends: list[End]
 
 
-class Bell:
+class WakeUp:
     """Wakes the thread that polls, once for any number of rings."""
 
     def __init__(self) -> None:
@@ -204,9 +204,9 @@ class Bell:
 class News:
     """Many threads write, the one of the socket reads. Nobody waits for anybody."""
 
-    def __init__(self, holding: Holding, bell: Bell) -> None:
+    def __init__(self, holding: Holding, wake_up: WakeUp) -> None:
         self._holding = holding
-        self._bell = bell
+        self._wake_up = wake_up
         self._ends: deque[End] = deque()
         self._beats: deque[Work] = deque()
         self._writing = threading.Lock()
@@ -222,7 +222,7 @@ class News:
         if work is not None and not work.beats:
             work.beats = True
             self._beats.append(work)
-            self._bell.ring()
+            self._wake_up.ring()
 
     def write(self, name: str, text: str) -> None:
         """Add to the output of an attempt; what is over the bound is dropped, and that is said."""
@@ -239,14 +239,14 @@ class News:
                 self._output.setdefault(name, bytearray()).extend(written)
                 self._output_bytes += len(written)
         if is_first:
-            self._bell.ring()
+            self._wake_up.ring()
 
     def end(self, work: Work, ended: Ended, started_ms: int, finished_ms: int) -> None:
         """Say that a work is over."""
         if ended.trace:
             self.write(work.task.name, ended.trace)
         self._ends.append(End(work, ended, started_ms, finished_ms))
-        self._bell.ring()
+        self._wake_up.ring()
 
     def take(self, now_ms: int) -> Batch:
         """Return what is to be sent now: ends at once, the rest at its time."""

@@ -24,7 +24,7 @@ Flow = Literal["pass", "hold", "lose"]
 _LINGER_RESET = struct.pack("ii", 1, 0)
 
 
-class Way:
+class Direction:
     """All that one replica says to another."""
 
     def __init__(self) -> None:
@@ -64,7 +64,9 @@ class _Pair:
 class Proxy:
     """Where one replica dials another."""
 
-    def __init__(self, target: str, there: Way, back: Way, chance: random.Random) -> None:
+    def __init__(
+        self, target: str, there: Direction, back: Direction, chance: random.Random
+    ) -> None:
         self.address = ""
         self._target = target
         self._ways = (there, back)
@@ -112,7 +114,11 @@ class Proxy:
             pair.reset()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way, pair: _Pair
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        way: Direction,
+        pair: _Pair,
     ) -> None:
         while chunk := await reader.read(65_536):
             if way.flow == "lose":
@@ -155,7 +161,7 @@ class Proxies:
     def __init__(self, peers: Mapping[str, str], seed: int = 1) -> None:
         chance = random.Random(seed)
         self._peers = dict(peers)
-        self._ways = {pair: Way() for pair in itertools.permutations(peers, 2)}
+        self._ways = {pair: Direction() for pair in itertools.permutations(peers, 2)}
         self._proxies = {
             (a, b): Proxy(peers[b], self._ways[a, b], self._ways[b, a], chance)
             for a, b in self._ways
@@ -179,7 +185,7 @@ class Proxies:
         """Who speaks to whom."""
         return tuple(self._ways)
 
-    def way(self, a: str, b: str) -> Way:
+    def way(self, a: str, b: str) -> Direction:
         """What `a` says to `b`."""
         return self._ways[a, b]
 

@@ -39,21 +39,21 @@ class Receipts:
         self.path = path
         self._file = path.open("ab", buffering=0)
 
-    def write(self, entry: Entry, fate: str) -> None:
+    def write(self, entry: Entry, status: str) -> None:
         """Note what became of an entry."""
-        self._file.write(f"{entry.client} {entry.number} {entry.size} {fate}\n".encode())
+        self._file.write(f"{entry.client} {entry.number} {entry.size} {status}\n".encode())
 
     def close(self) -> None:
         self._file.close()
 
 
 def read_receipts(path: Path) -> dict[Entry, str]:
-    """Return the last known fate of each entry, in the order they were sent in."""
-    fates: dict[Entry, str] = {}
+    """Return the last known status of each entry, in the order they were sent in."""
+    statuses: dict[Entry, str] = {}
     for line in path.read_text().splitlines():
-        client, number, size, fate = line.split()
-        fates[Entry(client, int(number), int(size))] = fate
-    return fates
+        client, number, size, status = line.split()
+        statuses[Entry(client, int(number), int(size))] = status
+    return statuses
 
 
 class Verdict(msgspec.Struct):
@@ -84,33 +84,33 @@ class Verdict(msgspec.Struct):
         return [f"{len(w)} {what}: {w[:SHOWN_MAX]}" for what, w in kinds.items() if w]
 
 
-def judge(fates: dict[Entry, str], log: list[bytes]) -> Verdict:
+def judge(statuses: dict[Entry, str], log: list[bytes]) -> Verdict:
     """Compare what one replica has applied with what the clients know."""
-    contents = {entry.content: entry for entry in fates}
+    contents = {entry.content: entry for entry in statuses}
     places = {content: place for place, content in enumerate(log, 1)}
     verdict = Verdict(present=len(log))
     may_be_there = set()
     for content, entry in contents.items():
-        fate = fates[entry]
-        if fate == "refused":
+        status = statuses[entry]
+        if status == "refused":
             verdict.refused += 1
             continue
         may_be_there.add(content)
-        if fate == "sent":
+        if status == "sent":
             verdict.unknown += 1
             continue
         verdict.acknowledged += 1
         place = places.get(content)
         if place is None:
             verdict.missing.append(str(entry))
-        elif place != int(fate):
-            verdict.disorder.append(f"{entry} as {fate}, is {place}")
+        elif place != int(status):
+            verdict.disorder.append(f"{entry} as {status}, is {place}")
     verdict.duplicates = [
         _name(contents, content) for content, count in Counter(log).items() if count > 1
     ]
     strange = [content for content in places if content not in may_be_there]
     verdict.strangers = [_name(contents, content) for content in strange]
-    verdict.disorder += _swapped(fates, places)
+    verdict.disorder += _swapped(statuses, places)
     return verdict
 
 
@@ -119,13 +119,13 @@ def _name(contents: dict[bytes, Entry], content: bytes) -> str:
     return str(entry) if entry else content[:20].decode("ascii", "replace")
 
 
-def _swapped(fates: dict[Entry, str], places: dict[bytes, int]) -> list[str]:
+def _swapped(statuses: dict[Entry, str], places: dict[bytes, int]) -> list[str]:
     """Entries that stand before an older one of the same client; a client waits for its answers."""
     last: dict[str, tuple[int, Entry]] = {}
     swapped = []
-    for entry, fate in fates.items():
+    for entry, status in statuses.items():
         place = places.get(entry.content)
-        if place is None or fate in ("sent", "refused"):
+        if place is None or status in ("sent", "refused"):
             continue
         before = last.get(entry.client)
         if before is not None and before[0] > place:

@@ -167,30 +167,31 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
 
     # ---- what came back
 
-    def about(self, name: str, fate: int | None = None) -> list[pool_pb2.Report]:
+    def about(self, name: str, status: int | None = None) -> list[pool_pb2.Report]:
         return [
             report
             for report in self.reports
-            if report.name == name and (fate is None or report.fate == fate)
+            if report.name == name and (status is None or report.status == status)
         ]
 
-    async def told(self, name: str, fate: int, count: int = 1) -> pool_pb2.Report:
-        """Return the row once it was reported `count` times with that fate. One that is waited for
-        once may also be in the Hello of a later stream, where the one before ended meanwhile."""
+    async def told(self, name: str, status: int, count: int = 1) -> pool_pb2.Report:
+        """Return the row once it was reported `count` times with that status. One that is waited
+        for once may also be in the Hello of a later stream, where the one before ended
+        meanwhile."""
 
         def found() -> list[pool_pb2.Report]:
             hellos = self.hellos[1:] if count == 1 else []
             greeted = [row for hello in hellos for row in reports_of(hello.known)]
-            told = [row for row in greeted if (row.name, row.fate) == (name, fate)]
-            return told + self.about(name, fate)
+            told = [row for row in greeted if (row.name, row.status) == (name, status)]
+            return told + self.about(name, status)
 
-        what = f"{pool_pb2.Fate.Name(pool_pb2.Fate.ValueType(fate))} of {name}"
+        what = f"{pool_pb2.Status.Name(pool_pb2.Status.ValueType(status))} of {name}"
         await until(lambda: len(found()) >= count, what)
         return found()[-1]
 
 
 def epoch(value: Epoch) -> pool_pb2.Epoch:
-    return pool_pb2.Epoch(lineage=value.lineage, term=value.term, replica=value.replica)
+    return pool_pb2.Epoch(generation=value.generation, term=value.term, replica=value.replica)
 
 
 class ExecutorHost:

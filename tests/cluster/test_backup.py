@@ -11,9 +11,9 @@ import pytest
 from cron.api import table
 from cron.api.snapshots import KeepingView
 from cron.endings import SUPERSEDED
+from snapshots.backup_store import BackupStore
 from snapshots.directory import DirectoryStore
-from snapshots.manifest import Lineage, Manifest
-from snapshots.vault import Vault
+from snapshots.manifest import Generation, Manifest
 from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -36,7 +36,7 @@ class Backed:
             "[history]\nsegment_rows = 30\nsegment_age_s = 3\n"
         )
         self.cell = make_cell(replica_extra=extra)
-        self.vault = Vault(DirectoryStore(self.folder), "default")
+        self.backup_store = BackupStore(DirectoryStore(self.folder), "default")
         self.fetched = folder / "fetched"
         self.fetched.mkdir()
 
@@ -59,23 +59,25 @@ class Backed:
 
     def wait_stored(self, more: int = 1) -> None:
         """Return once a snapshot of now, and so many more segments, are in the store."""
-        segments = len(self.vault.segments()) + more
+        segments = len(self.backup_store.segments()) + more
         index = max(row.applied for row in self.cell.status())
         wait_until(
-            lambda: self.told().stored_index > index and len(self.vault.segments()) >= segments,
+            lambda: (
+                self.told().stored_index > index and len(self.backup_store.segments()) >= segments
+            ),
             60,
             f"a stored snapshot after {index} and {segments} segments",
         )
 
     def verified(self) -> list[Manifest]:
         """All snapshots in the store, each read whole with all that it names."""
-        manifests, damaged = self.vault.manifests()
+        manifests, damaged = self.backup_store.manifests()
         assert damaged == []
         names = {one.name for manifest in manifests for one in manifest.segments}
         for manifest in manifests:
-            self.vault.fetch_snapshot(manifest, self.fetched)
+            self.backup_store.fetch_snapshot(manifest, self.fetched)
         for name in names:
-            self.vault.fetch_segment(name, self.fetched)
+            self.backup_store.fetch_segment(name, self.fetched)
         return manifests
 
     def check_same(self) -> None:
@@ -112,8 +114,8 @@ def test_what_a_leader_stored_the_next_goes_on_with(backed: Backed) -> None:
     backed.wait_stored()
     assert backed.told().failing == ""
     assert {one.replica for one in backed.verified()} >= {first}
-    (marker,) = backed.vault.lineages()
-    assert (marker.lineage, marker.by) == (1, first)
+    (marker,) = backed.backup_store.generations()
+    assert (marker.generation, marker.by) == (1, first)
     backed.check_same()
 
 
@@ -164,7 +166,9 @@ def test_a_cell_that_was_restored_elsewhere_ends_replica_by_replica(backed: Back
     cell = backed.begin()
     backed.wait_stored()
     first = cell.leader()
-    backed.vault.claim_lineage(Lineage(cell="default", lineage=2, id="restore", by="ada"))
+    backed.backup_store.claim_generation(
+        Generation(cell="default", generation=2, id="restore", by="ada")
+    )
     cell.wait_down(first, 60)
     # The third may lead while the second is still ending; then it ends as well.
     wait_until(lambda: sum(map(cell.is_down, cell.replicas)) >= 2, 60, "the second leader's end")
@@ -177,4 +181,4 @@ def test_a_cell_that_was_restored_elsewhere_ends_replica_by_replica(backed: Back
         assert f'"code": {SUPERSEDED}' in said
         assert "cell default was restored elsewhere" in said
         assert "this cell must never run again" in said
-    assert all(one.lineage == 1 for one in backed.verified())
+    assert all(one.generation == 1 for one in backed.verified())

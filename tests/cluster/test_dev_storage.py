@@ -54,7 +54,7 @@ def test_a_cell_whose_folders_are_lost_begins_from_its_store(
     for name in ("r1", "r2", "r3"):
         shutil.rmtree(data / name)
     again = start(*arguments, "--restore")
-    again.read_until(r"new lineage +2\n")
+    again.read_until(r"new generation +2\n")
     again.read_until(r"writes the replica's disk")
     wait_until(lambda: len(ran(again) - before) >= 3, 60, "launches of the new life")
     assert before <= ran(again)

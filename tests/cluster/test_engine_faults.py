@@ -220,9 +220,9 @@ async def test_a_damaged_dump_is_reported_and_not_taken_for_empty(cell: LocalCel
 
 
 async def test_one_directory_serves_one_process(cell: LocalCell) -> None:
-    twin = EngineLog(cell.configs["r1"], Ledger(), on_failure=pytest.fail)
+    duplicate_id = EngineLog(cell.configs["r1"], Ledger(), on_failure=pytest.fail)
     with pytest.raises(DataInUse):
-        await twin.start()
+        await duplicate_id.start()
 
 
 async def test_a_taken_port_is_reported_and_the_directory_let_go(tmp_path: Path) -> None:

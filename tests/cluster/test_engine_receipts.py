@@ -9,12 +9,12 @@ import pytest
 from tests.cluster.engine_receipts import Entry, Receipts, judge, read_receipts
 
 A1, A2, A3, B1 = Entry("a", 1, 40), Entry("a", 2, 5), Entry("a", 3, 9), Entry("b", 1, 300)
-FATES = {A1: "1", B1: "sent", A2: "3", A3: "refused"}
+STATUSES = {A1: "1", B1: "sent", A2: "3", A3: "refused"}
 LOG = [A1.content, B1.content, A2.content]
 
 
 def test_a_log_that_holds_all_that_was_acknowledged_is_right() -> None:
-    verdict = judge(FATES, LOG)
+    verdict = judge(STATUSES, LOG)
     assert verdict.problems == []
     assert (verdict.acknowledged, verdict.unknown, verdict.refused) == (2, 1, 1)
     assert judge({A1: "1", B1: "sent"}, LOG[:1]).problems == [], "unknown may be missing"
@@ -33,21 +33,21 @@ def test_a_log_that_holds_all_that_was_acknowledged_is_right() -> None:
     ],
 )
 def test_each_kind_of_loss_is_found(log: list[bytes], field: str) -> None:
-    verdict = judge(FATES, log)
+    verdict = judge(STATUSES, log)
     assert getattr(verdict, field)
     assert verdict.problems
 
 
-def test_receipts_are_read_back_with_the_last_fate_of_each_entry(tmp_path: Path) -> None:
+def test_receipts_are_read_back_with_the_last_status_of_each_entry(tmp_path: Path) -> None:
     receipts = Receipts(tmp_path / "receipts")
-    for entry, fate in FATES.items():
+    for entry, status in STATUSES.items():
         receipts.write(entry, "sent")
-        if fate != "sent":
-            receipts.write(entry, fate)
+        if status != "sent":
+            receipts.write(entry, status)
     receipts.close()
-    assert read_receipts(tmp_path / "receipts") == FATES
+    assert read_receipts(tmp_path / "receipts") == STATUSES
 
 
 def test_entries_differ_in_their_content() -> None:
     assert len(A1.content) == 40
-    assert len({entry.content for entry in (*FATES, Entry("a", 11, 40))}) == 5
+    assert len({entry.content for entry in (*STATUSES, Entry("a", 11, 40))}) == 5

@@ -1,4 +1,4 @@
-"""How an executor process runs commands: surroundings, ends, leases, output, its own end."""
+"""How an executor process runs commands: process environment, ends, leases, output, its own end."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_an_executor_of_root_runs_no_command_as_root_that_is_not_in_its_us
     host.configure([leader.address], users=["nobody"])
     host.start()
     report, _ = await run(leader, shell("id", user=user))
-    assert (report.fate, report.reason, report.exit_code) == (pool_pb2.ENDED, Reason.USER, 126)
+    assert (report.status, report.reason, report.exit_code) == (pool_pb2.ENDED, Reason.USER, 126)
     assert "`users`" in report.detail
 
 
@@ -215,7 +215,7 @@ async def test_guarded_commands_end_when_the_leader_answers_no_more(
     def ends() -> list[pool_pb2.Report]:
         # It looks for another leader meanwhile: what ended between two streams is in a greeting.
         greeted = [row for hello in leader.hellos for row in reports_of(hello.known)]
-        return [row for row in (*leader.reports, *greeted) if row.fate == pool_pb2.ENDED]
+        return [row for row in (*leader.reports, *greeted) if row.status == pool_pb2.ENDED]
 
     assert (await until(ends, "the command's end"))[0].reason == Reason.EXECUTOR_LOST
 

@@ -37,7 +37,7 @@ async def test_killed_in_the_middle_it_reports_the_launch_as_interrupted_and_the
     host.start()
     await leader.connected(streams=2)
     (row,) = reports_of(leader.hellos[1].known)
-    assert (row.name, row.fate) == (NAME, pool_pb2.INTERRUPTED)
+    assert (row.name, row.status) == (NAME, pool_pb2.INTERRUPTED)
     assert row.started_ms
 
 
@@ -104,7 +104,7 @@ async def test_the_group_of_a_command_dies_with_the_whole_tree_above_it_and_the_
     await leader.connected(streams=2)
     assert not runs(pids["session"])
     assert not runs(pids["daemon"])
-    assert reports_of(leader.hellos[1].known)[0].fate == pool_pb2.INTERRUPTED
+    assert reports_of(leader.hellos[1].known)[0].status == pool_pb2.INTERRUPTED
     if runs(pids["cleared"]):  # documented: it left its group, and nothing says whose it is
         kill(pids["cleared"])
 
@@ -187,7 +187,7 @@ async def test_a_command_whose_start_was_not_yet_recorded_dies_with_executor_and
     await until(lambda: not any(map(runs, pids)), "the commands' end")
     host.start()
     await leader.connected(streams=2)
-    assert reports_of(leader.hellos[1].known)[0].fate == pool_pb2.INTERRUPTED
+    assert reports_of(leader.hellos[1].known)[0].status == pool_pb2.INTERRUPTED
 
 
 async def test_a_stopped_spawner_of_a_dead_executor_does_not_wake(

@@ -209,9 +209,9 @@ async def test_on_a_full_disk_nothing_begins_and_nothing_is_told_and_it_says_why
     (shop.folder / "go").touch()
     host.start()
     await leader.connected(streams=2)
-    known = {row.name: row.fate for row in reports_of(leader.hellos[-1].known)}
+    known = {row.name: row.status for row in reports_of(leader.hellos[-1].known)}
     assert known[A] == pool_pb2.INTERRUPTED
-    assert {fate for name, fate in known.items() if name != A} == {pool_pb2.FENCED}
+    assert {status for name, status in known.items() if name != A} == {pool_pb2.FENCED}
     await until(lambda: len(shop.children()) == 2 and leader.offers, "the worker")
     leader.start(B, hold())
     await leader.told(B, pool_pb2.ENDED)
@@ -239,7 +239,7 @@ async def test_a_sync_that_fails_ends_the_executor_and_the_start_was_never_made(
     syncs.let("e1", "true")
     host.start()
     await leader.connected(streams=2)
-    known = {row.name: row.fate for row in reports_of(leader.hellos[-1].known)}
+    known = {row.name: row.status for row in reports_of(leader.hellos[-1].known)}
     assert known[A] == pool_pb2.INTERRUPTED
     assert known.get(B) in (None, pool_pb2.INTERRUPTED, pool_pb2.REFUSED)
     assert shop.began(B) == []

@@ -44,7 +44,7 @@ async def test_a_start_is_not_repeated_after_a_restart_either(
     await host.kill()
     host.start()
     await leader.connected(streams=2)
-    assert [(row.name, row.fate) for row in reports_of(leader.hellos[1].known)] == [
+    assert [(row.name, row.status) for row in reports_of(leader.hellos[1].known)] == [
         (NAME, pool_pb2.ENDED)
     ]
     assert leader.hellos[0].ledger == leader.hellos[1].ledger
@@ -265,12 +265,12 @@ async def test_a_flood_of_starts_is_answered_in_few_messages(
     leader.order(starts=starts)
     await until(lambda: len(leader.reports) >= 2_000, "all reports")
     assert {report.name for report in leader.reports} == set(names)
-    assert {(report.fate, report.exit_code) for report in leader.reports} == {(pool_pb2.ENDED, 0)}
+    assert {(report.status, report.exit_code) for report in leader.reports} == {(pool_pb2.ENDED, 0)}
     assert leader.messages <= 2
 
 
 @pytest.mark.parametrize(
-    ("failpoint", "fate", "runs_counted"),
+    ("failpoint", "status", "runs_counted"),
     [
         ("before-ledger=kill", None, {1}),
         ("after-ledger=kill", pool_pb2.INTERRUPTED, {0}),
@@ -285,7 +285,7 @@ async def test_killed_at_any_point_it_never_runs_twice(
     host: ExecutorHost,
     tmp_path: Path,
     failpoint: str,
-    fate: int | None,
+    status: int | None,
     runs_counted: set[int],
 ) -> None:
     command, path = mark(tmp_path)
@@ -296,9 +296,9 @@ async def test_killed_at_any_point_it_never_runs_twice(
     assert await host.ended() == -signal.SIGKILL
     host.start()
     await leader.connected(streams=2)
-    known = {row.name: row.fate for row in reports_of(leader.hellos[1].known)}
-    assert known == ({} if fate is None else {NAME: fate})
+    known = {row.name: row.status for row in reports_of(leader.hellos[1].known)}
+    assert known == ({} if status is None else {NAME: status})
     leader.start(NAME, shell(command))
-    await leader.told(NAME, pool_pb2.ENDED if fate is None else fate)
+    await leader.told(NAME, pool_pb2.ENDED if status is None else status)
     count = len(path.read_text().splitlines()) if path.exists() else 0
     assert count in runs_counted

@@ -25,7 +25,7 @@ from tests.cluster.witness import Run
 pytestmark = pytest.mark.timeout(180)
 
 HOST = "executor-1"
-TWIN = "twin"
+DUPLICATE_ID = "duplicate_id"
 RUNNING = ("long", "forbid")
 PLAIN = (
     ELECTION + "[lease]\nheartbeat_ms = 1500\nself_kill_ms = 5000\ngive_up_ms = 7000\n"
@@ -175,18 +175,27 @@ def test_of_two_executors_with_one_id_only_one_gets_work(
     scene = Scene(cell.start(), tmp_path / "witness")
     config = cell.members[HOST].config
     scene.begin()
-    cell.members[TWIN] = Member(TWIN, EXECUTOR, config, cell.folder / "twin.log")
-    cell.start(TWIN)
-    cell.wait_down(TWIN)
-    assert "in use by the executor" in cell.log(TWIN), "the same folder is refused at once"
-    other = cell.folder / "twin.toml"
-    other.write_text(config.read_text().replace(f'data = "{HOST}"', 'data = "twin"'))
-    cell.members[TWIN] = Member(TWIN, EXECUTOR, other, cell.folder / "twin.log")
-    cell.start(TWIN)
-    wait_until(lambda: "is connected already" in cell.log(TWIN), what="the refusal of the twin")
+    cell.members[DUPLICATE_ID] = Member(
+        DUPLICATE_ID, EXECUTOR, config, cell.folder / "duplicate_id.log"
+    )
+    cell.start(DUPLICATE_ID)
+    cell.wait_down(DUPLICATE_ID)
+    assert "in use by the executor" in cell.log(DUPLICATE_ID), "the same folder is refused at once"
+    other = cell.folder / "duplicate_id.toml"
+    other.write_text(config.read_text().replace(f'data = "{HOST}"', 'data = "duplicate_id"'))
+    cell.members[DUPLICATE_ID] = Member(
+        DUPLICATE_ID, EXECUTOR, other, cell.folder / "duplicate_id.log"
+    )
+    cell.start(DUPLICATE_ID)
     wait_until(
-        lambda: (cell.rows("executors", HOST)[0]["refused"] or {}).get("pid") == cell.pid(TWIN),
-        what="the executors, with the twin that was refused",
+        lambda: "is connected already" in cell.log(DUPLICATE_ID),
+        what="the refusal of the duplicate id",
+    )
+    wait_until(
+        lambda: (
+            (cell.rows("executors", HOST)[0]["refused"] or {}).get("pid") == cell.pid(DUPLICATE_ID)
+        ),
+        what="the executors, with the duplicate id that was refused",
     )
     scene.wait_runs(len(scene.runs()) + 8)
     pids = [row.pid for row in cell.status() if row.kind == "executor"]
@@ -198,5 +207,7 @@ def test_of_two_executors_with_one_id_only_one_gets_work(
         scene.wait_runs(1, after=died_s, job=job)
     assert_lost(scene, running)
     connected = [row.pid for row in cell.status() if row.role == "connected"]
-    assert connected == [cell.pid(TWIN)], "the twin takes over once the first is silent"
+    assert connected == [cell.pid(DUPLICATE_ID)], (
+        "the duplicate id takes over once the first is silent"
+    )
     assert scene.end() == []

@@ -25,7 +25,7 @@ STATUS_KEYS = {"kind", "id", "address", "pid", "role", "term", "applied", "diges
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
-class Told:
+class Failover:
     """A launch that one leader began and another saw end, and who they were."""
 
     def __init__(self, cell: Cell, name: str, old: str, new: str) -> None:
@@ -39,7 +39,7 @@ class Told:
 
 
 @pytest.fixture
-def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Told:
+def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Failover:
     """The story of the launches that a leader had started when it was killed."""
     cell = make_cell(replica_extra=CALM)
     scene = Scene(cell.start(), tmp_path / "witness", STORY_JOBS)
@@ -59,10 +59,10 @@ def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Told:
     new = scene.epoch()
     cell.start(first)
     wait_until(lambda: len(scene.look()) == 3, FIRST_LAUNCH_S_MAX, "the first to come back")
-    return Told(cell, running.launch, old, new)
+    return Failover(cell, running.launch, old, new)
 
 
-def test_a_failover_can_be_read_from_every_answer(told: Told) -> None:
+def test_a_failover_can_be_read_from_every_answer(told: Failover) -> None:
     cell = told.cell
     why = cell.cli("why", told.job, told.at).stdout
     assert why.startswith("it ran on executor-1")
@@ -103,7 +103,7 @@ def test_a_failover_can_be_read_from_every_answer(told: Told) -> None:
     assert kept.startswith(f"kept by {told.new_id}")
 
 
-def test_a_failover_can_be_read_by_a_program(told: Told) -> None:
+def test_a_failover_can_be_read_by_a_program(told: Failover) -> None:
     cell = told.cell
     (shown,) = cell.rows("show", told.name)
     assert set(shown) >= LAUNCH_KEYS

@@ -22,7 +22,7 @@ CRONTAB = "".join(
 ) + ("#: name=floods overlap=forbid\n@every 2s head -c 3000000 /dev/zero | tr '\\0' x\n")
 
 
-class Told:
+class OutputStory:
     """A cell with a store, whose launches write something; segments of three seconds."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Told:
         """The launches that are over; each of them has written something."""
         return [one for one in self.cell.history() if not one.is_open and one.attempt]
 
-    def lacking(self, views: list[LaunchView]) -> list[str]:
+    def missing(self, views: list[LaunchView]) -> list[str]:
         """The launches whose output is not in the store."""
         stored = {entry.name for entry in self.store.list(outputs_prefix("default"))}
         return [
@@ -62,12 +62,12 @@ class Told:
 
 
 @pytest.fixture
-def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Told:
+def told(make_cell: Callable[..., Cell], tmp_path: Path) -> OutputStory:
     """A cell that is not started."""
-    return Told(make_cell, tmp_path)
+    return OutputStory(make_cell, tmp_path)
 
 
-def test_output_is_shown_when_its_executor_is_gone_for_good(told: Told) -> None:
+def test_output_is_shown_when_its_executor_is_gone_for_good(told: OutputStory) -> None:
     cell = told.begin()
     cell.wait_launches(12)
     cell.apply("", "--prune", "--yes", "--source", "crontab")
@@ -75,7 +75,7 @@ def test_output_is_shown_when_its_executor_is_gone_for_good(told: Told) -> None:
     ended = told.ended()
     assert {one.state for one in ended} == {"succeeded"}
     assert all(one.output_bytes for one in ended)
-    wait_until(lambda: not told.lacking(ended), what="all outputs in the store")
+    wait_until(lambda: not told.missing(ended), what="all outputs in the store")
     wait_until(lambda: told.waiting() == 0, what="none that waits")
     newest, *_, oldest = [one for one in ended if "tells" in one.launch]
     flood = next(one for one in ended if "floods" in one.launch)
@@ -102,7 +102,7 @@ def test_output_is_shown_when_its_executor_is_gone_for_good(told: Told) -> None:
     assert "does not have the output any more" in said.stderr
 
 
-def test_a_leader_killed_between_the_store_and_the_log_loses_no_output(told: Told) -> None:
+def test_a_leader_killed_between_the_store_and_the_log_loses_no_output(told: OutputStory) -> None:
     cell = told.cell
     for name in cell.replicas:
         cell.failpoints[name] = f"output-stored=kill@7+file:{told.once}"
@@ -118,6 +118,6 @@ def test_a_leader_killed_between_the_store_and_the_log_loses_no_output(told: Tol
     cell.wait_connected()
     cell.wait_launches(30)
     ended = told.ended()
-    wait_until(lambda: not told.lacking(ended), what="all outputs in the store")
+    wait_until(lambda: not told.missing(ended), what="all outputs in the store")
     assert [one.message for one in cell.client.ask(table.AUDIT).violations] == []
     assert not any("Traceback" in cell.log(name) for name in cell.replicas)

@@ -17,7 +17,7 @@ from snapshots.s3 import S3Store
 from snapshots.store import SignedPut
 from snapshots.urls import open_store
 from tests.cluster.harness import Cell, wait_until
-from tests.cluster.test_outputs import Told
+from tests.cluster.test_outputs import OutputStory
 from tests.fakes.s3_server import MinioServer, S3Server, nightly_minio, s3_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -43,13 +43,13 @@ def test_outputs_go_to_s3_from_the_executor_and_outlive_it(
     make_cell: Callable[..., Cell], tmp_path: Path, server: S3Server
 ) -> None:
     store = open_store(server.url())
-    told = Told(make_cell, tmp_path, store)
+    told = OutputStory(make_cell, tmp_path, store)
     cell = told.begin()
     cell.wait_launches(12)
     cell.apply("", "--prune", "--yes", "--source", "crontab")
     wait_until(lambda: not any(one.is_open for one in cell.history()), what="all ends")
     ended = told.ended()
-    wait_until(lambda: not told.lacking(ended), what="all outputs in the store")
+    wait_until(lambda: not told.missing(ended), what="all outputs in the store")
     wait_until(lambda: told.waiting() == 0, what="none that waits")
 
     server.stop()  # for a while: what ends meanwhile waits with the executor
@@ -63,7 +63,7 @@ def test_outputs_go_to_s3_from_the_executor_and_outlive_it(
     if not isinstance(server, MinioServer):  # it has lost everything
         server.make_bucket()
     waited = [one for one in told.ended() if "late" in one.launch]
-    wait_until(lambda: not told.lacking(waited), what="the late outputs in the store")
+    wait_until(lambda: not told.missing(waited), what="the late outputs in the store")
     wait_until(lambda: told.waiting() == 0, what="none that waits")
 
     cell.kill("executor-1")

@@ -135,7 +135,7 @@ def row(dev: Dev, name: str) -> StatusRow:
 
 def votes(dev: Dev, name: str, incarnation: int) -> bool:
     one = row(dev, name)
-    return (one.incarnation, one.standing) == (incarnation, "votes")
+    return (one.incarnation, one.member_state) == (incarnation, "votes")
 
 
 def wait_votes(dev: Dev, name: str, incarnation: int) -> None:
@@ -164,7 +164,7 @@ def test_a_dead_replica_is_replaced_under_load_with_two_commands(world: World) -
         assert done.returncode == 0, done.stderr
         assert f"{name} is open for a new disk (incarnation 2); its old one is out" in done.stdout
         assert f"raftcron replica --config {name}.toml --join" in done.stdout
-        assert row(dev, name).standing == "open"
+        assert row(dev, name).member_state == "open"
         assert "waits for a new disk" in row(dev, name).note
 
         new = world.replica(name, "--join", "--data", str(world.folder / "new"))
@@ -329,7 +329,7 @@ def test_a_disk_that_just_joined_is_shut_out_like_any_other(world: World) -> Non
     # It still speaks on the connections on which it asked for its place.
     assert world.cli("replica", "replace", name, "--yes").returncode == 0
     assert second.wait(40) == REPLACED
-    assert row(dev, name).standing == "open", "not even its own place is given to it again"
+    assert row(dev, name).member_state == "open", "not even its own place is given to it again"
     again = world.replica(name, "--data", str(world.folder / "second"))
     assert again.wait(40) == REPLACED
     world.replica(name, "--join", "--data", str(world.folder / "third"))

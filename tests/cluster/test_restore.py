@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from snapshots.backup_store import BackupStore
 from snapshots.directory import DirectoryStore
 from snapshots.layout import segment_object, snapshot_object
 from snapshots.manifest import Manifest
-from snapshots.vault import Vault
 from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
 from tests.cluster.witness import read_runs, witnessed
 from tests.fakes.faulty_http import FaultyHttp, faulty_http
@@ -97,13 +97,13 @@ def restore(cell: Cell, *arguments: str, expect: int = 0) -> dict[str, object]:
     return dict(json.loads(done.stdout)) if done.stdout else {"error": done.stderr}
 
 
-def has_history(vault: Vault) -> list[Manifest]:
+def has_history(backup_store: BackupStore) -> list[Manifest]:
     """The stored snapshots that name segments, newest first."""
-    return [one for one in vault.manifests()[0] if one.segments]
+    return [one for one in backup_store.manifests()[0] if one.segments]
 
 
 def damage(store: Path, manifest: Manifest, how: Callable[[bytes], bytes]) -> None:
-    at = (manifest.cell, manifest.lineage, manifest.term, manifest.index)
+    at = (manifest.cell, manifest.generation, manifest.term, manifest.index)
     path = store / snapshot_object(*at)
     path.write_bytes(how(path.read_bytes()))
 
@@ -153,7 +153,7 @@ def test_all_disks_are_lost_and_nothing_that_ran_runs_again(
     time.sleep(1.5)  # something happens that no snapshot has
     lose_disks(cell)
     report = restore(cell)
-    assert (report["lineage"], report["new_lineage"]) == (1, 2)
+    assert (report["generation"], report["new_generation"]) == (1, 2)
     assert report["missing"] == report["passed_over"] == []
     cell.start()
     wait_resolved(cell)
@@ -227,11 +227,11 @@ def test_damage_is_found_and_the_next_older_snapshot_is_used(
     store = tmp_path / "store"
     cell, file = make_cell(replica_extra=extra(store.as_uri())), tmp_path / "witness"
     under_load(cell, file)
-    vault = Vault(DirectoryStore(store), "default")
-    wait_until(lambda: len(has_history(vault)) > 2, 60, "three snapshots that name segments")
+    backup_store = BackupStore(DirectoryStore(store), "default")
+    wait_until(lambda: len(has_history(backup_store)) > 2, 60, "three snapshots that name segments")
     lose_disks(cell)
     cell.kill(*cell.executors)
-    newest, second, used = has_history(vault)[:3]
+    newest, second, used = has_history(backup_store)[:3]
     damage(store, newest, lambda content: content[:-7])
     damage(store, second, lambda content: content[:99] + bytes([content[99] ^ 1]) + content[100:])
     segment = store / segment_object("default", used.segments[0].name)
@@ -266,7 +266,7 @@ def test_a_restore_that_is_killed_goes_on_and_a_second_one_is_refused(
     refused = restore(cell, "--data", elsewhere, expect=4)
     assert "restored already" in str(refused["error"])
     report = restore(cell)
-    assert report["new_lineage"] == 2, "the same claim, not another one"
+    assert report["new_generation"] == 2, "the same claim, not another one"
     assert restore(cell, expect=2), "the folder is not empty any more"
     cell.start()
     wait_resolved(cell)
@@ -303,7 +303,7 @@ def test_one_disk_of_three_is_enough(make_cell: Callable[..., Cell], tmp_path: P
     for name in cell.replicas:
         shutil.rmtree(folder_of(cell, name), ignore_errors=True)
     report = restore(cell, "--from-data", str(left))
-    assert report["new_lineage"] == 2
+    assert report["new_generation"] == 2
     cell.start()
     wait_resolved(cell)
     ran = len(read_runs(file))

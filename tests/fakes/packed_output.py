@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from snapshots import disk
 from snapshots import format as form
+from snapshots.backup_store import BackupStore
 from snapshots.layout import output_object
 from snapshots.outputs import OUTPUT_MAGIC, OutputHeader
-from snapshots.vault import Vault
 
 
 def packed_output(header: OutputHeader, pieces: Iterable[bytes]) -> bytes:
@@ -20,7 +20,9 @@ def packed_output(header: OutputHeader, pieces: Iterable[bytes]) -> bytes:
     return file.getvalue()
 
 
-def put_output(vault: Vault, ended_at_ms: int, header: OutputHeader, *pieces: bytes) -> None:
+def put_output(
+    backup_store: BackupStore, ended_at_ms: int, header: OutputHeader, *pieces: bytes
+) -> None:
     """Store an output of an attempt that ended then."""
-    name = output_object(vault.cell, ended_at_ms, header.launch, header.attempt)
-    vault.store.put(name, packed_output(header, pieces))
+    name = output_object(backup_store.cell, ended_at_ms, header.launch, header.attempt)
+    backup_store.store.put(name, packed_output(header, pieces))

@@ -22,7 +22,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.pool.events import Fact, Facts, Fate, Unsent, alone
+from launcher.pool.events import Fact, Facts, Status, Unsent, alone
 from launcher.work import Epoch, WorkSpec
 from tests.batches import answered, items_of, verb_of
 from tests.interaction.datadriven import Step
@@ -269,7 +269,7 @@ class Cell:
         self.pool.connected[name] = FakeSession(name, known.ledger, known.slots)
         report = known.report()
         for attempt, fact in report.items():
-            self.say(f"   {name} reports {fact.fate.name.lower()} {shown(attempt)}")
+            self.say(f"   {name} reports {fact.status.name.lower()} {shown(attempt)}")
         told = tuple(map(alone, report.values()))
         self.inbox.on_event(pool_rig.joined(name, known.ledger, told, slots=known.slots))
         self.do_turn()
@@ -298,7 +298,7 @@ class Cell:
                 continue
             again = " again" if known is not None and message.verb != "kill" else ""
             ran = ", it runs" if len(executor.started) > runs else ""
-            self.say(f"{what}: {fact.fate.name.lower()}{again}{ran}")
+            self.say(f"{what}: {fact.status.name.lower()}{again}{ran}")
             answers.append(fact)
         if answers and name in self.pool.connected:
             self.inbox.on_event(Facts(name, executor.ledger, tuple(map(alone, answers))))
@@ -315,7 +315,7 @@ class Cell:
         places = {known: place[1:] for place, known in self.pool.names.items()}
         index, row = places.get(claimed, (1, 0))
         self.pool.names.setdefault((name, index, row), claimed)
-        fact = Fact(index, row, Fate.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms)
+        fact = Fact(index, row, Status.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms)
         self.inbox.on_event(Facts(name, ledger, (alone(fact),)))
         self.do_turn()
 

@@ -14,7 +14,7 @@ from typing import Any
 from launcher.columns import full
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Fate
+from launcher.pool.events import Fact, Status
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.work import Epoch
@@ -57,14 +57,14 @@ class FakeExecutor:
             return None
         if message.verb == "kill":
             if known is None:
-                return Fact(*message.place, Fate.UNKNOWN)
-            if known.fate is Fate.ACCEPTED:
+                return Fact(*message.place, Status.UNKNOWN)
+            if known.status is Status.ACCEPTED:
                 return self.end(message.name, 143, now_ms, message.body)
             return known
         if known is None and message.verb == "start":
             known = self._start(message, now_ms)
         elif known is None:
-            known = Fact(*message.place, Fate.FENCED)
+            known = Fact(*message.place, Status.FENCED)
         self.rows[message.name] = known
         return known
 
@@ -75,25 +75,25 @@ class FakeExecutor:
     def _start(self, message: Message, now_ms: int) -> Fact:
         late_ms = now_ms - message.body
         if late_ms > 0:
-            return Fact(*message.place, Fate.REFUSED, detail=f"{late_ms} ms too late")
+            return Fact(*message.place, Status.REFUSED, detail=f"{late_ms} ms too late")
         self.started.append(message.name)
-        return Fact(*message.place, Fate.ACCEPTED, started_ms=now_ms)
+        return Fact(*message.place, Status.ACCEPTED, started_ms=now_ms)
 
     def end(
         self, name: AttemptName, exit_code: int, now_ms: int, reason: Reason = Reason.NONE
     ) -> Fact:
         """End what runs under `name`."""
         row = self.rows[name]
-        assert row.fate is Fate.ACCEPTED, f"{name} does not run"
-        ended = Fact(row.index, row.row, Fate.ENDED, reason, exit_code, row.started_ms, now_ms)
+        assert row.status is Status.ACCEPTED, f"{name} does not run"
+        ended = Fact(row.index, row.row, Status.ENDED, reason, exit_code, row.started_ms, now_ms)
         self.rows[name] = ended
         return ended
 
     def restart(self) -> None:
         """The process dies and its children with it; the ledger stays."""
         for name, row in self.rows.items():
-            if row.fate is Fate.ACCEPTED:
-                died = Fact(row.index, row.row, Fate.INTERRUPTED, detail="the executor died")
+            if row.status is Status.ACCEPTED:
+                died = Fact(row.index, row.row, Status.INTERRUPTED, detail="the executor died")
                 self.rows[name] = died
 
 

@@ -111,7 +111,7 @@ class Remembered:
 
     def open(self, name: str) -> dict[str, Any] | None:
         row = self.rows.get(name)
-        return row if row is not None and row["fate"] == ACCEPTED else None
+        return row if row is not None and row["status"] == ACCEPTED else None
 
     def seen(self) -> Any:
         rows = {name: tuple(row.values()) for name, row in self.rows.items()}
@@ -124,12 +124,12 @@ def seen(ledger: Ledger) -> Any:
     assert all(ledger.row(row.index, row.row) == row for row in rows)
     assert ledger.count == len(rows)
     assert _sorted(ledger.unacked()) == [row for row in rows if not row.acked]
-    assert _sorted(ledger.accepted()) == [row for row in rows if row.fate == ACCEPTED]
+    assert _sorted(ledger.accepted()) == [row for row in rows if row.status == ACCEPTED]
     keys = [(row.index, row.row) for row in rows]
     assert keys == sorted(set(keys))
     said = {
         row.name: (
-            row.fate, row.index, row.epoch, row.is_starting, row.pid, row.started_ms,
+            row.status, row.index, row.epoch, row.is_starting, row.pid, row.started_ms,
             row.exit_code, row.detail, row.retry_after_ms, row.cpu_ms,
             row.acked,
         )
@@ -187,11 +187,17 @@ def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
             ledger.starting(index, numbers)
     else:
         told: dict[str, Any] = {
-            1: {"fate": ACCEPTED, "started_ms": 9, "pid": 7, "ticks": 8},
-            2: {"fate": ENDED, "started_ms": 5, "finished_ms": 20, "exit_code": 3, "detail": "why"},
-            3: {"fate": REFUSED, "detail": "late"},
+            1: {"status": ACCEPTED, "started_ms": 9, "pid": 7, "ticks": 8},
+            2: {
+                "status": ENDED,
+                "started_ms": 5,
+                "finished_ms": 20,
+                "exit_code": 3,
+                "detail": "why",
+            },
+            3: {"status": REFUSED, "detail": "late"},
             4: {
-                "fate": ENDED,
+                "status": ENDED,
                 "started_ms": 5,
                 "finished_ms": 20,
                 "retry_after_ms": 6,
@@ -208,14 +214,14 @@ def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
         elif how == 1:
             row.update(is_starting=True, pid=7, started_ms=row["started_ms"] or 9)
         elif how == 2:
-            row.update(fate=ENDED, started_ms=row["started_ms"] or 5, exit_code=3, detail="why")
+            row.update(status=ENDED, started_ms=row["started_ms"] or 5, exit_code=3, detail="why")
             row["pid"] = 0
         elif how == 4:
             row.update(
-                fate=ENDED, started_ms=row["started_ms"] or 5, retry_after_ms=6, cpu_ms=3, pid=0
+                status=ENDED, started_ms=row["started_ms"] or 5, retry_after_ms=6, cpu_ms=3, pid=0
             )
         elif not row["started_ms"]:
-            row.update(fate=REFUSED, detail="late")
+            row.update(status=REFUSED, detail="late")
 
 
 def insert(ledger: Ledger, known: Remembered, chance: Random, names: list[str]) -> None:
@@ -227,12 +233,13 @@ def insert(ledger: Ledger, known: Remembered, chance: Random, names: list[str]) 
     for (index, epoch), some in places.items():
         batch = batch_of(*some, index=index, epoch=epoch)
         for place, number in enumerate(batch.rows):
-            fate = chance.choice((ACCEPTED, ACCEPTED, REFUSED, FENCED))
-            is_starting = fate == ACCEPTED and chance.random() < 0.5
-            batch.states[place] = fate | (STARTING if is_starting else 0)
+            status = chance.choice((ACCEPTED, ACCEPTED, REFUSED, FENCED))
+            is_starting = status == ACCEPTED and chance.random() < 0.5
+            batch.states[place] = status | (STARTING if is_starting else 0)
             known.rows[name_of(number)] = {
-                "fate": fate, "index": index, "epoch": epoch, "is_starting": is_starting, "pid": 0,
-                "started_ms": 0, "exit_code": 0, "detail": "", "retry_after_ms": 0, "cpu_ms": 0,
+                "status": status, "index": index, "epoch": epoch, "is_starting": is_starting,
+                "pid": 0, "started_ms": 0, "exit_code": 0, "detail": "", "retry_after_ms": 0,
+                "cpu_ms": 0,
                 "acked": False,
             }  # fmt: skip
         known.newest = max(known.newest, index)
@@ -318,10 +325,10 @@ class Executor:
         for row in rows:
             name = name_of(row.row)
             before = self.told.get(name)
-            assert before not in FINAL or before == row.fate, (name, before, row.fate)
-            if row.fate in (REFUSED, FENCED):
+            assert before not in FINAL or before == row.status, (name, before, row.status)
+            if row.status in (REFUSED, FENCED):
                 assert not self.ran[name], f"{name} ran, and is told not to have"
-            self.told[name] = row.fate
+            self.told[name] = row.status
 
     def begin(self, names: list[str]) -> None:
         """Start attempts: whatever happens now, the next executor must know of it."""
@@ -342,7 +349,7 @@ class Executor:
         # What is at or below the floor is over, and its leader asks no more.
         again = sorted(name for name in self.told if _index(name) > self.floor)
         names += chance.sample(again, min(2, len(again)))
-        gone = [name for name, fate in self.told.items() if fate in FINAL]
+        gone = [name for name, status in self.told.items() if status in FINAL]
         fences = chance.sample(names, chance.randrange(3))
         message = orders(
             *(self._start(name) for name in chance.sample(names, 4)),
@@ -387,9 +394,9 @@ class Executor:
         rows = found(self.ledger)
         self.tell([rows[name] for name in {*over, *begun}])
 
-    def _become(self, names: list[str], fate: int, **how: int) -> None:
+    def _become(self, names: list[str], status: int, **how: int) -> None:
         some: Any = how
-        rows = [Row(_index(name), number_of(name), fate, **some) for name in names]
+        rows = [Row(_index(name), number_of(name), status, **some) for name in names]
         self.ledger.changed(changes_of(rows))
 
     def restart(self) -> None:

@@ -205,7 +205,7 @@ class _Life:
             self.seals.append((Gap(self.fed.history.sealed_to, self.index), True))
             self.fed.seal(self.index, writes=rng.random() < 0.6)
         elif act < 0.85:
-            self.fed.shelf.write()
+            self.fed.segment_files.write()
         elif act < 0.92:
             self.fed.restart()
         elif act < 0.95 and self.fed.history.segments:
@@ -222,7 +222,7 @@ class _Life:
             del records[key]
         else:
             records[key] = msgspec.structs.replace(record, is_local=False)
-        self.fed.shelf.remove(record)
+        self.fed.segment_files.remove(record)
         self.rows = [row for row in self.rows if not _is_in(row, record)]
         self.seals = [
             (gap, is_here and gap.to_index != record.to_index) for gap, is_here in self.seals
@@ -241,7 +241,7 @@ class _Life:
         assert row_store.gaps() == _joined([gap for gap, is_here in self.seals if not is_here])
         for record in list(self.fed.history.segments.values())[:3]:
             newer = self.rng.randrange(1, 6)
-            is_file = record.key not in {one.record.key for one in self.fed.shelf.waiting}
+            is_file = record.key not in {one.record.key for one in self.fed.segment_files.waiting}
             is_outlived = record.is_local and is_file and _outlived(self.rows, record, newer)
             assert await row_store.outlived(record, newer) == is_outlived
 
@@ -285,14 +285,14 @@ async def test_a_segment_that_goes_while_it_is_read_is_not_missed(
     fed.seal(40)
     kept = [_drawn(rng, index, 0) for index in range(41, 60)]
     fed.add(*kept)
-    opening = fed.shelf.open_rows
+    opening = fed.segment_files.open_rows
 
     def gone(record: SegmentRecord) -> Any:
         for key in list(fed.history.segments):
-            fed.shelf.remove(fed.history.segments.pop(key))
+            fed.segment_files.remove(fed.history.segments.pop(key))
         return opening(record)
 
-    monkeypatch.setattr(fed.shelf, "open_rows", gone)
+    monkeypatch.setattr(fed.segment_files, "open_rows", gone)
     asked = Query(limit=1000)
     assert await asyncio.wait_for(fed.row_store.newest(asked), 60) == _newest(kept, asked)
     assert fed.row_store.gaps() == [Gap(0, 40)]

@@ -265,7 +265,7 @@ def test_a_replica_that_was_restored_from_it_goes_on_like_the_others() -> None:
     at = len(rig.log)
     rig.account(60)
     rig.skip(60, Reason.GATED)
-    twin = Machine(decode_state(imaging_.pieces()))
+    duplicate_id = Machine(decode_state(imaging_.pieces()))
     for index, entry in enumerate(rig.log[at:], at + 1):
-        twin.apply(1, index, entry)
-    assert twin.state.digest == rig.state.digest
+        duplicate_id.apply(1, index, entry)
+    assert duplicate_id.state.digest == rig.state.digest

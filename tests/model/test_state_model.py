@@ -39,7 +39,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.machine, self.twin, self.naive = Machine(), Machine(), NaiveState()
+        self.machine, self.duplicate_id, self.naive = Machine(), Machine(), NaiveState()
         self.log: list[bytes] = []
         self.index = 0
         self.rows: list[Row] = []
@@ -49,7 +49,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
         self.log.append(entry)
         self.index += 1
         outcome = self.machine.apply(1, self.index, entry)
-        assert self.twin.apply(1, self.index, entry) == outcome
+        assert self.duplicate_id.apply(1, self.index, entry) == outcome
         self.rows += outcome.rows
         self.compare(outcome, self.naive.apply(self.index, decode_entry(entry)))
 
@@ -113,14 +113,14 @@ class StateAgainstNaive(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """From a snapshot, as if nothing had been."""
-        self.twin = Machine(decode_state([encode_state(self.twin.state)]))
+        self.duplicate_id = Machine(decode_state([encode_state(self.duplicate_id.state)]))
 
     # ---- what holds at all times
 
     @invariant()
     def both_machines_hold_the_same(self) -> None:
-        assert self.machine.state.digest == self.twin.state.digest
-        assert encode_state(self.machine.state) == encode_state(self.twin.state)
+        assert self.machine.state.digest == self.duplicate_id.state.digest
+        assert encode_state(self.machine.state) == encode_state(self.duplicate_id.state)
 
     @invariant()
     def open_launches_are_the_same(self) -> None:
@@ -148,7 +148,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
 
     @invariant()
     def what_runs_is_counted(self) -> None:
-        for state in (self.machine.state, self.twin.state):
+        for state in (self.machine.state, self.duplicate_id.state):
             assert state.running == running_in(state)
 
     @invariant()

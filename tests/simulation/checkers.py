@@ -39,7 +39,7 @@ from launcher.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.work import Epoch
 from tests.batches import answered, items_of
 from tests.simulation.bounds import Bounds
-from tests.simulation.pacing import CREW, Pacing
+from tests.simulation.pacing import THREAD_POOL, Pacing
 from tests.simulation.tries import Tries
 
 IMAGE_EVERY = 64
@@ -95,7 +95,9 @@ class Judge:
         self._tries = Tries(self.accuse)
         self._bounds = Bounds(self.accuse, wall_ms)
         self._pacing = Pacing(self.accuse, wall_ms, self._slots)
-        self.crews: dict[str, int] = {}  # how many launches the workers of an executor may have
+        self.thread_pools: dict[
+            str, int
+        ] = {}  # how many launches the workers of an executor may have
 
     def accuse(self, letter: str, message: str) -> None:
         """Note what is wrong."""
@@ -104,8 +106,8 @@ class Judge:
 
     def _slots(self, state: State, domain: str) -> int:
         records = state.executors.values()
-        if domain == CREW:
-            return sum(self.crews.get(record.executor, 0) for record in records)
+        if domain == THREAD_POOL:
+            return sum(self.thread_pools.get(record.executor, 0) for record in records)
         return sum(record.slots for record in records)
 
     # ---- the log

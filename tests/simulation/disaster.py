@@ -117,9 +117,9 @@ async def _lose_all(world: World, loses_ledger: float, rng: random.Random) -> No
 async def _restore(world: World, state: State, taken_ms: int) -> None:
     """Do what `raftcron restore` does, and start the replicas."""
     before = world.judge.machine.state
-    lineage = max(state.epoch.lineage, before.epoch.lineage) + 1
+    generation = max(state.epoch.generation, before.epoch.generation) + 1
     restored_index = state.index
-    position = begin_life(state, NewLife(lineage, world.wall_ms(), "ada"))
+    position = begin_life(state, NewLife(generation, world.wall_ms(), "ada"))
     base = position.index
     image = encode_state(state)
     world.judge.restored(decode_state([image]))
@@ -130,7 +130,7 @@ async def _restore(world: World, state: State, taken_ms: int) -> None:
     for name in IDS:
         cell.dumps[name] = (position, image)
     world.cell = cell
-    world.tell(f"restored as lineage {lineage}, up to {restored_index}, taken {taken_ms}")
+    world.tell(f"restored as generation {generation}, up to {restored_index}, taken {taken_ms}")
     for replica in world.replicas.values():
         replica.move(cell)
         await replica.start()

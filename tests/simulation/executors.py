@@ -1,5 +1,5 @@
-"""Executors of the simulation: the real foreman, rules, ledger, lease and way; only what would be
-processes are timers here (`spawners.py`)."""
+"""Executors of the simulation: the real executor loop, rules, ledger, lease and way; only what
+would be processes are timers here (`spawners.py`)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from launcher.executor.stream import LeaderStream, StreamEnded, _hint
 from launcher.names import format_time
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
-from tests.simulation.crews import Crew, Gang
 from tests.simulation.network import Network, Stream
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner, Witness, plan_of
+from tests.simulation.thread_pools import Gang, ThreadPool
 from tests.unit.journal_rig import MemoryDisk
 
-NOBODY = Crew()
+NOBODY = ThreadPool()
 TICK_MS = 200
 """Between two looks of an executor at what its workers have; half as often as in earnest."""
 
@@ -58,7 +58,7 @@ class NoOutputs:
 
 
 class Ghost:
-    """The outlet of a stream that is over, with what its leader had said of work."""
+    """The report sink of a stream that is over, with what its leader had said of work."""
 
     def __init__(self, works: Works) -> None:
         self.works = works
@@ -108,8 +108,8 @@ class SimCommands(Commands):
         }
 
 
-class SimForeman(ExecutorLoop):
-    """A foreman whose commands are timers."""
+class SimExecutorLoop(ExecutorLoop):
+    """A executor loop whose commands are timers."""
 
     def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
         outputs: Any = NoOutputs()
@@ -146,9 +146,9 @@ class SimLeaderStream(LeaderStream):
 
     async def attend(self, address: str) -> None:
         """Connect and serve until the stream ends, as the real one does."""
-        foreman = self._executor
-        assert isinstance(foreman, SimForeman)
-        host = foreman.host
+        executor_loop = self._executor
+        assert isinstance(executor_loop, SimExecutorLoop)
+        host = executor_loop.host
         stream: Stream | None = None
         try:
             stream = await host.network.connect(self._config.id, address)
@@ -192,9 +192,9 @@ class Host:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, network: Network, witness: Witness,
-        rng: random.Random, config: ExecutorConfig, base_ms: int, crew: Crew = NOBODY,
+        rng: random.Random, config: ExecutorConfig, base_ms: int, thread_pool: ThreadPool = NOBODY,
     ) -> None:  # fmt: skip
-        self.crew = crew
+        self.thread_pool = thread_pool
         self._gang: Gang | None = None
         self.loop = loop
         self.network = network
@@ -209,7 +209,7 @@ class Host:
         self._tasks: list[asyncio.Task[None]] = []
         self._way: Connector | None = None
         self._lives = 0
-        self.foreman: SimForeman | None = None
+        self.executor_loop: SimExecutorLoop | None = None
         self.seen = Epoch()  # the highest epoch that this ledger was shown
         self._disk = MemoryDisk()
         self.ledger = self._new_ledger()
@@ -238,29 +238,29 @@ class Host:
     @property
     def is_alive(self) -> bool:
         """Whether its executor runs."""
-        return self.foreman is not None
+        return self.executor_loop is not None
 
     @property
     def running(self) -> int:
         """How many commands its executor runs."""
-        return self.foreman.running if self.foreman is not None else 0
+        return self.executor_loop.running if self.executor_loop is not None else 0
 
     def start(self) -> None:
         """Start the executor's process."""
         self._lives += 1
         interrupt_all(self.ledger, "executor")
-        self.foreman = SimForeman(self, self.config, self.ledger)
-        self.foreman.renewed()
+        self.executor_loop = SimExecutorLoop(self, self.config, self.ledger)
+        self.executor_loop.renewed()
         incarnation = f"{self.ledger.uuid[:8]}-{self._lives}"
-        way = self._way = Connector(self.config, self.foreman, incarnation)
+        way = self._way = Connector(self.config, self.executor_loop, incarnation)
         way._watch = SimLeaderWatch(self)
         self._tasks = [
-            self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
+            self.loop.create_task(self.executor_loop.run(self)),  # type: ignore[arg-type]
             self.loop.create_task(self._be_connected(way)),
         ]
-        if self.crew.processes:
-            self._gang = Gang(self, self.crew, self.foreman.workers)
-            self._tasks.append(self.loop.create_task(self.foreman.workers.run()))
+        if self.thread_pool.processes:
+            self._gang = Gang(self, self.thread_pool, self.executor_loop.workers)
+            self._tasks.append(self.loop.create_task(self.executor_loop.workers.run()))
         for task in self._tasks:
             if self.failed is not None:
                 task.add_done_callback(self.failed)
@@ -277,12 +277,12 @@ class Host:
 
     def crash(self, *, loses_ledger: bool) -> None:
         """Kill the process: what it ran dies with it, its ledger stays unless the disk is lost."""
-        if self.foreman is None:
+        if self.executor_loop is None:
             return
         for task in self._tasks:
             task.cancel()
-        self._end_work(self.foreman)
-        self.foreman = None
+        self._end_work(self.executor_loop)
+        self.executor_loop = None
         for stream in self.network.between(self.id, None):
             learns_s = self.rng.uniform(0.001, 2.0) if self.rng.random() < 0.8 else -1
             stream.break_(loses_all=False, replica_learns_s=learns_s, executor_learns_s=-1)
@@ -297,21 +297,21 @@ class Host:
         if self.forgets_ms:
             self._forget()
 
-    def _end_work(self, foreman: SimForeman) -> None:
-        foreman.spawner.die()
+    def _end_work(self, executor_loop: SimExecutorLoop) -> None:
+        executor_loop.spawner.die()
         if self._gang is not None:
             self._gang.die()
 
     async def retire(self) -> None:
         """End the process in order, as SIGTERM does."""
-        foreman, way = self.foreman, self._way
-        if foreman is None or way is None:
+        executor_loop, way = self.executor_loop, self._way
+        if executor_loop is None or way is None:
             return
         try:
-            await foreman.drain(3_000, 4.5)
+            await executor_loop.drain(3_000, 4.5)
             await way.close(1.0)
         finally:
-            if self.foreman is foreman:
+            if self.executor_loop is executor_loop:
                 self.crash(loses_ledger=False)
 
     def _forget(self) -> None:
@@ -342,8 +342,8 @@ class Host:
 
     def stop(self) -> list[asyncio.Task[None]]:
         """End it for good; returns the tasks to wait for."""
-        if self.foreman is not None:
-            self._end_work(self.foreman)
+        if self.executor_loop is not None:
+            self._end_work(self.executor_loop)
         for task in self._tasks:
             task.cancel()
         self.ledger.close()

@@ -32,14 +32,14 @@ from launcher.executor.handlers.workers import Workers
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import ACCEPTED, ENDED, FENCED, tombstone
 from launcher.pool.events import Fact as PoolFact
-from launcher.pool.events import Facts, Fate, alone
+from launcher.pool.events import Facts, Status, alone
 from launcher.pool.orders import FenceOrder, StartBatch
 from launcher.pool.pool import Pool
 from launcher.work import WorkSpec
-from tests.simulation.crews import Process
 from tests.simulation.executors import Host
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner
+from tests.simulation.thread_pools import Process
 
 Mutant = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -62,7 +62,7 @@ def no_fence() -> contextlib.AbstractContextManager[None]:
     def order(
         self: Pool, executor: str, ledger: str, *, fences: Sequence[FenceOrder] = (), **orders: Any
     ) -> bool:
-        facts = [PoolFact(one.index, one.row, Fate.FENCED) for one in fences]
+        facts = [PoolFact(one.index, one.row, Status.FENCED) for one in fences]
         self._on_event(Facts(executor, ledger, tuple(map(alone, facts))))
         return real(self, executor, ledger, **orders)
 
@@ -94,7 +94,7 @@ def repeats_known_rows() -> contextlib.AbstractContextManager[None]:
             given.rows, given.works, given.not_after_ms, strict=True
         ):
             row = known[number]
-            if row is not None and row.fate in (ACCEPTED, ENDED) and work.spec is not None:
+            if row is not None and row.status in (ACCEPTED, ENDED) and work.spec is not None:
                 batch = tombstone(row.index, row.row, row.name, row.epoch)
                 again = Attempt(
                     row.index, row.row, ACCEPTED, row.name, row.epoch,

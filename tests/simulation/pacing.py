@@ -28,7 +28,7 @@ from tests.batches import answered
 
 UNSEEN_MS = 10_000
 """For so long an entry may be on its way that was written without knowing of a change."""
-CREW = "crew"
+THREAD_POOL = "thread_pool"
 
 Limits = dict[p.Scope, p.Limits]
 
@@ -174,7 +174,7 @@ def class_of(state: State, row: LaunchRow) -> Class:
 
 def domain_of(pool: str) -> str:
     """Return whose slots the launches of a pool share."""
-    return COMMAND if pool == COMMAND else CREW
+    return COMMAND if pool == COMMAND else THREAD_POOL
 
 
 def _scopes(of: Class) -> Iterable[p.Scope]:

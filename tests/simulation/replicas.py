@@ -14,7 +14,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader, LeaderSettings
 from cron.service.backfill import Backfills
 from cron.service.catalog import Catalog
-from cron.service.members import Identity, Roster
+from cron.service.members import ClusterStatus, Identity
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from launcher.pool.lease import LeaseTimes
@@ -157,7 +157,7 @@ class Replica:
         )
         self.leader.leader_address = self._leader_address
         self.servicer = PoolServicer(self.pool, self._leader_address)
-        self.roster = Roster(
+        self.cluster_status = ClusterStatus(
             identity=Identity(
                 replica=self.name,
                 address=ADDRESSES[self.name],
@@ -173,14 +173,14 @@ class Replica:
             ask=_Ask(self, self._peers, self._cell),
             offset_ms_max=10_000,
         )
-        self.leader.may_tick = self.roster.why_not_tick
-        self.leader.shared_format = self.roster.shared_format
-        self.leader.clock_error_ms = self.roster.clock_error_ms
+        self.leader.may_tick = self.cluster_status.why_not_tick
+        self.leader.shared_format = self.cluster_status.shared_format
+        self.leader.clock_error_ms = self.cluster_status.clock_error_ms
         self.catalog = Catalog(self.leader, "UTC")
         self.backfills = Backfills(self.leader, applier, self.row_store)
         await self.log.start()
         self.leader.start()
-        self._tasks = [self._loop.create_task(self.roster.watch())]
+        self._tasks = [self._loop.create_task(self.cluster_status.watch())]
         self._tasks[0].add_done_callback(self._failed)
         self.log.subscribe(lambda _: self.pool.watchers.change())
         self._network.servers[self.name] = self._serve
@@ -219,9 +219,9 @@ class Replica:
 
     def _cancel(self) -> list[asyncio.Task[Any]]:
         tasks = list(self._tasks)
-        reign, self.leader._reign = self.leader._reign, None
-        if reign is not None:
-            tasks.append(reign)
+        leader_term, self.leader._leader_term = self.leader._leader_term, None
+        if leader_term is not None:
+            tasks.append(leader_term)
         for task in tasks:
             task.cancel()
         return tasks
@@ -233,7 +233,7 @@ class Replica:
 
 
 class _Ask:
-    """The other replicas, as the roster asks them."""
+    """The other replicas, as the cluster status asks them."""
 
     def __init__(self, asker: Replica, peers: dict[str, Replica], cell: SimCell) -> None:
         self._asker = asker
@@ -248,7 +248,7 @@ class _Ask:
         if not peer.is_alive or is_cut:
             await asyncio.sleep(timeout_ms / 1000)
             raise TimeoutError(f"{peer.name} does not answer")
-        return peer.roster.own()
+        return peer.cluster_status.own()
 
     async def status(self, address: str, timeout_ms: int) -> list[StatusRow]:
         """Nobody asks for it here."""

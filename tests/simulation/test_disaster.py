@@ -40,7 +40,7 @@ def test_no_promise_is_broken_by_a_restore(seed: int) -> None:
     world = simulate(seed, is_lost=True)
     expect_sound(world)
     state = world.judge.machine.state
-    assert state.epoch.lineage == 2
+    assert state.epoch.generation == 2
     assert not state.is_resolving
 
 
@@ -56,7 +56,7 @@ def test_no_promise_is_broken_by_a_second_restore(seed: int) -> None:
     )
     expect_sound(world)
     state = world.judge.machine.state
-    assert state.epoch.lineage in (2, 3), "the faults may be over before the second"
+    assert state.epoch.generation in (2, 3), "the faults may be over before the second"
     assert not state.is_resolving
 
 

@@ -22,7 +22,6 @@ from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
 from launcher.pool.lease import LeaseTimes
 from tests.simulation.checkers import Eyes, Judge
-from tests.simulation.crews import Crew, draw_crew
 from tests.simulation.crontabs import draw_crontab
 from tests.simulation.disaster import Disaster, draw_disaster, strike
 from tests.simulation.executors import Host, simulated_modules
@@ -31,6 +30,7 @@ from tests.simulation.nemesis import Mood, Nemesis, draw_mood
 from tests.simulation.network import Network
 from tests.simulation.patching import patched
 from tests.simulation.replicas import ADDRESSES, IDS, Replica, SimCell, SimClock
+from tests.simulation.thread_pools import ThreadPool, draw_thread_pool
 from tests.simulation.users import Users
 from tests.simulation.verdict import judge_liveness, judge_rows
 
@@ -38,7 +38,7 @@ BASE_MS = 1_795_190_400_000
 CHAOS_S = 180.0
 CALM_S = 130.0
 SILENT = logging.CRITICAL
-TWINS = 0.1
+DUPLICATE_IDS = 0.1
 """How often a second executor is started by mistake under the id of another."""
 
 
@@ -76,13 +76,13 @@ class World:
             )  # fmt: skip
         self._has_workers = rng.random() < 0.5
         self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 4) + 1)}
-        if rng.random() < TWINS:
-            self.hosts["twin"] = self._host("e1", rng, chance="twin")
+        if rng.random() < DUPLICATE_IDS:
+            self.hosts["duplicate_id"] = self._host("e1", rng, chance="duplicate_id")
         for host in self.hosts.values():
-            crews = self.judge.crews
-            crews[host.id] = max(crews.get(host.id, 0), _most(host))
+            thread_pools = self.judge.thread_pools
+            thread_pools[host.id] = max(thread_pools.get(host.id, 0), _most(host))
         jobs = rng.randint(3, 6)
-        has_workers = any(self.judge.crews.values())
+        has_workers = any(self.judge.thread_pools.values())
         self.users = Users(
             self._chance("users"), self.replicas, self.tell, jobs, has_workers=has_workers
         )
@@ -108,8 +108,10 @@ class World:
             worker_buffer=rng.choice((0, 0, 3)),
         )
         own = self._chance(chance or name)
-        crew = draw_crew(own) if self._has_workers and own.random() < 0.8 else Crew()
-        host = Host(self.loop, self.network, Eyes(self.judge), own, config, BASE_MS, crew)
+        thread_pool = (
+            draw_thread_pool(own) if self._has_workers and own.random() < 0.8 else ThreadPool()
+        )
+        host = Host(self.loop, self.network, Eyes(self.judge), own, config, BASE_MS, thread_pool)
         host.failed = self.failed
         return host
 
@@ -209,10 +211,13 @@ class World:
 
 def _most(host: Host) -> int:
     """How many launches of handlers it could ever ask for."""
-    crew = host.crew
-    if not crew.processes:
+    thread_pool = host.thread_pool
+    if not thread_pool.processes:
         return 0
-    return crew.processes * (crew.threads + crew.buffer) + host.config.worker_buffer
+    return (
+        thread_pool.processes * (thread_pool.threads + thread_pool.buffer)
+        + host.config.worker_buffer
+    )
 
 
 @contextlib.contextmanager

@@ -27,13 +27,13 @@ from cron.storage.uploads import About
 from launcher.launch import Reason
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
+from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile, write_snapshot
 from snapshots.errors import SnapshotError
 from snapshots.format import SnapshotHeader
 from snapshots.manifest import Manifest
 from snapshots.retention import SnapshotPolicy
 from snapshots.segments import list_segments
-from snapshots.vault import Vault
 from tests.fakes.memory_log import MemoryCell
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.state_rig import T0, job
@@ -72,14 +72,14 @@ class NoHistory:
         return self.is_outlived
 
 
-class Shelf:
-    """A snapshot writer that writes at once. `lacking`: segments that are not on this disk."""
+class SegmentFiles:
+    """A snapshot writer that writes at once. `missing`: segments that are not on this disk."""
 
     def __init__(self, data: Path) -> None:
         self.folders = Folders(data, CELL)
         self.folders.open()
         self.files: list[SnapshotFile] = []
-        self.lacking: set[str] = set()
+        self.missing: set[str] = set()
 
     def keep(self, sealed: Sequence[Sealed]) -> None:
         for one in sealed:
@@ -88,7 +88,7 @@ class Shelf:
     def snapshot(self, state: State, imaging: Imaging) -> None:
         taken = state.history.taken
         header = SnapshotHeader(
-            CELL, state.epoch.lineage, taken.term, taken.index, state.digest, taken.at_ms
+            CELL, state.epoch.generation, taken.term, taken.index, state.digest, taken.at_ms
         )
         self.files.insert(0, write_snapshot(self.folders.snapshots, header, imaging.pieces()))
 
@@ -100,7 +100,7 @@ class Shelf:
 
     def segment_path(self, name: str) -> Path | None:
         path = self.folders.segments / name
-        return path if path.exists() and name not in self.lacking else None
+        return path if path.exists() and name not in self.missing else None
 
     def read(self, record: SegmentRecord) -> bytes:
         try:
@@ -125,9 +125,9 @@ class Replica:
         self.failures: list[BaseException] = []
         self.superseded: list[BaseException] = []
         self.history = NoHistory()
-        self.shelf = Shelf(rig.folder / name)
+        self.segment_files = SegmentFiles(rig.folder / name)
         row_store: Any = self.history
-        self.applier = StateApplier(row_store, self.shelf)
+        self.applier = StateApplier(row_store, self.segment_files)
         self.log = rig.cell.log(name, self.applier)
         pool = Pool(
             cell=CELL,
@@ -156,10 +156,12 @@ class Replica:
         if settings.store:
             self.rig.drawn += 1
             drawn = f"claim-{self.rig.drawn}"
-            vault = Vault(self.rig.stores[settings.store], CELL)
+            backup_store = BackupStore(self.rig.stores[settings.store], CELL)
             about = About(self.name, "0.1.0", "host")
-            storing = Storing(vault, settings.store, self.rig.policy, about, lambda: drawn)
-            uploader = Uploader(self.leader, self.applier, self.rig.clock, self.shelf, storing)
+            storing = Storing(backup_store, settings.store, self.rig.policy, about, lambda: drawn)
+            uploader = Uploader(
+                self.leader, self.applier, self.rig.clock, self.segment_files, storing
+            )
         self.backup = Backup(
             self.leader,
             self.applier,
@@ -208,8 +210,8 @@ class Rig:
         return next(one for one in self.replicas.values() if one.leader.epoch is not None)
 
     @property
-    def vault(self) -> Vault:
-        return Vault(self.store, CELL)
+    def backup_store(self) -> BackupStore:
+        return BackupStore(self.store, CELL)
 
     def later(self, seconds: float) -> None:
         """Turn the clock on."""
@@ -249,16 +251,16 @@ class Rig:
 
     def manifests(self) -> list[Manifest]:
         """What can be restored, newest first: verified down to the last segment."""
-        manifests, damaged = self.vault.manifests()
+        manifests, damaged = self.backup_store.manifests()
         assert not damaged
-        stored = self.vault.segments()
+        stored = self.backup_store.segments()
         folder = self.folder / "fetched"
         folder.mkdir(exist_ok=True)
         for manifest in manifests:
-            self.vault.fetch_snapshot(manifest, folder)
+            self.backup_store.fetch_snapshot(manifest, folder)
             for segment in manifest.segments:
                 assert segment.name in stored
-                self.vault.fetch_segment(segment.name, folder)
+                self.backup_store.fetch_segment(segment.name, folder)
         return manifests
 
     def puts(self) -> list[str]:

@@ -49,7 +49,7 @@ def skipped(index: int, first_s: int, last_s: int, *, job: str = BACKUP) -> Row:
     )
 
 
-class HandShelf:
+class HandSegmentFiles:
     """A snapshot writer that writes when a test says so."""
 
     def __init__(self, folder: Path) -> None:
@@ -112,8 +112,8 @@ class Fed:
 
     def __init__(self, folder: Path, history: History | None = None) -> None:
         self.history = History() if history is None else history
-        self.shelf = HandShelf(folder)
-        self.row_store = RowStore(self.shelf)
+        self.segment_files = HandSegmentFiles(folder)
+        self.row_store = RowStore(self.segment_files)
         self.row_store.follow(self.history)
 
     def add(self, *rows: Row | Chunk) -> None:
@@ -123,15 +123,15 @@ class Fed:
 
     def seal(self, index: int, *, writes: bool = True) -> None:
         """Close the tails, as State does at this log index, and write them."""
-        self.shelf.waiting += self.history.seal(1, index, 0)
-        self.shelf.version += 1
+        self.segment_files.waiting += self.history.seal(1, index, 0)
+        self.segment_files.version += 1
         if writes:
-            self.shelf.write()
+            self.segment_files.write()
 
     def restart(self) -> None:
         """Begin again, with State from an image and the files that were written."""
         self.row_store.stop()
-        self.shelf.write()  # the log brings what was not written once more
+        self.segment_files.write()  # the log brings what was not written once more
         self.history = decode_state([encode_state(State(history=self.history))]).history
-        self.row_store = RowStore(self.shelf)
+        self.row_store = RowStore(self.segment_files)
         self.row_store.follow(self.history)

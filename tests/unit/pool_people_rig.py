@@ -14,8 +14,8 @@ from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
+from launcher.pool.duplicate_ids import DuplicateIds
 from launcher.pool.events import Offer
-from launcher.pool.twins import Twins
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import T0, StateRig
 
@@ -29,7 +29,7 @@ class FakeQueues:
         self.ahead: dict[int, int] = {}
         self.lack = ""
         self.asked_positions = 0
-        self.asked_lacking = 0
+        self.asked_missing = 0
 
     def depths(self) -> list[Depth]:
         return self.rows
@@ -41,8 +41,8 @@ class FakeQueues:
     def why(self, key: tuple[int, int, int]) -> Wait | None:
         return self.waits.get(key[1] - T0)
 
-    def lacking(self, key: tuple[int, int, int]) -> str:
-        self.asked_lacking += 1
+    def missing(self, key: tuple[int, int, int]) -> str:
+        self.asked_missing += 1
         return self.lack
 
 
@@ -69,7 +69,7 @@ class World:
         self.seated: list[Any] = []
         self.submitted = 0
         self.jobs_behind: dict[tuple[str, int, str], int] = {}
-        self.twins = Twins(lambda: rig.at_ms)
+        self.duplicate_ids = DuplicateIds(lambda: rig.at_ms)
         self.listeners: list[Callable[[int, Outcome], None]] = []
         world: Any = self
         clock: Any = FakeClock(rig)
@@ -81,7 +81,7 @@ class World:
                 leader=world,
                 applier=world,
                 row_store=nothing,
-                roster=nothing,
+                cluster_status=nothing,
                 clock=clock,
                 zone="UTC",
                 operations=Operations(operators, nothing, saving, queued=lambda: self.queues),

@@ -12,7 +12,7 @@ import grpc
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
-from launcher.pool.events import BatchFacts, Event, Fact, Fate, Greeting, Joined, Left
+from launcher.pool.events import BatchFacts, Event, Fact, Greeting, Joined, Left, Status
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
 from launcher.pool.pool import Pool
@@ -56,10 +56,10 @@ def joined(
     known: tuple[BatchFacts, ...] = (),
     *,
     slots: int = 4,
-    can_recall: bool = False,
+    can_inventory: bool = False,
 ) -> Joined:
     """An executor that has joined."""
-    about = (executor, ledger, "i", slots, "", 1, "", 0, Epoch(), {}, known, can_recall)
+    about = (executor, ledger, "i", slots, "", 1, "", 0, Epoch(), {}, known, can_inventory)
     return Joined(executor, ledger, Greeting(*about), "", 0)
 
 
@@ -81,18 +81,18 @@ def started(orders: pool_pb2.Orders) -> list[int]:
     return [batch.index - 100 for batch in orders.batches]
 
 
-def report(number: int, fate: Fate = Fate.ENDED, **fields: Any) -> pool_pb2.Report:
+def report(number: int, status: Status = Status.ENDED, **fields: Any) -> pool_pb2.Report:
     """What a Recollection says of a row."""
-    return pool_pb2.Report(**{"index": 100 + number, "fate": int(fate)} | fields)
+    return pool_pb2.Report(**{"index": 100 + number, "status": int(status)} | fields)
 
 
 def reports(*batches: pool_pb2.BatchReport) -> pool_pb2.Reports:
     return pool_pb2.Reports(batches=batches)
 
 
-def said(number: int, fate: Fate = Fate.ENDED, **fields: Any) -> pool_pb2.BatchReport:
+def said(number: int, status: Status = Status.ENDED, **fields: Any) -> pool_pb2.BatchReport:
     """What an executor says of row 0 of a batch."""
-    usual = {"index": 100 + number, "fate": int(fate), "rows": [0]}
+    usual = {"index": 100 + number, "status": int(status), "rows": [0]}
     return pool_pb2.BatchReport(**usual | fields)
 
 
@@ -102,8 +102,8 @@ def beat(number: int, running: int = 0, wall_ms: int = 0, **more: Any) -> pool_p
     return pool_pb2.FromExecutor(heartbeat=heartbeat)
 
 
-def fact(number: int, fate: Fate, reason: Reason = Reason.NONE, **fields: Any) -> Fact:
-    return Fact(100 + number, 0, fate, reason, **fields)
+def fact(number: int, status: Status, reason: Reason = Reason.NONE, **fields: Any) -> Fact:
+    return Fact(100 + number, 0, status, reason, **fields)
 
 
 def hello(**fields: Any) -> pool_pb2.Hello:
@@ -171,13 +171,17 @@ class Rig:
             yield fake
 
     @asynccontextmanager
-    async def joined(self, *, recall: bool = False, **fields: Any) -> AsyncIterator[FakeExecutor]:
+    async def joined(
+        self, *, inventory: bool = False, **fields: Any
+    ) -> AsyncIterator[FakeExecutor]:
         """An executor that is welcome, with the Welcome already read."""
         before = len(self.of(Joined))
         async with self.executor(**fields) as fake:
             joined = await self.heard(Joined, before + 1)
-            self.pool.welcome(joined.executor, recall=recall)
-            assert (await fake.read()).welcome.recall == (recall and joined.greeting.can_recall)
+            self.pool.welcome(joined.executor, inventory=inventory)
+            assert (await fake.read()).welcome.inventory == (
+                inventory and joined.greeting.can_inventory
+            )
             yield fake
 
     async def gone(self, count: int = 1) -> Left:

@@ -38,7 +38,7 @@ class QueuesRig:
         self.lead()
 
     def lead(self) -> None:
-        """A reign begins: nothing is left of the one before but State."""
+        """A term begins: nothing is left of the one before but State."""
         self.indexes = LeaderIndexes(self.state)
         self.queues.places.put(Place(1, {}, (Capacity(4),)))
 

@@ -16,6 +16,7 @@ from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Changed, Committed, Event, Handover
 from consensus.engine.library import Parts
 from consensus.engine.membership import Change, Found, decode_members, encode_change
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.net import Connection, Owner
 from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import (
@@ -28,7 +29,6 @@ from consensus.engine.network.wire import (
     from_library,
 )
 from consensus.engine.raft import Raft
-from consensus.engine.roster import Roster
 from consensus.engine.storage.dump import Dump
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Identity
@@ -141,12 +141,12 @@ class Rig:
             self.journal.set_base(made.position.index, made.position.term)
         for index, (command, term) in enumerate(log[1:], 2):
             self.journal.add(command, index, term)
-        self.roster = Roster(identity, names)
+        self.membership_log = MembershipLog(identity, names)
         start = (made.position.index, decode_members(made.members)) if made else (0, {})
-        self.roster.start(*start, self.journal.log.kept, life=made.life if made else 0)
-        self.journal.watcher = self.roster
+        self.membership_log.start(*start, self.journal.log.kept, life=made.life if made else 0)
+        self.journal.watcher = self.membership_log
         nodes = {name: NODES[name] for name in names}
-        self.gate = Gatekeeper(self.config, self.roster)
+        self.gate = Gatekeeper(self.config, self.membership_log)
         self.transport = RecordingTransport(
             self.config, nodes, self.journal, NoNetwork(), self.mono, self.gate
         )
@@ -155,7 +155,7 @@ class Rig:
         for node in self.raft.others:
             self.transport.callers[node.id] = self.hello(node.id, TOKENS[node.id])
             self.transport._onNodeConnected(node)
-        if not returns and self.roster.is_founded:
+        if not returns and self.membership_log.is_founded:
             self.raft.put_off_election()
 
     def _parts(self, dump: Dump | None) -> Parts:
@@ -163,7 +163,7 @@ class Rig:
             journal=self.journal,
             dump=dump,
             disk=self.disk,
-            roster=self.roster,
+            membership_log=self.membership_log,
             gate=self.gate,
             transport=self.transport,
             handover=self.handover,

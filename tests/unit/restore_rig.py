@@ -35,11 +35,11 @@ from cron.storage.segments import name_of
 from cron.storage.uploads import About, outline_of, put_snapshot
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
+from snapshots.backup_store import BackupStore
 from snapshots.disk import write_snapshot
 from snapshots.format import SnapshotHeader
-from snapshots.manifest import Lineage, Manifest
+from snapshots.manifest import Generation, Manifest
 from snapshots.store import ObjectStore
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.disk_rig import more
 from tests.unit.state_rig import T0, StateRig, job
@@ -107,7 +107,7 @@ class Backed:
 
     def __init__(self, folder: Path, store: ObjectStore | None = None) -> None:
         self.store = store if store is not None else MemoryStore()
-        self.vault = Vault(self.store, CELL)
+        self.backup_store = BackupStore(self.store, CELL)
         self.data = folder / "leader"
         self.folders = Folders(self.data, CELL)
         self.folders.open()
@@ -116,7 +116,9 @@ class Backed:
         self.rig.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         self.rig.put(job())
         self.rig.join("e1", "l1")
-        self.vault.claim_lineage(Lineage(cell=CELL, lineage=1, id="first"), unconditional=True)
+        self.backup_store.claim_generation(
+            Generation(cell=CELL, generation=1, id="first"), unconditional=True
+        )
 
     @property
     def state(self) -> State:
@@ -131,7 +133,7 @@ class Backed:
             self.folders.write(one)
         if is_stored:
             for record in records:
-                self.vault.put_segment(self.folders.segments / name_of(record))
+                self.backup_store.put_segment(self.folders.segments / name_of(record))
             keys = tuple(record.key for record in records)
             self.rig.append(c.BackedUp(self.store.url, keys, claim="first"))
         return records
@@ -140,22 +142,30 @@ class Backed:
         """Take a snapshot and store it."""
         self.rig.append(c.SnapshotAt())
         state, taken = self.state, self.state.history.taken
-        lineage = state.epoch.lineage
-        header = SnapshotHeader(CELL, lineage, taken.term, taken.index, state.digest, taken.at_ms)
+        generation = state.epoch.generation
+        header = SnapshotHeader(
+            CELL, generation, taken.term, taken.index, state.digest, taken.at_ms
+        )
         file = write_snapshot(self.folders.snapshots, header, Imaging.begin(state).pieces())
         named = {name_of(record): True for record in state.history.segments.values()}
-        put_snapshot(self.vault, outline_of(file), named, About("r1", "0.1.0"), lambda _: None)
-        manifests = self.vault.manifests()[0]
-        return next(one for one in manifests if one.position == (lineage, taken.index, taken.term))
+        put_snapshot(
+            self.backup_store, outline_of(file), named, About("r1", "0.1.0"), lambda _: None
+        )
+        manifests = self.backup_store.manifests()[0]
+        return next(
+            one for one in manifests if one.position == (generation, taken.index, taken.term)
+        )
 
-    def is_restored(self, lineage: int, index: int) -> None:
+    def is_restored(self, generation: int, index: int) -> None:
         """Let the log go on as a restored cell that has resolved."""
         state = self.state
         rig = self.rig
-        begin_life(state, NewLife(lineage, rig.at_ms, "bob", self.store.url, f"life-{lineage}"))
+        begin_life(
+            state, NewLife(generation, rig.at_ms, "bob", self.store.url, f"life-{generation}")
+        )
         assert state.index < index
         rig.base = index - len(rig.log)
-        rig.epoch = Epoch(lineage, 9, "r2")
+        rig.epoch = Epoch(generation, 9, "r2")
         rig.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         rig.append(c.Resolve(0))
 
@@ -177,7 +187,7 @@ def silent(_: str) -> None:
 
 
 def restore(
-    vault: Vault,
+    backup_store: BackupStore,
     data: Path,
     *,
     agree: Callable[[Report], bool] = yes,
@@ -187,12 +197,12 @@ def restore(
 ) -> Report:
     """Restore from a store, as r1."""
     chosen = msgspec.structs.replace(CHOICES, **choices)
-    return restoring.restore(target_of(data), chosen, draw, agree, tell, vault=vault)
+    return restoring.restore(target_of(data), chosen, draw, agree, tell, backup_store=backup_store)
 
 
 def restore_disk(
     source: Path,
-    vault: Vault | None,
+    backup_store: BackupStore | None,
     data: Path,
     *,
     agree: Callable[[Report], bool] = yes,
@@ -202,7 +212,9 @@ def restore_disk(
 ) -> Report:
     """Restore from a replica's disk, as r1."""
     chosen = msgspec.structs.replace(CHOICES, **choices)
-    return restoring.restore(target_of(data), chosen, draw, agree, tell, vault=vault, data=source)
+    return restoring.restore(
+        target_of(data), chosen, draw, agree, tell, backup_store=backup_store, data=source
+    )
 
 
 def opened(data: Path, replica: str = "r1") -> tuple[Position, bytes]:

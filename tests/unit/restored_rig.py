@@ -11,7 +11,7 @@ from cron.state.outcome import Verdict
 from cron.state.state import Restored
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Fate, Recalled
+from launcher.pool.events import Fact, Recalled, Status
 from launcher.work import Epoch
 from tests.unit.state_rig import T0, StateRig, job
 
@@ -51,7 +51,7 @@ class RestoredRig(StateRig):
     def remember(
         self,
         second: int,
-        fate: Fate = Fate.ENDED,
+        status: Status = Status.ENDED,
         *,
         executor: int = 1,
         attempt: int = 1,
@@ -68,11 +68,11 @@ class RestoredRig(StateRig):
         fact = Fact(
             index,
             len(self.memories[executor]),
-            fate,
+            status,
             Reason.NONE,
             exit_code,
-            at_ms if fate in (Fate.ENDED, Fate.ACCEPTED, Fate.INTERRUPTED) else 0,
-            at_ms + 500 if fate is Fate.ENDED else 0,
+            at_ms if status in (Status.ENDED, Status.ACCEPTED, Status.INTERRUPTED) else 0,
+            at_ms + 500 if status is Status.ENDED else 0,
         )
         self.memories[executor][str(name)] = Recalled(name, fact, str(OLD))
 

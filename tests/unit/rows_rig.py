@@ -72,9 +72,9 @@ def orders(
     floor: int = 0,
     epoch: tuple[int, int] = (0, 1),
 ) -> pool_pb2.Orders:
-    """A message of the leader of that lineage and term; one batch for each start."""
+    """A message of the leader of that generation and term; one batch for each start."""
     message = pool_pb2.Orders(floor=floor)
-    message.epoch.lineage, message.epoch.term = epoch
+    message.epoch.generation, message.epoch.term = epoch
     message.epoch.replica = "r1"
     for number, start in enumerate(starts):
         name = parse_attempt_name(start.name)
@@ -119,7 +119,7 @@ def each(change: Change) -> list[Row]:
     )
     return [
         Row(
-            change.index, row, change.fate, reason=change.reason, exit_code=change.exit_code,
+            change.index, row, change.status, reason=change.reason, exit_code=change.exit_code,
             started_ms=started_ms, finished_ms=finished_ms, detail=change.detail,
             retry_after_ms=retry_after_ms, cpu_ms=cpu_ms, memory_peak_bytes=memory_peak_bytes,
             pid=pid, ticks=ticks, output_bytes=output_bytes,
@@ -168,11 +168,15 @@ def batch_of(*names: str, index: int = INDEX, epoch: str = "0.1.r1", digest: byt
 
 
 def insert(
-    ledger: Ledger, *names: str, fate: int = ACCEPTED, index: int = INDEX, is_starting: bool = False
+    ledger: Ledger,
+    *names: str,
+    status: int = ACCEPTED,
+    index: int = INDEX,
+    is_starting: bool = False,
 ) -> None:
     """Add rows, inside a transaction."""
     batch = batch_of(*names, index=index)
-    batch.states[:] = bytes([fate | (STARTING if is_starting else 0)]) * len(batch)
+    batch.states[:] = bytes([status | (STARTING if is_starting else 0)]) * len(batch)
     ledger.insert(batch)
 
 
@@ -181,9 +185,9 @@ def found(ledger: Ledger) -> dict[str, Row]:
     return {row.name: row for row in ledger.page((-1, -1), 1 << 62, 1 << 30)}
 
 
-def become(ledger: Ledger, name: str, fate: int, **fields: object) -> None:
+def become(ledger: Ledger, name: str, status: int, **fields: object) -> None:
     """Record what became of a row, inside a transaction."""
-    row = Row(*key_of(name), fate, **fields)  # type: ignore[arg-type]
+    row = Row(*key_of(name), status, **fields)  # type: ignore[arg-type]
     ledger.changed(changes_of([row]))
 
 
@@ -248,7 +252,7 @@ def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.Report]:
             name=name_of(row),
             index=batch.index,
             row=row,
-            fate=batch.fate,
+            status=batch.status,
             reason=batch.reason,
             exit_code=batch.exit_code,
             started_ms=started_ms,

@@ -13,6 +13,7 @@ from cron.api.client import Client
 from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.api.executors import (
     DrainRequest,
+    DuplicateIdView,
     ExecutorDetail,
     ExecutorQuery,
     ExecutorReport,
@@ -20,7 +21,6 @@ from cron.api.executors import (
     ExecutorView,
     GroupView,
     RunView,
-    TwinView,
 )
 from cron.api.gates import GateOpening, GateRequest, GatesReport, GateView
 from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitView
@@ -97,7 +97,7 @@ CALLS = [
                     silent_ms=0,
                 )
             ],
-            twins=[TwinView(executor="e1", host="h8", pid=77, ago_ms=12)],
+            duplicate_ids=[DuplicateIdView(executor="e1", host="h8", pid=77, ago_ms=12)],
         ),
     ),
     (

@@ -119,7 +119,7 @@ CALLS = [
         "replace",
         (ReplaceRequest(replica="r2", raft="[::1]:7411", is_confirmed=True, by="ada"),),
         None,
-        ReplaceReport(replica="r2", incarnation=2, standing="open", was_open=True),
+        ReplaceReport(replica="r2", incarnation=2, member_state="open", was_open=True),
     ),
     (
         "status",

@@ -190,13 +190,13 @@ async def test_an_audit_with_a_violation_exits_with_one_and_names_it():
 
 async def test_status_shows_who_stands_for_an_id_and_how_far_it_is():
     rows = [
-        StatusRow(kind="replica", id="r1", role="leader", incarnation=1, standing="votes",
+        StatusRow(kind="replica", id="r1", role="leader", incarnation=1, member_state="votes",
                   matched=1_500),
-        StatusRow(kind="replica", id="r2", role="learner", incarnation=2, standing="joining",
+        StatusRow(kind="replica", id="r2", role="learner", incarnation=2, member_state="joining",
                   matched=0, joining=JoinProgress("dump", 40_000_000, 100_000_000)),
-        StatusRow(kind="replica", id="r3", incarnation=1, standing="votes", matched=1_401,
+        StatusRow(kind="replica", id="r3", incarnation=1, member_state="votes", matched=1_401,
                   note="it does not answer"),
-        StatusRow(kind="replica", id="r4", incarnation=1, standing="votes", matched=1_400),
+        StatusRow(kind="replica", id="r4", incarnation=1, member_state="votes", matched=1_400),
     ]  # fmt: skip
     async with serving(FakeBackend(status=rows)) as server:
         table = await run_cli("status", server=server)
@@ -208,7 +208,7 @@ async def test_status_shows_who_stands_for_an_id_and_how_far_it_is():
     assert third.split("votes #1")[1].strip() == "it does not answer", "99 are on their way"
     assert fourth.endswith("100 entries behind")
     one, two, *_ = [json.loads(line) for line in told.stdout.splitlines()]
-    assert (one["incarnation"], one["standing"], one["matched"]) == (1, "votes", 1_500)
+    assert (one["incarnation"], one["member_state"], one["matched"]) == (1, "votes", 1_500)
     assert one["joining"] is None
     progress = {"stage": "dump", "done": 40_000_000, "goal": 100_000_000, "text": ""}
     assert (two["joining"], two["matched"]) == (progress, 0)

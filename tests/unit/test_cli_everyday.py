@@ -175,7 +175,7 @@ async def test_status_has_the_pid_on_a_narrow_terminal(narrow):
             kind="replica", id=f"r{number}", address=f"r{number}.cell.example.com:7400",
             pid=4_190_000 + number,
             role="leader" if number == 1 else "follower", term=12, applied=1_234_567,
-            digest="0123456789abcdef", version="0.1.0", standing="votes", incarnation=1,
+            digest="0123456789abcdef", version="0.1.0", member_state="votes", incarnation=1,
         )
         for number in (1, 2, 3)
     ]  # fmt: skip

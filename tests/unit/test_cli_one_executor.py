@@ -10,13 +10,13 @@ import pytest
 from click.testing import Result
 
 from cron.api.executors import (
+    DuplicateIdView,
     ExecutorDetail,
     ExecutorQuery,
     ExecutorReport,
     ExecutorsReport,
     ExecutorView,
     RunView,
-    TwinView,
 )
 from cron.errors import NotFound
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
@@ -33,7 +33,7 @@ RUNS = [
         begun_at_ms=NOON_MS + 2_000, is_cancelled=True,
     ),
 ]  # fmt: skip
-TWIN = TwinView(
+DUPLICATE_ID = DuplicateIdView(
     executor="e1", host="h8", pid=77, address="10.0.0.8:5", held_by="host h1 pid 7",
     ago_ms=12_000, times=4,
 )  # fmt: skip
@@ -97,7 +97,9 @@ async def test_one_executor_is_shown_line_by_line_with_what_runs_there() -> None
 
 
 async def test_one_executor_for_programs() -> None:
-    (row,) = rows(await cli(FakeBackend(executor=report(twins=[TWIN])), "e1", "-o", "json"))
+    (row,) = rows(
+        await cli(FakeBackend(executor=report(duplicate_ids=[DUPLICATE_ID])), "e1", "-o", "json")
+    )
     assert (row["id"], row["incarnation"], row["commands_open"]) == ("e1", "a1", 1)
     assert [(group["group"], group["open"]) for group in row["groups"]] == [("web", 2)]
     assert row["runs"][0] == {
@@ -140,7 +142,9 @@ async def test_what_names_no_executor_is_a_usage_error(arguments: list[str]) -> 
 
 
 async def test_the_list_marks_an_id_that_two_have_and_says_who_was_refused() -> None:
-    backend = FakeBackend(executors=ExecutorsReport(executors=[E1, AWAY], twins=[TWIN]))
+    backend = FakeBackend(
+        executors=ExecutorsReport(executors=[E1, AWAY], duplicate_ids=[DUPLICATE_ID])
+    )
     _, first, second, said = (await cli(backend)).stdout.splitlines()
     assert first.split()[:2] == ["e1", "!"]
     assert second.split()[:2] == ["e2", "h2"]
@@ -150,5 +154,5 @@ async def test_the_list_marks_an_id_that_two_have_and_says_who_was_refused() -> 
 
 
 async def test_one_alone_says_who_was_refused() -> None:
-    result = await cli(FakeBackend(executor=report(twins=[TWIN])), "e1")
+    result = await cli(FakeBackend(executor=report(duplicate_ids=[DUPLICATE_ID])), "e1")
     assert result.stdout.endswith("! e1: h8 (pid 77) was refused 12s ago: it has the same id\n")

@@ -13,7 +13,7 @@ from click.testing import Result
 from cron.cli import crontabs
 from cron.service.catalog import Catalog
 from tests.unit.api_rig import FakeBackend, run_cli, serving
-from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_leader_term import Replica, reigning
 
 
 class Cell:

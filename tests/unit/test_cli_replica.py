@@ -19,7 +19,7 @@ from tests.unit.api_rig import FakeBackend, run_cli, serving
 REPORT = ReplaceReport(
     replica="r2",
     incarnation=2,
-    standing="open",
+    member_state="open",
     raft="127.0.0.1:7411",
     client="127.0.0.1:7401",
 )
@@ -115,7 +115,7 @@ async def test_json_is_one_object_with_the_command():
     assert json.loads(result.stdout) == {
         "replica": "r2",
         "incarnation": 2,
-        "standing": "open",
+        "member_state": "open",
         "raft": "127.0.0.1:7411",
         "client": "127.0.0.1:7401",
         "was_open": False,
@@ -184,7 +184,9 @@ async def test_a_person_is_asked_before_one_that_is_well_is_shut_out(
 
 
 def row(**fields: Any) -> StatusRow:
-    return StatusRow(kind="replica", id="r2", **{"incarnation": 2, "standing": "joining"} | fields)
+    return StatusRow(
+        kind="replica", id="r2", **{"incarnation": 2, "member_state": "joining"} | fields
+    )
 
 
 class Stages:
@@ -202,14 +204,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "_LOOK_S", 0.01)
 
 
-VOTES = row(standing="votes")
+VOTES = row(member_state="votes")
 
 
 async def test_with_wait_each_stage_is_told_once_until_it_votes():
     looks = Stages(
-        [row(incarnation=1, standing="votes")],  # of a follower that does not know yet
-        [row(standing="open")],
-        [row(standing="open")],
+        [row(incarnation=1, member_state="votes")],  # of a follower that does not know yet
+        [row(member_state="open")],
+        [row(member_state="open")],
         [row(joining=JoinProgress("dump", 40_000_000, 100_000_000))],
         [],
         [row(joining=JoinProgress("log", 120_000, 130_000))],
@@ -226,8 +228,10 @@ async def test_with_wait_each_stage_is_told_once_until_it_votes():
 
 
 async def test_with_wait_a_refusal_is_told_once_it_stands():
-    over = row(standing="open", joining=JoinProgress("waiting", text="r1: it has a disk already"))
-    stands = row(standing="open", joining=JoinProgress("waiting", text="r1: another cell"))
+    over = row(
+        member_state="open", joining=JoinProgress("waiting", text="r1: it has a disk already")
+    )
+    stands = row(member_state="open", joining=JoinProgress("waiting", text="r1: another cell"))
     looks = Stages([over], [stands], [stands], [stands], [VOTES])
     result = await replace(FakeBackend(replace=REPORT, status=looks), "r2", "--wait")
     assert result.stdout.splitlines()[4:] == [
@@ -243,10 +247,10 @@ async def test_with_wait_a_cell_that_is_away_for_a_moment_is_asked_again():
 
 
 async def test_with_wait_and_json_there_is_one_object_and_progress_on_stderr():
-    looks = Stages([row(standing="open")], [VOTES])
+    looks = Stages([row(member_state="open")], [VOTES])
     backend = FakeBackend(replace=REPORT, status=looks)
     result = await replace(backend, "r2", "--wait", "-o", "json")
-    assert json.loads(result.stdout)["standing"] == "votes"
+    assert json.loads(result.stdout)["member_state"] == "votes"
     assert result.stderr.splitlines() == [
         "r2 waits for a new disk",
         "r2 votes from now on (incarnation 2)",
@@ -261,7 +265,7 @@ async def test_a_wait_ends_with_six_after_its_timeout():
 
 
 async def test_a_wait_ends_when_the_id_is_replaced_once_more():
-    backend = FakeBackend(replace=REPORT, status=[row(incarnation=3, standing="open")])
+    backend = FakeBackend(replace=REPORT, status=[row(incarnation=3, member_state="open")])
     result = await replace(backend, "r2", "--wait")
     assert result.exit_code == 4
     assert "r2 was replaced once more: incarnation 3" in result.stderr

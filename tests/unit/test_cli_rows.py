@@ -26,7 +26,7 @@ backoff_ms backoff_max_ms retry_on fatal_on dead parts each gate changed_by chan
 """
 STATUS_KEYS = """
 kind id address pid role term applied digest version leader clock_offset_ms tzdata since slots
-running ledger note incarnation standing matched joining keeping overload
+running ledger note incarnation member_state matched joining keeping overload
 """
 
 

@@ -24,14 +24,14 @@ from tests.unit.api_rig import NOON_S, FakeBackend, asks, run_cli, serving
 
 URL = "s3://bucket/prefix"
 LOCAL = SnapshotView(
-    name="0000000000000003-0000000000000058.snap", place="local", lineage=1, term=3, index=88,
+    name="0000000000000003-0000000000000058.snap", place="local", generation=1, term=3, index=88,
     taken_ms=NOON_S * 1000, size=12_345, content_size=99_999, digest="ab" * 16,
 )  # fmt: skip
 REMOTE = msgspec.structs.replace(
     LOCAL, name="0001-0000000000000003-0000000000000058.snap", place="remote", segments=4
 )
 KEYS = [
-    "name", "place", "taken_at", "lineage", "term", "index", "size", "content_size", "segments",
+    "name", "place", "taken_at", "generation", "term", "index", "size", "content_size", "segments",
     "state", "problem", "digest",
 ]  # fmt: skip
 
@@ -68,7 +68,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_save_returns_once_the_snapshot_is_stored():
     backend = FakeBackend(
-        save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
+        save_snapshot=SaveReport(generation=1, term=3, index=88, store=URL),
         snapshots=Turns(report(at(REMOTE, 60)), report(LOCAL, at(REMOTE, 60)), report(REMOTE)),
         status=Turns(leader(segments_waiting=2), leader()),
     )
@@ -84,9 +84,9 @@ async def test_a_save_returns_once_the_snapshot_is_stored():
 
 
 async def test_a_newer_one_is_as_good_and_one_of_a_later_life_too():
-    for newer in (at(REMOTE, 99), at(REMOTE, 5, lineage=2)):
+    for newer in (at(REMOTE, 99), at(REMOTE, 5, generation=2)):
         backend = FakeBackend(
-            save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
+            save_snapshot=SaveReport(generation=1, term=3, index=88, store=URL),
             snapshots=report(newer),
         )
         async with serving(backend) as server:
@@ -97,7 +97,7 @@ async def test_a_newer_one_is_as_good_and_one_of_a_later_life_too():
 
 async def test_without_a_store_it_is_enough_that_the_leader_has_it_and_that_is_said():
     backend = FakeBackend(
-        save_snapshot=SaveReport(lineage=1, term=3, index=88),
+        save_snapshot=SaveReport(generation=1, term=3, index=88),
         snapshots=Turns(report(store=""), report(LOCAL, store="")),
         status=leader(),
     )
@@ -112,7 +112,7 @@ async def test_without_a_store_it_is_enough_that_the_leader_has_it_and_that_is_s
 
 async def test_who_waits_long_enough_is_told_that_it_goes_on():
     backend = FakeBackend(
-        save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
+        save_snapshot=SaveReport(generation=1, term=3, index=88, store=URL),
         snapshots=report(LOCAL, at(REMOTE, 87)),
         status=leader(failing="s3://bucket: access denied"),
     )
@@ -146,7 +146,7 @@ def test_a_store_that_is_away_is_said_once_and_not_at_every_look(
     capsys: pytest.CaptureFixture[str],
 ):
     client: Any = Away()
-    wanted = SaveReport(lineage=1, term=3, index=88, store=URL)
+    wanted = SaveReport(generation=1, term=3, index=88, store=URL)
     found = cli_snapshots._until_safe(Settings(), client, wanted, 10_000)
     assert found == REMOTE
     assert capsys.readouterr().err == f"{URL}: timed out\n"
@@ -155,7 +155,7 @@ def test_a_store_that_is_away_is_said_once_and_not_at_every_look(
 @pytest.mark.parametrize("status", [[], [StatusRow(kind="replica", id="r1", role="follower")]])
 async def test_while_nobody_leads_it_waits(status: list[StatusRow]):
     backend = FakeBackend(
-        save_snapshot=SaveReport(lineage=1, term=3, index=88, store=URL),
+        save_snapshot=SaveReport(generation=1, term=3, index=88, store=URL),
         snapshots=Turns(report(), report(REMOTE)),
         status=status,
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from snapshots.backup_store import BackupStore
 from snapshots.directory import DirectoryStore
 from snapshots.errors import StoreAway
 from snapshots.layout import manifest_object, segment_object, snapshot_object
 from snapshots.manifest import Manifest
-from snapshots.vault import Vault
 from tests.unit.api_rig import closed_address, run_cli
 from tests.unit.restore_rig import CELL, Backed, tree
 
@@ -31,7 +31,7 @@ def arguments(backed: Backed, verb: str, *more: str) -> list[str]:
 
 
 def object_of(backed: Backed, tmp_path: Path, name: Callable[..., str], one: Manifest) -> Path:
-    return tmp_path / "store" / name(CELL, one.lineage, one.term, one.index)
+    return tmp_path / "store" / name(CELL, one.generation, one.term, one.index)
 
 
 async def test_a_store_is_listed_and_verified_without_a_cell(backed: Backed, tmp_path: Path):
@@ -102,15 +102,15 @@ async def test_what_retention_deletes_meanwhile_is_no_damage(
     backed: Backed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     kept = backed.snapshot()
-    real = Vault.fetch_snapshot
+    real = BackupStore.fetch_snapshot
 
-    def fetch(self: Vault, manifest: Manifest, folder: Path) -> Any:
+    def fetch(self: BackupStore, manifest: Manifest, folder: Path) -> Any:
         if manifest.index != kept.index:
             for name in (manifest_object, snapshot_object):
                 object_of(backed, tmp_path, name, manifest).unlink()
         return real(self, manifest, folder)
 
-    monkeypatch.setattr(Vault, "fetch_snapshot", fetch)
+    monkeypatch.setattr(BackupStore, "fetch_snapshot", fetch)
     result = await run_cli(*arguments(backed, "verify", "-o", "json"))
     assert result.exit_code == 0
     (row,) = map(json.loads, result.stdout.splitlines())

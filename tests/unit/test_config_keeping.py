@@ -45,7 +45,7 @@ def test_the_example_shows_every_default() -> None:
     assert re.findall(r"(?m)^(\w+) =", part) == list(StorageConfig.__struct_fields__)
 
 
-def test_days_and_seconds_become_what_the_archivist_goes_by() -> None:
+def test_days_and_seconds_become_what_the_retention_planner_goes_by() -> None:
     text = (
         f"{HEAD}{PEERS}{STORE}[snapshots]\ninterval_s = 1\nentries = 5\n"
         "[history]\nsegment_rows = 10\nsegment_bytes = 1024\nsegment_age_s = 2\n"

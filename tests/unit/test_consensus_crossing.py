@@ -38,7 +38,7 @@ async def test_number_and_bytes_are_bounded_and_come_free_again() -> None:
         pending.admit(1)
 
 
-async def test_an_append_that_was_given_up_holds_its_place_until_its_fate_is_known() -> None:
+async def test_an_append_that_was_given_up_holds_its_place_until_its_status_is_known() -> None:
     pending = Pending()
     counter, answer = pending.admit(5)
     with pytest.raises(OutcomeUnknown):

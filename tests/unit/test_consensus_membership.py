@@ -23,8 +23,8 @@ from consensus.engine.membership import (
     encode_members,
     judge,
 )
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.wire import PROTOCOL, Hello
-from consensus.engine.roster import Roster
 from consensus.engine.storage.segments import Identity
 from consensus.errors import ChangeRefused, UnknownFormat
 
@@ -41,11 +41,13 @@ def entry(change: Change) -> bytes:
     return seal(MEMBERS, Origin("r1", 0, 0), encode_change(change))
 
 
-def roster_of(token: int, *changes: tuple[int, Change], joins: bool = False) -> Roster:
-    roster = Roster(Identity("c", "r2", token, joins), IDS)
+def membership_log_of(
+    token: int, *changes: tuple[int, Change], joins: bool = False
+) -> MembershipLog:
+    membership_log = MembershipLog(Identity("c", "r2", token, joins), IDS)
     for index, change in changes:
-        roster.added(index, 1, entry(change))
-    return roster
+        membership_log.added(index, 1, entry(change))
+    return membership_log
 
 
 def refusal(sender: str, number: int, token: int, members: dict[str, Member], **more: bool) -> str:
@@ -97,38 +99,42 @@ def test_who_knows_less_than_the_caller_does_not_judge_it_for_good() -> None:
     assert refusal("r2", 2, 7, FOUNDED, joins=True) == WAIT
 
 
-# --- the roster follows the log
+# --- the membership log follows the log
 
 
 def test_what_is_in_a_dump_is_kept_as_its_last_state() -> None:
-    roster = roster_of(22, (3, FOUND), (7, Replace("r3", 2, "", "")), (9, Admit("r3", 2, 5)))
-    members = roster.members
-    roster.based(8)
-    assert roster.at(8)["r3"] == Member(2, 0, False, past=(33,))
-    assert roster.members == members
-    roster.start(8, roster.at(8), [(entry(Admit("r3", 2, 5)), 9, 1), (b"\x01", 10, 1)])
-    assert roster.members == members
-    assert roster.changed_at == 9
+    membership_log = membership_log_of(
+        22, (3, FOUND), (7, Replace("r3", 2, "", "")), (9, Admit("r3", 2, 5))
+    )
+    members = membership_log.members
+    membership_log.based(8)
+    assert membership_log.at(8)["r3"] == Member(2, 0, False, past=(33,))
+    assert membership_log.members == members
+    membership_log.start(
+        8, membership_log.at(8), [(entry(Admit("r3", 2, 5)), 9, 1), (b"\x01", 10, 1)]
+    )
+    assert membership_log.members == members
+    assert membership_log.changed_at == 9
 
 
 def test_a_change_of_a_newer_version_stops_the_replica() -> None:
-    roster = roster_of(22, (3, FOUND))
+    membership_log = membership_log_of(22, (3, FOUND))
     unknown = seal(MEMBERS, Origin("r1", 0, 0), msgspec.msgpack.encode([9, "r2"]))
     with pytest.raises(UnknownFormat, match="entry 4 changes members in an unknown way"):
-        roster.added(4, 1, unknown)
+        membership_log.added(4, 1, unknown)
 
 
 def test_an_entry_of_the_user_that_looks_like_a_change_is_none() -> None:
-    roster = roster_of(22, (3, FOUND))
-    roster.added(4, 1, seal(0, Origin("r1", 1, 1), encode_change(Replace("r2", 2, "", ""))))
-    assert roster.members == FOUNDED
+    membership_log = membership_log_of(22, (3, FOUND))
+    membership_log.added(4, 1, seal(0, Origin("r1", 1, 1), encode_change(Replace("r2", 2, "", ""))))
+    assert membership_log.members == FOUNDED
 
 
 # --- the leader's rules
 
 
 def test_a_replacement_needs_a_majority_without_the_one_that_goes() -> None:
-    admissions = Admissions(roster_of(22, (3, FOUND)))
+    admissions = Admissions(membership_log_of(22, (3, FOUND)))
     made = admissions.replacement("r3", "a:1", "b:2", leader="r2", reached={"r1"})
     assert made == Replace("r3", 2, "a:1", "b:2")
     with pytest.raises(ChangeRefused, match="without r3 only r2 would be left"):

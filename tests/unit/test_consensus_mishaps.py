@@ -75,7 +75,7 @@ def test_a_disk_whose_admission_was_cut_off_is_admitted_again(
     rig.transport.callers["r3"] = rig.hello("r3", NEW, 2, joins=True)
     rig.hear(R2, Answer(rig.raft.term, rig.raft.last_index + 1, True, rig.now_ms()))
     rig.raft.doTick(0.0)
-    assert rig.roster.members["r3"] == Member(2, NEW, False, past=(TOKENS["r3"],))
+    assert rig.membership_log.members["r3"] == Member(2, NEW, False, past=(TOKENS["r3"],))
     rig.close()
 
 
@@ -83,8 +83,10 @@ def test_a_disk_forgets_a_number_that_was_cut_off_again(monkeypatch: pytest.Monk
     rig = Rig(monkeypatch, joins=True)
     change = rig.log_change(Replace("r1", 2, "", ""), 5, 1)
     admit = rig.log_change(Admit("r1", 2, TOKENS["r1"] + 1), 6, 1)
-    rig.roster.identity = type(rig.roster.identity)("default", "r1", TOKENS["r1"] + 1, True)
-    rig.roster.number = 0
+    rig.membership_log.identity = type(rig.membership_log.identity)(
+        "default", "r1", TOKENS["r1"] + 1, True
+    )
+    rig.membership_log.number = 0
     rig.hear(R2, Append(1, 5, 4, 1, 1, [change, admit]))
     assert rig.gate.hello("r2").number == 2
     rig.hear(R3, Append(2, 5, 5, 1, 1, [(b"\x01", 6, 2)]))
@@ -239,7 +241,7 @@ def test_nothing_is_handed_over_that_is_not_durable(monkeypatch: pytest.MonkeyPa
     assert rig.raft.leads
     assert unsynced
     assert not any(unsynced)
-    assert list(rig.roster.members) == ["r1"], "it is founded like any other"
+    assert list(rig.membership_log.members) == ["r1"], "it is founded like any other"
     rig.close()
 
 
@@ -247,7 +249,7 @@ def test_nothing_is_handed_over_that_is_not_durable(monkeypatch: pytest.MonkeyPa
 
 
 def members_here(rig: Rig) -> bytes:
-    return encode_members(rig.roster.members)
+    return encode_members(rig.membership_log.members)
 
 
 def test_a_dump_that_entries_have_overtaken_takes_back_no_commit(

@@ -6,7 +6,7 @@ import pytest
 
 from cron.crontab.reader import read_crontab
 from launcher.executor.commands.running import Account, environment_of
-from tests.unit.test_executor_surroundings import accepted
+from tests.unit.test_executor_process_environment import accepted
 
 GIVEN = environment_of(accepted(env=()), Account("cron", 1, 1, "/home/cron"))
 EVERY = sorted(name for name in GIVEN if name.startswith("RAFTCRON_"))

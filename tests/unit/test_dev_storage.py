@@ -19,7 +19,7 @@ from cron.errors import ConfigError, Conflict, CronError, NotFound
 from cron.state.image import decode_state
 from snapshots.directory import DirectoryStore
 from snapshots.errors import StoreAway, StoreError, StoreRefused
-from snapshots.manifest import Lineage
+from snapshots.manifest import Generation
 from snapshots.urls import open_store
 from tests.cluster.dev_process import first_port
 from tests.unit import restore_rig
@@ -196,7 +196,7 @@ def test_r1_is_restored_and_the_others_are_left_empty(
     assert opened(lost.folder / "r1")[0].index == 10**12
     assert not (lost.folder / "r2").exists()
     assert not (lost.folder / "r3").exists()
-    assert "new lineage  2" in capsys.readouterr().out
+    assert "new generation  2" in capsys.readouterr().out
     assert lost.said[-1] == "writes the replica's disk"
     assert any(line.startswith("looks for snapshots of cell default in ") for line in lost.said)
 
@@ -216,13 +216,13 @@ def test_a_replica_that_is_there_is_in_the_way_and_stays(lost: Lost, name: str) 
         lost.restore()
     assert caught.value.hint
     assert tree(lost.folder) == before
-    assert [one.lineage for one in lost.backed.vault.lineages()] == [1]
+    assert [one.generation for one in lost.backed.backup_store.generations()] == [1]
 
 
 def test_a_second_restore_of_the_same_cell_is_refused(lost: Lost) -> None:
     lost.restore()
     shutil.rmtree(lost.folder / "r1")
-    with pytest.raises(Conflict, match="restored already: lineage 2 was begun"):
+    with pytest.raises(Conflict, match="restored already: generation 2 was begun"):
         lost.restore()
 
 
@@ -233,9 +233,9 @@ def test_a_store_that_has_nothing_is_told(lost: Lost) -> None:
     assert not (lost.folder / "r1").exists()
 
 
-def test_a_lineage_that_others_began_is_not_abandoned_by_the_way(lost: Lost) -> None:
-    marker = Lineage(cell="default", lineage=2, id="other", by="eve", host="h9")
-    lost.backed.vault.claim_lineage(marker)
+def test_a_generation_that_others_began_is_not_abandoned_by_the_way(lost: Lost) -> None:
+    marker = Generation(cell="default", generation=2, id="other", by="eve", host="h9")
+    lost.backed.backup_store.claim_generation(marker)
     with pytest.raises(CronError, match="begun by eve on h9"):
         lost.restore()
 

@@ -74,4 +74,4 @@ def test_an_attempt_is_over_once() -> None:
     one = begun()
     one.refuse("late")
     one.refuse("later")
-    assert (one.fate, one.detail) == (REFUSED, "late")
+    assert (one.status, one.detail) == (REFUSED, "late")

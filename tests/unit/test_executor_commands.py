@@ -29,7 +29,7 @@ from launcher.launch import Reason
 from launcher.work import Epoch, WorkSpec
 from tests.unit.cgroup_rig import ROOT, FakeCgroups
 from tests.unit.rows_rig import Start, attempt_of, found, orders
-from tests.unit.test_executor_foreman import Shop
+from tests.unit.test_executor_loop import Shop
 
 LEDGER = "01234567-89ab-cdef-0123-456789abcdef"
 SERVICE = f"{ROOT}/executor.service"
@@ -76,7 +76,7 @@ def group_of(commands: Commands, one: Attempt) -> str:
 
 def heard(commands: Commands, *said: list[Any]) -> list[Attempt]:
     """What is over of what the spawner says."""
-    return [one for one in commands.heard(said, NOW_MS) if one.fate != ACCEPTED]
+    return [one for one in commands.heard(said, NOW_MS) if one.status != ACCEPTED]
 
 
 def ended(name: str = A, exit_code: int = 137, reason: int = 0) -> list[Any]:
@@ -106,7 +106,7 @@ def test_what_cannot_be_ordered_leaves_no_group_behind(
 ) -> None:
     one, news = accepted(A, user="nobody-here", memory_bytes=1), list[Attempt]()
     assert commands.orders([one], news, NOW_MS) == []
-    assert (news, one.fate) == ([one], ENDED)
+    assert (news, one.status) == ([one], ENDED)
     assert (one.reason, one.exit_code, one.finished_ms) == (Reason.USER, 126, NOW_MS)
     assert kernel.groups(limits.home) == []
     commands.recorded(one)
@@ -190,7 +190,7 @@ def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: Commands
     one = accepted()
     group_of(commands, one)
     commands.clear()
-    assert one.fate == INTERRUPTED
+    assert one.status == INTERRUPTED
     assert not heard(commands, ended())
 
 
@@ -210,21 +210,23 @@ def test_with_the_spawner_all_of_them_end_also_those_in_sessions_of_their_own(
 
 
 class LimitedShop(Shop):
-    """A foreman whose commands have limits of the kernel in memory."""
+    """A executor loop whose commands have limits of the kernel in memory."""
 
     async def open(self, **settings: Any) -> None:
         self.kernel = FakeCgroups()
         self.kernel.delegate(f"{ROOT}/launches")
         await super().open(**settings)
         self.limits = open_limits(self.ledger.uuid, f"{ROOT}/launches", self.kernel, wait_ms=0)
-        self.foreman._commands = Commands(self.config, self.foreman._outputs, self.limits)
+        self.executor_loop._commands = Commands(
+            self.config, self.executor_loop._outputs, self.limits
+        )
 
     def order(self, **fields: Any) -> None:
         """Order one with a limit of memory."""
         name, command = fields["names"][0], fields.get("command", "true")
         work = WorkSpec(("/bin/sh", "-c", command), cwd="/", memory_bytes=1 << 20)
         start = Start(name, msgspec.msgpack.encode(work), wall_ms() + 60_000)
-        self.foreman.order(self.ear, orders(start))
+        self.executor_loop.order(self.ear, orders(start))
 
     def groups(self) -> list[str]:
         """The groups of launches that are there."""
@@ -235,7 +237,7 @@ class LimitedShop(Shop):
 async def shop(tmp_path: Path) -> AsyncIterator[LimitedShop]:
     shop = LimitedShop(tmp_path)
     await shop.open()
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     yield shop
     await shop.close()
 
@@ -260,13 +262,13 @@ async def test_a_command_that_cannot_join_its_group_does_not_run_without(
 
 async def test_a_dead_spawner_leaves_no_groups(shop: LimitedShop) -> None:
     shop.order(names=(A,))
-    os.kill(shop.foreman._children.pid, signal.SIGSTOP)
+    os.kill(shop.executor_loop._children.pid, signal.SIGSTOP)
     await shop.turn()
     assert len(shop.groups()) == 1
-    os.kill(shop.foreman._children.pid, signal.SIGKILL)
+    os.kill(shop.executor_loop._children.pid, signal.SIGKILL)
     await shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told)
     assert shop.groups() == []
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
 
 
 async def test_before_anything_is_concluded_the_groups_of_the_last_executor_are_empty(
@@ -301,7 +303,7 @@ async def test_limits_that_are_off_are_not_looked_for(
 
 async def test_the_greeting_says_what_the_host_has(shop: LimitedShop) -> None:
     for room in (Capacity(1_500, 1 << 30, "", ""), UNLIMITED):
-        visit = LeaderStream(shop.config, shop.foreman, "i", room=room)
+        visit = LeaderStream(shop.config, shop.executor_loop, "i", room=room)
         visit.begin([], Epoch())
         hello = visit._outgoing.get_nowait().hello
         assert (hello.cpu_milli, hello.memory_bytes) == (room.cpu_milli, room.memory_bytes)

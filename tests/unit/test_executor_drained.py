@@ -16,7 +16,7 @@ from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.launch import Reason
-from launcher.pool.events import BatchFacts, Fact, Facts, Fate, Joined, Offer, Offered
+from launcher.pool.events import BatchFacts, Fact, Facts, Joined, Offer, Offered, Status
 from launcher.pool.lease import LeaseTimes
 from launcher.work import WorkSpec
 from launcher.worker.wire import Result
@@ -50,10 +50,10 @@ async def answered(rig: Rig) -> None:
     await until(answer)
 
 
-def said(rig: Rig, fate: Fate) -> list[Fact]:
-    """What was told with that fate."""
+def said(rig: Rig, status: Status) -> list[Fact]:
+    """What was told with that status."""
     return [
-        fact for event in rig.of(Facts) for fact in facts_of(event.batches) if fact.fate is fate
+        fact for event in rig.of(Facts) for fact in facts_of(event.batches) if fact.status is status
     ]
 
 
@@ -131,10 +131,10 @@ async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Pat
         assert rig.pool.order(joined.executor, joined.ledger, starts=[order])
         assert names_of(await puppet.tasks(1)) == [str(attempt(1))]
         puppet.start(str(attempt(1)))
-        await until(lambda: len(said(rig, Fate.ACCEPTED)) == 1)
+        await until(lambda: len(said(rig, Status.ACCEPTED)) == 1)
         puppet.finish(str(attempt(1)), result=Result.SNOOZE, after_ms=90_000, detail="not yet")
-        await until(lambda: len(said(rig, Fate.ENDED)) == 1)
-        [fact] = said(rig, Fate.ENDED)
+        await until(lambda: len(said(rig, Status.ENDED)) == 1)
+        [fact] = said(rig, Status.ENDED)
         assert (fact.index, fact.row) == (101, 0)
         assert (fact.reason, fact.retry_after_ms) == (Reason.SNOOZE, 90_000)
         assert (fact.detail, fact.exit_code) == ("not yet", 1)

@@ -11,10 +11,10 @@ from launcher.launch import Reason
 from launcher.limits import (
     DETAIL_CHARS_MAX,
     HELLO_ROWS_MAX,
+    INVENTORY_ROWS_MAX,
     LABEL_CHARS_MAX,
     LABELS_MAX,
     MESSAGE_BYTES_MAX,
-    RECALL_ROWS_MAX,
     SLOTS_MAX,
 )
 from launcher.names import NAME_PART_CHARS_MAX, parse_attempt_name
@@ -50,5 +50,5 @@ def test_a_greeting_has_room_for_all_that_runs() -> None:
 
 def test_a_part_of_a_recollection_fits_where_grpc_is_told_nothing_of_sizes() -> None:
     longest = recollection_of(Page([longest_row()], 0, None)).ByteSize()
-    assert RECALL_ROWS_MAX * longest < 4 << 20
-    assert RECALL_ROWS_MAX <= limits.REPORTS_MAX
+    assert INVENTORY_ROWS_MAX * longest < 4 << 20
+    assert INVENTORY_ROWS_MAX <= limits.REPORTS_MAX

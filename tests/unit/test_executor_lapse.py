@@ -18,7 +18,7 @@ from launcher.executor.clock import boot_ms
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.executor.rules import LEASE_OVER
 from launcher.launch import Reason
-from tests.unit.test_executor_foreman import Shop
+from tests.unit.test_executor_loop import Shop
 from tests.unit.workers_rig import Floor, floor, named, names_of, running, until
 
 A, B, C = named(1), named(2), named(3)
@@ -32,19 +32,19 @@ async def shop(tmp_path: Path) -> AsyncIterator[Floor]:
 
 def wake_after_a_gap(shop: Shop) -> None:
     """What an executor that was stopped reads first: the answer that gives it another lease."""
-    foreman = shop.foreman
-    foreman.lease.until_ms = boot_ms() - 1
-    assert foreman.answered(foreman.lease.sent(boot_ms()))
-    assert foreman.lease.valid(boot_ms())
+    executor_loop = shop.executor_loop
+    executor_loop.lease.until_ms = boot_ms() - 1
+    assert executor_loop.answered(executor_loop.lease.sent(boot_ms()))
+    assert executor_loop.lease.valid(boot_ms())
 
 
 async def test_what_waited_for_a_worker_is_refused(shop: Floor) -> None:
     await running(shop, A, threads=1, buffer=0)
     shop.give(B, guarded=True)
-    await until(lambda: shop.foreman.running == 2)
+    await until(lambda: shop.executor_loop.running == 2)
     wake_after_a_gap(shop)
     assert (await shop.told(B, REFUSED)).detail == LEASE_OVER
-    assert shop.book.fate(A) == ACCEPTED, "it is not guarded, and goes on"
+    assert shop.book.status(A) == ACCEPTED, "it is not guarded, and goes on"
 
 
 async def test_what_a_worker_had_and_did_not_begin_is_refused_once_the_worker_is_dead(
@@ -80,7 +80,7 @@ async def test_what_was_being_written_when_the_gap_came_is_not_started(tmp_path:
     await shop.open()
     may_write, ran = threading.Event(), tmp_path / "ran"
     try:
-        shop.foreman.attach(shop.ear)
+        shop.executor_loop.attach(shop.ear)
         await shop.turn()
         shop.thread.submit(may_write.wait)
         shop.order(names=(A,), command=f"touch {ran}")
@@ -101,16 +101,16 @@ async def test_what_was_being_written_when_the_gap_came_is_not_started(tmp_path:
 async def test_a_lease_that_is_renewed_in_time_takes_nothing_away(shop: Floor) -> None:
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B, guarded=True)
-    await until(lambda: shop.foreman.running == 2)
-    assert shop.foreman.answered(shop.foreman.lease.sent(boot_ms()))
+    await until(lambda: shop.executor_loop.running == 2)
+    assert shop.executor_loop.answered(shop.executor_loop.lease.sent(boot_ms()))
     puppet.finish(A)
     assert names_of(await puppet.tasks(1)) == [B]
 
 
 async def test_an_answer_to_nothing_renews_nothing(shop: Floor) -> None:
-    until_ms = shop.foreman.lease.until_ms
-    assert not shop.foreman.answered(77)
-    assert shop.foreman.lease.until_ms == until_ms
+    until_ms = shop.executor_loop.lease.until_ms
+    assert not shop.executor_loop.answered(77)
+    assert shop.executor_loop.lease.until_ms == until_ms
 
 
 async def test_a_guarded_command_of_before_the_gap_is_killed_and_the_other_is_not(
@@ -119,7 +119,7 @@ async def test_a_guarded_command_of_before_the_gap_is_killed_and_the_other_is_no
     shop = Shop(tmp_path)
     await shop.open()
     try:
-        shop.foreman.attach(shop.ear)
+        shop.executor_loop.attach(shop.ear)
         shop.order(names=(A,), command="sleep 60", is_guarded=True)
         shop.order(names=(B,), command="sleep 60")
         told = shop.ear.told

@@ -27,8 +27,8 @@ OLD = Epoch(0, 6, "r2")
 NOTHING = Epoch(0, 0, "")
 
 
-class IdleForeman:
-    """A foreman without work, which writes down what happens to its outlets."""
+class IdleExecutorLoop:
+    """A executor loop without work, which writes down what happens to its report sinks."""
 
     def __init__(self, highest: Epoch = NOTHING) -> None:
         self.able = asyncio.Event()
@@ -40,24 +40,24 @@ class IdleForeman:
         self.is_full = False
         self.uploads = IdleUploads()
         self.clock_offset_ms = 0
-        self.outlets: list[LeaderStream] = []
+        self.report_sinks: list[LeaderStream] = []
         self.story: list[str] = []
 
     def attach(self, visit: LeaderStream) -> None:
-        self.outlets.append(visit)
-        self.story.append(f"attach {len(self.outlets)}")
+        self.report_sinks.append(visit)
+        self.story.append(f"attach {len(self.report_sinks)}")
         visit.begin([], self.highest)
 
     def detach(self, visit: LeaderStream) -> None:
-        if visit in self.outlets:
-            self.story.append(f"detach {self.outlets.index(visit) + 1}")
+        if visit in self.report_sinks:
+            self.story.append(f"detach {self.report_sinks.index(visit) + 1}")
 
     def welcome(self, epoch: Epoch) -> None:
         self.story.append(f"welcome {epoch}")
         self.highest = max(self.highest, epoch)
 
     def order(self, visit: LeaderStream, orders: pool_pb2.Orders) -> None:
-        self.story.append(f"orders of {self.outlets.index(visit) + 1}")
+        self.story.append(f"orders of {self.report_sinks.index(visit) + 1}")
 
     def answered(self, number: int) -> bool:
         return self.lease.answered(number)
@@ -69,10 +69,10 @@ def address(rig: Rig) -> str:
 
 @asynccontextmanager
 async def running(
-    *addresses: str, foreman: IdleForeman | None = None, **settings: Any
-) -> AsyncIterator[IdleForeman]:
+    *addresses: str, executor_loop: IdleExecutorLoop | None = None, **settings: Any
+) -> AsyncIterator[IdleExecutorLoop]:
     """An executor whose replicas are at these addresses."""
-    idle = foreman or IdleForeman()
+    idle = executor_loop or IdleExecutorLoop()
     sound = {"id": "e1", "data": "d", "cell": CELL, "answer_ms": 3_600_000}
     config = msgspec.convert(sound | settings | {"leaders": addresses}, ExecutorConfig)
     task = asyncio.create_task(

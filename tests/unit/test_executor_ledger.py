@@ -112,7 +112,7 @@ def test_the_floor_forgets_acknowledged_rows_and_no_others(ledger: Ledger) -> No
 
 def test_a_tombstone_stands_until_the_floor_passes_what_it_forbids(ledger: Ledger) -> None:
     with ledger.transaction():
-        insert(ledger, B, fate=FENCED, index=20)
+        insert(ledger, B, status=FENCED, index=20)
         ack(ledger, B)
     for floor, stands in ((19, True), (20, False)):
         with ledger.transaction():

@@ -29,7 +29,7 @@ async def run(shop: Floor, puppet: Puppet, count: int, took_ms: int, job: str = 
         given = names_of((await puppet.expect(wire.Run)).tasks)
         puppet.finish(*given, started_ms=wall_ms() - took_ms)
         left.difference_update(given)
-    await until(lambda: all(shop.book.fate(name) == ENDED for name in names))
+    await until(lambda: all(shop.book.status(name) == ENDED for name in names))
 
 
 def slots(shop: Floor) -> int:
@@ -61,7 +61,7 @@ async def test_what_is_accepted_does_not_shrink_with_what_is_asked_for(shop: Flo
     puppet = await shop.puppet(threads=4, buffer=50)
     await run(shop, puppet, 100, took_ms=60_000)
     await until(lambda: slots(shop) == 4)
-    assert shop.foreman.workers.groups.room()[0] == {"app": 4 + 50 + 1_000}
+    assert shop.executor_loop.workers.groups.room()[0] == {"app": 4 + 50 + 1_000}
 
 
 async def test_small_changes_are_not_told(shop: Floor) -> None:
@@ -70,5 +70,5 @@ async def test_small_changes_are_not_told(shop: Floor) -> None:
     await until(lambda: slots(shop) > 8)
     told = len(shop.ear.offers)
     await run(shop, puppet, 100, took_ms=12, job="other")
-    shop.foreman.workers.tick()
+    shop.executor_loop.workers.tick()
     assert len(shop.ear.offers) == told

@@ -10,8 +10,8 @@ import pytest
 from launcher.executor.commands.output import Output
 from launcher.executor.uploads import FRAME_BYTES, pack
 from launcher.names import AttemptName, parse_attempt_name
+from snapshots.backup_store import BackupStore
 from snapshots.outputs import OutputHeader
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import packed_output
 
@@ -40,9 +40,9 @@ def test_it_is_the_object_that_snapshots_would_write(tmp_path: Path, size: int) 
     header = OutputHeader("prod", LAUNCH, 2, size, 0)
     assert made == packed_output(header, [content])
     assert (packed.size, packed.sha256) == (len(made), hashlib.sha256(made).digest())
-    vault = Vault(MemoryStore(), "prod")
-    vault.put_output(0, LAUNCH, 2, packed.path)
-    assert vault.fetch_output(0, LAUNCH, 2, tmp_path / "read", 8 << 20) == header
+    backup_store = BackupStore(MemoryStore(), "prod")
+    backup_store.put_output(0, LAUNCH, 2, packed.path)
+    assert backup_store.fetch_output(0, LAUNCH, 2, tmp_path / "read", 8 << 20) == header
     assert (tmp_path / "read").read_bytes() == content
 
 
@@ -50,9 +50,9 @@ def test_what_was_over_the_bound_is_told(tmp_path: Path) -> None:
     content = bytes(range(250)) * 100
     packed = pack(printed(tmp_path, content, bound=8_192), tmp_path / "packed", "prod", name())
     assert packed is not None
-    vault = Vault(MemoryStore(), "prod")
-    vault.put_output(0, LAUNCH, 2, packed.path)
-    header = vault.fetch_output(0, LAUNCH, 2, tmp_path / "read", 1 << 20)
+    backup_store = BackupStore(MemoryStore(), "prod")
+    backup_store.put_output(0, LAUNCH, 2, packed.path)
+    header = backup_store.fetch_output(0, LAUNCH, 2, tmp_path / "read", 1 << 20)
     assert header is not None
     assert header.size + header.dropped == len(content)
     assert header.dropped > 0

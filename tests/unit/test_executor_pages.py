@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.executor.ledger import Ledger, Page, Recall
+from launcher.executor.ledger import Inventory, Ledger, Page
 from launcher.executor.rows import (
     ACCEPTED,
     ENDED,
@@ -29,9 +29,9 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-def row(number: int, fate: int = ENDED, **fields: Any) -> Row:
+def row(number: int, status: int = ENDED, **fields: Any) -> Row:
     fields = {"index": 10 + number // 3, "epoch": "0.1.r1", "started_ms": 1} | fields
-    return Row(row=number, fate=fate, name=str(attempt(number)), **fields)
+    return Row(row=number, status=status, name=str(attempt(number)), **fields)
 
 
 def fill(ledger: Ledger, *rows: Row, acked: tuple[int, ...] = ()) -> None:
@@ -39,7 +39,7 @@ def fill(ledger: Ledger, *rows: Row, acked: tuple[int, ...] = ()) -> None:
     with ledger.transaction():
         for one in rows:
             batch = tombstone(one.index, one.row, one.name, one.epoch)
-            batch.states[0] = one.fate
+            batch.states[0] = one.status
             batch.started[0], batch.finished[0] = one.started_ms, one.finished_ms
             ledger.insert(batch)
         for one in ledger.unacked():
@@ -50,12 +50,12 @@ def fill(ledger: Ledger, *rows: Row, acked: tuple[int, ...] = ()) -> None:
 def pages(ledger: Ledger, rows_max: int) -> list[Page]:
     """All pages, read one after the other."""
     found: list[Page] = []
-    recall: Recall | None = Recall()
-    while recall is not None:
-        page = ledger.recollect(recall, rows_max)
+    inventory: Inventory | None = Inventory()
+    while inventory is not None:
+        page = ledger.recollect(inventory, rows_max)
         assert page is not None
         found.append(page)
-        recall = page.rest
+        inventory = page.rest
     return found
 
 
@@ -65,8 +65,8 @@ def names(found: list[Page]) -> list[str]:
 
 @pytest.mark.parametrize("rows_max", [1, 2, 3, 7, 20, 21])
 def test_every_row_is_on_one_page_in_log_order(ledger: Ledger, rows_max: int) -> None:
-    fates = (ENDED, FENCED, REFUSED, INTERRUPTED, ACCEPTED)
-    rows = [row(number, fates[number % 5]) for number in range(20)]
+    statuses = (ENDED, FENCED, REFUSED, INTERRUPTED, ACCEPTED)
+    rows = [row(number, statuses[number % 5]) for number in range(20)]
     fill(ledger, *reversed(rows), acked=(0, 1, 2, 7, 8, 15, 18))
     found = pages(ledger, rows_max)
     assert names(found) == [one.name for one in rows]
@@ -77,17 +77,17 @@ def test_every_row_is_on_one_page_in_log_order(ledger: Ledger, rows_max: int) ->
 def test_a_page_ends_before_a_pending_row_and_waits_for_it(ledger: Ledger) -> None:
     pending = row(1, ACCEPTED, index=2, started_ms=0)
     fill(ledger, row(0, index=1), pending, row(2, index=3))
-    first = ledger.recollect(Recall(), 10)
+    first = ledger.recollect(Inventory(), 10)
     assert first is not None
     assert first.rest is not None
     assert names([first]) == [str(attempt(0))]
     assert ledger.recollect(first.rest, 10) is None
     with ledger.transaction():
-        pending.fate = REFUSED
+        pending.status = REFUSED
         ledger.changed(changes_of([pending]))
     second = ledger.recollect(first.rest, 10)
     assert second is not None
-    assert [(one.name, one.fate) for one in second.rows] == [
+    assert [(one.name, one.status) for one in second.rows] == [
         (pending.name, REFUSED),
         (str(attempt(2)), ENDED),
     ]

@@ -29,8 +29,8 @@ OFFERS = [Offer("app", 4, ("a.b",))]
 OTHERS = [Offer("app", 4, ("a.c",))]
 
 
-class IdleForeman:
-    """A foreman without work, whose workers serve something."""
+class IdleExecutorLoop:
+    """A executor loop without work, whose workers serve something."""
 
     def __init__(self) -> None:
         self.able = asyncio.Event()
@@ -63,7 +63,7 @@ def config_of(rig: Rig) -> ExecutorConfig:
     return ExecutorConfig(id="e1", data="d", leaders=(f"127.0.0.1:{rig.port}",), cell=CELL)
 
 
-def foreman_of(idle: IdleForeman) -> ExecutorLoop:
+def executor_loop_of(idle: IdleExecutorLoop) -> ExecutorLoop:
     return cast("ExecutorLoop", cast("Any", idle))
 
 
@@ -72,7 +72,7 @@ async def visiting(rig: Rig, pace: Backoff | None = None) -> AsyncIterator[async
     """One visit of an executor; the task ends with it."""
     config = config_of(rig)
     visit = LeaderStream(
-        config, foreman_of(IdleForeman()), "i1", backoff=pace or Backoff(config, "e1")
+        config, executor_loop_of(IdleExecutorLoop()), "i1", backoff=pace or Backoff(config, "e1")
     )
     task = asyncio.create_task(visit.attend(config.leaders[0]))
     try:
@@ -188,8 +188,8 @@ async def test_a_leader_of_another_protocol_is_left_with_a_word_on_what_to_upgra
 
 async def test_the_last_offers_before_a_welcome_are_those_that_count() -> None:
     async with rigged() as rig:
-        config, idle = config_of(rig), IdleForeman()
-        way = Connector(config, foreman_of(idle), "i1")
+        config, idle = config_of(rig), IdleExecutorLoop()
+        way = Connector(config, executor_loop_of(idle), "i1")
         task = asyncio.create_task(way.run())
         try:
             joined = await rig.heard(Joined)

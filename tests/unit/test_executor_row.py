@@ -36,8 +36,8 @@ def logged(*batches: tuple[int, list[Row]]) -> list[Any]:
     return lines
 
 
-def row(fate: int, **fields: Any) -> Row:
-    return Row(9, 0, fate, NAME, **fields)
+def row(status: int, **fields: Any) -> Row:
+    return Row(9, 0, status, NAME, **fields)
 
 
 def test_an_attempt_that_failed_is_a_line_with_all_that_is_known() -> None:
@@ -45,7 +45,7 @@ def test_an_attempt_that_failed_is_a_line_with_all_that_is_known() -> None:
     one = row(ENDED, exit_code=143, reason=Reason.TIMEOUT, detail="after 250 ms", **times)
     assert logged((1_250, [one])) == [
         {
-            "launch": NAME, "fate": "ended", "reason": "timeout", "exit_code": 143, "ran_ms": 250,
+            "launch": NAME, "status": "ended", "reason": "timeout", "exit_code": 143, "ran_ms": 250,
             "detail": "after 250 ms", "event": "launch.failed", "log_level": "info",
         }
     ]  # fmt: skip
@@ -61,7 +61,7 @@ def test_only_what_failed_or_never_ran_is_logged() -> None:
         row(ENDED, finished_ms=9, reason=200),  # of a version that knows more reasons
     ]
     lines = logged((9, rows))
-    assert [(line["fate"], line["reason"], line["ran_ms"]) for line in lines] == [
+    assert [(line["status"], line["reason"], line["ran_ms"]) for line in lines] == [
         ("refused", "", 0),
         ("interrupted", "", 0),
         ("ended", "200", 0),
@@ -116,17 +116,17 @@ def test_the_journal_has_the_processes_of_what_runs_and_the_leader_is_told_of_no
     assert [*messages_of([running], 9)] == [*messages_of(changes_of(bare), 9)]
 
 
-def test_a_leader_reads_of_every_fate_what_its_executor_says_in_columns() -> None:
-    for fate in range(ACCEPTED, UNKNOWN + 1):
-        [message] = messages_of(changes_of([Row(9, 3, fate)]), 9)
+def test_a_leader_reads_of_every_status_what_its_executor_says_in_columns() -> None:
+    for status in range(ACCEPTED, UNKNOWN + 1):
+        [message] = messages_of(changes_of([Row(9, 3, status)]), 9)
         [batch] = parse_reports(message)
-        assert [(one.row, one.fate) for one in batch.facts()] == [(3, fate)]
+        assert [(one.row, one.status) for one in batch.facts()] == [(3, status)]
 
 
 def test_what_was_never_started_has_no_times() -> None:
     rows = [Row(9, 1, REFUSED, detail="late"), Row(9, 2, FENCED), Row(9, 2, FENCED)]
     changes = changes_of(rows)
-    assert [(one.fate, one.rows, one.started_ms, one.finished_ms) for one in changes] == [
+    assert [(one.status, one.rows, one.started_ms, one.finished_ms) for one in changes] == [
         (REFUSED, [1], [], []),
         (FENCED, [2], [], []),
     ]

@@ -56,8 +56,8 @@ def changed(**fields: Any) -> Conditions:
     return msgspec.structs.replace(FINE, **fields)
 
 
-def fates(settled: Settled) -> list[tuple[str, int]]:
-    return [(name_of(row.row), row.fate) for row in answered(settled)]
+def statuses(settled: Settled) -> list[tuple[str, int]]:
+    return [(name_of(row.row), row.status) for row in answered(settled)]
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_refusal_is_in_the_ledger_and_stands_for_ever(
     ledger: Ledger, conditions: Conditions, order: Start, detail: str
 ) -> None:
     settled = give(ledger, conditions, starts=[order])
-    assert fates(settled) == [(A, REFUSED)]
+    assert statuses(settled) == [(A, REFUSED)]
     assert detail in answered(settled)[0].detail
     assert not settled.accepted
     again = give(ledger, starts=[start()])
-    assert fates(again) == [(A, REFUSED)]
+    assert statuses(again) == [(A, REFUSED)]
     assert not again.accepted
 
 
@@ -88,23 +88,23 @@ def test_a_known_name_with_other_work_is_answered_and_noticed(ledger: Ledger) ->
     other = msgspec.msgpack.encode(WorkSpec(("/bin/other",)))
     settled = give(ledger, starts=[start(spec=other)])
     assert settled.mismatched == [A]
-    assert fates(settled) == [(A, REFUSED)]
+    assert statuses(settled) == [(A, REFUSED)]
 
 
-def test_a_start_at_the_floor_is_answered_as_unknown_fate_and_leaves_no_row(
+def test_a_start_at_the_floor_is_answered_as_unknown_status_and_leaves_no_row(
     ledger: Ledger,
 ) -> None:
     # It may have run here and been forgotten: REFUSED would claim that it never did.
     give(ledger, floor=10)
     settled = give(ledger, starts=[start(A, index=10), start(B, index=11)])
-    assert fates(settled) == [(A, INTERRUPTED)]
+    assert statuses(settled) == [(A, INTERRUPTED)]
     assert [one.name for one in settled.accepted] == [B]
     assert set(found(ledger)) == {B}
 
 
 def test_an_executor_that_executes_nothing_reports_success_at_once(ledger: Ledger) -> None:
     settled = give(ledger, changed(executes=False, slots_free=0), starts=[start(A), start(B)])
-    assert fates(settled) == [(A, ENDED), (B, ENDED)]
+    assert statuses(settled) == [(A, ENDED), (B, ENDED)]
     report = answered(settled)[0]
     assert (report.exit_code, report.started_ms, report.finished_ms) == (0, NOW_MS, NOW_MS)
     assert not settled.accepted
@@ -133,7 +133,7 @@ def test_work_is_a_command_or_a_handler_and_not_both() -> None:
 
 def test_handlers_need_no_workers_where_nothing_is_executed(ledger: Ledger) -> None:
     settled = give(ledger, changed(executes=False), starts=[start(A, spec=handled())])
-    assert fates(settled) == [(A, ENDED)]
+    assert statuses(settled) == [(A, ENDED)]
 
 
 # ---- batches
@@ -198,4 +198,4 @@ def test_a_job_whose_name_is_none_is_never_started(ledger: Ledger) -> None:
     message = batches(0)
     message.works[0].job = "../../etc/passwd"
     said = settled(ledger, message)
-    assert (said.accepted, answered(said)[0].fate) == ([], REFUSED)
+    assert (said.accepted, answered(said)[0].status) == ([], REFUSED)

@@ -27,7 +27,7 @@ async def interrupted(shop: Floor) -> list[str]:
     await shop.halt()
     shop.ledger.is_same_boot = True
     rows = await asyncio.wrap_future(shop.thread.submit(interrupt_all, shop.ledger, "executor"))
-    return [row.name for row in rows if row.fate == INTERRUPTED]
+    return [row.name for row in rows if row.status == INTERRUPTED]
 
 
 async def row_of(shop: Floor, name: str) -> Row:
@@ -37,17 +37,17 @@ async def row_of(shop: Floor, name: str) -> Row:
 async def test_what_never_left_a_killed_executor_is_refused_and_not_lost(shop: Floor) -> None:
     await running(shop, A, threads=1, buffer=0)
     shop.give(B)
-    await until(lambda: shop.foreman.running == 2)
+    await until(lambda: shop.executor_loop.running == 2)
     assert await interrupted(shop) == [A]
     assert shop.on_disk(A) == INTERRUPTED
     row = await row_of(shop, B)
-    assert (row.fate, row.detail, row.started_ms) == (REFUSED, WAITED, 0)
+    assert (row.status, row.detail, row.started_ms) == (REFUSED, WAITED, 0)
 
 
 async def test_what_was_given_and_had_not_begun_may_have(shop: Floor) -> None:
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B)
-    await until(lambda: shop.foreman.running == 2)
+    await until(lambda: shop.executor_loop.running == 2)
     puppet.finish(A)
     assert names_of(await puppet.tasks(1)) == [B]
     await until(lambda: shop.on_disk(A) == ENDED)
@@ -68,8 +68,8 @@ async def test_what_a_dead_worker_gave_back_counts_as_given(shop: Floor) -> None
     puppet.start(A)
     await shop.told(A, ACCEPTED)
     puppet.signal(9)
-    await until(lambda: shop.book.fate(A) == ENDED)
-    assert shop.foreman.running == 1  # the other waits again
+    await until(lambda: shop.book.status(A) == ENDED)
+    assert shop.executor_loop.running == 1  # the other waits again
     assert await interrupted(shop) == [B]
 
 

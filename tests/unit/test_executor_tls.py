@@ -50,8 +50,8 @@ class Counted(asyncio.Event):
         return await super().wait()
 
 
-class IdleForeman:
-    """A foreman without work; `welcomed` has the epochs that it met."""
+class IdleExecutorLoop:
+    """A executor loop without work; `welcomed` has the epochs that it met."""
 
     def __init__(self) -> None:
         self.able = Counted()
@@ -81,15 +81,15 @@ class IdleForeman:
 @asynccontextmanager
 async def on_the_way(
     server: str, credentials: Credentials | None, tls: TlsFiles | None = None
-) -> AsyncIterator[IdleForeman]:
+) -> AsyncIterator[IdleExecutorLoop]:
     """An executor that looks for its leader."""
-    foreman = IdleForeman()
+    executor_loop = IdleExecutorLoop()
     config = ExecutorConfig(id=EXECUTOR[1], data="d", leaders=(server,), cell=CELL, tls=tls)
     shown = (lambda: credentials) if credentials is not None else None
-    way = Connector(config, cast("ExecutorLoop", cast("Any", foreman)), "i1", shown)
+    way = Connector(config, cast("ExecutorLoop", cast("Any", executor_loop)), "i1", shown)
     task = asyncio.create_task(way.run())
     try:
-        yield foreman
+        yield executor_loop
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -99,18 +99,18 @@ async def test_it_connects_with_its_certificate(certs: Certs) -> None:
     rig = Rig()
     async with (
         secured(certs, FakeBackend(), rig=rig) as server,
-        on_the_way(server, certs.credentials(*EXECUTOR)) as foreman,
+        on_the_way(server, certs.credentials(*EXECUTOR)) as executor_loop,
     ):
         assert (await rig.heard(Joined)).executor == EXECUTOR[1]
         rig.pool.welcome(EXECUTOR[1])
-        await until(lambda: foreman.welcomed == [Epoch(0, 7, "r1")])
+        await until(lambda: executor_loop.welcomed == [Epoch(0, 7, "r1")])
 
 
 async def refusals(server: str, credentials: Credentials | None) -> list[str]:
     """What it says of being refused, in the time of several visits."""
     with structlog.testing.capture_logs() as lines:
-        async with on_the_way(server, credentials) as foreman:
-            await until(lambda: foreman.able.count >= 4)
+        async with on_the_way(server, credentials) as executor_loop:
+            await until(lambda: executor_loop.able.count >= 4)
     return [line["error"] for line in lines if "replica" in line]
 
 

@@ -4,6 +4,7 @@ worker gets."""
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -44,16 +45,16 @@ async def test_a_launch_goes_through_a_worker_and_back(shop: Floor) -> None:
         guarded=True, epoch="0.1.r1", tenant="acme", priority=2, fence=9,
     )  # fmt: skip
     assert shop.on_disk(task.name) == ACCEPTED
-    assert shop.book.fate(task.name) == 0  # pending: nobody is told
+    assert shop.book.status(task.name) == 0  # pending: nobody is told
     puppet.start(task.name)
     row = await shop.told(task.name, ACCEPTED)
     assert row.started_ms > 0
-    assert shop.foreman.running == 1
+    assert shop.executor_loop.running == 1
     puppet.finish(task.name)
     row = await shop.told(task.name, ENDED)
     assert (row.exit_code, row.reason, row.detail) == (0, Reason.NONE, "")
     assert shop.on_disk(task.name) == ENDED
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ async def test_of_a_handler_that_nobody_serves_the_start_is_refused_for_ever(sho
     shop.give(A)
     await asyncio.sleep(0)
     shop.give(B)
-    await until(lambda: shop.foreman.running == 1)
+    await until(lambda: shop.executor_loop.running == 1)
     assert shop.on_disk(A) == REFUSED
 
 
@@ -110,7 +111,7 @@ async def test_slots_of_a_group_are_its_own(tmp_path: Path) -> None:
         shop.give(A, B, C, D)
         row = await shop.told(D, REFUSED)
         assert row.detail == f"no free slot in group app of workers, which serves {HANDLER}"
-        await until(lambda: shop.foreman.running == 4)  # three, and the command
+        await until(lambda: shop.executor_loop.running == 4)  # three, and the command
 
 
 async def test_a_slot_is_free_once_the_end_is_recorded(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ async def test_a_worker_gets_no_more_than_it_has_room_for(shop: Floor) -> None:
     puppet.start(A)
     puppet.finish(A)
     assert names_of(await puppet.tasks(1)) == [C]
-    await until(lambda: shop.foreman.workers.groups.room()[0] == {"app": 1 + 1 + 1_000 - 3})
+    await until(lambda: shop.executor_loop.workers.groups.room()[0] == {"app": 1 + 1 + 1_000 - 3})
 
 
 async def test_two_workers_of_a_group_share_what_waits(shop: Floor) -> None:
@@ -155,10 +156,10 @@ async def test_short_launches_are_given_ahead_and_long_ones_wait_here(shop: Floo
     assert len(given) <= 51
     for name in given[:-1]:
         puppet.finish(name, started_ms=wall_ms() - 3_600_000)
-    await until(lambda: shop.book.fate(given[-2]) == ENDED)
-    waiting = len(names) + 1 - sum(shop.book.fate(name) == ENDED for name in names)
+    await until(lambda: shop.book.status(given[-2]) == ENDED)
+    waiting = len(names) + 1 - sum(shop.book.status(name) == ENDED for name in names)
     shop.give(named(101))
-    await until(lambda: shop.foreman.running == waiting)
+    await until(lambda: shop.executor_loop.running == waiting)
     puppet.finish(given[-1])
     assert len(await puppet.tasks(1)) == 1  # no more than it has threads
 
@@ -218,7 +219,7 @@ async def test_a_launch_that_workers_never_begin_is_refused(shop: Floor) -> None
 async def test_a_kill_of_what_waits_refuses_it(shop: Floor) -> None:
     await shop.puppet(threads=1, buffer=0)
     shop.give(A, B)
-    await until(lambda: shop.foreman.running == 2)
+    await until(lambda: shop.executor_loop.running == 2)
     shop.order(kills=[(B, Reason.KILLED)])
     row = await shop.told(B, REFUSED)
     assert row.detail == "killed before it was started"
@@ -252,7 +253,7 @@ async def test_what_succeeds_although_it_was_cancelled_has_succeeded(shop: Floor
 async def test_a_fence_ends_the_waiting(shop: Floor) -> None:
     await shop.puppet(threads=1, buffer=0)
     shop.give(A, B)
-    await until(lambda: shop.foreman.running == 2)
+    await until(lambda: shop.executor_loop.running == 2)
     shop.order(fences=[B])
     row = await shop.told(B, REFUSED)
     assert row.detail == "fenced before it was started"
@@ -279,8 +280,8 @@ async def test_the_leader_is_told_what_workers_serve_when_it_changes(shop: Floor
 async def test_a_new_leader_is_told_what_there_is(shop: Floor) -> None:
     await shop.puppet()
     await until(lambda: len(shop.ear.offers) == 1)
-    shop.foreman.detach(shop.ear)
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.detach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     await until(lambda: len(shop.ear.offers) == 2)
     assert shop.ear.offers[0] == shop.ear.offers[1]
 
@@ -307,14 +308,14 @@ async def test_what_a_handler_prints_is_kept_as_a_commands_output_is(shop: Floor
     puppet.start(A)
     puppet.say(wire.Output(A, b"hello\n"))
     request = pool_pb2.OutputRequest(request=1, name=A)
-    await until(lambda: shop.foreman.output(request).data == b"hello\n")
-    assert not shop.foreman.output(request).ended
+    await until(lambda: shop.executor_loop.output(request).data == b"hello\n")
+    assert not shop.executor_loop.output(request).ended
     puppet.say(wire.Output(A, b"bye\n"))
     puppet.finish(A)
     await shop.told(A, ENDED)
-    chunk = shop.foreman.output(request)
+    chunk = shop.executor_loop.output(request)
     assert (chunk.data, chunk.ended) == (b"hello\nbye\n", True)
-    assert shop.foreman._outputs.kept(A) == 10
+    assert shop.executor_loop._outputs.kept(A) == 10
 
 
 # ---- the end of the executor
@@ -326,14 +327,14 @@ async def test_a_draining_executor_cancels_what_runs_and_refuses_what_waits(shop
     await puppet.tasks(1)
     puppet.start(A)
     await shop.told(A, ACCEPTED)
-    draining = asyncio.create_task(shop.foreman.drain(5_000, 8))
+    draining = asyncio.create_task(shop.executor_loop.drain(5_000, 8))
     await puppet.expect(wire.Drain)
     assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.EXECUTOR_LOST))]
     assert (await shop.told(B, REFUSED)).detail == "the executor is stopping"
     puppet.finish(A, result=Result.CANCELLED)
     await draining
     assert shop.book.rows[A].reason == Reason.EXECUTOR_LOST
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
 
 
 async def test_what_does_not_end_when_the_executor_does_is_killed(shop: Floor) -> None:
@@ -342,7 +343,7 @@ async def test_what_does_not_end_when_the_executor_does_is_killed(shop: Floor) -
     await puppet.tasks(1)
     puppet.start(A)
     await shop.told(A, ACCEPTED)
-    await shop.foreman.drain(100, 8)
+    await shop.executor_loop.drain(100, 8)
     assert await puppet.exit_code() == -9
     assert shop.book.rows[A].reason == Reason.EXECUTOR_LOST
 
@@ -351,11 +352,11 @@ async def test_what_was_accepted_while_the_executor_is_told_to_stop_is_not_begun
     shop: Floor,
 ) -> None:
     puppet = await shop.puppet()
-    shop.foreman.workers.drain(5_000)  # a turn had seen it as not stopping yet
+    shop.executor_loop.workers.drain(5_000)  # a turn had seen it as not stopping yet
     shop.give(A)
     assert (await shop.told(A, REFUSED)).detail == "the executor is stopping"
     await puppet.expect(wire.Drain)
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
 
 
 async def test_launches_that_come_one_by_one_are_spread_over_the_workers(shop: Floor) -> None:
@@ -363,6 +364,6 @@ async def test_launches_that_come_one_by_one_are_spread_over_the_workers(shop: F
     names = [named(number) for number in range(4)]
     for name in names:
         shop.give(name)
-        await until(lambda name=name: name in shop.foreman.workers.launches)  # type: ignore[misc]
+        await until(functools.partial(shop.executor_loop.workers.launches.__contains__, name))
     for puppet in puppets:
         assert len(await puppet.tasks(2)) == 2

@@ -78,7 +78,7 @@ async def test_a_worker_that_is_written_to_while_it_dies_is_still_read_to_the_en
     puppet = await shop.puppet(threads=2, buffer=0)
     shop.give(A)
     await puppet.tasks(1)
-    [worker] = shop.foreman.workers.groups.workers()
+    [worker] = shop.executor_loop.workers.groups.workers()
     worker.line.pause()
     puppet.start(A)
     puppet.hang_up()
@@ -103,7 +103,7 @@ async def test_a_worker_that_lets_go_of_its_executor_is_killed(shop: Floor) -> N
 async def test_one_with_nothing_to_do_may_go(shop: Floor) -> None:
     puppet = await shop.puppet()
     puppet.hang_up()
-    await until(lambda: shop.foreman.workers.groups.offers == ())
+    await until(lambda: shop.executor_loop.workers.groups.offers == ())
     assert puppet.process.poll() is None
 
 
@@ -113,7 +113,7 @@ async def test_what_waits_for_a_group_that_is_gone_is_refused_after_a_while(
     monkeypatch.setattr("launcher.executor.handlers.groups.WORKERLESS_MS", 200)
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B)
-    await until(lambda: shop.foreman.running == 2)
+    await until(lambda: shop.executor_loop.running == 2)
     puppet.signal(signal.SIGKILL)
     assert (await shop.told(B, REFUSED)).detail == "no worker here serves it any more"
 
@@ -124,7 +124,7 @@ async def test_a_worker_that_comes_back_in_time_gets_what_waited(
     monkeypatch.setattr("launcher.executor.handlers.groups.WORKERLESS_MS", 60_000)
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B)
-    await until(lambda: shop.foreman.running == 2)
+    await until(lambda: shop.executor_loop.running == 2)
     puppet.signal(signal.SIGKILL)
     again = await shop.puppet()
     assert names_of(await again.tasks(1)) == [B]
@@ -193,7 +193,7 @@ async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
     await puppet.tasks(1)
     puppet.start(A)
     await shop.told(A, ACCEPTED)
-    [worker] = shop.foreman.workers.groups.workers()
+    [worker] = shop.executor_loop.workers.groups.workers()
     attempt = worker.begun[A]
     for _ in range(3):
         before = attempt.silent_at_ms
@@ -227,7 +227,7 @@ async def test_guarded_launches_end_with_the_lease_and_the_rest_of_their_worker(
     await puppet.tasks(2)
     puppet.start(A, B)
     await shop.told(B, ACCEPTED)
-    shop.foreman.lease.until_ms = 0
+    shop.executor_loop.lease.until_ms = 0
     assert (await shop.told(A, ENDED)).reason == Reason.EXECUTOR_LOST
     assert (await shop.told(B, ENDED)).reason == Reason.WORKER_DIED
     assert await puppet.exit_code() == -signal.SIGKILL
@@ -238,8 +238,8 @@ async def test_without_a_lease_nothing_is_begun(shop: Floor) -> None:
     shop.give(B)
     await puppet.tasks(1)
     shop.give(C)
-    await until(lambda: shop.foreman.running == 3)
-    shop.foreman.lease.until_ms = 0
+    await until(lambda: shop.executor_loop.running == 3)
+    shop.executor_loop.lease.until_ms = 0
     assert (await puppet.expect(wire.Cancel)).names == [(B, int(Reason.EXECUTOR_LOST))]
     puppet.say(wire.Done([wire.Outcome(B, Result.CANCELLED)]))
     for name in (B, C):
@@ -252,7 +252,9 @@ async def test_a_renewed_lease_is_passed_on(shop: Floor) -> None:
     puppet = await shop.puppet()
     shop.lease(90_000)
     message: Any = None
-    while not (isinstance(message, wire.Lease) and message.until_ms == shop.foreman.lease.until_ms):
+    while not (
+        isinstance(message, wire.Lease) and message.until_ms == shop.executor_loop.lease.until_ms
+    ):
         if not puppet._heard:
             data = await asyncio.get_running_loop().sock_recv(puppet.end_of_line, 4096)
             puppet._heard += puppet._frames.feed(data)
@@ -269,7 +271,7 @@ async def test_a_worker_of_another_user_is_waited_for(
     monkeypatch.setattr(Peer, "kill", lambda self: False)
     puppet.send(b"\0\0\0\x05hello")
     await puppet.expect(wire.Refused)
-    [worker] = shop.foreman.workers.groups.workers()
+    [worker] = shop.executor_loop.workers.groups.workers()
     await until(lambda: bool(worker.killed_for))
     assert shop.on_disk(A) == ACCEPTED  # nothing is concluded while it lives
     puppet.process.kill()
@@ -374,9 +376,9 @@ async def test_a_dead_spawner_takes_no_handler_with_it(shop: Floor) -> None:
     puppet = await running(shop, A)
     shop.order(names=(B,), command="sleep 60")
     await shop.told(B, ACCEPTED)
-    watching = asyncio.create_task(shop.foreman.watch())
+    watching = asyncio.create_task(shop.executor_loop.watch())
     watching.cancel()
-    os.kill(shop.foreman._children.pid, signal.SIGKILL)
+    os.kill(shop.executor_loop._children.pid, signal.SIGKILL)
     await shop.told(B, INTERRUPTED)
     assert shop.on_disk(A) == ACCEPTED
     puppet.finish(A)

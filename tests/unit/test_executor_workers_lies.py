@@ -103,11 +103,11 @@ async def test_names_that_it_was_not_given_change_nothing(shop: Floor) -> None:
     liar.say(wire.Output(A, b"lies"))
     liar.finish(A, result=Result.FATAL)
     liar.say(wire.Leaving([A, "no name"]))
-    await until(lambda: len(shop.foreman.workers.groups.of("app").serving()) == 1)
-    assert shop.book.fate(A) == ACCEPTED
+    await until(lambda: len(shop.executor_loop.workers.groups.of("app").serving()) == 1)
+    assert shop.book.status(A) == ACCEPTED
     other.finish(A)
     assert (await shop.told(A, ENDED)).reason == Reason.NONE
-    assert shop.foreman.output(pool_pb2.OutputRequest(name=A)).size == 0
+    assert shop.executor_loop.output(pool_pb2.OutputRequest(name=A)).size == 0
 
 
 async def test_an_end_that_is_told_twice_counts_once(shop: Floor) -> None:
@@ -125,7 +125,7 @@ async def test_what_is_given_back_twice_waits_once(shop: Floor) -> None:
     puppet = await running(shop, A, threads=1, buffer=1)
     shop.give(B, payload=b"x" * 100)
     await puppet.tasks(1)
-    (group,) = shop.foreman.workers.groups
+    (group,) = shop.executor_loop.workers.groups
     puppet.say(wire.Leaving([B] * 1000))
     await until(lambda: len(group.ready) == 1)
     assert group.ready.payload_bytes == 100
@@ -148,9 +148,9 @@ async def test_a_flood_of_output_is_bounded_and_the_end_is_heard(tmp_path: Path)
         puppet.finish(A)
         await shop.told(A, ENDED)
         request = pool_pb2.OutputRequest(name=A, limit=7, tail=True)
-        assert shop.foreman.output(request).data == b"the end"
-        assert shop.foreman.output(request).size <= 64 << 10
-        [worker] = shop.foreman.workers.groups.workers()
+        assert shop.executor_loop.output(request).data == b"the end"
+        assert shop.executor_loop.output(request).size <= 64 << 10
+        [worker] = shop.executor_loop.workers.groups.workers()
         await until(lambda: worker.unwritten_bytes == 0)
 
 
@@ -174,7 +174,7 @@ async def test_a_greeting_that_cannot_be_is_refused(
     puppet.greet(**hello)
     assert text in (await puppet.expect(wire.Refused)).text
     assert await puppet.read() is None
-    assert shop.foreman.workers.groups.offers == ()
+    assert shop.executor_loop.workers.groups.offers == ()
 
 
 async def test_a_handler_of_another_group_is_refused_with_the_way_out(shop: Floor) -> None:
@@ -186,7 +186,7 @@ async def test_a_handler_of_another_group_is_refused_with_the_way_out(shop: Floo
         "start this one with --group mail, or let it serve other handlers"
     )
     second = await shop.puppet(group="mail", handlers=["b", "c"])  # the same group may
-    await until(lambda: shop.foreman.workers.groups.offers[0].handlers == ("a", "b", "c"))
+    await until(lambda: shop.executor_loop.workers.groups.offers[0].handlers == ("a", "b", "c"))
     assert second.process.poll() is None
 
 
@@ -203,7 +203,7 @@ async def test_who_says_nothing_is_sent_away(shop: Floor, monkeypatch: pytest.Mo
     monkeypatch.setattr("launcher.executor.handlers.listener.HELLO_WITHIN_S", 0.05)
     puppet = await shop.stranger()
     assert (await puppet.expect(wire.Refused)).text == "it did not say hello"
-    assert not shop.foreman.workers._entrance.visitors
+    assert not shop.executor_loop.workers._handshake.visitors
 
 
 # ---- who comes in

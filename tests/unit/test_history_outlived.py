@@ -48,8 +48,8 @@ async def row_store(
     rig: StateRig, sealed: tuple[Sealed, ...], tmp_path: Path
 ) -> AsyncIterator[RowStore]:
     fed = Fed(tmp_path, rig.state.history)
-    fed.shelf.waiting += sealed
-    fed.shelf.write()
+    fed.segment_files.waiting += sealed
+    fed.segment_files.write()
     yield fed.row_store
     fed.row_store.stop()
 
@@ -83,6 +83,6 @@ async def test_nothing_is_told_of_a_segment_whose_rows_are_not_here(
         ran_as(rig, 1, second)
         ran_as(rig, 2, second)
     assert await row_store.outlived(record(rig), 1)
-    shelf: Any = row_store.shelf
-    shelf.remove(record(rig))
+    segment_files: Any = row_store.segment_files
+    segment_files.remove(record(rig))
     assert not await row_store.outlived(record(rig), 1)

@@ -9,7 +9,7 @@ from cron.history.why import Explanation, explain
 from cron.limits import LIFE_ENTRIES
 from cron.service.launches import of_open, of_row
 from cron.state.rows import RESTORED_BY, Row
-from cron.state.state import Reign
+from cron.state.state import LeaderTerm
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 from tests.unit.state_rig import T0, with_job
@@ -20,7 +20,10 @@ DUE_MS = AT_S * 1000
 AGAIN = LIFE_ENTRIES + 7
 """Where the restored cell recorded what it was told."""
 MEMORY = "worker-7 remembers it: the cell was restored since, and its log points are lost"
-REIGNS = (Reign(3, DUE_MS - 60_000, Epoch(0, 4, "r1")), Reign(AGAIN - 2, DUE_MS + 90_000, Epoch()))
+LEADER_TERMS = (
+    LeaderTerm(3, DUE_MS - 60_000, Epoch(0, 4, "r1")),
+    LeaderTerm(AGAIN - 2, DUE_MS + 90_000, Epoch()),
+)
 
 
 def remembered(**fields: object) -> Row:
@@ -33,7 +36,7 @@ def remembered(**fields: object) -> Row:
 
 
 def why(rows: list[Row], open_row: OpenRow | None = None) -> Explanation:
-    return explain(job(), None, AT_S, rows, open_row, AT_S + 120, REIGNS)
+    return explain(job(), None, AT_S, rows, open_row, AT_S + 120, LEADER_TERMS)
 
 
 def texts(told: Explanation) -> str:

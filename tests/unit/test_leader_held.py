@@ -12,7 +12,7 @@ from cron.job import Catchup, Schedule
 from cron.service.jobs import of_job
 from cron.state.rows import RowKind
 from tests.unit.state_rig import job
-from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_leader_term import Replica, reigning
 
 NEW_ZONE = "Mars/Olympus"
 UNKNOWN = Schedule("* * * * *", "* * * * *", NEW_ZONE)

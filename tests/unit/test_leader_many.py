@@ -26,7 +26,7 @@ from launcher.pool.session import Session
 from launcher.work import Epoch
 from tests.unit.pool_rig import WALL_MS, beat, rigged
 from tests.unit.state_rig import StateRig, with_job
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 
 MANY = 4 * FEW
 LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"

@@ -16,7 +16,7 @@ from cron.state.outcome import Result, Verdict
 from launcher.launch import Reason
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 
 SECOND = Schedule("@every 1s", every_s=1)
 

@@ -10,7 +10,7 @@ from cron.api.queues import QueueQuery, QueueView, WaitQuery
 from cron.errors import NotLeader, NotNow, Unavailable, UnknownJob, UnknownLaunch
 from cron.job import Overlap, Retry
 from cron.scheduler.views import Depth, Wait, WaitFor
-from cron.scheduler.why import LACKING_MAX, Asked, asked, why_waiting
+from cron.scheduler.why import MISSING_MAX, Asked, asked, why_waiting
 from cron.service.queues import POSITIONS_MAX
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
@@ -284,17 +284,17 @@ async def test_what_no_executor_has_is_asked_once_for_each_job() -> None:
     w.queues.lack = "no executor serves handler mail"
     report = await w.service.waits(WaitQuery(job=JOB))
     assert {view.waiting for view in report.waits} == {w.queues.lack}
-    assert w.queues.asked_lacking == 1
+    assert w.queues.asked_missing == 1
 
 
 def test_of_too_many_jobs_the_rest_is_told_without_a_look_at_all_executors() -> None:
     queues = FakeQueues()
     queues.lack = "no executor fits zone=eu"
     request = Asked(queues)
-    answers = [request.lacking((number, T0, 0)) for number in range(LACKING_MAX + 5)]
-    assert answers == [queues.lack] * LACKING_MAX + [""] * 5
-    assert request.lacking((0, T0 + 60, 0)) == queues.lack
-    assert queues.asked_lacking == LACKING_MAX
+    answers = [request.missing((number, T0, 0)) for number in range(MISSING_MAX + 5)]
+    assert answers == [queues.lack] * MISSING_MAX + [""] * 5
+    assert request.missing((0, T0 + 60, 0)) == queues.lack
+    assert queues.asked_missing == MISSING_MAX
     assert asked(None) is None
 
 

@@ -13,7 +13,7 @@ from cron.errors import LimitExceeded, NotLeader, Unavailable
 from cron.leader.applier import StateApplier
 from tests.fakes.memory_log import MemoryCell
 from tests.unit.state_rig import job
-from tests.unit.test_leader_reign import NoHistory, Replica
+from tests.unit.test_leader_term import NoHistory, Replica
 from tests.unit.test_service_pauses import service
 
 BACKUP = "default/backup"

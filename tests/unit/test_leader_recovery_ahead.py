@@ -11,7 +11,7 @@ from cron.leader.recovery import recover_items
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
-from launcher.pool.events import Fate
+from launcher.pool.events import Status
 from tests.unit.restored_rig import BASE, RestoredRig, retrying
 from tests.unit.state_rig import T0, job
 
@@ -47,7 +47,7 @@ def test_what_was_due_is_lost_though_the_job_is_accounted_for_beyond_now() -> No
 def test_what_was_due_and_ran_is_recorded_as_its_executor_remembers_it() -> None:
     rig = ahead()
     rig.remember(60)
-    rig.remember(120, Fate.ACCEPTED, executor=2)
+    rig.remember(120, Status.ACCEPTED, executor=2)
     rig.remember(75, trigger=1)
     rig.resolve()
     assert since(rig) == {
@@ -76,7 +76,7 @@ def test_a_second_leader_that_comes_later_records_nothing_twice() -> None:
     rig = RestoredRig(job(), job("other")).restore(120)
     rig.remember(60)
     rig.remember(75, trigger=1)
-    rig.remember(120, Fate.ACCEPTED)
+    rig.remember(120, Status.ACCEPTED)
     items = list(recover_items(rig.state, rig.gathered(), T0 + 120))
     assert rig.items(c.Recover((items[0],))) == [Verdict.ACCEPTED]
     rig.to(240)  # the leader dies, and it takes a while until there is another

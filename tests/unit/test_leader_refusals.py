@@ -11,7 +11,7 @@ from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import REFUSED_REST_MS
 from cron.state import commands as c
-from launcher.pool.events import Event, Fact, Facts, Fate, Joined, Left, alone
+from launcher.pool.events import Event, Fact, Facts, Joined, Left, Status, alone
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.limits import PROTOCOL
 from launcher.pool.pool import Pool
@@ -20,7 +20,7 @@ from launcher.rpc.v1 import pool_pb2
 from tests.batches import begun, refused_item
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 from tests.unit.test_scheduler_plan import with_job
 
 LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
@@ -74,7 +74,7 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
         mono_ms=lambda: 0,
     )
     row = rig.state.active[1, T0 + 60, 0]
-    fact = Fact(row.begun_index, row.row, Fate.REFUSED)
+    fact = Fact(row.begun_index, row.row, Status.REFUSED)
     inbox.on_event(Facts("e1", "l1", (alone(fact),)))
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
     assert [type(one) for one in commands] == [c.Report]

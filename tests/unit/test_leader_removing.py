@@ -17,7 +17,7 @@ from cron.service.catalog import _build as build
 from cron.state import commands as c
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import job, said
-from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_leader_term import Replica, reigning
 
 A, B = "default/a", "default/b"
 PORTION = 4

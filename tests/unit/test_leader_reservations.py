@@ -128,8 +128,8 @@ def test_it_is_told_where_room_is_kept_for_it_and_the_others_why_they_wait() -> 
     told: set[str] = set()
     others: set[str] = set()
     for _ in rig.seconds(20, 200):
-        told |= {rig.queues.lacking(key) for key in rig.state.due if key[0] == 1}
-        others |= {rig.queues.lacking(key) for key in rig.state.due if key[0] == 2}
+        told |= {rig.queues.missing(key) for key in rig.state.due if key[0] == 1}
+        others |= {rig.queues.missing(key) for key in rig.state.due if key[0] == 2}
     kept = r"all .* are full: .*; what comes free on e\d is kept for it \(0 of 1 so far\)"
     assert any(re.fullmatch(kept, text) for text in told), told
     assert any("1 kept free for a launch that needs much" in text for text in others), others

@@ -11,7 +11,7 @@ from tests.unit.restored_rig import RestoredRig
 
 def told(executor: str, ledger: str) -> tuple[Joined, Recollected]:
     """An executor that joins and remembers nothing."""
-    joined = pool_rig.joined(executor, ledger, can_recall=True)
+    joined = pool_rig.joined(executor, ledger, can_inventory=True)
     return joined, Recollected(executor, ledger, (), is_last=True, floor=0)
 
 

@@ -9,11 +9,11 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from launcher.pool.events import Fact, Facts, Fate, alone
+from launcher.pool.events import Fact, Facts, Status, alone
 from launcher.pool.session import End
 from tests.unit.pool_rig import beat, rigged
 from tests.unit.state_rig import job
-from tests.unit.test_leader_reign import Replica, greeting, reigning
+from tests.unit.test_leader_term import Replica, greeting, reigning
 
 JOBS = 3
 
@@ -67,7 +67,7 @@ async def test_launches_that_an_executor_knows_nothing_of_are_counted_in_one_war
     async with reigning() as replica:
         await with_launches(replica)
         facts = tuple(
-            Fact(row.begun_index, row.row, Fate.INTERRUPTED, detail="it died")
+            Fact(row.begun_index, row.row, Status.INTERRUPTED, detail="it died")
             for row in replica.state.active.values()
         )
         with capture_logs() as logs:

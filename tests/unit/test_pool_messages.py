@@ -14,7 +14,7 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import BatchFacts, Fact, Fate
+from launcher.pool.events import BatchFacts, Fact, Status
 from launcher.pool.reading import check_heartbeat, parse_hello, parse_name, parse_reports
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -24,7 +24,7 @@ MANY_LABELS = {f"k{i}": "v" for i in range(limits.LABELS_MAX + 1)}
 
 
 def ends(index: int, rows: Sequence[int], **fields: Any) -> pool_pb2.BatchReport:
-    usual = {"index": index, "rows": rows, "fate": int(Fate.ENDED), "started_ms": [5]}
+    usual = {"index": index, "rows": rows, "status": int(Status.ENDED), "started_ms": [5]}
     return pool_pb2.BatchReport(**usual | fields)
 
 
@@ -67,10 +67,10 @@ def read(**fields: Any) -> Any:
         ("labels", {"a": "x" * 201}, "hello.labels[a]"),
         ("labels", {"a": "x\x1b[0m"}, "hello.labels[a]"),
         ("labels", MANY_LABELS, "hello.labels"),
-        ("highest_epoch", pool_pb2.Epoch(lineage=1 << 63), "hello.highest_epoch.lineage"),
+        ("highest_epoch", pool_pb2.Epoch(generation=1 << 63), "hello.highest_epoch.generation"),
         ("highest_epoch", pool_pb2.Epoch(term=1 << 63), "hello.highest_epoch.term"),
         ("highest_epoch", pool_pb2.Epoch(replica="r/1"), "hello.highest_epoch.replica"),
-        ("known", reports(ends(7, [1], fate=6)), "hello.known.batches[0].fate"),
+        ("known", reports(ends(7, [1], status=6)), "hello.known.batches[0].status"),
         ("known", reports(said(1), said(2, reason=99)), "hello.known.batches[1].reason"),
         ("known", reports(said(1), said(1)), "hello.known.batches[1].rows"),
         ("known", reports(ends(1, [4]), ends(1, [3, 1])), "hello.known.batches[1].rows"),
@@ -118,7 +118,7 @@ def test_who_speaks_another_protocol_is_told_what_to_upgrade(theirs: int, who: s
 
 def test_an_executor_that_never_saw_a_leader_has_the_lowest_epoch() -> None:
     assert read().highest_epoch == Epoch()
-    assert read(highest_epoch=pool_pb2.Epoch(lineage=1, term=2, replica="r3")).highest_epoch == (
+    assert read(highest_epoch=pool_pb2.Epoch(generation=1, term=2, replica="r3")).highest_epoch == (
         Epoch(1, 2, "r3")
     )
 
@@ -140,8 +140,8 @@ def test_more_reports_than_the_bound_are_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "place"),
     [
-        ({"fate": 0}, "fate"),
-        ({"fate": 7}, "fate"),
+        ({"status": 0}, "status"),
+        ({"status": 7}, "status"),
         ({"reason": 99}, "reason"),
         ({"exit_code": 256}, "exit_code"),
         ({"exit_code": -2}, "exit_code"),
@@ -170,20 +170,20 @@ def test_columns_are_read_in_full() -> None:
     batch = ends(7, [3, 1, 2], output_bytes=[0, 9, 0], **times, **usage)
     (found,) = parse_reports(reports(batch))
     assert found == BatchFacts(
-        7, Fate.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0], "",
+        7, Status.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0], "",
         [4, 4, 4], [7, 8, 9], [0, 0, 5],
     )  # fmt: skip
     facts = list(found.pick([1, 2]).facts())
     assert [(one.row, one.output_bytes, one.cpu_ms) for one in facts] == [(4, 9, 4), (6, 0, 4)]
     assert [(one.memory_peak_bytes, one.retry_after_ms) for one in facts] == [(8, 0), (9, 5)]
-    (bare,) = parse_reports(reports(ends(7, [3], fate=1, started_ms=[])))
+    (bare,) = parse_reports(reports(ends(7, [3], status=1, started_ms=[])))
     assert (bare.started_ms, bare.finished_ms, bare.output_bytes) == ([0], [0], [])
 
 
 def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
     batch = ends(7, [3, 1], started_ms=[100, 1], exit_code=2, reason=int(Reason.USER), detail="no")
     (found,) = parse_reports(reports(batch))
-    facts = [Fact(7, row, Fate.ENDED, Reason.USER, 2, 97 + row, 0, "no") for row in (3, 4)]
+    facts = [Fact(7, row, Status.ENDED, Reason.USER, 2, 97 + row, 0, "no") for row in (3, 4)]
     assert list(found.facts()) == facts
     assert [list(found.pick([place]).facts()) for place in (0, 1)] == [facts[:1], facts[1:]]
 
@@ -192,7 +192,7 @@ def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
     ("fields", "place"),
     [
         ({"index": 0}, "index"),
-        ({"fate": 0}, "fate"),
+        ({"status": 0}, "status"),
         ({"reason": 99}, "reason"),
         ({"exit_code": 256}, "exit_code"),
         ({"detail": "x" * (limits.DETAIL_CHARS_MAX + 1)}, "detail"),
@@ -217,11 +217,11 @@ def test_a_bad_column_is_refused_with_its_place(fields: dict[str, Any], place: s
     assert caught.value.field == f"reports.batches[1].{place}"
 
 
-@pytest.mark.parametrize("fate", list(Fate))
+@pytest.mark.parametrize("status", list(Status))
 @pytest.mark.parametrize("reason", list(Reason))
-def test_every_fate_and_every_reason_is_read(fate: Fate, reason: Reason) -> None:
-    [batch] = parse_reports(reports(said(1, fate, reason=int(reason))))
-    assert (batch.fate, batch.reason) == (fate, reason)
+def test_every_status_and_every_reason_is_read(status: Status, reason: Reason) -> None:
+    [batch] = parse_reports(reports(said(1, status, reason=int(reason))))
+    assert (batch.status, batch.reason) == (status, reason)
 
 
 def test_the_leader_takes_all_that_an_executor_may_send() -> None:
@@ -234,9 +234,9 @@ def test_the_leader_takes_all_that_an_executor_may_send() -> None:
     assert executor_limits.MESSAGE_BYTES_MAX >= limits.ORDERS_BYTES_MAX + limits.WORK_BYTES_MAX
 
 
-def test_fates_are_numbered_as_in_the_protocol() -> None:
-    numbers = {name: value for name, value in pool_pb2.Fate.items() if value}
-    assert {fate.name: fate.value for fate in Fate} == numbers
+def test_statuses_are_numbered_as_in_the_protocol() -> None:
+    numbers = {name: value for name, value in pool_pb2.Status.items() if value}
+    assert {status.name: status.value for status in Status} == numbers
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ async def test_all_that_is_queued_in_one_turn_leaves_as_one_message_with_the_epo
         assert pool.order("executor-7", LEDGER, fences=[fence(1)])
         assert pool.order("executor-7", LEDGER, starts=[order(4, b"w4"), order(5, b"w5")])
         orders = await executor.orders()
-        assert (orders.epoch.lineage, orders.epoch.term, orders.epoch.replica) == (0, 7, "r1")
+        assert (orders.epoch.generation, orders.epoch.term, orders.epoch.replica) == (0, 7, "r1")
         assert started(orders) == [4, 5]
         (tombstone,) = orders.fences
         name = "default/backup@2026-11-20T16:01:00Z#1"

@@ -57,7 +57,7 @@ async def test_a_replica_that_knows_no_leader_names_none() -> None:
 
 async def test_an_executor_that_obeys_a_newer_leader_is_refused() -> None:
     # Rule R3: it would refuse every order of this epoch.
-    newer = pool_pb2.Epoch(lineage=0, term=8, replica="r2")
+    newer = pool_pb2.Epoch(generation=0, term=8, replica="r2")
     async with rigged() as rig, rig.executor(highest_epoch=newer) as executor:
         code, details = await executor.status()
         assert code is REFUSED

@@ -39,7 +39,7 @@ async def read(call: Any) -> Any:
 
 
 def leads(epoch: Epoch) -> pool_pb2.Leadership:
-    message = pool_pb2.Epoch(lineage=epoch.lineage, term=epoch.term, replica=epoch.replica)
+    message = pool_pb2.Epoch(generation=epoch.generation, term=epoch.term, replica=epoch.replica)
     return pool_pb2.Leadership(epoch=message)
 
 

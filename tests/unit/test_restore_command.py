@@ -16,7 +16,7 @@ from tests.unit.api_rig import run_cli
 from tests.unit.restore_rig import CELL, Backed, opened, tree, write_disk
 
 KEYS = [
-    "ok", "restored", "cell", "source", "data", "taken_at", "index", "lineage", "new_lineage",
+    "ok", "restored", "cell", "source", "data", "taken_at", "index", "generation", "new_generation",
     "jobs", "open_launches", "executors", "segments", "rows", "missing", "passed_over",
 ]  # fmt: skip
 
@@ -72,15 +72,15 @@ async def test_it_shows_what_was_found_asks_and_says_what_comes_next(place: Plac
     shown = {line.split("  ")[1].strip(): line for line in lines[1:9]}
     assert lines[0] == "cell prod"
     assert list(shown) == [
-        "from", "snapshot of", "index", "jobs", "executors", "history", "new lineage", "into",
+        "from", "snapshot of", "index", "jobs", "executors", "history", "new generation", "into",
     ]  # fmt: skip
     assert shown["from"].endswith(place.url)
     assert shown["jobs"].endswith("1, 0 open launches")
     assert shown["history"].endswith("3 rows, 2 segments")
-    assert shown["new lineage"].endswith(" 2")
+    assert shown["new generation"].endswith(" 2")
     assert shown["into"].endswith(str(place.data))
     assert lines[9].startswith("not in it: ")
-    assert f"restored into {place.data} as lineage 2. Next:" in lines
+    assert f"restored into {place.data} as generation 2. Next:" in lines
     assert f"  raftcron replica --config {place.config}" in lines
     assert "  the other two replicas with --bootstrap, in empty folders" in lines
     assert "Begin this new generation of the cell? [y/N]: " in result.stderr
@@ -110,7 +110,7 @@ async def test_a_dry_run_shows_it_and_changes_nothing_anywhere(
     before = tree(place.folder)
     result = await place.restore(*arguments)
     assert result.exit_code == 0, result.stderr
-    assert "new lineage" in result.stdout
+    assert "new generation" in result.stdout
     assert "Next:" not in result.stdout
     assert "Begin this new generation" not in result.stderr
     assert tree(place.folder) == before
@@ -126,7 +126,7 @@ async def test_as_json_it_is_one_object_and_progress_is_on_stderr(place: Place) 
     assert row["ok"] is row["restored"] is True
     assert (row["cell"], row["source"], row["data"]) == (CELL, place.url, str(place.data))
     assert row["taken_at"] == "2026-11-20T16:03:00.000Z"
-    assert (row["lineage"], row["new_lineage"], row["rows"], row["segments"]) == (1, 2, 3, 2)
+    assert (row["generation"], row["new_generation"], row["rows"], row["segments"]) == (1, 2, 3, 2)
     assert row["missing"] == row["passed_over"] == []
     assert f"looks for snapshots of cell prod in {place.url}" in done.stderr
 
@@ -186,7 +186,7 @@ async def test_the_record_says_who_did_it(place: Place, monkeypatch: pytest.Monk
     restored = decode_state([opened(place.data)[1]]).restored
     assert restored is not None
     assert restored.by == "ada"
-    assert place.backed.vault.lineages()[-1].by == "ada"
+    assert place.backed.backup_store.generations()[-1].by == "ada"
 
 
 async def test_who_has_no_name_restores_all_the_same(
@@ -208,7 +208,7 @@ async def test_from_a_disk_with_and_without_a_store(place: Place, tmp_path: Path
     result = await place.restore("--yes", "--from-data", left, "-o", "json")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["source"] == left
-    assert [one.lineage for one in place.backed.vault.lineages()] == [1, 2]
+    assert [one.generation for one in place.backed.backup_store.generations()] == [1, 2]
     place.write()
     data = str(tmp_path / "other")
     result = await place.restore("--yes", "--from-data", left, "--data", data)

@@ -55,13 +55,13 @@ def store(backed: Backed) -> MemoryStore:
 
 
 def claimed(backed: Backed) -> list[int]:
-    return [one.lineage for one in backed.vault.lineages()]
+    return [one.generation for one in backed.backup_store.generations()]
 
 
 def expect_whole(backed: Backed, data: Path, report: Report) -> None:
-    """The one disk of lineage 2, with all history and nothing else."""
+    """The one disk of generation 2, with all history and nothing else."""
     assert report.is_done
-    assert report.new_lineage == 2, "the same claim, not another one"
+    assert report.new_generation == 2, "the same claim, not another one"
     assert claimed(backed) == [1, 2]
     assert opened(data)[0].index == 10**12
     assert segments_in(data) == {name_of(one) for one in backed.state.history.segments.values()}
@@ -79,7 +79,7 @@ def is_whole(data: Path) -> bool:
     return True
 
 
-def test_who_is_killed_at_any_step_goes_on_under_the_same_lineage(
+def test_who_is_killed_at_any_step_goes_on_under_the_same_generation(
     backed: Backed, store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects = dict(store.objects)
@@ -89,14 +89,14 @@ def test_who_is_killed_at_any_step_goes_on_under_the_same_lineage(
         store.objects = dict(objects)
         with failing(monkeypatch, store, step, Died()) as steps:
             try:
-                report = restore(backed.vault, data)
+                report = restore(backed.backup_store, data)
             except Died:
                 report = None
         if report is None and is_whole(data):
             assert claimed(backed) == [1, 2], "no disk without its claim"
             if not (data / NOTE).exists():
                 continue  # nothing was left to do
-        whole = report or restore(backed.vault, data, draw="again")
+        whole = report or restore(backed.backup_store, data, draw="again")
         expect_whole(backed, data, whole)
         found = opened(data)[1].replace(b"again", b"drawn")
         assert found == (image or found), "the same State, but for whose claim it is"
@@ -119,7 +119,7 @@ def test_an_operation_that_fails_leaves_nothing_or_what_the_next_try_ends(
         full = OSError(errno.ENOSPC, "No space left on device")
         with failing(monkeypatch, store, step, full) as steps:
             try:
-                restore(backed.vault, data)
+                restore(backed.backup_store, data)
             except (OSError, CronError, ConsensusError, SnapshotError, StoreError):
                 failed = True
             if steps() <= step:
@@ -129,7 +129,7 @@ def test_an_operation_that_fails_leaves_nothing_or_what_the_next_try_ends(
             assert not data.exists() or (data / NOTE).exists() or not any(data.iterdir())
         if not failed:
             continue  # it was of no consequence
-        expect_whole(backed, data, restore(backed.vault, data, draw="second"))
+        expect_whole(backed, data, restore(backed.backup_store, data, draw="second"))
         shutil.rmtree(data.parent)
     pytest.fail("it never ends")
 
@@ -149,30 +149,30 @@ def test_the_named_points_are_between_the_claim_and_the_disk(
     monkeypatch.setattr("cron.storage.restore_target.hit", hit)
     data = tmp_path / "r1"
     with pytest.raises(Died):
-        restore(backed.vault, data)
+        restore(backed.backup_store, data)
     assert set(reached) <= failpoints.NAMES.keys()
     assert claimed(backed) == [1, 2]
     assert not is_whole(data)
     assert bool(segments_in(data)) == (point == "restore-seeded")
     note = json.loads((data / NOTE).read_bytes())
-    assert note == {"claim": "drawn", "cell": CELL, "lineage": 2, "replica": "r1"}
+    assert note == {"claim": "drawn", "cell": CELL, "generation": 2, "replica": "r1"}
     monkeypatch.undo()
-    expect_whole(backed, data, restore(backed.vault, data, draw="second"))
+    expect_whole(backed, data, restore(backed.backup_store, data, draw="second"))
 
 
 def test_who_goes_on_may_choose_another_snapshot(backed: Backed, tmp_path: Path) -> None:
-    """The lineage is begun; which snapshot it begins with is open until the disk is written."""
+    """The generation is begun; which snapshot it begins with is open until the disk is written."""
     data = tmp_path / "r1"
-    first = backed.vault.manifests()[0][0]
+    first = backed.backup_store.manifests()[0][0]
     target = target_of(data)
     note = target.open("drawn")
     import msgspec
 
-    target.keep(msgspec.structs.replace(note, lineage=2))
+    target.keep(msgspec.structs.replace(note, generation=2))
     backed.rig.to(10_000)
     backed.snapshot()
-    report = restore(backed.vault, data, at_ms=first.taken_ms)
-    assert (report.index, report.new_lineage) == (first.index, 2)
+    report = restore(backed.backup_store, data, at_ms=first.taken_ms)
+    assert (report.index, report.new_generation) == (first.index, 2)
 
 
 def test_a_restore_that_had_written_all_is_only_tidied_up(
@@ -186,13 +186,13 @@ def test_a_restore_that_had_written_all_is_only_tidied_up(
     with monkeypatch.context() as patch:
         patch.setattr(Target, "clear", die)
         with pytest.raises(Died):
-            restore(backed.vault, data)
+            restore(backed.backup_store, data)
     before = tree(data / "raft")
-    report = restore(backed.vault, data, agree=lambda _: False)
+    report = restore(backed.backup_store, data, agree=lambda _: False)
     assert not report.is_done
     assert (data / NOTE).exists(), "who says no changes nothing"
     store.calls.clear()
-    expect_whole(backed, data, restore(backed.vault, data))
+    expect_whole(backed, data, restore(backed.backup_store, data))
     assert tree(data / "raft") == before
     assert "put" not in {operation for operation, _ in store.calls}
 
@@ -212,36 +212,36 @@ def test_a_strangers_file_is_refused_and_untouched(
     before = tree(data)
     first = name.partition("/")[0]
     with pytest.raises(ConfigError, match=f"{data}: it is not empty: there is {first}") as caught:
-        restore(backed.vault, data)
+        restore(backed.backup_store, data)
     assert caught.value.hint == "restore into an empty folder, or move this one away"
     assert tree(data) == before
     assert claimed(backed) == [1]
 
 
-@pytest.mark.parametrize("lineage", [0, 2])
+@pytest.mark.parametrize("generation", [0, 2])
 def test_a_note_does_not_make_a_strangers_file_ours(
-    backed: Backed, tmp_path: Path, lineage: int
+    backed: Backed, tmp_path: Path, generation: int
 ) -> None:
     data = tmp_path / "r1"
     data.mkdir()
-    note = {"claim": "drawn", "cell": CELL, "lineage": lineage, "replica": "r1"}
+    note = {"claim": "drawn", "cell": CELL, "generation": generation, "replica": "r1"}
     (data / NOTE).write_text(json.dumps(note))
     (data / "history.sqlite").write_text("precious")
     before = tree(data)
     with pytest.raises(ConfigError, match=r"there is history\.sqlite"):
-        restore(backed.vault, data)
+        restore(backed.backup_store, data)
     assert tree(data) == before
 
 
-def test_a_log_is_a_strangers_where_no_lineage_was_begun(backed: Backed, tmp_path: Path) -> None:
+def test_a_log_is_a_strangers_where_no_generation_was_begun(backed: Backed, tmp_path: Path) -> None:
     """It would be taken for the one that was to be written, and called restored."""
     data = tmp_path / "r1"
     (data / "raft").mkdir(parents=True)
     (data / "raft" / "wal-0000000001").write_text("precious")
-    (data / NOTE).write_text(json.dumps({"claim": "drawn", "cell": CELL, "lineage": 0}))
+    (data / NOTE).write_text(json.dumps({"claim": "drawn", "cell": CELL, "generation": 0}))
     before = tree(data)
     with pytest.raises(ConfigError, match="there is raft"):
-        restore(backed.vault, data)
+        restore(backed.backup_store, data)
     assert tree(data) == before
 
 
@@ -251,11 +251,11 @@ def test_what_a_restore_of_another_replica_left_is_not_gone_on_with(
 ) -> None:
     data = tmp_path / "r1"
     data.mkdir()
-    note = {"claim": "drawn", "cell": cell, "lineage": 2, "replica": replica}
+    note = {"claim": "drawn", "cell": cell, "generation": 2, "replica": replica}
     (data / NOTE).write_text(json.dumps(note))
     text = f"{data}: a restore of replica {replica} of cell {cell} died here"
     with pytest.raises(ConfigError, match=text):
-        restore(backed.vault, data)
+        restore(backed.backup_store, data)
     assert claimed(backed) == [1]
     assert list(tree(data)) == [NOTE]
 
@@ -266,15 +266,15 @@ def test_a_note_that_cannot_be_read_is_told(backed: Backed, tmp_path: Path, cont
     data.mkdir()
     (data / NOTE).write_bytes(content)
     with pytest.raises(ConfigError, match=str(data / NOTE)) as caught:
-        restore(backed.vault, data)
-    assert caught.value.hint == "remove it to begin anew, under another lineage"
+        restore(backed.backup_store, data)
+    assert caught.value.hint == "remove it to begin anew, under another generation"
     assert (data / NOTE).read_bytes() == content
 
 
 def test_a_file_in_the_place_of_the_folder_is_told(backed: Backed, tmp_path: Path) -> None:
     (tmp_path / "r1").write_text("precious")
     with pytest.raises(ConfigError, match=str(tmp_path / "r1")) as caught:
-        restore(backed.vault, tmp_path / "r1")
+        restore(backed.backup_store, tmp_path / "r1")
     assert caught.value.hint == "name a folder that you may write"
     assert (tmp_path / "r1").read_text() == "precious"
 

@@ -1,4 +1,5 @@
-"""A restore from the one disk that is left: what it knows, what is missing, whose lineage it is."""
+"""A restore from the one disk that is left: what it knows, what is missing, whose generation it
+is."""
 
 from __future__ import annotations
 
@@ -68,9 +69,9 @@ def test_all_that_the_disk_knows_is_in_the_new_life(
     backed: Backed, tmp_path: Path, dump_at: int, has_store: bool
 ) -> None:
     write_disk(backed.data, backed.rig, dump_at=dump_at)
-    vault = backed.vault if has_store else None
+    backup_store = backed.backup_store if has_store else None
     before = tree(backed.data)
-    report = restore_disk(backed.data, vault, tmp_path / "r1")
+    report = restore_disk(backed.data, backup_store, tmp_path / "r1")
     assert tree(backed.data) == before, "the last disk is only read"
     position, image = opened(tmp_path / "r1")
     state = decode_state([image])
@@ -80,7 +81,7 @@ def test_all_that_the_disk_knows_is_in_the_new_life(
     assert position.index == state.index == 10**12
     assert segments_in(tmp_path / "r1") == set(names(catalog(backed.state)))
     assert report.missing == report.passed_over == []
-    assert (report.lineage, report.new_lineage, report.source) == (1, 2, str(backed.data))
+    assert (report.generation, report.new_generation, report.source) == (1, 2, str(backed.data))
     assert (report.segments, report.rows) == (4, 8)
     assert report.index == len(backed.rig.log) + 1
     assert report.is_done
@@ -140,7 +141,7 @@ def test_a_disk_of_another_cell_is_refused(backed: Backed, tmp_path: Path) -> No
     write_disk(backed.data, backed.rig)
     target = Target(tmp_path / "r1", "staging", "r1")
     with pytest.raises(Conflict, match="is of cell prod, not staging") as caught:
-        restore(target, CHOICES, "drawn", yes, silent, vault=None, data=backed.data)
+        restore(target, CHOICES, "drawn", yes, silent, backup_store=None, data=backed.data)
     assert caught.value.hint == "give the configuration of that cell"
     assert not (tmp_path / "r1").exists()
 
@@ -209,7 +210,7 @@ def test_a_segment_that_is_only_here_and_damaged_is_lost_and_told(
     path = backed.folders.segments / name_of(lost)
     path.write_bytes(path.read_bytes()[:-1])
     told: list[str] = []
-    report = restore_disk(backed.data, backed.vault, tmp_path / "r1", tell=told.append)
+    report = restore_disk(backed.data, backed.backup_store, tmp_path / "r1", tell=told.append)
     assert report.missing == [name_of(lost)]
     assert report.rows == 8 - lost.rows
     assert any(line.startswith(f"not on this disk: {name_of(lost)}") for line in told)
@@ -229,7 +230,7 @@ def test_a_segment_that_is_not_here_is_lost_unless_the_store_has_it(
     assert len(stored) == 2
     for record in stored:
         (backed.folders.segments / name_of(record)).unlink()
-    report = restore_disk(backed.data, backed.vault if has_store else None, tmp_path / "r1")
+    report = restore_disk(backed.data, backed.backup_store if has_store else None, tmp_path / "r1")
     assert sorted(report.missing) == ([] if has_store else names(stored))
     known = restored(tmp_path / "r1").history.segments
     kept = records if has_store else [one for one in records if not one.is_stored]
@@ -247,7 +248,7 @@ def test_what_was_only_in_the_store_is_lost_where_there_is_none(
     for record in stored:
         (backed.folders.segments / name_of(record)).unlink()
     behind_a_dump(backed)
-    report = restore_disk(backed.data, backed.vault if has_store else None, tmp_path / "r1")
+    report = restore_disk(backed.data, backed.backup_store if has_store else None, tmp_path / "r1")
     known = restored(tmp_path / "r1").history.segments
     if has_store:
         assert report.missing == []
@@ -263,19 +264,19 @@ def test_a_store_that_lacks_what_the_log_believes_stored_is_not_believed(
 ) -> None:
     """As where another one is given: what is not in it must be stored there, or is lost."""
     records = behind_a_dump(backed)
-    lacking, *_ = [one for one in records if one.is_stored]
+    missing, *_ = [one for one in records if one.is_stored]
     assert isinstance(backed.store, MemoryStore)
-    del backed.store.objects[segment_object(CELL, name_of(lacking))]
+    del backed.store.objects[segment_object(CELL, name_of(missing))]
     if not is_here:
-        (backed.folders.segments / name_of(lacking)).unlink()
-    report = restore_disk(backed.data, backed.vault, tmp_path / "r1")
+        (backed.folders.segments / name_of(missing)).unlink()
+    report = restore_disk(backed.data, backed.backup_store, tmp_path / "r1")
     known = restored(tmp_path / "r1").history.segments
     if is_here:
         assert report.missing == []
-        assert (known[lacking.key].is_local, known[lacking.key].is_stored) == (True, False)
+        assert (known[missing.key].is_local, known[missing.key].is_stored) == (True, False)
     else:
-        assert report.missing == [name_of(lacking)]
-        assert lacking.key not in known
+        assert report.missing == [name_of(missing)]
+        assert missing.key not in known
 
 
 @pytest.mark.parametrize("is_same", [True, False])
@@ -287,15 +288,15 @@ def test_what_was_stored_and_the_log_does_not_know_is_fetched_if_it_is_the_same(
     unknown, *_ = [one for one in records if not one.is_stored]
     path = backed.folders.segments / name_of(unknown)
     if is_same:
-        backed.vault.put_segment(path)
+        backed.backup_store.put_segment(path)
     else:
         other = Backed(tmp_path / "other")
         other.rig.to(7)
         other.seal()
         other.seal()
-        backed.vault.put_segment(other.folders.segments / name_of(unknown))
+        backed.backup_store.put_segment(other.folders.segments / name_of(unknown))
     path.unlink()
-    report = restore_disk(backed.data, backed.vault, tmp_path / "r1")
+    report = restore_disk(backed.data, backed.backup_store, tmp_path / "r1")
     known = restored(tmp_path / "r1").history.segments
     assert report.missing == ([] if is_same else [name_of(unknown)])
     assert (unknown.key in known) == is_same

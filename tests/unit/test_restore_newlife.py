@@ -25,7 +25,7 @@ from tests.unit.state_rig import StateRig, executors_of
 
 UNTOUCHED = {
     "format", "job_numbers", "forgotten_s", "revisions", "opened", "resets",
-    "digest", "at_ms", "reigns", "tzdata", "catalog", "jobs", "by_number", "due", "active",
+    "digest", "at_ms", "leader_terms", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
     "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets", "running",
 }  # fmt: skip
@@ -105,35 +105,35 @@ def test_a_life_after_a_life_names_the_one_it_was_restored_from() -> None:
     state.index += 5
     assert state.restored is not None
     state.restored = msgspec.structs.replace(state.restored, resolved_at_ms=1)
-    begin_life(state, msgspec.structs.replace(LIFE, lineage=3, by="bob", restored_ms=2_000))
+    begin_life(state, msgspec.structs.replace(LIFE, generation=3, by="bob", restored_ms=2_000))
     assert state.restored == Restored(3, LIFE_ENTRIES + 5, state.at_ms, 2_000, "bob")
     assert state.index == 2 * LIFE_ENTRIES
 
 
-@example(index=LIFE_ENTRIES - 1, lineage=2)
-@example(index=LIFE_ENTRIES, lineage=2)
-@example(index=5 * LIFE_ENTRIES, lineage=3)
-@given(index=st.integers(0, 5 * LIFE_ENTRIES), lineage=st.integers(2, 9))
-def test_a_life_begins_behind_all_of_those_before(index: int, lineage: int) -> None:
-    begins = first_index(index, lineage)
+@example(index=LIFE_ENTRIES - 1, generation=2)
+@example(index=LIFE_ENTRIES, generation=2)
+@example(index=5 * LIFE_ENTRIES, generation=3)
+@given(index=st.integers(0, 5 * LIFE_ENTRIES), generation=st.integers(2, 9))
+def test_a_life_begins_behind_all_of_those_before(index: int, generation: int) -> None:
+    begins = first_index(index, generation)
     assert begins > index
-    assert begins >= (lineage - 1) * LIFE_ENTRIES
-    if index < (lineage - 1) * LIFE_ENTRIES:
-        assert begins == (lineage - 1) * LIFE_ENTRIES, "the same wherever the snapshot was"
+    assert begins >= (generation - 1) * LIFE_ENTRIES
+    if index < (generation - 1) * LIFE_ENTRIES:
+        assert begins == (generation - 1) * LIFE_ENTRIES, "the same wherever the snapshot was"
 
 
 @given(
-    lineage=st.integers(1, 5), newer=st.integers(1, 4), term=st.integers(0, 9),
+    generation=st.integers(1, 5), newer=st.integers(1, 4), term=st.integers(0, 9),
     index=st.integers(0, 4 * LIFE_ENTRIES), replica=st.sampled_from(["", "r1", "r3"]),
 )  # fmt: skip
 def test_its_epoch_is_above_all_of_the_old_life_and_below_every_claim_of_the_new(
-    lineage: int, newer: int, term: int, index: int, replica: str
+    generation: int, newer: int, term: int, index: int, replica: str
 ) -> None:
     state = State()
-    state.term, state.index, state.epoch = term, index, Epoch(lineage, term, replica)
-    old = Epoch(lineage, 10**9, "zzz")
-    position = begin_life(state, msgspec.structs.replace(LIFE, lineage=lineage + newer))
-    assert old < state.epoch < Epoch(lineage + newer, 1, "a")
+    state.term, state.index, state.epoch = term, index, Epoch(generation, term, replica)
+    old = Epoch(generation, 10**9, "zzz")
+    position = begin_life(state, msgspec.structs.replace(LIFE, generation=generation + newer))
+    assert old < state.epoch < Epoch(generation + newer, 1, "a")
     assert position.index > index
     assert position.term >= max(term, 1), "a state is at a position that elections can follow"
 

@@ -13,7 +13,7 @@ from cron.cli.exits import MEANINGS
 from cron.cli.stores import AWAY_HINT
 from snapshots.directory import DirectoryStore
 from snapshots.errors import StoreAway, StoreRefused
-from snapshots.manifest import Lineage
+from snapshots.manifest import Generation
 from tests.unit.api_rig import run_cli
 from tests.unit.restore_rig import CELL, tree, write_disk
 from tests.unit.test_restore_command import Place, told
@@ -104,41 +104,42 @@ async def test_its_help_ends_with_the_exit_codes() -> None:
 
 
 async def test_a_cell_that_was_restored_already(place: Place) -> None:
-    marker = Lineage(cell=CELL, lineage=2, id="other", by="eve", host="h9")
-    place.backed.vault.claim_lineage(marker)
+    marker = Generation(cell=CELL, generation=2, id="other", by="eve", host="h9")
+    place.backed.backup_store.claim_generation(marker)
     result = await place.restore("--yes")
     assert result.exit_code == 4
     assert told(result) == [
-        "cell prod was restored already: lineage 2 was begun by eve on h9",
+        "cell prod was restored already: generation 2 was begun by eve on h9",
         "if that cell never ran, or is given up: --abandon 2",
     ]
     assert (await place.restore("--yes", "--abandon", "2")).exit_code == 0
 
 
 @pytest.mark.parametrize(
-    ("lineage", "why"), [(7, "the newest lineage of cell prod is 1"), (1, "is of lineage 1")]
+    ("generation", "why"),
+    [(7, "the newest generation of cell prod is 1"), (1, "is of generation 1")],
 )
-async def test_there_must_be_something_to_abandon(place: Place, lineage: int, why: str) -> None:
+async def test_there_must_be_something_to_abandon(place: Place, generation: int, why: str) -> None:
     before = tree(place.folder)
-    result = await place.restore("--yes", "--abandon", str(lineage))
+    result = await place.restore("--yes", "--abandon", str(generation))
     assert result.exit_code == 2
     assert why in told(result)[0]
     assert tree(place.folder) == before
 
 
-async def test_a_lineage_that_is_taken_meanwhile(
+async def test_a_generation_that_is_taken_meanwhile(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def confirm(*_: Any, **__: Any) -> bool:
-        marker = Lineage(cell=CELL, lineage=2, id="other", by="eve", host="h9")
-        place.backed.vault.claim_lineage(marker)
+        marker = Generation(cell=CELL, generation=2, id="other", by="eve", host="h9")
+        place.backed.backup_store.claim_generation(marker)
         return True
 
     monkeypatch.setattr(command.click, "confirm", confirm)
     result = await place.restore()
     assert result.exit_code == 4
     error, hint = told(result)
-    assert "lineage 2 was begun by eve on h9" in error
+    assert "generation 2 was begun by eve on h9" in error
     assert hint.startswith("the cell was restored already")
 
 
@@ -189,7 +190,7 @@ async def test_a_disk_that_refuses_is_named(place: Place, monkeypatch: pytest.Mo
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device", str(place.data / "restore" / "x"))
 
-    monkeypatch.setattr("cron.storage.restoring.Vault.fetch_snapshot", refuse)
+    monkeypatch.setattr("cron.storage.restoring.BackupStore.fetch_snapshot", refuse)
     result = await place.restore("--yes")
     assert result.exit_code == 5
     assert told(result)[0] == f"{place.data}/restore/x: No space left on device"

@@ -1,4 +1,5 @@
-"""A restore from object storage: which snapshot, whose lineage, what is told, what is written."""
+"""A restore from object storage: which snapshot, whose generation, what is told, what is
+written."""
 
 from __future__ import annotations
 
@@ -48,11 +49,11 @@ def store(backed: Backed) -> MemoryStore:
 
 
 def snapshot_of(manifest: Manifest) -> str:
-    return snapshot_object(CELL, manifest.lineage, manifest.term, manifest.index)
+    return snapshot_object(CELL, manifest.generation, manifest.term, manifest.index)
 
 
 def manifest_of(manifest: Manifest) -> str:
-    return manifest_object(CELL, manifest.lineage, manifest.term, manifest.index)
+    return manifest_object(CELL, manifest.generation, manifest.term, manifest.index)
 
 
 # --- what is written
@@ -62,10 +63,10 @@ def test_the_disk_opens_and_has_what_the_snapshot_had(backed: Backed, tmp_path: 
     records = backed.seal() + backed.seal()
     one = backed.snapshot()
     expected = copy_of(backed.state)
-    report = restore(backed.vault, tmp_path / "r1", by="bob")
+    report = restore(backed.backup_store, tmp_path / "r1", by="bob")
     position, image = opened(tmp_path / "r1")
     keys = frozenset(one.key for one in records)
-    at = (one.lineage, one.term, one.index, one.taken_ms)
+    at = (one.generation, one.term, one.index, one.taken_ms)
     life = NewLife(2, NOW_MS, "bob", backed.store.url, "drawn", keys, snapshot=at)
     assert begin_life(expected, life) == position
     assert expected.history.backup.index == one.index, "not the one before, of which it knows"
@@ -92,12 +93,12 @@ def test_the_report_says_what_is_restored(backed: Backed, tmp_path: Path) -> Non
         seen.append(report)
         return True
 
-    report = restore(backed.vault, tmp_path / "r1", agree=agree)
+    report = restore(backed.backup_store, tmp_path / "r1", agree=agree)
     assert seen == [report]
     assert (report.source, report.cell, report.data) == (
         "memory://test", CELL, str(tmp_path / "r1"),
     )  # fmt: skip
-    assert (report.lineage, report.new_lineage) == (1, 2)
+    assert (report.generation, report.new_generation) == (1, 2)
     assert report.index > manifest.index
     assert report.index == backed.state.history.taken.index
     assert report.taken_ms == backed.state.at_ms
@@ -108,9 +109,9 @@ def test_the_report_says_what_is_restored(backed: Backed, tmp_path: Path) -> Non
 
 def test_the_marker_says_who_restored_from_what(backed: Backed, tmp_path: Path) -> None:
     manifest = backed.snapshot()
-    restore(backed.vault, tmp_path / "r1", by="bob")
-    marker = backed.vault.lineages()[-1]
-    assert (marker.lineage, marker.id, marker.by) == (2, "drawn", "bob")
+    restore(backed.backup_store, tmp_path / "r1", by="bob")
+    marker = backed.backup_store.generations()[-1]
+    assert (marker.generation, marker.id, marker.by) == (2, "drawn", "bob")
     assert (marker.from_snapshot, marker.from_index) == (f"1/{manifest.index}", manifest.index)
     assert marker.claimed_ms == NOW_MS
     assert marker.host
@@ -123,9 +124,9 @@ def test_who_says_no_has_changed_nothing(
     backed.snapshot()
     objects = dict(store.objects)
     before = tree(tmp_path)
-    report = restore(backed.vault, tmp_path / "new" / "r1", agree=no)
+    report = restore(backed.backup_store, tmp_path / "new" / "r1", agree=no)
     assert not report.is_done
-    assert (report.new_lineage, report.segments) == (2, 2)
+    assert (report.new_generation, report.segments) == (2, 2)
     assert store.objects == objects
     assert tree(tmp_path) == before
 
@@ -135,7 +136,7 @@ def test_an_empty_folder_that_was_there_stays_and_stays_empty(
 ) -> None:
     backed.snapshot()
     (tmp_path / "r1").mkdir()
-    restore(backed.vault, tmp_path / "r1", agree=no)
+    restore(backed.backup_store, tmp_path / "r1", agree=no)
     assert list((tmp_path / "r1").iterdir()) == []
 
 
@@ -145,7 +146,7 @@ def test_a_restore_that_cannot_begin_leaves_nothing(
 ) -> None:
     store.away = away
     with pytest.raises(StoreAway if away else NotFound):
-        restore(backed.vault, tmp_path / "new" / "r1")
+        restore(backed.backup_store, tmp_path / "new" / "r1")
     assert not (tmp_path / "new").exists()
 
 
@@ -153,7 +154,7 @@ def test_progress_is_told(backed: Backed, tmp_path: Path) -> None:
     backed.seal()
     manifest = backed.snapshot()
     told: list[str] = []
-    restore(backed.vault, tmp_path / "r1", tell=told.append)
+    restore(backed.backup_store, tmp_path / "r1", tell=told.append)
     assert told == [
         "looks for snapshots of cell prod in memory://test",
         f"fetches the snapshot at index {manifest.index}: {manifest.file_bytes:,} bytes",
@@ -181,15 +182,15 @@ def test_the_newest_that_is_not_too_new_is_taken(backed: Backed, tmp_path: Path)
             (first.taken_ms, first),
         ]
     ):
-        report = restore(backed.vault, tmp_path / str(number), agree=no, at_ms=at_ms)
+        report = restore(backed.backup_store, tmp_path / str(number), agree=no, at_ms=at_ms)
         assert (report.index, report.taken_ms) == (expected.index, expected.taken_ms)
     with pytest.raises(NotFound, match="no snapshot that is old enough of cell prod"):
-        restore(backed.vault, tmp_path / "r1", at_ms=first.taken_ms - 1)
+        restore(backed.backup_store, tmp_path / "r1", at_ms=first.taken_ms - 1)
 
 
 def test_a_cell_that_stored_nothing_is_not_restored(backed: Backed, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="memory://test has no snapshot of cell prod") as caught:
-        restore(backed.vault, tmp_path / "r1")
+        restore(backed.backup_store, tmp_path / "r1")
     assert caught.value.hint == "check cell name and URL"
 
 
@@ -220,7 +221,7 @@ def test_what_is_damaged_is_passed_over_and_told(
     backed.rig.to(60)
     newer = backed.snapshot()
     spoil(backed, newer, store)
-    report = restore(backed.vault, tmp_path / "r1")
+    report = restore(backed.backup_store, tmp_path / "r1")
     assert report.index == older.index
     (told,) = report.passed_over
     assert f"{newer.index:016x}" in told
@@ -243,10 +244,10 @@ def test_a_snapshot_with_the_state_of_another_is_passed_over(
     content = store.objects[manifest_of(newer)]
     assert lied.encode() in content
     told: list[str] = []
-    manifests = backed.vault.manifests()[0]
+    manifests = backed.backup_store.manifests()[0]
     assert len(manifests) == 2
     _resign(store, manifest_of(newer), newer, state_digest=real.hex())
-    report = restore(backed.vault, tmp_path / "r1", tell=told.append)
+    report = restore(backed.backup_store, tmp_path / "r1", tell=told.append)
     assert report.index == older.index
     assert "the state in it is not that of its manifest" in report.passed_over[0]
     assert any(line.startswith("passed over: ") for line in told)
@@ -265,7 +266,7 @@ def test_where_all_are_damaged_it_says_why(
 ) -> None:
     cut_snapshot(backed, backed.snapshot(), store)
     with pytest.raises(NotFound) as caught:
-        restore(backed.vault, tmp_path / "r1")
+        restore(backed.backup_store, tmp_path / "r1")
     assert caught.value.hint.startswith("1 cannot be used: ")
     assert not (tmp_path / "r1").exists()
 
@@ -280,7 +281,7 @@ def test_segments_that_are_not_in_the_store_are_told_and_counted(
     backed.snapshot()
     for record in lost:
         del store.objects[segment_object(CELL, name_of(record))]
-    report = restore(backed.vault, tmp_path / "r1")
+    report = restore(backed.backup_store, tmp_path / "r1")
     assert sorted(report.missing) == sorted(name_of(one) for one in lost)
     assert (report.segments, report.rows) == (4, 3)
     state = decode_state([opened(tmp_path / "r1")[1]])
@@ -297,9 +298,9 @@ def test_what_is_missing_is_told_before_anybody_agrees(
     backed.rig.append(c.Retire(local=tuple(one.key for one in archived)))
     backed.snapshot()
     del store.objects[segment_object(CELL, name_of(archived[0]))]
-    report = restore(backed.vault, tmp_path / "r1", agree=no)
+    report = restore(backed.backup_store, tmp_path / "r1", agree=no)
     assert report.missing == [name_of(archived[0])]
-    assert restore(backed.vault, tmp_path / "r1").missing == report.missing
+    assert restore(backed.backup_store, tmp_path / "r1").missing == report.missing
     known = decode_state([opened(tmp_path / "r1")[1]]).history.segments
     assert archived[0].key not in known
     assert archived[1].key in known
@@ -313,7 +314,7 @@ def test_a_segment_that_is_damaged_is_left_out_told_and_not_counted(
     name = segment_object(CELL, name_of(damaged))
     store.objects[name] = store.objects[name][:-3]
     told: list[str] = []
-    report = restore(backed.vault, tmp_path / "r1", tell=told.append)
+    report = restore(backed.backup_store, tmp_path / "r1", tell=told.append)
     assert report.missing == [name_of(damaged)]
     assert report.rows == 3 + other.rows
     assert any(line.startswith(f"left out: {name_of(damaged)}") for line in told)
@@ -335,7 +336,7 @@ def test_a_segment_of_other_rows_under_its_name_is_left_out(
     assert isinstance(strange.store, MemoryStore)
     name = segment_object(CELL, name_of(record))
     store.objects[name] = strange.store.objects[name]
-    assert restore(backed.vault, tmp_path / "r1").missing == [name_of(record)]
+    assert restore(backed.backup_store, tmp_path / "r1").missing == [name_of(record)]
     assert name_of(record) not in segments_in(tmp_path / "r1")
 
 
@@ -343,7 +344,7 @@ def test_what_was_only_in_the_store_stays_there(backed: Backed, tmp_path: Path) 
     archived, kept = backed.seal(), backed.seal()
     backed.rig.append(c.Retire(local=tuple(one.key for one in archived)))
     backed.snapshot()
-    report = restore(backed.vault, tmp_path / "r1")
+    report = restore(backed.backup_store, tmp_path / "r1")
     assert report.missing == []
     assert segments_in(tmp_path / "r1") == {name_of(one) for one in kept}
     state = decode_state([opened(tmp_path / "r1")[1]])
@@ -360,7 +361,7 @@ def test_what_was_stored_after_the_snapshot_is_found_all_the_same(
     records = backed.seal(is_stored=False)
     backed.snapshot()
     for record in records:
-        backed.vault.put_segment(backed.folders.segments / name_of(record))
-    assert restore(backed.vault, tmp_path / "r1").missing == []
+        backed.backup_store.put_segment(backed.folders.segments / name_of(record))
+    assert restore(backed.backup_store, tmp_path / "r1").missing == []
     state = decode_state([opened(tmp_path / "r1")[1]])
     assert all(one.is_stored for one in state.history.segments.values())

@@ -7,7 +7,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.storage.new_life import NewLife, begin_life
 from launcher.launch import LaunchState
-from launcher.pool.events import Fate
+from launcher.pool.events import Status
 from launcher.work import Epoch
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, job
@@ -36,7 +36,7 @@ def test_what_ran_in_the_first_life_is_recorded_in_the_third() -> None:
     rig.remember(60)
     rig.remember(75, trigger=1)
     rig.remember(80, name="newer")
-    rig.remember(100, Fate.ACCEPTED, trigger=2)
+    rig.remember(100, Status.ACCEPTED, trigger=2)
     snapshot_index = rig.snapshot_index
     lost_again(rig, 180)
     assert rig.state.restored is not None

@@ -18,7 +18,7 @@ from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, job
-from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_leader_term import Replica, reigning
 from tests.unit.test_service_pauses import service
 
 BACKUP = "default/backup"

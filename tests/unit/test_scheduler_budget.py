@@ -244,7 +244,7 @@ async def test_a_change_whose_caller_is_gone_is_not_made() -> None:
     assert changes.take(State(), 0) == []
 
 
-async def test_what_waits_at_the_end_of_a_reign_did_not_happen() -> None:
+async def test_what_waits_at_the_end_of_a_leader_term_did_not_happen() -> None:
     changes = Changes()
     change = Change(appending(RESUME), changes_jobs=False)
     changes.put(change)

@@ -255,7 +255,7 @@ def test_what_the_plan_without_queues_gives_up_is_right_in_them() -> None:
 
 
 def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some() -> None:
-    """Two hundred thousand launches on silent executors did not fit into an entry, and the reign
+    """Two hundred thousand launches on silent executors did not fit into an entry, and the term
     failed. They would now, and `apply` would take seconds for it."""
     rig = Rig(job(schedule=SECONDS, deadline_s=90_000))
     rig.rig.join("e2", "l2")

@@ -11,7 +11,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import BatchFacts, Fact, Fate, alone
+from launcher.pool.events import BatchFacts, Fact, Status, alone
 from launcher.pool.orders import FenceOrder
 from tests.batches import lost_item
 from tests.unit.state_rig import T0, StateRig, job, with_job
@@ -28,17 +28,17 @@ def begun() -> StateRig:
 
 
 def told(
-    rig: StateRig, fate: Fate, *more: Any, index: int = 0, row: int = 0, **fields: Any
+    rig: StateRig, status: Status, *more: Any, index: int = 0, row: int = 0, **fields: Any
 ) -> Fact:
     """What is said of a row, of the newest entry if not told otherwise."""
-    return Fact(index or rig.state.index, row, fate, *more, **fields)
+    return Fact(index or rig.state.index, row, status, *more, **fields)
 
 
-def ended(index: int, rows: list[int], fate: Fate = Fate.ENDED, **fields: Any) -> BatchFacts:
+def ended(index: int, rows: list[int], status: Status = Status.ENDED, **fields: Any) -> BatchFacts:
     """The same as columns: each row began at its number and ended 10 ms later."""
     usual = {"reason": Reason.NONE, "exit_code": 0, "output_bytes": [0] * len(rows)}
     times = {"started_ms": rows, "finished_ms": [row + 10 for row in rows]}
-    return BatchFacts(index=index, fate=fate, rows=rows, **usual | times | fields)
+    return BatchFacts(index=index, status=status, rows=rows, **usual | times | fields)
 
 
 def digested(
@@ -58,10 +58,10 @@ def commit(rig: StateRig, into: ReportCommands) -> list[int]:
     return [item for result in rig.append(*into.commands()).results for item in result.items]
 
 
-@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED])
-def test_an_executor_that_contradicts_itself_proves_nothing(fate: Fate) -> None:  # fail closed
+@pytest.mark.parametrize("status", [Status.REFUSED, Status.FENCED])
+def test_an_executor_that_contradicts_itself_proves_nothing(status: Status) -> None:  # fail closed
     rig = begun()
-    fact = told(rig, fate)
+    fact = told(rig, status)
     rig.launched(60)
     commit(rig, digested(rig, fact))
     assert rig.rows[0].state is LaunchState.LOST
@@ -69,14 +69,14 @@ def test_an_executor_that_contradicts_itself_proves_nothing(fate: Fate) -> None:
 
 def test_an_unknown_start_is_fenced_and_concludes_nothing() -> None:
     rig = begun()
-    into = digested(rig, told(rig, Fate.UNKNOWN))
+    into = digested(rig, told(rig, Status.UNKNOWN))
     assert into.commands() == []
     assert into.fences == [FenceOrder(rig.state.index, 0, NAME)]
 
 
 def test_late_news_is_recorded_before_it_is_acknowledged() -> None:  # R9
     rig = begun()
-    fact = told(rig, Fate.ENDED)
+    fact = told(rig, Status.ENDED)
     rig.lost(60)
     rig.answer(c.ExecutorLeft(1))
     into = digested(rig, fact)
@@ -93,10 +93,10 @@ def test_nobody_but_its_executor_and_ledger_amend_a_lost_attempt(source: tuple[s
     rig = begun()
     index = rig.state.index
     rig.lost(60)
-    for fate in Fate:
-        into = digested(rig, told(rig, fate, index=index), source=source, executor=False)
+    for status in Status:
+        into = digested(rig, told(rig, status, index=index), source=source, executor=False)
         assert into.commands() == []
-    fact = told(rig, Fate.ENDED, index=index)
+    fact = told(rig, Status.ENDED, index=index)
     assert commit(rig, digested(rig, fact, executor=False)) == [Verdict.AMENDED]
 
 
@@ -110,8 +110,8 @@ def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
     index = rig.state.index
     for part in (1, 2):
         rig.append(c.Report((lost_item(KEY, 1, 0, "silent", part),)))
-    assert digested(rig, told(rig, Fate.ENDED, index=index, row=1)).commands() == []
-    into = digested(rig, told(rig, Fate.ENDED, index=index), source=("e2", "l2"), executor=False)
+    assert digested(rig, told(rig, Status.ENDED, index=index, row=1)).commands() == []
+    into = digested(rig, told(rig, Status.ENDED, index=index), source=("e2", "l2"), executor=False)
     assert [item.part for item in into.items] == [2]
     assert commit(rig, into) == [Verdict.AMENDED]
 
@@ -120,7 +120,7 @@ def test_a_row_of_an_entry_that_is_not_there_yet_is_foreign() -> None:
     """What its executor says can only be wrong. It is acknowledged, so that it is not said again,
     and told to a person."""
     rig = begun()
-    fact = told(rig, Fate.ENDED, index=rig.state.index + 1)
+    fact = told(rig, Status.ENDED, index=rig.state.index + 1)
     into = digested(rig, fact)
     assert (into.commands(), into.foreign) == ([], [(fact.index, 0)])
     assert into.acks == {fact.index: [0]}
@@ -148,7 +148,7 @@ def many(count: int = 4) -> StateRig:
 def test_rows_of_a_batch_start_and_end_by_columns() -> None:
     rig = many()
     index = rig.state.index
-    into = digested(rig, ended(index, [0, 2, 3], Fate.ACCEPTED, finished_ms=[0, 0, 0]))
+    into = digested(rig, ended(index, [0, 2, 3], Status.ACCEPTED, finished_ms=[0, 0, 0]))
     (started,) = into.rows
     assert (started.state, started.rows) == (LaunchState.LAUNCHED, (0, 2, 1))
     assert started.started_ms == (0, 2, 1)

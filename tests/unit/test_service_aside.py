@@ -13,7 +13,7 @@ from cron.job import Schedule
 from cron.service import jobs as pauses
 from cron.service.jobs import ASIDE_MS_MAX, Aside, Patience
 from tests.unit.state_rig import job
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 from tests.unit.test_service_pauses import service
 
 LEAP = Schedule("0 0 29 2 *", "0 0 29 2 *", "America/New_York")

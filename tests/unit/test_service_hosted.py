@@ -1,4 +1,5 @@
-"""One executor as the leader shows it: what is open there, in which of its slots, and its twins."""
+"""One executor as the leader shows it: what is open there, in which of its slots, and its duplicate
+ids."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cron.api.executors import DrainRequest, ExecutorQuery, GroupView, RunView, TwinView
+from cron.api.executors import DrainRequest, DuplicateIdView, ExecutorQuery, GroupView, RunView
 from cron.errors import NotFound, NotLeader
 from cron.state import commands as c
 from launcher.work import WorkSpec
 from tests.batches import launched_item
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import T0, StateRig, job
-from tests.unit.test_pool_twins import greeting
+from tests.unit.test_pool_duplicate_ids import greeting
 
 
 def world(**fields: Any) -> World:
@@ -103,15 +104,15 @@ async def test_one_that_was_drained_and_has_left_is_shown_as_it_was() -> None:
 async def test_a_process_that_was_refused_is_told_with_the_list_and_with_its_id_alone() -> None:
     w = world()
     w.seat()
-    w.twins.note(greeting("e1", host="h8", pid=77), "10.0.0.8:5", greeting("e1"))
+    w.duplicate_ids.note(greeting("e1", host="h8", pid=77), "10.0.0.8:5", greeting("e1"))
     w.rig.at_ms += 12_000
-    twin = TwinView(
+    duplicate_id = DuplicateIdView(
         executor="e1", host="h8", pid=77, address="10.0.0.8:5", held_by="host h1 pid 7",
         ago_ms=12_000, times=1,
     )  # fmt: skip
-    assert (await w.service.executors()).twins == [twin]
-    assert (await w.service.executor(ExecutorQuery(executor="e1"))).twins == [twin]
-    assert (await w.service.executor(ExecutorQuery(executor="e2"))).twins == []
+    assert (await w.service.executors()).duplicate_ids == [duplicate_id]
+    assert (await w.service.executor(ExecutorQuery(executor="e1"))).duplicate_ids == [duplicate_id]
+    assert (await w.service.executor(ExecutorQuery(executor="e2"))).duplicate_ids == []
 
 
 async def test_an_executor_that_nobody_knows_is_not_found() -> None:

@@ -17,9 +17,9 @@ from cron.service.outputs import BYTES_MAX_MIN, FETCHED_MAX, Logs, StoredOutputs
 from launcher.executor.commands.output import Output, read
 from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import TimedOut
+from snapshots.backup_store import BackupStore
 from snapshots.layout import output_object
 from snapshots.outputs import OutputHeader
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import put_output
 from tests.unit.outputs_rig import FakeExecutors
@@ -45,9 +45,9 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.store = MemoryStore()
-        self.vault = Vault(self.store, "prod")
+        self.backup_store = BackupStore(self.store, "prod")
         self.folder = folder / "outputs" / "read"
-        self.stored = StoredOutputs(self.vault, self.folder)
+        self.stored = StoredOutputs(self.backup_store, self.folder)
         self.pool = FakeExecutors()
         self.shown = Shown(view())
         self.logs = Logs(self.pool, self.shown, self.stored)
@@ -62,7 +62,7 @@ class Rig:
     ) -> None:
         """Have the store keep an output."""
         header = OutputHeader("prod", launch, attempt, len(content), dropped)
-        put_output(self.vault, AT_MS, header, content)
+        put_output(self.backup_store, AT_MS, header, content)
 
     async def read(self, **asked: object) -> tuple[bytes, str, str]:
         query = OutputQuery(**{"launch": LAUNCH, **asked})  # type: ignore[arg-type]

@@ -8,12 +8,12 @@ from typing import Any
 
 from cron.api.jobs import PauseRequest, PauseView
 from cron.service.jobs import of_job
-from cron.service.members import Roster
+from cron.service.members import ClusterStatus
 from cron.service.service import CellService, Operations
 from cron.service.snapshots import Saving
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import job
-from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_leader_term import Replica, reigning
 
 BACKUP = "default/backup"
 HOUR_MS = 3_600_000
@@ -21,13 +21,13 @@ HOUR_MS = 3_600_000
 
 def service(replica: Replica, row_store: Any = None, clock: Any = None) -> Calls:
     nobody: Any = None
-    roster: Roster = nobody
+    cluster_status: ClusterStatus = nobody
     operators: Any = SimpleNamespace(replace=None)
     made = CellService(
         leader=replica.leader,
         applier=replica.applier,
         row_store=row_store,
-        roster=roster,
+        cluster_status=cluster_status,
         clock=clock or replica.clock,
         zone="UTC",
         operations=Operations(

@@ -18,7 +18,7 @@ from cron.service.catalog import split_jobs
 from cron.state import commands as c
 from tests.fakes import memory_log as memory
 from tests.unit.state_rig import job
-from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_leader_term import Replica, reigning
 from tests.unit.test_service_pauses import service
 
 MANY = 12_000

@@ -51,7 +51,7 @@ async def test_a_dead_replica_is_replaced_where_it_was() -> None:
     assert report == ReplaceReport(
         replica="r2",
         incarnation=2,
-        standing="open",
+        member_state="open",
         raft="127.0.0.1:7411",
         client="127.0.0.1:7401",
     )

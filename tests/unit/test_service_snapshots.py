@@ -23,8 +23,8 @@ from tests.unit.backup_rig import CELL, URL, Rig, keeping
 
 def saving_of(rig: Rig, *, has_store: bool = True) -> Saving:
     one = rig["r1"]
-    vault = rig.vault if has_store else None
-    return Saving(one.leader, one.applier, one.shelf, vault, rig.folder / "r1")
+    backup_store = rig.backup_store if has_store else None
+    return Saving(one.leader, one.applier, one.segment_files, backup_store, rig.folder / "r1")
 
 
 async def stored(rig: Rig) -> Manifest:
@@ -43,7 +43,7 @@ async def verified(one: Saving, name: str = "", *, is_remote: bool = False) -> l
 
 
 def objects_of(manifest: Manifest) -> tuple[str, str]:
-    at = (CELL, manifest.lineage, manifest.term, manifest.index)
+    at = (CELL, manifest.generation, manifest.term, manifest.index)
     return snapshot_object(*at), manifest_object(*at)
 
 
@@ -55,11 +55,11 @@ async def test_a_save_is_taken_by_every_replica_and_says_where(tmp_path: Path) -
         report = await saving_of(rig).save()
         state = rig["r1"].state
         assert (report.index, report.term) == (state.index, state.term)
-        assert (report.lineage, report.store) == (state.epoch.lineage, URL)
+        assert (report.generation, report.store) == (state.epoch.generation, URL)
         for name in ("r1", "r2", "r3"):
             replica = rig[name]
-            await rig.until(lambda replica=replica: replica.shelf.snapshots())
-            assert replica.shelf.snapshots()[0].header.index == report.index
+            await rig.until(lambda replica=replica: replica.segment_files.snapshots())
+            assert replica.segment_files.snapshots()[0].header.index == report.index
         again = await saving_of(rig, has_store=False).save()
         assert again.index > report.index
         assert again.store == ""
@@ -77,14 +77,14 @@ async def test_what_is_here_and_what_is_stored_is_listed_newest_first(tmp_path: 
         local = [view for view in report.snapshots if view.place == "local"]
         remote = [view for view in report.snapshots if view.place == "remote"]
         assert [view.name for view in local] == [
-            file.path.name for file in rig["r1"].shelf.snapshots()
+            file.path.name for file in rig["r1"].segment_files.snapshots()
         ]
         newest = remote[0]
         assert (newest.index, newest.size) == (manifest.index, manifest.file_bytes)
         assert newest.segments == len(manifest.segments) > 0
         same = next(view for view in local if view.index == newest.index)
-        assert (same.digest, same.taken_ms, same.content_size, same.lineage, same.term) == (
-            newest.digest, newest.taken_ms, newest.content_size, newest.lineage, newest.term,
+        assert (same.digest, same.taken_ms, same.content_size, same.generation, same.term) == (
+            newest.digest, newest.taken_ms, newest.content_size, newest.generation, newest.term,
         )  # fmt: skip
         only = await saving_of(rig).list(is_remote=True)
         assert only.snapshots == remote
@@ -178,7 +178,7 @@ async def test_a_damaged_snapshot_here_is_found(tmp_path: Path, how: str) -> Non
     async with keeping(tmp_path) as rig:
         one = saving_of(rig)
         await one.save()
-        (file, *_) = rig["r1"].shelf.snapshots()
+        (file, *_) = rig["r1"].segment_files.snapshots()
         if how == "bytes":
             file.path.write_bytes(file.path.read_bytes()[:-1])
         else:
@@ -237,16 +237,16 @@ async def test_what_is_deleted_from_the_store_meanwhile_is_no_damage(tmp_path: P
 
 async def test_what_is_deleted_from_the_disk_meanwhile_is_no_damage(tmp_path: Path) -> None:
     async with keeping(tmp_path, store="") as rig:
-        one, shelf = saving_of(rig, has_store=False), rig["r1"].shelf
+        one, segment_files = saving_of(rig, has_store=False), rig["r1"].segment_files
         for _ in range(3):
             rig.later(1)
             await one.save()
-        newest, second, gone = shelf.files
+        newest, second, gone = segment_files.files
         views = []
         async for view in one.verify("", is_remote=False):
             views.append((view.name, view.state))
-            if gone in shelf.files:
-                shelf.files = [newest, second]
+            if gone in segment_files.files:
+                segment_files.files = [newest, second]
                 gone.path.unlink()
                 second.path.unlink()
         assert views == [(newest.path.name, "verified"), (second.path.name, "damaged")], (
@@ -298,7 +298,7 @@ async def test_a_segment_is_given_in_pieces(
         await rig.launch(3)
         await rig.look()
         (record, *_) = rig["r1"].state.history.segments.values()
-        path = rig["r1"].shelf.segment_path(name_of(record))
+        path = rig["r1"].segment_files.segment_path(name_of(record))
         assert path is not None
         content = path.read_bytes()
         one = saving_of(rig)
@@ -318,7 +318,7 @@ async def test_a_segment_that_is_not_here_is_not_found(tmp_path: Path) -> None:
         one, name = saving_of(rig), name_of(record)
         with pytest.raises(NotFound, match=r"0001-0000000009-runs\.seg is not on this disk"):
             await one.segment("0001-0000000009-runs.seg", 0, 10)
-        real = rig["r1"].shelf.segment_path
+        real = rig["r1"].segment_files.segment_path
 
         def removed(wanted: str) -> Path | None:
             path = real(wanted)
@@ -326,6 +326,6 @@ async def test_a_segment_that_is_not_here_is_not_found(tmp_path: Path) -> None:
                 path.unlink()
             return path
 
-        rig["r1"].shelf.segment_path = removed  # type: ignore[method-assign]
+        rig["r1"].segment_files.segment_path = removed  # type: ignore[method-assign]
         with pytest.raises(NotFound, match=f"{name} is not on this disk any more"):
             await one.segment(name, 0, 10)

@@ -20,7 +20,7 @@ from snapshots.errors import SnapshotCorrupt, SnapshotError, SnapshotMissing
 from snapshots.format import SegmentHeader, SnapshotHeader
 from snapshots.layout import segment_name, snapshot_name
 from snapshots.segments import list_segments, open_segment, verify_segment, write_segment
-from tests.unit.vault_rig import newest_snapshot, read_segment
+from tests.unit.backup_store_rig import newest_snapshot, read_segment
 
 HEADER = SnapshotHeader("prod", 1, 7, 4711, bytes(16), 1_795_190_400_000)
 ROWS = b"rows " * 50

@@ -32,7 +32,7 @@ from snapshots.errors import (
 from snapshots.format import SegmentHeader, SnapshotHeader
 from snapshots.layout import segment_name, snapshot_name
 from snapshots.segments import list_segments, verify_segment, write_segment
-from tests.unit.vault_rig import newest_snapshot, read_segment
+from tests.unit.backup_store_rig import newest_snapshot, read_segment
 
 HEADER = SnapshotHeader("prod", 1, 7, 4711, bytes(range(16)), 1_795_190_400_000)
 CONTENT = b"state " * 40

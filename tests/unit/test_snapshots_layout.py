@@ -12,12 +12,16 @@ from snapshots.layout import parse_segment_name, parse_snapshot_name, segment_na
 from snapshots.store import check_name
 
 _numbers = st.integers(0, 2**62)
-_lineages = st.integers(0, 10**9 - 1)
+_generations = st.integers(0, 10**9 - 1)
 
 
-@given(_lineages, st.integers(0, 10**17), st.sampled_from(layout.STREAMS))
-def test_names_of_segments_come_back(lineage: int, number: int, stream: str) -> None:
-    assert parse_segment_name(segment_name(lineage, number, stream)) == (lineage, number, stream)
+@given(_generations, st.integers(0, 10**17), st.sampled_from(layout.STREAMS))
+def test_names_of_segments_come_back(generation: int, number: int, stream: str) -> None:
+    assert parse_segment_name(segment_name(generation, number, stream)) == (
+        generation,
+        number,
+        stream,
+    )
 
 
 @given(_numbers, _numbers)
@@ -25,15 +29,15 @@ def test_names_of_snapshots_come_back(term: int, index: int) -> None:
     assert parse_snapshot_name(snapshot_name(term, index)) == (term, index)
 
 
-@given(_lineages, _numbers, _numbers)
-def test_names_of_objects_come_back_and_are_names(lineage: int, term: int, index: int) -> None:
-    at = (lineage, term, index)
+@given(_generations, _numbers, _numbers)
+def test_names_of_objects_come_back_and_are_names(generation: int, term: int, index: int) -> None:
+    at = (generation, term, index)
     snapshot = layout.snapshot_object("prod", *at)
     manifest = layout.manifest_object("prod", *at)
-    marker = layout.lineage_object("prod", lineage)
+    marker = layout.generation_object("prod", generation)
     assert layout.parse_snapshot_object(snapshot) == at
     assert layout.parse_manifest_object(manifest) == at
-    assert layout.parse_lineage_object(marker) == lineage
+    assert layout.parse_generation_object(marker) == generation
     assert layout.parse_snapshot_object(manifest) is None
     assert layout.parse_manifest_object(snapshot) is None
     for name in (snapshot, manifest, marker):
@@ -45,7 +49,7 @@ def test_names_of_objects_come_back_and_are_names(lineage: int, term: int, index
 def test_other_names_are_not_ours(name: str) -> None:
     assert parse_segment_name(name) is None
     assert parse_snapshot_name(name) is None
-    assert layout.parse_lineage_object(name) is None
+    assert layout.parse_generation_object(name) is None
     assert layout.parse_snapshot_object(name) is None
     assert layout.parse_manifest_object(name) is None
 
@@ -67,11 +71,11 @@ def test_almost_a_segment_is_none(name: str) -> None:
     assert parse_segment_name(name) is None
 
 
-def test_one_lineage_has_one_name() -> None:
+def test_one_generation_has_one_name() -> None:
     """Two names of one thing would be counted, and deleted, as two."""
     place = f"{7:016x}-{9:016x}"
-    assert layout.parse_lineage_object("cells/prod/lineages/0002.json") == 2
-    assert layout.parse_lineage_object("cells/prod/lineages/00002.json") is None
+    assert layout.parse_generation_object("cells/prod/generations/0002.json") == 2
+    assert layout.parse_generation_object("cells/prod/generations/00002.json") is None
     assert layout.parse_manifest_object(f"cells/prod/snapshots/0001-{place}.json") == (1, 7, 9)
     assert layout.parse_manifest_object(f"cells/prod/snapshots/00001-{place}.json") is None
     assert layout.parse_snapshot_object(f"cells/prod/snapshots/00001-{place}.snap") is None

@@ -15,8 +15,8 @@ from snapshots.errors import (
     SnapshotForeign,
     SnapshotUnsupported,
 )
-from snapshots.manifest import Lineage, decode_lineage, decode_manifest, encode
-from tests.unit.vault_rig import manifest_at
+from snapshots.manifest import Generation, decode_generation, decode_manifest, encode
+from tests.unit.backup_store_rig import manifest_at
 
 
 def summed(members: object) -> bytes:
@@ -62,7 +62,7 @@ def test_an_older_manifest_with_fewer_fields_and_a_newer_one_with_more_are_read(
     assert decode_manifest(more, "m", "prod") == manifest_at(7)
 
 
-@pytest.mark.parametrize("field", ["lineage", "term", "index", "file_bytes", "content_bytes"])
+@pytest.mark.parametrize("field", ["generation", "term", "index", "file_bytes", "content_bytes"])
 @pytest.mark.parametrize("value", [-1, 2**63, 1.5, "1", None])
 def test_numbers_that_cannot_be_are_refused(field: str, value: object) -> None:
     wrong = msgspec.to_builtins(manifest_at(7)) | {field: value}
@@ -104,22 +104,22 @@ def test_what_was_written_without_a_checksum_is_not_believed() -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_are_anything_but_a_snapshot_error(content: bytes) -> None:
-    for decode in (decode_manifest, decode_lineage):
+    for decode in (decode_manifest, decode_generation):
         with pytest.raises(SnapshotError):
             decode(content, "m", "prod")
 
 
 def test_a_marker_comes_back_and_belongs_to_its_cell() -> None:
-    marker = Lineage(
-        cell="prod", lineage=2, id="a", from_snapshot="1/100", from_index=100,
+    marker = Generation(
+        cell="prod", generation=2, id="a", from_snapshot="1/100", from_index=100,
         claimed_ms=1_795_190_400_000, by="ada", host="h1",
     )  # fmt: skip
-    assert decode_lineage(encode(marker), "l", "prod") == marker
+    assert decode_generation(encode(marker), "l", "prod") == marker
     with pytest.raises(SnapshotForeign, match="'prod', not 'test'"):
-        decode_lineage(encode(marker), "l", "test")
+        decode_generation(encode(marker), "l", "test")
     newer = encode(msgspec.structs.replace(marker, format=2))
     with pytest.raises(SnapshotUnsupported, match="format 2 is not 1"):
-        decode_lineage(newer, "l", "prod")
+        decode_generation(newer, "l", "prod")
     with pytest.raises(SnapshotCorrupt, match="checksum") as damaged:
-        decode_lineage(encode(marker)[:-1], "l", "prod")
+        decode_generation(encode(marker)[:-1], "l", "prod")
     assert "who began" in damaged.value.hint

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snapshots import zstd
+from snapshots.backup_store import BackupStore
 from snapshots.errors import (
     ObjectDamaged,
     OutputDamaged,
@@ -20,7 +21,6 @@ from snapshots.errors import (
 from snapshots.format import LEAD
 from snapshots.layout import output_object
 from snapshots.outputs import OutputHeader
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import put_output
 
@@ -36,13 +36,13 @@ class Stored:
 
     def __init__(self, folder: Path) -> None:
         self.store = MemoryStore()
-        self.vault = Vault(self.store, "prod")
+        self.backup_store = BackupStore(self.store, "prod")
         self.path = folder / "output"
-        put_output(self.vault, AT_MS, header(), CONTENT)
+        put_output(self.backup_store, AT_MS, header(), CONTENT)
         self.packed = self.store.objects[NAME]
 
     def fetch(self) -> OutputHeader | None:
-        return self.vault.fetch_output(AT_MS, LAUNCH, 1, self.path, MAX)
+        return self.backup_store.fetch_output(AT_MS, LAUNCH, 1, self.path, MAX)
 
     def check_refused(self, packed: bytes) -> None:
         """It is told of, and nothing of it is left to be shown."""
@@ -85,7 +85,7 @@ def test_no_part_of_it_is_shown(stored: Stored, part: int) -> None:
 
 def test_a_small_object_that_unpacks_to_a_large_one_is_refused(stored: Stored) -> None:
     bomb = header(size=MAX + 1)
-    put_output(stored.vault, AT_MS, bomb, bytes(MAX + 1))
+    put_output(stored.backup_store, AT_MS, bomb, bytes(MAX + 1))
     packed = stored.store.objects[NAME]
     assert len(packed) < 1_000
     stored.check_refused(packed)
@@ -112,14 +112,14 @@ def test_the_output_of_another_attempt_is_not_shown(
 ) -> None:
     elsewhere = MemoryStore()
     whose = header(**other)
-    put_output(Vault(elsewhere, "prod"), AT_MS, whose, CONTENT)
+    put_output(BackupStore(elsewhere, "prod"), AT_MS, whose, CONTENT)
     (packed,) = elsewhere.objects.values()
     stored.check_refused(packed)
 
 
 def test_the_output_of_another_cell_is_not_shown(stored: Stored) -> None:
     elsewhere = MemoryStore()
-    put_output(Vault(elsewhere, "dev"), AT_MS, header(cell="dev"), CONTENT)
+    put_output(BackupStore(elsewhere, "dev"), AT_MS, header(cell="dev"), CONTENT)
     (stored.store.objects[NAME],) = elsewhere.objects.values()
     with pytest.raises(SnapshotForeign, match="of cell 'dev', not 'prod'"):
         stored.fetch()
@@ -130,7 +130,7 @@ def test_another_version_is_told_of_as_that(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("snapshots.format.FORMAT_VERSION", 9)
-    put_output(stored.vault, AT_MS, header(), CONTENT)
+    put_output(stored.backup_store, AT_MS, header(), CONTENT)
     assert LEAD.unpack_from(stored.store.objects[NAME])[1] == 9
     monkeypatch.undo()
     with pytest.raises(SnapshotUnsupported, match="its format 9 is not 3"):

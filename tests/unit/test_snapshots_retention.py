@@ -15,7 +15,7 @@ from snapshots.retention import (
     segments_to_delete,
     snapshots_to_delete,
 )
-from tests.unit.vault_rig import manifest_at
+from tests.unit.backup_store_rig import manifest_at
 
 
 def test_the_newest_ones_stay_and_the_last_of_each_day() -> None:

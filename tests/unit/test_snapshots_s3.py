@@ -97,7 +97,7 @@ def test_a_body_that_is_cut_is_damaged(proxy: FaultyHttp, tmp_path: Path) -> Non
 
 
 def test_a_body_that_is_altered_on_its_way_in_is_refused(proxy: FaultyHttp) -> None:
-    """Out of it the file's own checksum finds it; see the vault's tests."""
+    """Out of it the file's own checksum finds it; see the backup store's tests."""
     store = store_at(proxy.port)
     store.put("x", b"content")
     proxy.fault, proxy.only = "altered", ("GET",)

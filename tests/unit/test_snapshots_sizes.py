@@ -14,15 +14,21 @@ from cron.state.archive import History, SegmentRecord
 from cron.state.tail import content_digest
 from cron.storage.folders import Folders
 from cron.storage.segments import name_of
+from snapshots import backup_store, layout, zstd
 from snapshots import format as form
-from snapshots import layout, vault, zstd
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotCorrupt
 from snapshots.format import SegmentHeader
 from snapshots.segments import verify_segment, write_segment
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
+from tests.unit.backup_store_rig import (
+    back_up,
+    manifest_of,
+    read_segment,
+    segment_file,
+    snapshot_file,
+)
 from tests.unit.test_state_chunks import chunk
-from tests.unit.vault_rig import back_up, manifest_of, read_segment, segment_file, snapshot_file
 
 BOMB = 64 << 20
 """Bytes that a few kilobytes unpack to."""
@@ -96,7 +102,7 @@ def test_a_segment_whose_rows_have_nothing_in_common_is_admitted(tmp_path: Path)
 @pytest.mark.parametrize("more", [-1, 1, 1 << 20])
 def test_a_snapshot_of_another_size_is_not_even_fetched(tmp_path: Path, more: int) -> None:
     store = MemoryStore()
-    cell = Vault(store, "prod")
+    cell = BackupStore(store, "prod")
     back_up(cell, tmp_path, 100, [])
     (manifest,), _ = cell.manifests()
     name = layout.snapshot_object("prod", 1, 3, 100)
@@ -115,12 +121,12 @@ def test_a_segment_larger_than_any_is_not_even_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MemoryStore()
-    cell = Vault(store, "prod")
+    cell = BackupStore(store, "prod")
     path = segment_file(tmp_path, 1)
     cell.put_segment(path)
     name = layout.segment_object("prod", path.name)
     store.objects[name] += b"x"
-    monkeypatch.setattr(vault, "SEGMENT_FILE_BYTES_MAX", path.stat().st_size)
+    monkeypatch.setattr(backup_store, "SEGMENT_FILE_BYTES_MAX", path.stat().st_size)
     store.calls.clear()
     path.unlink()
     with pytest.raises(SnapshotCorrupt, match="larger than any"):
@@ -129,15 +135,15 @@ def test_a_segment_larger_than_any_is_not_even_fetched(
 
 
 def test_the_largest_segment_is_within_what_is_fetched() -> None:
-    frames = -(-vault.SEGMENT_BYTES_MAX // zstd.FRAME_BYTES)
+    frames = -(-backup_store.SEGMENT_BYTES_MAX // zstd.FRAME_BYTES)
     packed = frames * (form.LENGTH.size + zstd.FRAME_STORED_BYTES_MAX)
     most = form.LEAD.size + form.HEADER_BYTES_MAX + packed + form.TAIL_BYTES
-    assert most <= vault.SEGMENT_FILE_BYTES_MAX
+    assert most <= backup_store.SEGMENT_FILE_BYTES_MAX
 
 
 def test_a_snapshot_that_rots_before_it_is_stored_is_not_stored(tmp_path: Path) -> None:
     store = MemoryStore()
-    cell = Vault(store, "prod")
+    cell = BackupStore(store, "prod")
     file = snapshot_file(tmp_path, 100)
     content = bytearray(file.path.read_bytes())
     content[-1] ^= 1

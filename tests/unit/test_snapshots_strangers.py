@@ -9,40 +9,40 @@ from pathlib import Path
 import pytest
 
 from snapshots import layout
+from snapshots.backup_store import BackupStore
 from snapshots.directory import SWEEP_PUTS, DirectoryStore
 from snapshots.retention import SnapshotPolicy
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.vault_rig import back_up, check, lineage, segment_file
+from tests.unit.backup_store_rig import back_up, check, generation, segment_file
 
 DAY_MS = 86_400_000
 STRAY = ("notes on this.txt", "0001.json~", "#draft#", "Kopie (2).json", "ünïcode", ".DS_Store")
-FOLDERS = ("snapshots", "segments", "lineages")
+FOLDERS = ("snapshots", "segments", "generations")
 
 
-def cell_in(root: Path, folder: Path) -> Vault:
+def cell_in(root: Path, folder: Path) -> BackupStore:
     """A cell with a marker and a snapshot, in a directory."""
-    vault = Vault(DirectoryStore(root), "prod")
+    backup_store = BackupStore(DirectoryStore(root), "prod")
     folder.mkdir()
-    vault.claim_lineage(lineage(1))
-    back_up(vault, folder, 100, [segment_file(folder, 1)])
-    return vault
+    backup_store.claim_generation(generation(1))
+    back_up(backup_store, folder, 100, [segment_file(folder, 1)])
+    return backup_store
 
 
 @pytest.mark.parametrize("name", STRAY)
 def test_a_file_that_a_person_left_in_the_store_is_not_an_object(tmp_path: Path, name: str) -> None:
-    vault = cell_in(tmp_path / "store", tmp_path / "data")
-    listed = [entry.name for entry in vault.store.list("cells/")]
+    backup_store = cell_in(tmp_path / "store", tmp_path / "data")
+    listed = [entry.name for entry in backup_store.store.list("cells/")]
     for folder in FOLDERS:
         (tmp_path / "store/cells/prod" / folder / name).write_text("left here")
     (tmp_path / "store" / name).write_text("left here")
     (tmp_path / "store/cells/prod/segments/a folder").mkdir()
     (tmp_path / "store/cells/prod/segments/a folder/x").write_text("left here")
-    ours = [entry.name for entry in vault.store.list("cells/") if name not in entry.name]
+    ours = [entry.name for entry in backup_store.store.list("cells/") if name not in entry.name]
     assert ours == listed
-    assert check(vault, tmp_path / "data") == 1
-    assert vault.newest_lineage() == 1
-    vault.prune(SnapshotPolicy(1, 0), 10 * DAY_MS, ())
+    assert check(backup_store, tmp_path / "data") == 1
+    assert backup_store.newest_generation() == 1
+    backup_store.prune(SnapshotPolicy(1, 0), 10 * DAY_MS, ())
     assert (tmp_path / "store/cells/prod/snapshots" / name).exists(), "it is not ours to delete"
 
 
@@ -77,33 +77,33 @@ def copied(root: Path) -> None:
 
 
 def test_a_copy_of_a_manifest_in_a_folder_below_is_no_second_snapshot(tmp_path: Path) -> None:
-    vault = cell_in(tmp_path / "store", tmp_path / "data")
+    backup_store = cell_in(tmp_path / "store", tmp_path / "data")
     copied(tmp_path / "store")
-    manifests, skipped = vault.manifests()
+    manifests, skipped = backup_store.manifests()
     assert ([one.index for one in manifests], skipped) == ([100], [])
-    back_up(vault, tmp_path / "data", 200, [])
-    vault.prune(SnapshotPolicy(2, 0), 10 * DAY_MS, ())
-    assert [one.index for one in vault.manifests()[0]] == [200, 100], "copies take no places"
-    vault.store.delete([layout.snapshot_object("prod", 1, 3, 100)])
-    back_up(vault, tmp_path / "data", 300, [])
-    vault.prune(SnapshotPolicy(1, 0), 10 * DAY_MS, ())
-    assert [one.index for one in vault.manifests()[0]] == [300]
+    back_up(backup_store, tmp_path / "data", 200, [])
+    backup_store.prune(SnapshotPolicy(2, 0), 10 * DAY_MS, ())
+    assert [one.index for one in backup_store.manifests()[0]] == [200, 100], "copies take no places"
+    backup_store.store.delete([layout.snapshot_object("prod", 1, 3, 100)])
+    back_up(backup_store, tmp_path / "data", 300, [])
+    backup_store.prune(SnapshotPolicy(1, 0), 10 * DAY_MS, ())
+    assert [one.index for one in backup_store.manifests()[0]] == [300]
 
 
 def test_a_copy_of_a_marker_in_a_folder_below_ends_no_life(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
-    vault.claim_lineage(lineage(1))
-    store.objects["cells/prod/lineages/of the test cell/0007.json"] = b"{}"
-    store.objects["cells/prod/lineages/old/0008.json"] = b"{}"
-    assert vault.newest_lineage() == 1
-    assert [one.lineage for one in vault.lineages()] == [1]
+    backup_store = BackupStore(store, "prod")
+    backup_store.claim_generation(generation(1))
+    store.objects["cells/prod/generations/of the test cell/0007.json"] = b"{}"
+    store.objects["cells/prod/generations/old/0008.json"] = b"{}"
+    assert backup_store.newest_generation() == 1
+    assert [one.generation for one in backup_store.generations()] == [1]
 
 
 def test_a_name_that_is_no_objects_name_is_not_asked_for(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
-    back_up(vault, tmp_path, 100, [])
+    backup_store = BackupStore(store, "prod")
+    back_up(backup_store, tmp_path, 100, [])
     name = layout.manifest_object("prod", 1, 3, 100).rpartition("/")[2]
     store.objects[f"cells/prod/snapshots/of last year/{name}"] = b"{}"
-    assert check(vault, tmp_path) == 1
+    assert check(backup_store, tmp_path) == 1

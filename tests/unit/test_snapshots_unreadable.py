@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 
 from snapshots import layout
+from snapshots.backup_store import BackupStore
 from snapshots.directory import DirectoryStore
 from snapshots.errors import ObjectDamaged, SnapshotCorrupt, SnapshotError, StoreAway, StoreRefused
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.vault_rig import back_up, segment_file
+from tests.unit.backup_store_rig import back_up, segment_file
 
 LOST = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
 
 
-def directory(tmp_path: Path) -> Vault:
+def directory(tmp_path: Path) -> BackupStore:
     """Two snapshots in a directory; the newer is at 200."""
-    vault = Vault(DirectoryStore(tmp_path / "store"), "prod")
+    backup_store = BackupStore(DirectoryStore(tmp_path / "store"), "prod")
     data = tmp_path / "data"
     data.mkdir()
     for index in (100, 200):
-        back_up(vault, data, index, [segment_file(data, index)])
-    return vault
+        back_up(backup_store, data, index, [segment_file(data, index)])
+    return backup_store
 
 
 def lose(monkeypatch: pytest.MonkeyPatch, part: str, number: int) -> None:
@@ -66,9 +66,9 @@ def lose(monkeypatch: pytest.MonkeyPatch, part: str, number: int) -> None:
 def test_a_manifest_on_a_bad_sector_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    vault = directory(tmp_path)
+    backup_store = directory(tmp_path)
     lose(monkeypatch, f"{200:016x}.json", number)
-    manifests, skipped = vault.manifests()
+    manifests, skipped = backup_store.manifests()
     assert [one.index for one in manifests] == [100]
     assert [type(one) for one in skipped] == [SnapshotCorrupt]
 
@@ -77,21 +77,21 @@ def test_a_manifest_on_a_bad_sector_does_not_hide_the_others(
 def test_a_snapshot_on_a_bad_sector_is_damaged_and_not_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    vault = directory(tmp_path)
-    (newest, _), _ = vault.manifests()
+    backup_store = directory(tmp_path)
+    (newest, _), _ = backup_store.manifests()
     folder = tmp_path / "fetched"
     folder.mkdir()
     lose(monkeypatch, f"{200:016x}.snap", number)
     with pytest.raises(SnapshotCorrupt, match="cannot be read"):
-        vault.fetch_snapshot(newest, folder)
+        backup_store.fetch_snapshot(newest, folder)
     assert list(folder.iterdir()) == []
 
 
 def test_a_disk_that_takes_nothing_is_not_a_damaged_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vault = directory(tmp_path)
-    (newest, _), _ = vault.manifests()
+    backup_store = directory(tmp_path)
+    (newest, _), _ = backup_store.manifests()
     real = os.fsync
 
     def fail(descriptor: int) -> None:
@@ -103,17 +103,17 @@ def test_a_disk_that_takes_nothing_is_not_a_damaged_store(
     folder = tmp_path / "fetched"
     folder.mkdir()
     with pytest.raises(OSError, match="the disk of this replica"):
-        vault.fetch_snapshot(newest, folder)
+        backup_store.fetch_snapshot(newest, folder)
     assert list(folder.iterdir()) == []
 
 
 def test_a_store_that_cannot_be_read_for_another_reason_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vault = directory(tmp_path)
+    backup_store = directory(tmp_path)
     lose(monkeypatch, ".json", errno.ESTALE)
     with pytest.raises(StoreAway):
-        vault.manifests()
+        backup_store.manifests()
 
 
 def test_an_object_in_the_place_of_which_a_folder_stands_is_not_one(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_an_object_in_the_place_of_which_a_folder_stands_is_not_one(tmp_path: Pa
 
 def test_an_object_that_may_not_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     for index in (100, 200):
-        back_up(vault, tmp_path, index, [])
+        back_up(backup_store, tmp_path, index, [])
     moved = layout.manifest_object("prod", 1, 3, 200)
 
     def hook(operation: str, name: str) -> None:
@@ -136,7 +136,7 @@ def test_an_object_that_may_not_be_read_does_not_hide_the_others(tmp_path: Path)
             raise StoreRefused(store.url, "InvalidObjectState: it is archived")
 
     store.hook = hook
-    manifests, skipped = vault.manifests()
+    manifests, skipped = backup_store.manifests()
     assert [one.index for one in manifests] == [100]
     (told,) = skipped
     assert isinstance(told, SnapshotError)
@@ -149,9 +149,9 @@ def test_a_snapshot_that_may_not_be_read_is_passed_over_like_a_damaged_one(
     tmp_path: Path, refused: str
 ) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
-    back_up(vault, tmp_path, 100, [])
-    (manifest,), _ = vault.manifests()
+    backup_store = BackupStore(store, "prod")
+    back_up(backup_store, tmp_path, 100, [])
+    (manifest,), _ = backup_store.manifests()
 
     def hook(operation: str, name: str) -> None:
         if operation == refused and name.endswith(".snap"):
@@ -159,4 +159,4 @@ def test_a_snapshot_that_may_not_be_read_is_passed_over_like_a_damaged_one(
 
     store.hook = hook
     with pytest.raises(SnapshotError, match="archived"):
-        vault.fetch_snapshot(manifest, tmp_path)
+        backup_store.fetch_snapshot(manifest, tmp_path)

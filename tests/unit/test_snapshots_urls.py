@@ -96,7 +96,8 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 
 def test_boto3_is_not_imported_for_a_directory() -> None:
     program = (
-        "import sys; from snapshots.urls import open_store, check_url; from snapshots import vault;"
+        "import sys; from snapshots.urls import open_store, check_url;"
+        "from snapshots import backup_store;"
         "open_store('file:///tmp/x'); check_url('s3://bucket');"
         "sys.exit(any(name.startswith(('boto', 'cron', 'launcher')) for name in sys.modules))"
     )

@@ -17,7 +17,7 @@ from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import T0, StateRig, job, with_job
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 
 HOURLY = Schedule("0 * * * *", "0 * * * *")
 BACKUP = "default/backup"

@@ -16,7 +16,7 @@ from cron.state.outcome import Verdict
 from cron.state.state import State
 from launcher.work import Epoch
 from tests.unit.state_rig import StateRig, image_of, image_parts
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 
 LATER = c.FORMAT + 1
 

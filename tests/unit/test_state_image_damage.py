@@ -139,14 +139,14 @@ async def test_a_snapshot_whose_state_cannot_be_read_is_told_and_the_next_is_sto
 ) -> None:
     async with keeping(tmp_path) as rig:
         await rig.launch(3)
-        shelf = rig.leader.shelf
+        segment_files = rig.leader.segment_files
         header = SnapshotHeader(CELL, 1, 1, rig.leader.state.index, bytes(16), rig.clock.ms)
         file = write_snapshot(
-            shelf.folders.snapshots, header, [part(bytes((0x92, IMAGE_VERSION, 0xC0)))]
+            segment_files.folders.snapshots, header, [part(bytes((0x92, IMAGE_VERSION, 0xC0)))]
         )
         with pytest.raises(SnapshotCorrupt, match="cannot be read"):
             uploads.outline_of(file)
-        shelf.files.insert(0, file)
+        segment_files.files.insert(0, file)
         uploader = rig.leader.uploader
         assert uploader is not None
         uploader.lead(rig.leader.leader.epoch)

@@ -78,15 +78,15 @@ def test_nothing_is_sealed_where_there_are_no_rows() -> None:
 
 def test_two_replicas_seal_the_same_bytes_also_when_one_began_with_an_image() -> None:
     rig = three_ran()
-    twin = StateRig(is_claimed=False)
-    twin.machine.state = decode_state([encode_state(rig.state)])
-    twin.log, twin.epoch, twin.at_ms = list(rig.log), rig.epoch, rig.at_ms
+    duplicate_id = StateRig(is_claimed=False)
+    duplicate_id.machine.state = decode_state([encode_state(rig.state)])
+    duplicate_id.log, duplicate_id.epoch, duplicate_id.at_ms = list(rig.log), rig.epoch, rig.at_ms
     ours, theirs = (
         [(one.record, sections_of(one.tail)) for one in each.append(c.Seal(1)).sealed]
-        for each in (rig, twin)
+        for each in (rig, duplicate_id)
     )
     assert ours == theirs
-    assert encode_state(rig.state) == encode_state(twin.state)
+    assert encode_state(rig.state) == encode_state(duplicate_id.state)
 
 
 def test_rows_of_the_entry_of_a_seal_are_sealed_with_it() -> None:
@@ -130,7 +130,7 @@ def test_what_the_store_has_lost_is_stored_no_more() -> None:
     keys = tuple(rig.state.history.segments)
     rig.append(c.BackedUp("s3://b", keys, 1, 1, rig.state.index, 5))
     backup = rig.state.history.backup
-    rig.append(c.BackedUp("s3://b", lacking=(keys[0], (9, 9, 9))))
+    rig.append(c.BackedUp("s3://b", missing=(keys[0], (9, 9, 9))))
     stored = [one.is_stored for one in rig.state.history.segments.values()]
     assert stored == [False] + [True] * (len(keys) - 1)
     assert rig.state.history.backup == backup, "the snapshot is there"
@@ -153,7 +153,7 @@ def test_an_older_snapshot_does_not_take_the_place_of_a_newer_one() -> None:
     rig.append(c.BackedUp("s3://a", (), 1, 1, 7, 4))
     assert rig.state.history.backup.index == 9
     rig.append(c.BackedUp("s3://a", (), 2, 1, 8, 4))
-    assert rig.state.history.backup.index == 8, "another lineage is newer"
+    assert rig.state.history.backup.index == 8, "another generation is newer"
 
 
 def test_bytes_that_are_no_rows_are_refused() -> None:

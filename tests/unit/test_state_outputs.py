@@ -13,7 +13,7 @@ from cron.state.rows import RowKind
 from cron.state.tail import Tail
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Fate, Recalled, alone
+from launcher.pool.events import Fact, Recalled, Status, alone
 from launcher.work import Epoch
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, with_job
@@ -65,22 +65,22 @@ def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
     rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)
-    fact = Fact(rig.state.index, 0, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
+    fact = Fact(rig.state.index, 0, Status.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
     into = ReportCommands()
     digest(rig.state, rig.state.executors[1], (alone(fact),), into, ("e1", "l1"))
     rig.append(*into.commands())
     assert rig.rows[-1].output_bytes == 4321
 
 
-@pytest.mark.parametrize(("fate", "kept"), [(Fate.ENDED, 77), (Fate.INTERRUPTED, 0)])
+@pytest.mark.parametrize(("status", "kept"), [(Status.ENDED, 77), (Status.INTERRUPTED, 0)])
 def test_a_restored_cell_learns_of_output_from_what_executors_remember(
-    fate: Fate, kept: int
+    status: Status, kept: int
 ) -> None:
     rig = RestoredRig()
     name = AttemptName(LaunchName("default/backup", T0 + 60))
     rig.restore(120)
     begun = rig.snapshot_index + 1
-    fact = Fact(begun, 0, fate, Reason.NONE, 0, 1, 2, "", 77)
+    fact = Fact(begun, 0, status, Reason.NONE, 0, 1, 2, "", 77)
     recalled = Recalled(name, fact, str(Epoch(1, 1, "r1")))
     gathered = gather(rig.state, {1: {str(name): recalled}})
     (item,) = gathered.by_job[1]

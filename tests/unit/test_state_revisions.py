@@ -12,7 +12,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import T0, StateRig, job, with_job
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 
 BACKUP = "default/backup"
 

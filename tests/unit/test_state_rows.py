@@ -16,7 +16,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Chunk
 from cron.state.state import NO_ROW, LostRow
 from launcher.launch import LaunchState, Reason
-from launcher.pool.events import Fate
+from launcher.pool.events import Status
 from tests.batches import lost_item
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
@@ -105,7 +105,7 @@ def test_what_is_remembered_as_the_row_of_another_launch_does_not_take_its_place
         rig.cancel(60)
     rig.restore(120)
     for second in (60, 120):
-        rig.remember(second, Fate.ACCEPTED, name="other", begun=begun)
+        rig.remember(second, Status.ACCEPTED, name="other", begun=begun)
     assert rig.memories[1]["default/other@2026-11-20T16:01:00Z#1"].fact.row == 0
     rig.resolve()
     rows = [found(rig, 1, begun, row) for row in (0, 1, NO_ROW - 1)]

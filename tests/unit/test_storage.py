@@ -23,7 +23,7 @@ from cron.state import commands as c
 from cron.state.imaging import Imaging
 from cron.storage.history_backfill import PeerSource, StoreSource
 from cron.storage.snapshot_writer import SnapshotWriter
-from cron.storage.storage import ReplicaParts, Storage, open_vault
+from cron.storage.storage import ReplicaParts, Storage, open_backup_store
 from cron.storage.uploader import Trouble
 from snapshots.disk import SnapshotFile
 from tests.unit.backup_rig import CELL, Rig, keeping
@@ -87,7 +87,7 @@ class Kept:
             peers=PeerSource(Deaf(), list),
             superseded=self.superseded.append,
         )
-        self.saving = Saving(one.leader, one.applier, self.writer, self.storage.vault, data)
+        self.saving = Saving(one.leader, one.applier, self.writer, self.storage.backup_store, data)
 
     def _told(self, file: SnapshotFile) -> None:
         self.storage.shorten_log(file)
@@ -148,13 +148,13 @@ def test_a_store_that_cannot_be_is_told_when_the_replica_starts(
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.delenv("AWS_REGION", raising=False)
-    assert open_vault(config_of(tmp_path)) is None
+    assert open_backup_store(config_of(tmp_path)) is None
     with pytest.raises(ConfigError, match=r"object_storage\.url: ftp://x") as caught:
-        open_vault(config_of(tmp_path, "ftp://x"))
+        open_backup_store(config_of(tmp_path, "ftp://x"))
     assert caught.value.hint
-    vault = open_vault(config_of(tmp_path, "file:///store"))
-    assert vault is not None
-    assert (vault.cell, vault.store.url) == (CELL, "file:///store")
+    backup_store = open_backup_store(config_of(tmp_path, "file:///store"))
+    assert backup_store is not None
+    assert (backup_store.cell, backup_store.store.url) == (CELL, "file:///store")
 
 
 # --- the log is let go

@@ -41,7 +41,7 @@ class Away(Backed):
         self.objects = self.store.objects
         self.data = folder / "reader"
         self.data.mkdir()
-        self.archive = ArchivedRows(self.vault, self.data)
+        self.archive = ArchivedRows(self.backup_store, self.data)
 
     def retire(self, records: list[SegmentRecord]) -> None:
         self.rig.append(c.Retire(local=tuple(one.key for one in records)))

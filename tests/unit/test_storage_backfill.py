@@ -15,8 +15,8 @@ from cron.state import commands as c
 from cron.state.archive import SegmentRecord, Stream
 from cron.storage.history_backfill import PeerSource, StoreSource
 from cron.storage.segments import name_of
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotMissing, StoreAway
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.disk_rig import CELL, Disk, life, more, records, rows_of
 
@@ -270,17 +270,17 @@ async def test_segments_come_from_a_peer_in_pieces(empty: Disk, source: Disk) ->
 async def test_segments_come_from_the_store_where_no_peer_has_them(
     empty: Disk, source: Disk
 ) -> None:
-    vault = Vault(MemoryStore(), CELL)
+    backup_store = BackupStore(MemoryStore(), CELL)
     for path in sorted((source.data / "segments").glob("*.seg")):
-        vault.put_segment(path)
-    empty.backfill.sources = [PeerSource(Gate({}), list), StoreSource(vault)]
+        backup_store.put_segment(path)
+    empty.backfill.sources = [PeerSource(Gate({}), list), StoreSource(backup_store)]
     await empty.backfill.look()
     assert empty.files() == source.files()
     assert await all_rows(empty) == rows_of(source.log)
 
 
 async def test_a_store_that_lacks_it_too_is_told(empty: Disk) -> None:
-    empty.backfill.sources = [StoreSource(Vault(MemoryStore(), CELL))]
+    empty.backfill.sources = [StoreSource(BackupStore(MemoryStore(), CELL))]
     with pytest.raises(SnapshotMissing, match="8 segments"):
         await empty.backfill.look()
     assert empty.backfill.progress.startswith("fetches history: 8 of 8")

@@ -11,8 +11,8 @@ import pytest
 from cron.state import commands as c
 from cron.storage import uploads
 from cron.storage.uploader import REST_MAX_MS, SILENT_MS
+from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.backup_rig import CELL, keeping
 
@@ -47,7 +47,7 @@ async def test_what_nobody_changed_is_not_stored_again(tmp_path: Path) -> None:
             rig.later(3600)
             await rig.look()
         assert rig.puts() == before
-        assert len(rig.leader.shelf.files) == 1
+        assert len(rig.leader.segment_files.files) == 1
 
 
 async def test_a_change_that_came_alone_after_a_snapshot_gets_into_the_next(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_launches_go_on_while_the_store_is_away_and_the_backlog_is_stored_
         history = rig.leader.state.history
         assert history.backup == stored
         assert history.seals == 61, "sealing does not wait for the store"
-        assert len(rig.leader.shelf.files) >= 60, "nor do snapshots"
+        assert len(rig.leader.segment_files.files) >= 60, "nor do snapshots"
         trouble = rig.leader.backup.trouble
         away_s = (rig.clock.ms - trouble.since_ms) // 1000
         assert 3590 <= away_s <= 3605
@@ -104,7 +104,7 @@ async def test_launches_go_on_while_the_store_is_away_and_the_backlog_is_stored_
         assert not set(old) & set(rig.puts())
         newest = rig.manifests()[0]
         assert newest.index == history.backup.index
-        assert {one.name for one in newest.segments} == rig.leader.shelf.segments()
+        assert {one.name for one in newest.segments} == rig.leader.segment_files.segments()
 
 
 async def test_what_was_stored_before_the_store_failed_is_not_stored_again(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ async def test_a_store_that_hangs_holds_up_neither_seals_nor_snapshots_and_is_to
         rig.later(60)
         await backup.look()
         assert rig.leader.state.history.seals == 2
-        assert len(rig.leader.shelf.files) == 2
+        assert len(rig.leader.segment_files.files) == 2
         assert rig.clock.ms - began_ms > SILENT_MS
         trouble = backup.trouble
         assert trouble.since_ms == began_ms
@@ -206,13 +206,13 @@ async def test_a_segment_that_is_not_on_this_disk_yet_holds_back_the_snapshot_an
     tmp_path: Path,
 ) -> None:
     async with keeping(tmp_path) as rig:
-        rig.leader.shelf.lacking = {"0001-0000000001-runs.seg"}
+        rig.leader.segment_files.missing = {"0001-0000000001-runs.seg"}
         for _ in range(2):
             await rig.launch(3)
             await rig.look()
         assert rig.puts() == ["segments/0001-0000000002-runs.seg"]
         assert rig.manifests() == []
-        rig.leader.shelf.lacking = set()
+        rig.leader.segment_files.missing = set()
         await rig.look()
         assert len(rig.manifests()[0].segments) in (1, 2)
         assert all(one.is_stored for one in rig.leader.state.history.segments.values())
@@ -226,14 +226,14 @@ async def test_where_the_newest_snapshot_waits_the_one_before_it_is_stored(tmp_p
             await rig.launch(3)
             rig.later(60)
             await rig.look()
-        first, second, third = reversed(rig.leader.shelf.snapshots())
-        rig.leader.shelf.lacking = {"0001-0000000003-runs.seg"}
+        first, second, third = reversed(rig.leader.segment_files.snapshots())
+        rig.leader.segment_files.missing = {"0001-0000000003-runs.seg"}
         rig.store.away = ""
         rig.later(REST_MAX_MS / 1000)
         await rig.look()
         assert [one.index for one in rig.manifests()] == [second.header.index]
         assert rig.leader.state.history.backup.index == second.header.index
-        rig.leader.shelf.lacking = set()
+        rig.leader.segment_files.missing = set()
         await rig.look()
         assert [one.index for one in rig.manifests()] == [third.header.index, second.header.index]
         assert first.header.index < second.header.index, "and an older one is of no use any more"
@@ -270,7 +270,7 @@ async def test_a_snapshot_is_read_once_however_often_it_is_looked_at(
 
     monkeypatch.setattr(uploads, "outline_of", counted)
     async with keeping(tmp_path) as rig:
-        rig.leader.shelf.lacking = {"0001-0000000001-runs.seg"}
+        rig.leader.segment_files.missing = {"0001-0000000001-runs.seg"}
         await rig.launch(3)
         for _ in range(5):
             await rig.look()
@@ -297,7 +297,7 @@ async def test_without_a_store_the_archive_is_kept_on_the_disks_alone(tmp_path: 
         await rig.launch(3)
         await rig.look()
         history = rig.leader.state.history
-        assert (history.seals, len(rig.leader.shelf.files)) == (1, 1)
+        assert (history.seals, len(rig.leader.segment_files.files)) == (1, 1)
         assert history.backup.store == ""
         assert rig.leader.backup.trouble.text == ""
         assert rig.store.calls == []
@@ -318,7 +318,7 @@ async def test_a_new_store_gets_everything_and_the_old_one_is_still_ours(tmp_pat
         assert leader.state.history.backup.store == "memory://new"
         assert leader.state.history.backup.index == leader.state.history.taken.index
         assert leader.state.history.backup.claim == claim
-        assert Vault(new, CELL).lineages()[0].id == claim
+        assert BackupStore(new, CELL).generations()[0].id == claim
         leader.with_backup()
         await rig.look()
         assert leader.backup.trouble.text == ""

@@ -15,7 +15,7 @@ from cron.storage import uploads
 from cron.storage.uploader import WATCH_MS
 from cron.storage.uploads import About
 from snapshots import layout
-from snapshots.manifest import Lineage
+from snapshots.manifest import Generation
 from tests.fakes.memory_log import Loss
 from tests.unit.backup_rig import CELL, Replica, Rig, keeping
 
@@ -79,7 +79,7 @@ async def test_an_entry_whose_outcome_is_unknown_does_no_harm(tmp_path: Path, lo
         for _ in ("what is due", "the claim", "segments", "the snapshot"):
             rig.cell.lose_next(loss)
             await rig.leader.look()
-            # The reign ends with an append that is lost, and begins again after a rest.
+            # The term ends with an append that is lost, and begins again after a rest.
             await rig.until(lambda: any(one.leader.epoch for one in rig.replicas.values()))
             rig.later(1)
         for _ in range(3):
@@ -129,24 +129,26 @@ async def test_a_segment_that_is_damaged_on_this_disk_is_not_stored_and_comes_fr
 ) -> None:
     async with keeping(tmp_path) as rig:
         name = "0001-0000000001-runs.seg"
-        shelf = rig.leader.shelf
+        segment_files = rig.leader.segment_files
         await rig.launch(3)
         await rig.leader.submit(c.Seal(1))
-        path = shelf.folders.segments / name
+        path = segment_files.folders.segments / name
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         await rig.look()
         assert name in rig.leader.backup.trouble.text
-        assert name not in rig.vault.segments()
-        assert shelf.segment_path(name) is None, "so that it is fetched again"
+        assert name not in rig.backup_store.segments()
+        assert segment_files.segment_path(name) is None, "so that it is fetched again"
         await rig.launch(3)
         rig.later(60)
         await rig.look()
-        assert list(rig.vault.segments()) == ["0001-0000000002-runs.seg"], "it holds up no other"
+        assert list(rig.backup_store.segments()) == ["0001-0000000002-runs.seg"], (
+            "it holds up no other"
+        )
         path.write_bytes(whole)
         await rig.look()
         assert is_complete(rig)
-        assert name in rig.vault.segments()
+        assert name in rig.backup_store.segments()
 
 
 async def test_what_two_leaders_store_is_the_same_but_for_who_says_so(tmp_path: Path) -> None:
@@ -176,7 +178,9 @@ async def test_what_two_leaders_store_is_the_same_but_for_who_says_so(tmp_path: 
 async def restored_elsewhere(rig: Rig) -> None:
     await rig.launch(3)
     await rig.look()
-    rig.vault.claim_lineage(Lineage(cell=CELL, lineage=2, id="restore", by="ada", host="h"))
+    rig.backup_store.claim_generation(
+        Generation(cell=CELL, generation=2, id="restore", by="ada", host="h")
+    )
     rig.store.calls.clear()
 
 
@@ -195,7 +199,7 @@ async def test_a_cell_that_was_restored_elsewhere_ends_within_half_a_minute(
         await rig.look()
         error = told(rig["r1"])
         assert str(error) == (
-            "cell prod was restored elsewhere: memory://test knows lineage 2, this one is 1"
+            "cell prod was restored elsewhere: memory://test knows generation 2, this one is 1"
         )
         assert exit_code(error, is_start=False) == SUPERSEDED
         for _ in range(3):
@@ -216,7 +220,7 @@ async def test_it_ends_before_it_stores_another_snapshot(tmp_path: Path) -> None
         def claim(_operation: str, name: str) -> None:
             if name.endswith(".seg"):  # a restore that comes while segments are uploaded
                 rig.store.hook = lambda operation, name: None
-                rig.vault.claim_lineage(Lineage(cell=CELL, lineage=2, id="restore"))
+                rig.backup_store.claim_generation(Generation(cell=CELL, generation=2, id="restore"))
 
         rig.store.hook = claim
         await rig.launch(3)
@@ -238,22 +242,26 @@ async def test_the_next_leader_finds_out_at_once(tmp_path: Path, name: str) -> N
 
 async def test_a_life_that_is_over_claims_nothing(tmp_path: Path) -> None:
     async with keeping(tmp_path) as rig:
-        newer = Lineage(cell=CELL, lineage=2, id="restore")
-        rig.vault.claim_lineage(newer)
+        newer = Generation(cell=CELL, generation=2, id="restore")
+        rig.backup_store.claim_generation(newer)
         about = About("r1", "0.1.0")
-        assert uploads.claim(rig.vault, 1, "ours", about) == 2
-        assert rig.vault.lineages() == [newer]
-        assert uploads.claim(rig.vault, 2, "restore", about) == 2, "of its own the cell is sure"
-        assert uploads.claim(rig.vault, 3, "", about) == 2, "who has no claim only looks"
+        assert uploads.claim(rig.backup_store, 1, "ours", about) == 2
+        assert rig.backup_store.generations() == [newer]
+        assert uploads.claim(rig.backup_store, 2, "restore", about) == 2, (
+            "of its own the cell is sure"
+        )
+        assert uploads.claim(rig.backup_store, 3, "", about) == 2, "who has no claim only looks"
         with pytest.raises(uploads.PlaceTaken):
-            uploads.claim(rig.vault, 2, "ours", about)
+            uploads.claim(rig.backup_store, 2, "ours", about)
 
 
 async def test_a_place_that_is_another_cells_is_told_and_nothing_goes_there(
     tmp_path: Path,
 ) -> None:
     async with keeping(tmp_path) as rig:
-        rig.vault.claim_lineage(Lineage(cell=CELL, lineage=1, id="another", by="x", host="y"))
+        rig.backup_store.claim_generation(
+            Generation(cell=CELL, generation=1, id="another", by="x", host="y")
+        )
         await rig.launch(3)
         for _ in range(2):
             await rig.look()
@@ -269,10 +277,10 @@ async def test_a_place_that_is_another_cells_is_told_and_nothing_goes_there(
 
 async def test_a_marker_that_is_damaged_is_told_and_nothing_goes_there(tmp_path: Path) -> None:
     async with keeping(tmp_path) as rig:
-        rig.store.objects[layout.lineage_object(CELL, 1)] = b"{"
+        rig.store.objects[layout.generation_object(CELL, 1)] = b"{"
         await rig.launch(3)
         await rig.look()
-        assert "lineages/0001.json: it cannot be read" in rig.leader.backup.trouble.text
+        assert "generations/0001.json: it cannot be read" in rig.leader.backup.trouble.text
         assert rig.puts() == []
 
 
@@ -281,11 +289,11 @@ async def test_a_store_without_conditions_takes_the_claim_once(tmp_path: Path) -
         rig.store.conditions = False
         await rig.launch(3)
         await rig.look()
-        (marker,) = rig.vault.lineages()
+        (marker,) = rig.backup_store.generations()
         assert marker.id == rig.leader.state.history.backup.claim
         await rig.elect("r2")
         await rig.look()
-        assert rig.vault.lineages() == [marker]
+        assert rig.backup_store.generations() == [marker]
         assert rig.manifests()
 
 
@@ -305,7 +313,7 @@ async def test_a_cell_that_finds_out_what_ran_stores_nothing_but_hears_of_a_newe
         await rig.look()
         assert rig.puts() == before
         assert rig.leader.superseded == []
-        rig.vault.claim_lineage(Lineage(cell=CELL, lineage=2, id="restore"))
+        rig.backup_store.claim_generation(Generation(cell=CELL, generation=2, id="restore"))
         rig.later(WATCH_MS / 1000)
         await rig.look()
         assert told(rig.leader)

@@ -12,7 +12,7 @@ import pytest
 from cron.state.archive import History
 from cron.storage.retention_planner import DAY_MS
 from cron.storage.uploader import HELD_MS, PRUNE_MS
-from snapshots.vault import Vault
+from snapshots.backup_store import BackupStore
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.backup_rig import CELL, Replica, Rig, keeping
 
@@ -33,28 +33,28 @@ def is_backed_up(history: History) -> bool:
     return history.backup.index == history.taken.index
 
 
-async def moved(rig: Rig) -> tuple[Replica, Vault]:
+async def moved(rig: Rig) -> tuple[Replica, BackupStore]:
     """The first segment is in the store alone when another store is configured."""
     await sealed(rig)
     rig.later(7 * DAY_S)
     await sealed(rig)
-    assert rig.leader.shelf.segment_path(FIRST) is None
+    assert rig.leader.segment_files.segment_path(FIRST) is None
     rig.stores[NEW] = store = MemoryStore(NEW)
     leader = rig.leader
     leader.with_backup(msgspec.structs.replace(rig.settings, store=NEW))
     await rig.look()
-    return leader, Vault(store, CELL)
+    return leader, BackupStore(store, CELL)
 
 
 async def test_a_new_store_gets_snapshots_though_old_history_is_in_the_old_one_alone(
     tmp_path: Path,
 ) -> None:
     async with keeping(tmp_path, local_ms=7 * DAY_MS) as rig:
-        leader, vault = await moved(rig)
+        leader, backup_store = await moved(rig)
         history = leader.state.history
         assert history.backup.store == NEW
         assert is_backed_up(history), "nothing that could be lost waits for what is lost here"
-        (manifest,), damaged = vault.manifests()
+        (manifest,), damaged = backup_store.manifests()
         assert not damaged
         assert [one.name for one in manifest.segments] == [SECOND], "it names what is there"
         assert FIRST in leader.backup.trouble.text
@@ -66,23 +66,23 @@ async def test_a_new_store_gets_snapshots_though_old_history_is_in_the_old_one_a
 
 async def test_what_a_person_copies_into_the_new_store_is_found_there(tmp_path: Path) -> None:
     async with keeping(tmp_path, local_ms=7 * DAY_MS) as rig:
-        leader, vault = await moved(rig)
+        leader, backup_store = await moved(rig)
         name = f"cells/{CELL}/segments/{FIRST}"
-        vault.store.put(name, rig.store.objects[name])
+        backup_store.store.put(name, rig.store.objects[name])
         rig.later(PRUNE_MS / 1000)
         await sealed(rig)
         assert all(one.is_stored for one in leader.state.history.segments.values())
         await sealed(rig)
         assert leader.backup.trouble.text == ""
-        newest = vault.manifests()[0][0]
+        newest = backup_store.manifests()[0][0]
         assert [one.name for one in newest.segments][:2] == [FIRST, SECOND]
 
 
 async def test_what_is_damaged_there_is_not_taken_for_it(tmp_path: Path) -> None:
     async with keeping(tmp_path, local_ms=7 * DAY_MS) as rig:
-        leader, vault = await moved(rig)
+        leader, backup_store = await moved(rig)
         name = f"cells/{CELL}/segments/{FIRST}"
-        vault.store.put(name, rig.store.objects[name][:-1])
+        backup_store.store.put(name, rig.store.objects[name][:-1])
         rig.later(PRUNE_MS / 1000)
         await sealed(rig)
         assert not leader.state.history.segments[(1, 1, 0)].is_stored
@@ -94,9 +94,9 @@ async def test_no_room_to_read_a_copy_holds_up_no_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with keeping(tmp_path, local_ms=7 * DAY_MS) as rig:
-        leader, vault = await moved(rig)
+        leader, backup_store = await moved(rig)
         name = f"cells/{CELL}/segments/{FIRST}"
-        vault.store.put(name, rig.store.objects[name])
+        backup_store.store.put(name, rig.store.objects[name])
 
         def refuse(*_: object, **__: object) -> str:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -126,7 +126,7 @@ async def test_a_segment_that_is_lost_on_all_disks_holds_snapshots_back_for_ten_
     tmp_path: Path,
 ) -> None:
     async with keeping(tmp_path) as rig:
-        rig.leader.shelf.lacking = {FIRST}
+        rig.leader.segment_files.missing = {FIRST}
         await sealed(rig)
         await sealed(rig)
         assert rig.manifests() == [], "it may be on its way from a peer"
@@ -136,7 +136,7 @@ async def test_a_segment_that_is_lost_on_all_disks_holds_snapshots_back_for_ten_
         assert is_backed_up(rig.leader.state.history)
         assert [one.name for one in rig.manifests()[0].segments] == [SECOND]
         assert FIRST in rig.leader.backup.trouble.text
-        rig.leader.shelf.lacking = set()
+        rig.leader.segment_files.missing = set()
         await sealed(rig)
         assert rig.leader.backup.trouble.text == ""
         assert [one.name for one in rig.manifests()[0].segments][:2] == [FIRST, SECOND]
@@ -147,7 +147,7 @@ async def test_a_new_leader_waits_for_its_own_peers_before_it_goes_on_without(
 ) -> None:
     async with keeping(tmp_path) as rig:
         for one in rig.replicas.values():
-            one.shelf.lacking = {FIRST}
+            one.segment_files.missing = {FIRST}
         await sealed(rig)
         rig.later(HELD_MS / 1000 - 60)
         await rig.elect("r2")

@@ -31,12 +31,12 @@ from launcher.names import LaunchName, parse_attempt_name
 from launcher.pool.events import Kept
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError
 from snapshots.layout import output_object
 from snapshots.outputs import OutputHeader
 from snapshots.retention import SnapshotPolicy
 from snapshots.store import SignedPut
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import packed_output, put_output
 from tests.unit.backup_rig import CELL, URL, Clocks
@@ -85,7 +85,7 @@ class Rig:
 
     def __init__(self, folder: Path, store: MemoryStore, keep_ms: int = 0) -> None:
         self.store, self.clock, self.ends = store, Clocks(), Ends()
-        self.vault = Vault(store, CELL)
+        self.backup_store = BackupStore(store, CELL)
         self.pool = FakeExecutors()
         self.state = SimpleNamespace(is_resolving=False)
         self.leader = SimpleNamespace(
@@ -93,7 +93,9 @@ class Rig:
         )
         self.may_store = True
         about = About("r1", "0.1.0", "host")
-        storing = Storing(self.vault, URL, SnapshotPolicy(3, 0), about, lambda: "never drawn")
+        storing = Storing(
+            self.backup_store, URL, SnapshotPolicy(3, 0), about, lambda: "never drawn"
+        )
         self.folder = folder / "outputs"
         applier: Any = SimpleNamespace(state=self.state)
         leader: Any = self.leader
@@ -131,7 +133,7 @@ class Rig:
 
     async def files(self) -> list[str]:
         """Return the names of what was pulled and is still there, once nothing is under way."""
-        await self.outputs._lane.work(lambda: None)
+        await self.outputs._call_thread.work(lambda: None)
         return [path.name for path in self.folder.iterdir()]
 
 
@@ -375,8 +377,8 @@ async def test_outputs_of_days_that_are_over_their_time_are_deleted(
         rig.clock.ms = AT_MS
         for attempt in range(1, 4):
             header = OutputHeader(CELL, LAUNCH, attempt, len(CONTENT), 0)
-            put_output(rig.vault, AT_MS - 4 * DAY_MS, header, CONTENT)
-        put_output(rig.vault, AT_MS, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
+            put_output(rig.backup_store, AT_MS - 4 * DAY_MS, header, CONTENT)
+        put_output(rig.backup_store, AT_MS, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
         rig.may_store = False
         await rig.outputs.prune()
         assert len(rig.store.objects) == 4
@@ -400,7 +402,7 @@ async def test_outputs_of_days_that_are_over_their_time_are_deleted(
 @pytest.mark.parametrize("error", [OSError("no room"), SnapshotError("a.out", "damaged")])
 async def test_no_error_of_a_store_ends_retention(tmp_path: Path, error: Exception) -> None:
     async with leading(tmp_path, keep_ms=DAY_MS) as rig:
-        put_output(rig.vault, 0, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
+        put_output(rig.backup_store, 0, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
 
         def fail(_operation: str, _name: str) -> None:
             raise error
@@ -415,6 +417,6 @@ async def test_no_error_of_a_store_ends_retention(tmp_path: Path, error: Excepti
 
 async def test_without_a_time_outputs_stay(tmp_path: Path) -> None:
     async with leading(tmp_path) as rig:
-        put_output(rig.vault, 0, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
+        put_output(rig.backup_store, 0, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
         await rig.outputs.prune()
         assert len(rig.store.objects) == 1

@@ -27,7 +27,7 @@ SECOND = "0001-0000000002-runs.seg"
 
 
 def stored(rig: Rig) -> set[str]:
-    return set(rig.vault.segments())
+    return set(rig.backup_store.segments())
 
 
 async def sealed(rig: Rig) -> None:
@@ -42,10 +42,10 @@ async def test_old_segments_leave_the_disks_and_stay_in_the_store(tmp_path: Path
         await sealed(rig)
         rig.later(7 * DAY_S)
         await sealed(rig)
-        assert {one.shelf.segment_path(FIRST) for one in rig.replicas.values()} == {None}
+        assert {one.segment_files.segment_path(FIRST) for one in rig.replicas.values()} == {None}
         assert stored(rig) == {FIRST, SECOND}
         assert len(rig.manifests()[0].segments) == 2
-        assert rig["r2"].shelf.segments() == {SECOND}
+        assert rig["r2"].segment_files.segments() == {SECOND}
 
 
 async def test_a_segment_leaves_the_store_with_the_last_snapshot_that_names_it(
@@ -61,7 +61,7 @@ async def test_a_segment_leaves_the_store_with_the_last_snapshot_that_names_it(
             named = {one.name for manifest in rig.manifests() for one in manifest.segments}
             assert named <= stored(rig), "what a snapshot needs is never deleted"
             assert (FIRST in stored(rig)) == (FIRST in named)
-            assert rig.leader.shelf.segment_path(FIRST) is None
+            assert rig.leader.segment_files.segment_path(FIRST) is None
             assert f"0001-{number:010d}-runs.seg" in stored(rig)
         assert len(rig.manifests()) == 3, "the policy of this rig"
         assert FIRST not in stored(rig)

@@ -49,7 +49,7 @@ async def test_a_snapshot_is_the_state_at_its_position_the_same_on_every_replica
     (file,) = disk.writer.snapshots()
     assert disk.told == [file]
     header = file.header
-    assert (header.cell, header.lineage, header.term, header.index) == (CELL, 1, 1, index)
+    assert (header.cell, header.generation, header.term, header.index) == (CELL, 1, 1, index)
     _, pieces = read_snapshot(file.path, CELL)
     content = b"".join(pieces)
     assert content == expected

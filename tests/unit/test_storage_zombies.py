@@ -8,7 +8,7 @@ import pytest
 
 from cron.state import commands as c
 from cron.storage.uploader import PRUNE_MS
-from snapshots.manifest import Lineage
+from snapshots.manifest import Generation
 from tests.unit.backup_rig import CELL, Rig, keeping
 
 
@@ -30,7 +30,7 @@ def restore_at(rig: Rig, operation: str, part: str) -> None:
     def claim(found: str, name: str) -> None:
         if found == operation and part in name:
             rig.store.hook = lambda operation, name: None
-            rig.vault.claim_lineage(Lineage(cell=CELL, lineage=2, id="restore"))
+            rig.backup_store.claim_generation(Generation(cell=CELL, generation=2, id="restore"))
 
     rig.store.hook = claim
 
@@ -62,7 +62,7 @@ async def test_a_pruning_that_wakes_up_late_leaves_what_came_meanwhile(tmp_path:
             # It has listed what there was; a day later another leader has stored more.
             rig.store.hook = lambda operation, name: None
             rig.later(2 * 86_400)
-            for kind in ("segments/0001-0000000099-runs.seg", "lineages/0002.json"):
+            for kind in ("segments/0001-0000000099-runs.seg", "generations/0002.json"):
                 rig.store.put(f"cells/{CELL}/{kind}", b"of another leader")
             stored.update(rig.store.objects)
 
@@ -82,7 +82,7 @@ async def test_a_pruning_that_wakes_up_in_another_life_deletes_no_segment(tmp_pa
         for operation in ("delete", "list"):
             restore_at(rig, operation, "/segments/" if operation == "list" else "/snapshots/")
         await rig.look()
-        assert rig.vault.newest_lineage() == 2
+        assert rig.backup_store.newest_generation() == 2
         assert left in rig.store.objects
 
 

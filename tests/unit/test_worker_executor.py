@@ -30,7 +30,7 @@ async def served(folder: Path, threads: int = 2, **settings: Any) -> AsyncIterat
         with in_folder(folder / "app"):
             child = start_child(ChildOptions(worker=options))
         try:
-            await until(lambda: len(one.foreman.workers.groups.offers) == 1)
+            await until(lambda: len(one.executor_loop.workers.groups.offers) == 1)
             yield one
         finally:
             os.killpg(child.pid, signal.SIGKILL)  # it leads a group: what handlers forked is in it
@@ -39,7 +39,7 @@ async def served(folder: Path, threads: int = 2, **settings: Any) -> AsyncIterat
 
 async def test_what_handlers_say_is_in_the_ledger(tmp_path: Path) -> None:
     async with served(tmp_path) as one:
-        (offer,) = one.foreman.workers.groups.offers
+        (offer,) = one.executor_loop.workers.groups.offers
         assert offer.group == "shop"
         assert "invoice" in offer.handlers
         said = {
@@ -86,4 +86,4 @@ async def test_a_crash_is_told_of_what_ran_and_not_of_what_waited(tmp_path: Path
         one.give(named(1), handler="crash")
         one.give(named(2), handler="noop")
         assert (await one.told(named(1), ENDED)).reason == Reason.WORKER_DIED
-        assert one.book.fate(named(2)) != ENDED
+        assert one.book.status(named(2)) != ENDED

@@ -202,7 +202,7 @@ async def test_whatever_a_handler_raises_or_returns_ends_it_alone(
     assert len(row.detail) <= DETAIL_CHARS_MAX
     one.give(named(3), handler="noop")
     assert (await one.told(named(3), ENDED)).reason == Reason.NONE
-    assert one.book.fate(A) == ACCEPTED, "it runs on, in the same process"
+    assert one.book.status(A) == ACCEPTED, "it runs on, in the same process"
 
 
 async def test_a_result_over_its_bound_is_cut_with_a_mark(one: Floor) -> None:

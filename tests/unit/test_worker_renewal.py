@@ -244,7 +244,7 @@ def test_an_app_that_is_too_big_from_the_beginning_is_not_served(rig: Rig) -> No
 # ---- what takes long
 
 
-def test_a_long_launch_does_not_keep_its_siblings_threads_idle_for_ever(rig: Rig) -> None:
+def test_a_long_launch_does_not_keep_the_threads_beside_it_idle_for_ever(rig: Rig) -> None:
     parent, (peer,) = started(rig, renew_after=1, threads=2, grace_ms=1)
     long = task(0, "until_file", b'"go"')
     peer.run(long)

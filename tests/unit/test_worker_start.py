@@ -32,7 +32,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
         ("tasks.py", None, "leave out the path and the .py"),
         ("empty", "", "empty registers no handler"),
         ("broken", "x = 1\nraise OSError('no database')", "broken.py:2: broken cannot be imported"),
-        ("lacking", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("missing", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
         ("exits", "raise SystemExit(3)", "exits cannot be imported: SystemExit: 3"),
         ("shows", "1 / 0", "`python -c 'import shows'` shows more"),
         ("wrong", "from launcher.worker.facade import handler\n@handler\ndef a(b, c, d): ...",

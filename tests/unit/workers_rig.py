@@ -1,4 +1,4 @@
-"""An executor's foreman with its turns running, and workers that do only what a test tells them.
+"""An executor's loop with its turns running, and workers that do only what a test tells them.
 
 A puppet is a process of its own, so that it can be killed and stopped; it connects to the socket,
 hands the connection over to the test, and waits. What it says, the test says.
@@ -25,7 +25,7 @@ from launcher.executor.rows import Change, Row
 from launcher.work import WorkSpec
 from launcher.worker import wire
 from tests.unit.rows_rig import Start, orders, rows_of
-from tests.unit.test_executor_foreman import Ear, Shop
+from tests.unit.test_executor_loop import Ear, Shop
 
 WITHIN_S = 60.0
 HANDLER = "app.mail"
@@ -47,7 +47,7 @@ def named(number: int, job: str = "mail", tenant: str = "default") -> str:
 
 
 class Book(Ear):
-    """An outlet that keeps the newest row under each name."""
+    """An report sink that keeps the newest row under each name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class Book(Ear):
         super().send(changes)
         self.rows.update((row.name, row) for row in rows_of(changes))
 
-    def fate(self, name: str) -> int:
+    def status(self, name: str) -> int:
         """What was last told of a name; 0 for nothing."""
         row = self.rows.get(name)
-        return row.fate if row else 0
+        return row.status if row else 0
 
 
 class Floor(Shop):
-    """A foreman whose turns and ticks go on by themselves."""
+    """A executor loop whose turns and ticks go on by themselves."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -75,10 +75,10 @@ class Floor(Shop):
 
     async def open(self, **settings: Any) -> None:
         await super().open(**settings)
-        self.foreman.attach(self.ear)
+        self.executor_loop.attach(self.ear)
         self._tasks = [
-            asyncio.create_task(self.foreman.run(self.thread)),
-            asyncio.create_task(self.foreman.workers.run()),
+            asyncio.create_task(self.executor_loop.run(self.thread)),
+            asyncio.create_task(self.executor_loop.workers.run()),
         ]
         await until(lambda: self.ear.hello is not None)
 
@@ -113,11 +113,11 @@ class Floor(Shop):
         """Let the leader order launches of a handler."""
         spec = msgspec.msgpack.encode(WorkSpec((), **{"handler": HANDLER} | work))
         starts = [Start(name, spec, wall_ms() - late_ms) for name in names]
-        self.foreman.order(self.ear, orders(*starts))
+        self.executor_loop.order(self.ear, orders(*starts))
 
-    async def told(self, name: str, fate: int) -> Row:
-        """The row of a launch, once the leader was told of that fate."""
-        await until(lambda: self.book.fate(name) == fate)
+    async def told(self, name: str, status: int) -> Row:
+        """The row of a launch, once the leader was told of that status."""
+        await until(lambda: self.book.status(name) == status)
         return self.book.rows[name]
 
 
@@ -259,7 +259,7 @@ async def running(shop: Floor, *names: str, **hello: Any) -> Puppet:
     shop.give(*names)
     await puppet.tasks(len(names))
     puppet.start(*names)
-    await until(lambda: all(map(shop.book.fate, names)))
+    await until(lambda: all(map(shop.book.status, names)))
     return puppet
 
 

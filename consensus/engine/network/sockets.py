@@ -48,11 +48,11 @@ class SocketNetwork:
         self.opens: Callable[[bytes], bool | None] = opens_with_hello
         self.lookups = Lookups(self.ring, self.mono)
         self._selector = selectors.DefaultSelector()
-        self._bell, self._rope = socket.socketpair()
-        self._bell.setblocking(False)
+        self._wake_up, self._rope = socket.socketpair()
+        self._wake_up.setblocking(False)
         self._rope.setblocking(False)
         self._is_rung = False
-        self._selector.register(self._bell, selectors.EVENT_READ, self._take_bell)
+        self._selector.register(self._wake_up, selectors.EVENT_READ, self._take_wake_up)
         self._handshakes: Handshakes | None = None
         self._accept: Callable[[Connection], None] | None = None
         self._streams: set[Stream] = set()
@@ -126,7 +126,7 @@ class SocketNetwork:
         for stream in list(self._streams):
             stream.close()
         self._selector.close()
-        for sock in (self._bell, self._rope):
+        for sock in (self._wake_up, self._rope):
             sock.close()
 
     # --- called by streams
@@ -168,11 +168,11 @@ class SocketNetwork:
 
     # --- events of poll
 
-    def _take_bell(self, _: int) -> None:
+    def _take_wake_up(self, _: int) -> None:
         # The flag is cleared last: work of an earlier `ring` is handled after this poll. If the
         # flag stayed set after the byte was read, later calls of `ring` would have no effect.
         with contextlib.suppress(BlockingIOError):
-            self._bell.recv(4096)
+            self._wake_up.recv(4096)
         self._is_rung = False
 
     def _take_callers(self) -> None:
@@ -196,7 +196,7 @@ class SocketNetwork:
             if self.mono() > until:
                 raise OSError(f"{host} is not found in {FOUND_WITHIN_S:g} s")
             self._selector.select(0.1)
-            self._take_bell(0)
+            self._take_wake_up(0)
         return ip
 
 

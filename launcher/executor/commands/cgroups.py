@@ -57,7 +57,7 @@ class Usage(NamedTuple):
 
 
 class Files:
-    """The door to the kernel's files; every method raises OSError."""
+    """The listener to the kernel's files; every method raises OSError."""
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
@@ -215,8 +215,8 @@ def open_limits(
         with contextlib.suppress(OSError):
             files.rmdir(home)
         return Limits("", (), _explained(group, error), files)
-    lacking = [controller for controller in CONTROLLERS if controller not in wanted]
-    reason = f"{group} has no controller {lacking[0]}" if lacking else ""
+    missing = [controller for controller in CONTROLLERS if controller not in wanted]
+    reason = f"{group} has no controller {missing[0]}" if missing else ""
     return Limits(home, wanted, reason, files)
 
 

@@ -4,8 +4,8 @@ Theory of operation. The executor starts the reaper, and the reaper forks the sp
 the three may die at once, and the third one ends what runs:
 
 * The spawner dies: the kernel kills the process groups of its commands (`spawn.bind_group`). The
-  reaper kills what has left its group; the roll, which both share, says what ran. The reaper is a
-  child subreaper (prctl(2)): a process whose parent died becomes its child, not init's.
+  reaper kills what has left its group; the process table, which both share, says what ran. The
+  reaper is a child subreaper (prctl(2)): a process whose parent died becomes its child, not init's.
 * The reaper dies: the kernel kills the spawner (a parent-death signal), and so the groups. The
   executor, a subreaper as well, kills the rest, and starts both again.
 * The executor dies: the spawner sees the end of its socket, kills all commands and leaves. The
@@ -15,10 +15,10 @@ the three may die at once, and the third one ends what runs:
 The reaper holds no socket and waits for nobody: it sleeps until a child ends, the executor does
 (a parent-death signal), or the lease.
 
-The roll is memory that both share: the spawner writes and the reaper reads, also after the spawner
-was killed. A record is written before its command is started, and once more when its process is
-known; so there is no moment at which a command runs that the roll does not have. The lease is here,
-too (rule R6).
+The process table is memory that both share: the spawner writes and the reaper reads, also after the
+spawner was killed. A record is written before its command is started, and once more when its
+process is known; so there is no moment at which a command runs that the process table does not
+have. The lease is here, too (rule R6).
 
     header   lease_ms: when guarded commands must be gone, boot clock      8 bytes, then unused
     record   state, guarded, length of name, pid, start ticks, name        RECORD_BYTES each
@@ -56,7 +56,7 @@ _NAME_BYTES_MAX: Final = RECORD_BYTES - _HEAD.size
 _FREE, _STARTING, _RUNNING = 0, 1, 2
 
 
-class Roll:
+class ProcessTable:
     """Room for the commands of `slots` slots, shared with every process that is forked later."""
 
     def __init__(self, slots: int) -> None:
@@ -114,10 +114,12 @@ class Reaper:
     """Watches one spawner, a child of this process, that starts commands for a ledger. `executor`
     is the parent of this process, if it lives."""
 
-    def __init__(self, roll: Roll, spawner: int, executor: int, ledger: str) -> None:
+    def __init__(
+        self, process_table: ProcessTable, spawner: int, executor: int, ledger: str
+    ) -> None:
         self._executor = executor
         self._leave_ms = 0
-        self._roll = roll
+        self._process_table = process_table
         self._spawner = spawner
         self._ledger = ledger
         self._status: int | None = None
@@ -135,9 +137,9 @@ class Reaper:
                     os.kill(self._spawner, signal.SIGKILL)
             signal.sigtimedwait(_WAKES, self._pause_s(now_ms))
             now_ms = boot_ms()
-            if now_ms >= self._roll.lease_ms + LATE_MS:
-                self._kill(self._roll.targets(only_guarded=True), looks=1)
-        self._kill(self._roll.targets(), looks=_CLEAN_LOOKS)
+            if now_ms >= self._process_table.lease_ms + LATE_MS:
+                self._kill(self._process_table.targets(only_guarded=True), looks=1)
+        self._kill(self._process_table.targets(), looks=_CLEAN_LOOKS)
         return 0 if self._status == 0 else 1
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
@@ -146,7 +148,7 @@ class Reaper:
             os.kill(self._spawner, number)
 
     def _pause_s(self, now_ms: int) -> float:
-        left_ms = self._roll.lease_ms + LATE_MS - now_ms
+        left_ms = self._process_table.lease_ms + LATE_MS - now_ms
         pause_s = left_ms / 1000 if left_ms > 0 else IDLE_S
         return min(pause_s, LEAVE_MS / 1000) if self._leave_ms else pause_s
 

@@ -218,7 +218,7 @@ class Commands:
         news: list[Attempt] = []
         for verb, name, *rest in said:
             attempt = self._here.get(name)
-            if attempt is None or attempt.fate != ACCEPTED:
+            if attempt is None or attempt.status != ACCEPTED:
                 continue
             news.append(attempt)
             if verb == "started":
@@ -230,7 +230,7 @@ class Commands:
             elif verb == "failed":
                 _fail(attempt, rest[0], rest[1], wall_ms)
             else:
-                attempt.fate = ENDED
+                attempt.status = ENDED
                 attempt.exit_code, attempt.reason, attempt.finished_ms = rest[:3]
                 attempt.output_bytes, attempt.detail = rest[3:5]
                 if group:
@@ -261,7 +261,7 @@ class Commands:
         for group in self._groups.values():
             self._limits.left(group)
         for attempt in self._here.values():
-            attempt.fate = INTERRUPTED
+            attempt.status = INTERRUPTED
         self._groups.clear()
         self._here.clear()
         self._guarded.clear()
@@ -269,7 +269,7 @@ class Commands:
 
 def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:
     """It could not be started."""
-    attempt.fate = ENDED
+    attempt.status = ENDED
     attempt.exit_code = _CANNOT_START.get(reason, 127)
     attempt.reason, attempt.detail, attempt.finished_ms = reason, detail, wall_ms
 

@@ -36,7 +36,7 @@ from typing import Any, Final
 
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands.output import Output
-from launcher.executor.commands.reaper import Reaper, Roll
+from launcher.executor.commands.reaper import ProcessTable, Reaper
 from launcher.executor.commands.spawn import (
     SPAWN,
     START_WAIT_MS,
@@ -68,8 +68,8 @@ LAST_READS: Final = 16
 
 
 class Child:
-    """One command that runs: its group, its pidfd, the pipe of its output, its place in the roll.
-    `target` is by what all that belongs to it is found."""
+    """One command that runs: its group, its pidfd, the pipe of its output, its place in the process
+    table. `target` is by what all that belongs to it is found."""
 
     __slots__ = (
         *("bond", "guarded", "kill_ms", "name", "output", "pid", "pidfd", "pipe", "place"),
@@ -111,10 +111,12 @@ class Spawner:
     """The commands of one executor. Pass the socket to the executor, then call `run`. `reaper` is
     the process that adopts its orphans, `ledger` what it starts for."""
 
-    def __init__(self, control: socket.socket, roll: Roll, reaper: int, ledger: str) -> None:
+    def __init__(
+        self, control: socket.socket, process_table: ProcessTable, reaper: int, ledger: str
+    ) -> None:
         control.setblocking(False)
         self._control = control
-        self._roll = roll
+        self._process_table = process_table
         self._reaper = reaper
         self._ledger = ledger
         self._epoll = select.epoll()
@@ -188,7 +190,7 @@ class Spawner:
         elif verb == "kill":
             self._kill(*rest)
         elif verb == "lease":
-            self._lease_ms = self._roll.lease_ms = rest[0]
+            self._lease_ms = self._process_table.lease_ms = rest[0]
         elif verb == "lapsed":
             self._lapse()
         elif verb == "ping":
@@ -251,16 +253,16 @@ class Spawner:
         self._ticks.before()
         name = order["name"]
         try:
-            place = self._roll.starting(name, guarded=order["guarded"])
+            place = self._process_table.starting(name, guarded=order["guarded"])
         except IndexError:
             raise SpawnFailed(SPAWN, "more commands run than there are slots") from None
         try:
             pid, pipe = spawn(order, self._start_wait_ms())
         except SpawnFailed:
-            self._roll.over(place)
+            self._process_table.over(place)
             raise
         ticks = self._ticks.of(pid)
-        self._roll.started(place, pid, ticks)
+        self._process_table.started(place, pid, ticks)
         epoch = order["env"].get("RAFTCRON_EPOCH", "")
         try:
             child = Child(order, Target(name, pid, ticks, epoch), pipe, place)
@@ -268,7 +270,7 @@ class Spawner:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(pipe)
-            self._roll.over(place)
+            self._process_table.over(place)
             raise SpawnFailed(SPAWN, f"cannot be watched: {error.strerror}") from error
         self._children[child.name] = self._exits[child.pidfd] = self._pipes[pipe] = child
         if child.guarded:
@@ -383,7 +385,7 @@ class Spawner:
         # Unregister before close: a copy of the descriptor elsewhere would keep sending events.
         self._epoll.unregister(child.pidfd)
         child.close()
-        self._roll.over(child.place)
+        self._process_table.over(child.place)
         del self._exits[child.pidfd], self._children[child.name]
         self._guarded.discard(child)
         exit_code = status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
@@ -424,16 +426,16 @@ def main(slots: int, umask: int = 0o022) -> None:
     os.umask(umask)  # the executor's own at its start, as those of cron are
     os.chdir("/")
     ledger = os.environ.get(SPAWNER_MARK, "")
-    roll = Roll(slots)
+    process_table = ProcessTable(slots)
     adopt_orphans()
     gc.freeze()  # what was imported stays; no collection needs to look at it again
     executor, reaper = os.getppid(), os.getpid()
     spawner = os.fork()
     if spawner:
         control.close()
-        sys.exit(Reaper(roll, spawner, executor, ledger).run())
+        sys.exit(Reaper(process_table, spawner, executor, ledger).run())
     if not die_with_parent(reaper):
         sys.exit(1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     allow_files(slots)
-    Spawner(control, roll, reaper, ledger).run()
+    Spawner(control, process_table, reaper, ledger).run()

@@ -39,7 +39,7 @@ _WORD: Final = re.compile(r"[!-~]+", re.ASCII)
 PRIORITIES: Final = 10
 _NEVER_MS: Final = 1 << 62
 
-_Lane = OrderedDict[str, OrderedDict[str, Attempt]]
+_Level = OrderedDict[str, OrderedDict[str, Attempt]]
 """Handlers of one priority, whose turn it is first; of each what waits, oldest first."""
 
 
@@ -47,7 +47,7 @@ class Buffer:
     """What waits for one group of workers."""
 
     def __init__(self) -> None:
-        self._lanes: list[_Lane] = [OrderedDict() for _ in range(PRIORITIES)]
+        self._levels: list[_Level] = [OrderedDict() for _ in range(PRIORITIES)]
         self._count = 0
         self._earliest_ms = _NEVER_MS
         self.payload_bytes = 0
@@ -56,17 +56,17 @@ class Buffer:
         return self._count
 
     def __iter__(self) -> Iterator[Attempt]:
-        for lane in self._lanes:
-            for queue in lane.values():
+        for level in self._levels:
+            for queue in level.values():
                 yield from queue.values()
 
     def put(self, attempt: Attempt, *, first: bool = False) -> None:
         """Let a launch wait behind those of its priority and handler, or before them."""
         spec = attempt.spec
-        lane = self._lane(attempt)
-        queue = lane.get(spec.handler)
+        level = self._level(attempt)
+        queue = level.get(spec.handler)
         if queue is None:
-            queue = lane[spec.handler] = OrderedDict()
+            queue = level[spec.handler] = OrderedDict()
         queue[attempt.name] = attempt
         if first:
             queue.move_to_end(attempt.name, last=False)
@@ -83,17 +83,17 @@ class Buffer:
     def take(self, count: int, handlers: Container[str]) -> list[Attempt]:
         """Remove and return up to `count` launches of `handlers`, in the order of service."""
         taken: list[Attempt] = []
-        for lane in self._lanes:
-            while lane and len(taken) < count:
-                handler = next((one for one in lane if one in handlers), None)
+        for level in self._levels:
+            while level and len(taken) < count:
+                handler = next((one for one in level if one in handlers), None)
                 if handler is None:
                     break
-                queue = lane[handler]
+                queue = level[handler]
                 _, attempt = queue.popitem(last=False)
                 if queue:
-                    lane.move_to_end(handler)
+                    level.move_to_end(handler)
                 else:
-                    del lane[handler]
+                    del level[handler]
                 self._count -= 1
                 self.payload_bytes -= len(attempt.spec.payload)
                 taken.append(attempt)
@@ -101,13 +101,13 @@ class Buffer:
 
     def remove(self, attempt: Attempt) -> bool:
         """Remove a launch; return whether it waited here."""
-        lane, handler = self._lane(attempt), attempt.spec.handler
-        queue = lane.get(handler)
+        level, handler = self._level(attempt), attempt.spec.handler
+        queue = level.get(handler)
         if queue is None or queue.get(attempt.name) is not attempt:
             return False
         del queue[attempt.name]
         if not queue:
-            del lane[handler]
+            del level[handler]
         self._count -= 1
         self.payload_bytes -= len(attempt.spec.payload)
         return True
@@ -129,14 +129,14 @@ class Buffer:
     def clear(self) -> list[Attempt]:
         """Remove and return everything, oldest of each handler first."""
         gone = list(self)
-        for lane in self._lanes:
-            lane.clear()
+        for level in self._levels:
+            level.clear()
         self._count = self.payload_bytes = 0
         self._earliest_ms = _NEVER_MS
         return gone
 
-    def _lane(self, attempt: Attempt) -> _Lane:
-        return self._lanes[min(max(attempt.spec.priority, 0), PRIORITIES - 1)]
+    def _level(self, attempt: Attempt) -> _Level:
+        return self._levels[min(max(attempt.spec.priority, 0), PRIORITIES - 1)]
 
 
 class Offer(NamedTuple):

@@ -185,14 +185,14 @@ class Launches:
         """What had begun is over; that is told once its output is on the disk."""
         worker.take_back(attempt.name)
         if not attempt.has_output:
-            attempt.fate = ENDED
+            attempt.status = ENDED
             self._hear((attempt,))
             return
 
         def closed(kept: Kept) -> None:
             attempt.output_bytes = kept.size
             attempt.detail = attempt.detail or kept.problem
-            attempt.fate = ENDED
+            attempt.status = ENDED
             self._hear((attempt,))
 
         self._writer.close(attempt.name, closed)
@@ -250,10 +250,10 @@ class Launches:
 
     def _refuse(self, attempt: Attempt, detail: str, reason: Reason) -> None:
         """It has not begun, and will not here. Where the leader was told that it had, it ends."""
-        if attempt.was_announced and attempt.fate == ACCEPTED:
+        if attempt.was_announced and attempt.status == ACCEPTED:
             attempt.stopping = reason
             attempt.die(reason, detail, wall_ms())
-            attempt.fate = ENDED
+            attempt.status = ENDED
         else:
             attempt.refuse(detail)
         self._hear((attempt,))

@@ -29,7 +29,7 @@ _FULL_S: Final = 1.0
 """Before the next connection is taken where this process may open no more files."""
 
 
-class House(Protocol):
+class HandshakeHost(Protocol):
     """Who takes workers in, and hears what they say from then on."""
 
     def refusal(self, hello: wire.Hello, pid: int) -> str:
@@ -45,11 +45,11 @@ class House(Protocol):
         """Its connection is over; `blame` is why, if that is its fault."""
 
 
-class Entrance:
+class Handshake:
     """Where connections wait for their Hello."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, handshake_host: HandshakeHost) -> None:
+        self.handshake_host = handshake_host
         self.visitors: set[Visitor] = set()
         self._noted = ""
 
@@ -82,8 +82,8 @@ class Entrance:
 class Visitor:
     """One connection, before and after its Hello."""
 
-    def __init__(self, entrance: Entrance, end: socket.socket, peer: Peer) -> None:
-        self._entrance = entrance
+    def __init__(self, handshake: Handshake, end: socket.socket, peer: Peer) -> None:
+        self._handshake = handshake
         self._peer = peer
         self._worker: Worker | None = None
         self.line = Line(end, self._take, self._over)
@@ -96,32 +96,32 @@ class Visitor:
             if not isinstance(first, wire.Hello):
                 self.line.close("its first message is no hello")
                 return
-            if refusal := self._entrance.house.refusal(first, self._peer.pid):
+            if refusal := self._handshake.handshake_host.refusal(first, self._peer.pid):
                 self.line.close(refusal)
                 return
-            self._leave_entrance()
+            self._leave_handshake()
             self._worker = Worker(first, self._peer, self.line)
-            self._entrance.house.join(self._worker)
+            self._handshake.handshake_host.join(self._worker)
         if any(isinstance(one, wire.Hello) for one in messages):
             self.line.close("it said hello twice")
         elif messages:
-            self._entrance.house.take(self._worker, messages)
+            self._handshake.handshake_host.take(self._worker, messages)
 
     def _over(self, blame: str) -> None:
         if self._worker is not None:
-            self._entrance.house.over(self._worker, blame)
+            self._handshake.handshake_host.over(self._worker, blame)
             return
         if blame:
-            self._entrance.note(self._peer.pid, blame)
-        self._leave_entrance()
+            self._handshake.note(self._peer.pid, blame)
+        self._leave_handshake()
         self._peer.close()
 
-    def _leave_entrance(self) -> None:
+    def _leave_handshake(self) -> None:
         self._timer.cancel()
-        self._entrance.visitors.discard(self)
+        self._handshake.visitors.discard(self)
 
 
-class Door:
+class WorkerListener:
     """The socket, listening. `enter` gets each connection, on the loop's thread."""
 
     def __init__(self, directory: Path, group: str, enter: Callable[[socket.socket], None]) -> None:

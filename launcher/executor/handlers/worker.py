@@ -43,7 +43,7 @@ _TICKS, _STATUS = 19, 49
 
 class Worker:
     """A process that said Hello. `is_enlisted`: the ledger has it, and it may be given launches.
-    `is_unheard`: not all that it said could be read, so that it may have begun anything.
+    `is_garbled`: not all that it said could be read, so that it may have begun anything.
     `memory_bytes` is what it was last seen to have, where it has a bound."""
 
     def __init__(self, hello: wire.Hello, peer: Peer, line: Line) -> None:
@@ -64,7 +64,7 @@ class Worker:
         self.is_enlisted = False
         self.is_leaving = False
         self.killed_for = ""
-        self.is_unheard = False
+        self.is_garbled = False
         self.unwritten_bytes = 0
         self.is_confused = False
         self.has_run = False

@@ -19,7 +19,7 @@ from launcher.executor.attempt import ANSWER_MS, Attempt, Step
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.handlers.groups import Groups
 from launcher.executor.handlers.launches import KILLED, STOPPING, Launches
-from launcher.executor.handlers.listener import Door, Entrance
+from launcher.executor.handlers.listener import Handshake, WorkerListener
 from launcher.executor.handlers.worker import CUT, Deaths, Worker
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Outputs, OutputWriter
@@ -75,8 +75,8 @@ class Workers:
         self._writer = OutputWriter(outputs, config.output_bytes_max)
         self.launches = Launches(self.groups, lease, self._writer, listener.hear, listener.starting)
         self._deaths = Deaths()
-        self._entrance = Entrance(self)
-        self._door: Door | None = None
+        self._handshake = Handshake(self)
+        self._worker_listener: WorkerListener | None = None
         self._hearers: dict[type[wire.FromChild], Callable[[Worker, Any], None]] = {
             wire.Done: self._hear_done,
             wire.Started: self._hear_started,
@@ -95,7 +95,9 @@ class Workers:
         """
         if self._config.workers:
             directory = Path(self._config.data)
-            self._door = Door(directory, self._config.workers_group, self._entrance.enter)
+            self._worker_listener = WorkerListener(
+                directory, self._config.workers_group, self._handshake.enter
+            )
 
     def kill(self, name: str, reason: Reason) -> bool:
         """End a launch; return whether it is one of ours."""
@@ -137,7 +139,7 @@ class Workers:
     def drain(self, grace_ms: int) -> None:
         """End all launches: those that wait are refused, those that run are cancelled, and killed
         with their process after `grace_ms`."""
-        self._close_door()
+        self._close_worker_listener()
         for group in self.groups:
             self.launches.refuse_all(group, STOPPING)
         for worker in self.groups.workers():
@@ -146,7 +148,7 @@ class Workers:
 
     async def stop(self) -> None:
         """Close all connections, upon which the workers end; kill what still has launches."""
-        self._close_door()
+        self._close_worker_listener()
         for worker in self.groups.workers():
             if worker.given:
                 self._kill(worker, STOPPING)
@@ -155,11 +157,11 @@ class Workers:
                 self._unwatch(worker)
         await asyncio.to_thread(self._writer.stop)
 
-    def _close_door(self) -> None:
+    def _close_worker_listener(self) -> None:
         self.launches.is_stopping = True
-        if self._door is not None:
-            self._door.close()
-        self._entrance.close()
+        if self._worker_listener is not None:
+            self._worker_listener.close()
+        self._handshake.close()
 
     # ---- workers that come and go
 
@@ -177,7 +179,7 @@ class Workers:
         """The connection of a worker is over. What it runs is over only when it is dead."""
         if blame:
             log.warning("worker.refused", pid=worker.pid, error=blame)
-            worker.is_unheard = True
+            worker.is_garbled = True
             self._kill(worker, blame)
         elif worker.given:
             worker.killed_for = worker.killed_for or CUT
@@ -202,7 +204,7 @@ class Workers:
         now_wall_ms = wall_ms()
         detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
         for attempt in list(worker.given.values()):
-            if attempt.began_ms or worker.is_unheard:
+            if attempt.began_ms or worker.is_garbled:
                 attempt.die(Reason.WORKER_DIED, detail, now_wall_ms)
                 self.launches.end(worker, attempt)
             else:

@@ -19,27 +19,27 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-class _Fate:
+class _Status:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _FateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Fate.ValueType], builtins.type):
+class _StatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Status.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    FATE_UNSPECIFIED: _Fate.ValueType  # 0
-    ACCEPTED: _Fate.ValueType  # 1
+    STATUS_UNSPECIFIED: _Status.ValueType  # 0
+    ACCEPTED: _Status.ValueType  # 1
     """the ledger row is durable and it was started (or is about to be)"""
-    REFUSED: _Fate.ValueType  # 2
+    REFUSED: _Status.ValueType  # 2
     """durably refused: it never ran and never will under this name"""
-    ENDED: _Fate.ValueType  # 3
+    ENDED: _Status.ValueType  # 3
     """it ran and is over"""
-    INTERRUPTED: _Fate.ValueType  # 4
+    INTERRUPTED: _Status.ValueType  # 4
     """it was started, the executor died: what became of it is unknown"""
-    FENCED: _Fate.ValueType  # 5
+    FENCED: _Status.ValueType  # 5
     """a tombstone stands here: it never ran and never will"""
-    UNKNOWN: _Fate.ValueType  # 6
+    UNKNOWN: _Status.ValueType  # 6
     """the ledger has no such row (answer to kill only)"""
 
-class Fate(_Fate, metaclass=_FateEnumTypeWrapper):
+class Status(_Status, metaclass=_StatusEnumTypeWrapper):
     """How columns are written, in both directions. All columns of a message have a value for each of
     its rows, in the order of `rows`, but for two short forms: a column of one value counts for all
     rows, and an empty one means the default of its field. `rows` itself is never shortened. It has
@@ -48,20 +48,20 @@ class Fate(_Fate, metaclass=_FateEnumTypeWrapper):
     value: the first time, then how far each is from the one before.
     """
 
-FATE_UNSPECIFIED: Fate.ValueType  # 0
-ACCEPTED: Fate.ValueType  # 1
+STATUS_UNSPECIFIED: Status.ValueType  # 0
+ACCEPTED: Status.ValueType  # 1
 """the ledger row is durable and it was started (or is about to be)"""
-REFUSED: Fate.ValueType  # 2
+REFUSED: Status.ValueType  # 2
 """durably refused: it never ran and never will under this name"""
-ENDED: Fate.ValueType  # 3
+ENDED: Status.ValueType  # 3
 """it ran and is over"""
-INTERRUPTED: Fate.ValueType  # 4
+INTERRUPTED: Status.ValueType  # 4
 """it was started, the executor died: what became of it is unknown"""
-FENCED: Fate.ValueType  # 5
+FENCED: Status.ValueType  # 5
 """a tombstone stands here: it never ran and never will"""
-UNKNOWN: Fate.ValueType  # 6
+UNKNOWN: Status.ValueType  # 6
 """the ledger has no such row (answer to kill only)"""
-global___Fate = Fate
+global___Status = Status
 
 class _Placing:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -146,20 +146,20 @@ global___Leadership = Leadership
 class Epoch(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    LINEAGE_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
     TERM_FIELD_NUMBER: builtins.int
     REPLICA_FIELD_NUMBER: builtins.int
-    lineage: builtins.int
+    generation: builtins.int
     term: builtins.int
     replica: builtins.str
     def __init__(
         self,
         *,
-        lineage: builtins.int = ...,
+        generation: builtins.int = ...,
         term: builtins.int = ...,
         replica: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lineage", b"lineage", "replica", b"replica", "term", b"term"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "replica", b"replica", "term", b"term"]) -> None: ...
 
 global___Epoch = Epoch
 
@@ -247,7 +247,7 @@ class Hello(google.protobuf.message.Message):
     HIGHEST_EPOCH_FIELD_NUMBER: builtins.int
     KNOWN_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
-    CAN_RECALL_FIELD_NUMBER: builtins.int
+    CAN_INVENTORY_FIELD_NUMBER: builtins.int
     CPU_MILLI_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
@@ -265,8 +265,8 @@ class Hello(google.protobuf.message.Message):
     version: builtins.str
     wall_ms: builtins.int
     """its wall clock, to report its offset"""
-    can_recall: builtins.bool
-    """it knows Welcome.recall"""
+    can_inventory: builtins.bool
+    """it knows Welcome.inventory"""
     cpu_milli: builtins.int
     """thousandths of a CPU that launches may use together; 0: not limited"""
     memory_bytes: builtins.int
@@ -298,13 +298,13 @@ class Hello(google.protobuf.message.Message):
         highest_epoch: global___Epoch | None = ...,
         known: global___Reports | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        can_recall: builtins.bool = ...,
+        can_inventory: builtins.bool = ...,
         cpu_milli: builtins.int = ...,
         memory_bytes: builtins.int = ...,
         protocol: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch", "known", b"known"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["can_recall", b"can_recall", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["can_inventory", b"can_inventory", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
 
@@ -394,7 +394,7 @@ class Report(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
-    FATE_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     EXIT_CODE_FIELD_NUMBER: builtins.int
     STARTED_MS_FIELD_NUMBER: builtins.int
@@ -409,7 +409,7 @@ class Report(google.protobuf.message.Message):
     ROW_FIELD_NUMBER: builtins.int
     name: builtins.str
     """tenant/job@TIME[+tN]#A[/P], with its attempt"""
-    fate: global___Fate.ValueType
+    status: global___Status.ValueType
     reason: builtins.int
     """launcher.launch.Reason"""
     exit_code: builtins.int
@@ -422,7 +422,7 @@ class Report(google.protobuf.message.Message):
     index: builtins.int
     """of its batch: log index of its Begin"""
     epoch: builtins.str
-    """LINEAGE.TERM.REPLICA under which it came"""
+    """GENERATION.TERM.REPLICA under which it came"""
     output_bytes: builtins.int
     """where ENDED: bytes of output that are kept; 0 none"""
     retry_after_ms: builtins.int
@@ -436,7 +436,7 @@ class Report(google.protobuf.message.Message):
         self,
         *,
         name: builtins.str = ...,
-        fate: global___Fate.ValueType = ...,
+        status: global___Status.ValueType = ...,
         reason: builtins.int = ...,
         exit_code: builtins.int = ...,
         started_ms: builtins.int = ...,
@@ -450,7 +450,7 @@ class Report(google.protobuf.message.Message):
         memory_peak_bytes: builtins.int = ...,
         row: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "row", b"row", "started_ms", b"started_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "row", b"row", "started_ms", b"started_ms", "status", b"status"]) -> None: ...
 
 global___Report = Report
 
@@ -461,7 +461,7 @@ class BatchReport(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     INDEX_FIELD_NUMBER: builtins.int
-    FATE_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     EXIT_CODE_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
@@ -473,7 +473,7 @@ class BatchReport(google.protobuf.message.Message):
     MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: builtins.int
     index: builtins.int
-    fate: global___Fate.ValueType
+    status: global___Status.ValueType
     reason: builtins.int
     exit_code: builtins.int
     detail: builtins.str
@@ -508,7 +508,7 @@ class BatchReport(google.protobuf.message.Message):
         self,
         *,
         index: builtins.int = ...,
-        fate: global___Fate.ValueType = ...,
+        status: global___Status.ValueType = ...,
         reason: builtins.int = ...,
         exit_code: builtins.int = ...,
         rows: collections.abc.Iterable[builtins.int] | None = ...,
@@ -520,7 +520,7 @@ class BatchReport(google.protobuf.message.Message):
         memory_peak_bytes: collections.abc.Iterable[builtins.int] | None = ...,
         retry_after_ms: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "rows", b"rows", "started_ms", b"started_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "exit_code", b"exit_code", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "rows", b"rows", "started_ms", b"started_ms", "status", b"status"]) -> None: ...
 
 global___BatchReport = BatchReport
 
@@ -546,7 +546,7 @@ global___Reports = Reports
 
 @typing.final
 class Recollection(google.protobuf.message.Message):
-    """The answer to Welcome.recall, in several of these: all rows of the ledger, acknowledged or not,
+    """The answer to Welcome.inventory, in several of these: all rows of the ledger, acknowledged or not,
     by (index, row), each once, with name and epoch, since State may have forgotten the numbers. What
     changes meanwhile comes as Reports as well.
     """
@@ -706,7 +706,7 @@ class Welcome(google.protobuf.message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: builtins.int
     SELF_KILL_MS_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
-    RECALL_FIELD_NUMBER: builtins.int
+    INVENTORY_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
     SPREAD_MS_FIELD_NUMBER: builtins.int
     STORES_OUTPUTS_FIELD_NUMBER: builtins.int
@@ -714,7 +714,7 @@ class Welcome(google.protobuf.message.Message):
     self_kill_ms: builtins.int
     """lease of the executor, from the sending of the answered heartbeat"""
     wall_ms: builtins.int
-    recall: builtins.bool
+    inventory: builtins.bool
     """answer with a Recollection: all that the ledger remembers"""
     protocol: builtins.int
     """3: batches and columns. A side that speaks another number is refused with a message that says
@@ -736,13 +736,13 @@ class Welcome(google.protobuf.message.Message):
         heartbeat_ms: builtins.int = ...,
         self_kill_ms: builtins.int = ...,
         wall_ms: builtins.int = ...,
-        recall: builtins.bool = ...,
+        inventory: builtins.bool = ...,
         protocol: builtins.int = ...,
         spread_ms: builtins.int = ...,
         stores_outputs: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "protocol", b"protocol", "recall", b"recall", "self_kill_ms", b"self_kill_ms", "spread_ms", b"spread_ms", "stores_outputs", b"stores_outputs", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "inventory", b"inventory", "protocol", b"protocol", "self_kill_ms", b"self_kill_ms", "spread_ms", b"spread_ms", "stores_outputs", b"stores_outputs", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Welcome = Welcome
 

@@ -21,6 +21,7 @@ from consensus.engine.leading import Leading
 from consensus.engine.library import Library
 from consensus.engine.membership import REPLACED, Members
 from consensus.engine.membership import judge as real_judge
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import (
     Answer,
@@ -34,7 +35,6 @@ from consensus.engine.network.wire import (
 )
 from consensus.engine.raft import Raft
 from consensus.engine.replica import EngineLog
-from consensus.engine.roster import Roster
 from consensus.engine.storage import dump, entries, incoming, journal
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import Dump
@@ -294,28 +294,28 @@ def lets_old_disks_in() -> contextlib.AbstractContextManager[None]:
 
 def quarantine_counts() -> contextlib.AbstractContextManager[None]:
     """What a disk holds counts for commits before it has joined."""
-    return patched(Roster, counts=lambda self, name: True)
+    return patched(MembershipLog, counts=lambda self, name: True)
 
 
 def quarantine_votes() -> contextlib.AbstractContextManager[None]:
     """The vote of a disk counts before it has joined."""
 
-    def has_quorum(self: Roster, granted: set[str]) -> bool:
+    def has_quorum(self: MembershipLog, granted: set[str]) -> bool:
         return len(granted) * 2 > len(self.ids)
 
-    return patched(Roster, has_quorum=has_quorum)
+    return patched(MembershipLog, has_quorum=has_quorum)
 
 
 def strangers_vote() -> contextlib.AbstractContextManager[None]:
     """An empty disk gives its vote before it was admitted."""
-    return patched(Roster, gives_vote=property(lambda self: True))
+    return patched(MembershipLog, gives_vote=property(lambda self: True))
 
 
 def stands_without_asking() -> contextlib.AbstractContextManager[None]:
     """No PreVote: who comes back from a cut deposes a healthy leader."""
 
     def may_stand(self: Elections) -> bool:
-        return self._roster.may_vote
+        return self._membership_log.may_vote
 
     return patched(Elections, may_stand=may_stand)
 
@@ -336,13 +336,13 @@ def mixes_lives() -> contextlib.AbstractContextManager[None]:
 def forgets_life() -> contextlib.AbstractContextManager[None]:
     """Later dumps do not say which state the cell began with."""
 
-    def restore(self: Roster, *parts: Any, life: int = 0) -> None:
+    def restore(self: MembershipLog, *parts: Any, life: int = 0) -> None:
         real(self, *parts, life=life)
         if self.is_founded:
             self.life = 0
 
-    real = Roster.start
-    return patched(Roster, start=restore)
+    real = MembershipLog.start
+    return patched(MembershipLog, start=restore)
 
 
 def elects_by_terms_alone() -> contextlib.AbstractContextManager[None]:

@@ -122,7 +122,7 @@ def _clocks_and_limits(now: Callable[[], float]) -> contextlib.ExitStack:
 
 
 @contextlib.contextmanager
-def standing(world: World) -> Iterator[None]:
+def member_state(world: World) -> Iterator[None]:
     """Put the world in the place of the machine, for one run."""
 
     def network(*_: Any) -> SimNetwork:

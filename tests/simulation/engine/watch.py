@@ -224,8 +224,8 @@ class Watch:
         last = journal.log.last
         if raft.commit > last:
             world.verdict.accuse("commit-ahead", f"{self.machine.key} ends at {last}")
-        if raft.roster.members is not self._settled:
-            self._settled = raft.roster.at(raft.commit)
+        if raft.membership_log.members is not self._settled:
+            self._settled = raft.membership_log.at(raft.commit)
         now = world.events.now
         if not raft.leads:
             if self._leads:

@@ -24,7 +24,7 @@ from tests.simulation.engine.operator import Replacement
 from tests.simulation.engine.process import Process
 from tests.simulation.engine.profiles import Profile
 from tests.simulation.engine.promises import Calm, Ledger
-from tests.simulation.engine.seams import standing
+from tests.simulation.engine.seams import member_state
 from tests.simulation.engine.verdict import Elections, Health, Verdict
 from tests.simulation.engine.watch import Watch, look_at_logs
 
@@ -80,7 +80,7 @@ class World:
 
     def run(self) -> None:
         """Let it all happen, and judge."""
-        with standing(self):
+        with member_state(self):
             if self.profile.seeded:
                 self.ghosts.begin()
             for machine in self.seated():
@@ -164,7 +164,7 @@ class World:
             process = machine.process
             if process is not None and not machine.retired:
                 members = process.log.members.values()
-                return bool(members) and all(view.standing == "votes" for view in members)
+                return bool(members) and all(view.member_state == "votes" for view in members)
         return False
 
     def config_of(self, machine: Machine) -> EngineConfig:

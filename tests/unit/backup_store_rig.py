@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile, list_snapshots, verify_snapshot, write_snapshot
 from snapshots.errors import SnapshotError
 from snapshots.format import SegmentHeader, SnapshotHeader
-from snapshots.manifest import Lineage, Manifest, SegmentName
+from snapshots.manifest import Generation, Manifest, SegmentName
 from snapshots.retention import (
     DAY_MS,
 )
 from snapshots.segments import open_segment, verify_segment, write_segment
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
 
 
@@ -51,9 +51,9 @@ def snapshot_file(folder: Path, index: int) -> SnapshotFile:
     return write_snapshot(folder, header, [b"state at %d" % index])
 
 
-def manifest_of(file: SnapshotFile, segments: list[Path], lineage: int = 1) -> Manifest:
+def manifest_of(file: SnapshotFile, segments: list[Path], generation: int = 1) -> Manifest:
     return Manifest(
-        cell="prod", lineage=lineage, term=3, index=file.header.index,
+        cell="prod", generation=generation, term=3, index=file.header.index,
         taken_ms=file.header.taken_ms, state_digest=file.header.digest.hex(),
         file_bytes=file.file_bytes, checksum=file.checksum.hex(),
         content_bytes=file.content_bytes,
@@ -61,21 +61,21 @@ def manifest_of(file: SnapshotFile, segments: list[Path], lineage: int = 1) -> M
     )  # fmt: skip
 
 
-def back_up(vault: Vault, folder: Path, index: int, segments: list[Path]) -> None:
+def back_up(backup_store: BackupStore, folder: Path, index: int, segments: list[Path]) -> None:
     """What a leader does."""
     for path in segments:
-        vault.put_segment(path)
+        backup_store.put_segment(path)
     file = snapshot_file(folder, index)
-    vault.put_snapshot(file, manifest_of(file, segments))
+    backup_store.put_snapshot(file, manifest_of(file, segments))
 
 
-def check(vault: Vault, folder: Path) -> int:
+def check(backup_store: BackupStore, folder: Path) -> int:
     """Everything that is listed can be restored; return how much that is."""
-    manifests, skipped = vault.manifests()
+    manifests, skipped = backup_store.manifests()
     assert not skipped
-    stored = vault.segments()
+    stored = backup_store.segments()
     for manifest in manifests:
-        vault.fetch_snapshot(manifest, folder)
+        backup_store.fetch_snapshot(manifest, folder)
         assert {segment.name for segment in manifest.segments} <= stored.keys()
     return len(manifests)
 
@@ -95,13 +95,13 @@ def crash_at(store: MemoryStore, step: int) -> Callable[[], int]:
     return lambda: done
 
 
-def lineage(number: int = 2, claim: str = "a") -> Lineage:
-    return Lineage(cell="prod", lineage=number, id=claim, by="ada", host="h1")
+def generation(number: int = 2, claim: str = "a") -> Generation:
+    return Generation(cell="prod", generation=number, id=claim, by="ada", host="h1")
 
 
 def manifest_at(index: int, day: int = 0, names: tuple[str, ...] = (), life: int = 1) -> Manifest:
     return Manifest(
-        cell="prod", lineage=life, term=1, index=index, taken_ms=day * DAY_MS + index,
+        cell="prod", generation=life, term=1, index=index, taken_ms=day * DAY_MS + index,
         state_digest="", file_bytes=0, checksum="", content_bytes=0,
         segments=[SegmentName(name, 0, 0, 0, 0, "") for name in names],
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launcher.executor.attempt import Attempt
-from launcher.executor.commands import running as surroundings
+from launcher.executor.commands import running as process_environment
 from launcher.executor.commands.running import (
     Account,
     UserRefused,
@@ -32,13 +32,13 @@ def accepted(name: str = NAME, **fields: Any) -> Attempt:
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> Account:
-    monkeypatch.setattr(surroundings, "own_account", lambda: CRON)
+    monkeypatch.setattr(process_environment, "own_account", lambda: CRON)
     return CRON
 
 
 @pytest.fixture
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surroundings, "own_account", lambda: ROOT)
+    monkeypatch.setattr(process_environment, "own_account", lambda: ROOT)
 
 
 @pytest.mark.usefixtures("own")
@@ -119,7 +119,7 @@ def test_an_executor_of_root_runs_nothing_as_root_unless_root_is_listed(user: st
 @pytest.mark.parametrize("user", ["0", "toor"])
 def test_another_name_of_root_is_root(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
     toor = Account(user, 0, 0, "/root")
-    monkeypatch.setattr(surroundings, "account_of", lambda name: toor)
+    monkeypatch.setattr(process_environment, "account_of", lambda name: toor)
     with pytest.raises(UserRefused, match="is not in `users`"):
         choose_account(user, ("root",))
     with pytest.raises(UserRefused, match=f"user {user} is root"):
@@ -150,7 +150,7 @@ def test_an_order_for_ones_own_user_switches_nothing() -> None:
 
 
 @pytest.mark.usefixtures("as_root")
-def test_an_order_for_another_user_names_it_and_its_surroundings() -> None:
+def test_an_order_for_another_user_names_it_and_its_process_environment() -> None:
     order = order_of(accepted(user="nobody"), ("nobody",))
     assert order["login"][0] == order["env"]["USER"] == order["env"]["LOGNAME"] == "nobody"
     assert order["env"]["HOME"] == order["cwd"] == pwd.getpwnam("nobody").pw_dir

@@ -18,7 +18,7 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Fate, Joined, Recalled, Recollected
+from launcher.pool.events import Joined, Recalled, Recollected, Status
 from launcher.pool.reading import parse_recollection
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import (
@@ -55,20 +55,20 @@ async def ended_over(rig: Rig, fake: FakeExecutor) -> str:
 
 
 async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
-    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
+    async with rigged() as rig, rig.joined(inventory=True, can_inventory=True) as fake:
         first = row(1, exit_code=3, reason=int(Reason.USER), output_bytes=77, detail="no")
-        await fake.send(recollection=part(first, row(2, fate=int(Fate.FENCED)), floor=50))
+        await fake.send(recollection=part(first, row(2, status=int(Status.FENCED)), floor=50))
         await fake.send(recollection=part(last=True, floor=60))
         await rig.heard(Recollected, 2)
         more = {"exit_code": 3, "detail": "no", "output_bytes": 77}
-        ended = fact(1, Fate.ENDED, Reason.USER, **more)
+        ended = fact(1, Status.ENDED, Reason.USER, **more)
         assert rig.of(Recollected) == [
             Recollected(
                 "executor-7",
                 LEDGER,
                 (
                     Recalled(attempt(1), ended, "0.7.r1"),
-                    Recalled(attempt(2), fact(2, Fate.FENCED), "0.7.r1"),
+                    Recalled(attempt(2), fact(2, Status.FENCED), "0.7.r1"),
                 ),
                 is_last=False,
                 floor=50,
@@ -77,17 +77,24 @@ async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
         ]
 
 
-@pytest.mark.parametrize(("recall", "can_recall"), [(False, True), (False, False), (True, False)])
-async def test_what_nobody_asked_for_ends_the_stream(*, recall: bool, can_recall: bool) -> None:
-    async with rigged() as rig, rig.joined(recall=recall, can_recall=can_recall) as fake:
-        assert (await rig.heard(Joined)).greeting.can_recall is can_recall
+@pytest.mark.parametrize(
+    ("inventory", "can_inventory"), [(False, True), (False, False), (True, False)]
+)
+async def test_what_nobody_asked_for_ends_the_stream(
+    *, inventory: bool, can_inventory: bool
+) -> None:
+    async with (
+        rigged() as rig,
+        rig.joined(inventory=inventory, can_inventory=can_inventory) as fake,
+    ):
+        assert (await rig.heard(Joined)).greeting.can_inventory is can_inventory
         await fake.send(recollection=part(last=True))
         assert "not asked for" in await ended_over(rig, fake)
         assert not rig.of(Recollected)
 
 
 async def test_nothing_follows_the_last_part() -> None:
-    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
+    async with rigged() as rig, rig.joined(inventory=True, can_inventory=True) as fake:
         await fake.send(recollection=part(row(1), last=True))
         await fake.send(recollection=part(row(2), last=True))
         assert "came to its last part" in await ended_over(rig, fake)
@@ -102,9 +109,9 @@ async def test_nothing_follows_the_last_part() -> None:
     [
         ("name", "default/backup"),
         ("name", "backup@2026-11-20T16:00:00Z#1"),
-        ("fate", 0),
-        ("fate", 99),
-        ("fate", int(Fate.UNKNOWN)),
+        ("status", 0),
+        ("status", 99),
+        ("status", int(Status.UNKNOWN)),
         ("reason", 999),
         ("exit_code", -2),
         ("exit_code", 256),
@@ -156,7 +163,7 @@ def test_rows_out_of_log_order_are_refused(rows: tuple[pool_pb2.Report, ...]) ->
 
 MS = st.integers(0, limits.WALL_MS_MAX)
 EPOCHS = st.builds(
-    lambda lineage, term, replica: f"{lineage}.{term}.{replica}",
+    lambda generation, term, replica: f"{generation}.{term}.{replica}",
     st.integers(0, limits.INDEX_MAX),
     st.integers(0, limits.INDEX_MAX),
     st.sampled_from(["", "r1", "a.b-c_d", "9.9"]),
@@ -165,7 +172,7 @@ ROWS = st.builds(
     Row,
     index=st.integers(1, limits.INDEX_MAX),
     row=st.integers(0, limits.ROW_MAX),
-    fate=st.integers(1, 5),
+    status=st.integers(1, 5),
     name=st.builds(
         lambda second, trigger, tried: str(
             AttemptName(LaunchName("acme/backup", second, trigger), tried)
@@ -197,7 +204,7 @@ def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[Row], kept: 
     assert (heard.last, heard.floor) == (True, 5)
     for one, recalled in zip(rows, parse_recollection(heard, START), strict=True):
         fact = recalled.fact
-        assert (str(recalled.name), int(fact.fate)) == (one.name, one.fate)
+        assert (str(recalled.name), int(fact.status)) == (one.name, one.status)
         assert ((fact.index, fact.row), recalled.epoch) == (where(one), one.epoch)
         assert (fact.started_ms, fact.finished_ms) == (one.started_ms, one.finished_ms)
         assert (fact.exit_code, int(fact.reason)) == (one.exit_code, one.reason)

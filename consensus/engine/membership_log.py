@@ -1,8 +1,8 @@
 """The members according to this replica's log, and what follows from them.
 
 The newest change in the log counts, committed or not (Raft thesis 4.1); a truncated change is
-undone. So this class watches the journal and keeps the members after each change in it. `Standing`
-has the members as far as they are committed, on the event loop's side.
+undone. So this class watches the journal and keeps the members after each change in it.
+`MemberState` has the members as far as they are committed, on the event loop's side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from consensus.engine.storage.segments import Identity
 from consensus.errors import ChangeRefused, ConsensusError, Replaced, UnknownFormat
 
 
-class Roster:
+class MembershipLog:
     """Members by log index; watches the journal. Used in the tick thread.
 
     Every change sets `is_stale`; the code that handles the change clears it. `life` is that of the
@@ -194,7 +194,7 @@ def newcomers(members: Members) -> list[tuple[str, Member]]:
 # --- as far as it is committed
 
 
-class Standing:
+class MemberState:
     """The members after the last applied entry, and whether this disk is one of them."""
 
     def __init__(self, replica: str) -> None:
@@ -203,10 +203,10 @@ class Standing:
         self._joins = False
         self._members: Members = {}
 
-    def start(self, roster: Roster) -> None:
+    def start(self, membership_log: MembershipLog) -> None:
         """Set this disk's token."""
-        self._token = roster.identity.token
-        self._joins = roster.identity.joins
+        self._token = membership_log.identity.token
+        self._joins = membership_log.identity.joins
 
     @property
     def may_vote(self) -> bool:
@@ -246,7 +246,7 @@ class Standing:
 
 def view(member: Member) -> MemberView:
     """Return the reported view of `member`."""
-    standing: Literal["open", "joining", "votes"] = "joining" if member.token else "open"
+    member_state: Literal["open", "joining", "votes"] = "joining" if member.token else "open"
     return MemberView(
-        member.number, "votes" if member.votes else standing, member.raft, member.about
+        member.number, "votes" if member.votes else member_state, member.raft, member.about
     )

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from snapshots import disk, layout
+from snapshots.backup_store import BackupStore
 from snapshots.errors import (
     InvariantViolated,
     ObjectDamaged,
@@ -16,9 +17,8 @@ from snapshots.errors import (
     SnapshotCorrupt,
     SnapshotMissing,
 )
-from snapshots.vault import Vault
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.vault_rig import back_up, manifest_of, segment_file, snapshot_file
+from tests.unit.backup_store_rig import back_up, manifest_of, segment_file, snapshot_file
 
 
 def cut(store: MemoryStore, part: str, times: int) -> None:
@@ -36,29 +36,29 @@ def cut(store: MemoryStore, part: str, times: int) -> None:
 
 def test_a_manifest_that_cannot_be_transferred_does_not_hide_the_others(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
-    back_up(vault, tmp_path, 100, [])
-    back_up(vault, tmp_path, 200, [])
+    backup_store = BackupStore(store, "prod")
+    back_up(backup_store, tmp_path, 100, [])
+    back_up(backup_store, tmp_path, 200, [])
     cut(store, f"{200:016x}.json", 99)
-    manifests, skipped = vault.manifests()
+    manifests, skipped = backup_store.manifests()
     assert [one.index for one in manifests] == [100]
     assert [type(one) for one in skipped] == [SnapshotCorrupt]
     cut(store, f"{200:016x}.json", 1)
-    assert [one.index for one in vault.manifests()[0]] == [200, 100], "once is the network"
+    assert [one.index for one in backup_store.manifests()[0]] == [200, 100], "once is the network"
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_transfer_that_is_cut_again_is_damage(tmp_path: Path, times: int) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     path = segment_file(tmp_path, 1)
-    back_up(vault, tmp_path, 100, [path])
-    (manifest,), _ = vault.manifests()
+    back_up(backup_store, tmp_path, 100, [path])
+    (manifest,), _ = backup_store.manifests()
     target = tmp_path / "target"
     target.mkdir()
     fetches = (
-        (".snap", lambda: vault.fetch_snapshot(manifest, target)),
-        (".seg", lambda: vault.fetch_segment(path.name, target)),
+        (".snap", lambda: backup_store.fetch_snapshot(manifest, target)),
+        (".seg", lambda: backup_store.fetch_segment(path.name, target)),
     )
     for part, fetch in fetches:
         cut(store, part, times)
@@ -73,9 +73,9 @@ def test_a_transfer_that_is_cut_again_is_damage(tmp_path: Path, times: int) -> N
 def test_a_fetch_whose_disk_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vault = Vault(MemoryStore(), "prod")
+    backup_store = BackupStore(MemoryStore(), "prod")
     path = segment_file(tmp_path, 1)
-    vault.put_segment(path)
+    backup_store.put_segment(path)
     target = tmp_path / "target"
     target.mkdir()
 
@@ -84,7 +84,7 @@ def test_a_fetch_whose_disk_fails_leaves_nothing(
 
     monkeypatch.setattr(disk, "sync_directory", fail)
     with pytest.raises(OSError, match="no space"):
-        vault.fetch_segment(path.name, target)
+        backup_store.fetch_segment(path.name, target)
     assert list(target.iterdir()) == []
 
 
@@ -92,7 +92,7 @@ def test_a_fetch_whose_disk_fails_leaves_nothing(
 def test_what_is_no_name_of_a_segment_is_not_looked_for(tmp_path: Path, name: str) -> None:
     store = MemoryStore()
     with pytest.raises(SnapshotMissing):
-        Vault(store, "prod").fetch_segment(name, tmp_path)
+        BackupStore(store, "prod").fetch_segment(name, tmp_path)
     assert store.calls == []
 
 
@@ -104,29 +104,29 @@ def test_where_conditions_are_not_honoured_nothing_is_overwritten_all_the_same(
 ) -> None:
     store = MemoryStore()
     store.conditions = False
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     path = segment_file(tmp_path, 1)
-    assert vault.put_segment(path)
+    assert backup_store.put_segment(path)
     other = tmp_path / "other"
     other.mkdir()
     same_size = segment_file(other, 1, b"swor")
     assert same_size.stat().st_size == path.stat().st_size
     for clashing in (same_size, segment_file(other, 1, b"many other rows")):
         with pytest.raises(SegmentClash) as clash:
-            vault.put_segment(clashing)
+            backup_store.put_segment(clashing)
         assert path.name in str(clash.value)
         assert "prefix" in clash.value.hint
-    assert not vault.put_segment(path)
+    assert not backup_store.put_segment(path)
     assert store.objects[layout.segment_object("prod", path.name)] == path.read_bytes()
 
 
 def test_a_segment_that_is_stored_is_not_sent_again(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     path = segment_file(tmp_path, 1)
-    vault.put_segment(path)
+    backup_store.put_segment(path)
     store.calls.clear()
-    assert not vault.put_segment(path)
+    assert not backup_store.put_segment(path)
     assert "put" not in {operation for operation, _ in store.calls}
 
 
@@ -134,37 +134,37 @@ def test_a_segment_that_is_stored_is_not_sent_again(tmp_path: Path) -> None:
 def test_large_segments_are_compared_without_holding_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    monkeypatch.setattr("snapshots.vault.COMPARED_BYTES_MAX", 10)
+    monkeypatch.setattr("snapshots.backup_store.COMPARED_BYTES_MAX", 10)
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     path = segment_file(tmp_path, 1)
-    vault.put_segment(path)
+    backup_store.put_segment(path)
     name = layout.segment_object("prod", path.name)
     if same:
-        assert not vault.put_segment(path)
+        assert not backup_store.put_segment(path)
     else:
         store.objects[name] = store.objects[name][::-1]
         with pytest.raises(SegmentClash):
-            vault.put_segment(path)
+            backup_store.put_segment(path)
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_segment_that_was_lost_on_the_disk_is_not_stored_for_ever(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     path = segment_file(tmp_path, 1)
     whole = path.read_bytes()
     path.write_bytes(whole[:-40] + b"\0" + whole[-39:])
     with pytest.raises(SnapshotCorrupt):
-        vault.put_segment(path)
+        backup_store.put_segment(path)
     assert store.objects == {}
     with pytest.raises(SnapshotMissing):
-        vault.put_segment(tmp_path / layout.segment_name(1, 9, "runs"))
+        backup_store.put_segment(tmp_path / layout.segment_name(1, 9, "runs"))
 
 
 def test_a_segment_that_another_stores_meanwhile_is_compared(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     path = segment_file(tmp_path, 1)
     name = layout.segment_object("prod", path.name)
 
@@ -174,24 +174,24 @@ def test_a_segment_that_another_stores_meanwhile_is_compared(tmp_path: Path) -> 
 
     store.hook = hook
     with pytest.raises(SegmentClash):
-        vault.put_segment(path)
+        backup_store.put_segment(path)
     assert store.objects[name] == b"of another"
 
 
 def test_a_manifest_says_what_its_snapshot_is(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     file = snapshot_file(tmp_path, 100)
-    for wrong in ({"index": 101}, {"term": 4}, {"lineage": 2}, {"cell": "x"}, {"checksum": ""}):
+    for wrong in ({"index": 101}, {"term": 4}, {"generation": 2}, {"cell": "x"}, {"checksum": ""}):
         manifest = msgspec.structs.replace(manifest_of(file, []), **wrong)
         with pytest.raises(InvariantViolated):
-            vault.put_snapshot(file, manifest)
+            backup_store.put_snapshot(file, manifest)
     assert store.objects == {}
 
 
 def test_a_snapshot_that_was_cut_in_the_store_gets_no_manifest(tmp_path: Path) -> None:
     store = MemoryStore()
-    vault = Vault(store, "prod")
+    backup_store = BackupStore(store, "prod")
     file = snapshot_file(tmp_path, 100)
 
     def hook(operation: str, name: str) -> None:
@@ -200,5 +200,5 @@ def test_a_snapshot_that_was_cut_in_the_store_gets_no_manifest(tmp_path: Path) -
 
     store.hook = hook
     with pytest.raises(SnapshotCorrupt, match="bytes were stored"):
-        vault.put_snapshot(file, manifest_of(file, []))
-    assert vault.manifests() == ([], [])
+        backup_store.put_snapshot(file, manifest_of(file, []))
+    assert backup_store.manifests() == ([], [])

@@ -1,4 +1,4 @@
-"""A reign on a log in memory: its Claim, its ticks, changes that fail, its end."""
+"""A term on a log in memory: its Claim, its ticks, changes that fail, its end."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def joined(executor: str) -> Joined:
     return pool_rig.joined(executor)
 
 
-async def test_a_reign_begins_with_its_claim() -> None:  # R3
+async def test_a_leader_term_begins_with_its_claim() -> None:  # R3
     async with reigning() as replica:
         assert replica.state.epoch == replica.leader.epoch
         assert replica.state.tzdata == "2026b"
@@ -141,7 +141,7 @@ async def test_an_instant_is_accounted_when_its_time_has_come() -> None:
         assert list(replica.state.due) == [(1, T0 + 60, 0)]
 
 
-async def reign_again(replica: Replica, away_ms: int) -> list[int]:
+async def leader_term_again(replica: Replica, away_ms: int) -> list[int]:
     """Let nobody lead for so long; return which seconds since then get a launch of j."""
     await replica.put(job("j", schedule=SECONDS, catchup=Catchup.NONE))
     replica.cell.isolate("r1")
@@ -155,12 +155,12 @@ async def reign_again(replica: Replica, away_ms: int) -> list[int]:
 
 async def test_what_fell_due_while_nobody_led_is_live_for_five_seconds() -> None:
     async with reigning() as replica:
-        assert await reign_again(replica, 4_400) == [1, 2, 3, 4]
+        assert await leader_term_again(replica, 4_400) == [1, 2, 3, 4]
 
 
 async def test_what_fell_due_before_that_is_missed_when_a_leader_returns() -> None:
     async with reigning() as replica:
-        assert await reign_again(replica, 60_000) == [55, 56, 57, 58, 59, 60]
+        assert await leader_term_again(replica, 60_000) == [55, 56, 57, 58, 59, 60]
 
 
 async def test_a_clock_that_is_set_forward_launches_the_newest_of_a_job_of_every_second() -> None:
@@ -217,7 +217,7 @@ async def test_a_change_whose_append_was_lost_may_have_happened() -> None:
         replica.cell.lose_next("committed")
         with pytest.raises(OutcomeUnknown):
             await replica.leader.append(c.Trigger("default/backup", "q1", "anna"))
-        # The next reign finds what came of it; asking again is answered and not repeated (R8).
+        # The next term finds what came of it; asking again is answered and not repeated (R8).
         replica.clock.ms += 1000
         async with asyncio.timeout(WITHIN_S):
             while (results := await replica.triggered("q1")) is None:
@@ -315,8 +315,10 @@ async def test_who_is_cut_off_while_it_is_drained_is_drained_when_it_comes_back(
 
 
 @pytest.mark.parametrize("moments", range(8))
-async def test_a_reign_that_ends_in_the_moment_in_which_it_wakes_has_ended(moments: int) -> None:
-    """`asyncio.wait_for` loses a cancel that comes just then: the reign went on for ever, as a
+async def test_a_leader_term_that_ends_in_the_moment_in_which_it_wakes_has_ended(
+    moments: int,
+) -> None:
+    """`asyncio.wait_for` loses a cancel that comes just then: the term went on for ever, as a
     second one beside the next, and a replica that was told to stop never did."""
     async with reigning() as one:
         one.leader._settings = LeaderSettings(turn_ms=0, housekeeping_ms=60_000)

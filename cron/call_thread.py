@@ -52,7 +52,7 @@ class _Call(Generic[_T]):
             self.future.set_exception(error)
 
 
-class Lane:
+class CallThread:
     """A thread called `name`, started by the first call. Use it from one event loop."""
 
     def __init__(self, name: str) -> None:
@@ -66,15 +66,15 @@ class Lane:
         call.
 
         Raises:
-            Shutdown: the lane is closed.
+            Shutdown: the thread is closed.
         """
         if self._is_closed:
             raise Shutdown(f"{self._name} is stopped")
         return await self._put(call)
 
     def leave(self, call: Callable[[], object]) -> None:
-        """Queue `call` and return at once; if the lane is closed, make the call now. `call` must be
-        short and must not raise.
+        """Queue `call` and return at once; if the thread is closed, make the call now. `call` must
+        be short and must not raise.
         """
         if self._is_closed or self._thread is None:
             call()

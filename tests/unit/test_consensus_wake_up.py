@@ -1,4 +1,4 @@
-"""The bell between event loop and tick thread: no ring is lost, whenever it comes."""
+"""The wake-up between event loop and tick thread: no ring is lost, whenever it comes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def network() -> Iterator[SocketNetwork]:
     made.close()
 
 
-class RingingBell:
-    """The bell's socket; somebody rings just before it is emptied."""
+class RingingWakeUp:
+    """The wake-up's socket; somebody rings just before it is emptied."""
 
     def __init__(self, network: SocketNetwork, inner: socket.socket) -> None:
         self.network, self.inner = network, inner
@@ -41,12 +41,12 @@ def wakes(network: SocketNetwork) -> bool:
     return time.monotonic() - began < 15.0
 
 
-def test_a_ring_while_the_bell_is_emptied_does_not_silence_it(network: SocketNetwork) -> None:
-    bell = network._bell
-    ringing: Any = RingingBell(network, bell)
-    network._bell = ringing
+def test_a_ring_while_the_wake_up_is_emptied_does_not_silence_it(network: SocketNetwork) -> None:
+    wake_up = network._wake_up
+    ringing: Any = RingingWakeUp(network, wake_up)
+    network._wake_up = ringing
     assert wakes(network)
-    network._bell = bell
+    network._wake_up = wake_up
     network.poll(0.0)
     assert wakes(network)
     assert wakes(network)

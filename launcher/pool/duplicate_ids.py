@@ -14,14 +14,14 @@ import msgspec
 
 from launcher.pool.events import Greeting
 
-TWINS_MAX: Final = 1_000
+DUPLICATE_IDS_MAX: Final = 1_000
 """Ids of which a refusal is remembered; of more the one that was refused longest ago is forgotten.
 About half a KiB each."""
-TWIN_KEPT_MS: Final = 600_000
+DUPLICATE_ID_KEPT_MS: Final = 600_000
 """A refused process tries again every few seconds: after ten minutes of silence it is gone."""
 
 
-class Twin(msgspec.Struct, frozen=True):
+class DuplicateId(msgspec.Struct, frozen=True):
     """A process that was refused.
 
     That was last `ago_ms` ago, and `times` in all. `held_by` says which process has the id.
@@ -36,12 +36,12 @@ class Twin(msgspec.Struct, frozen=True):
     times: int
 
 
-class Twins:
+class DuplicateIds:
     """The last refusal of each id."""
 
     def __init__(self, mono_ms: Callable[[], int]) -> None:
         self._mono_ms = mono_ms
-        self._last: dict[str, tuple[int, Twin]] = {}  # by id: when, oldest first
+        self._last: dict[str, tuple[int, DuplicateId]] = {}  # by id: when, oldest first
 
     def note(self, refused: Greeting, address: str, holder: Greeting) -> str:
         """Remember a refusal; return what is said of it in both logs."""
@@ -50,9 +50,9 @@ class Twins:
         is_known = before is not None and (before.host, before.pid) == (refused.host, refused.pid)
         times = before.times + 1 if before is not None and is_known else 1
         held_by = f"host {holder.host} pid {holder.pid}"
-        twin = Twin(name, refused.host, refused.pid, address, held_by, 0, times)
-        self._last[name] = (now, twin)
-        if len(self._last) > TWINS_MAX:
+        duplicate_id = DuplicateId(name, refused.host, refused.pid, address, held_by, 0, times)
+        self._last[name] = (now, duplicate_id)
+        if len(self._last) > DUPLICATE_IDS_MAX:
             del self._last[next(iter(self._last))]
         return (
             f"executor {name} is connected already, from {held_by}; give each executor an id of "
@@ -67,13 +67,15 @@ class Twins:
         """Forget all of them: another leads."""
         self._last.clear()
 
-    def recent(self) -> list[Twin]:
-        """Return the refusals of the last TWIN_KEPT_MS, by id."""
+    def recent(self) -> list[DuplicateId]:
+        """Return the refusals of the last DUPLICATE_ID_KEPT_MS, by id."""
         now = self._mono_ms()
         self._last = {
-            name: (at, twin) for name, (at, twin) in self._last.items() if now - at <= TWIN_KEPT_MS
+            name: (at, duplicate_id)
+            for name, (at, duplicate_id) in self._last.items()
+            if now - at <= DUPLICATE_ID_KEPT_MS
         }
         return [
-            msgspec.structs.replace(twin, ago_ms=now - at)
-            for _, (at, twin) in sorted(self._last.items())
+            msgspec.structs.replace(duplicate_id, ago_ms=now - at)
+            for _, (at, duplicate_id) in sorted(self._last.items())
         ]

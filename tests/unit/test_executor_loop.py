@@ -1,4 +1,5 @@
-"""The foreman's turns: written before acted on, answered through the outlet, nothing twice."""
+"""The executor loop's turns: written before acted on, answered through the report sink, nothing
+twice."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import structlog
 from launcher import failpoints
 from launcher.config import ExecutorConfig
 from launcher.errors import DirectoryInUse, FailpointHit
-from launcher.executor import loop as foreman
+from launcher.executor import loop as executor_loop
 from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands.children import Children
@@ -41,7 +42,7 @@ A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 
 
 class Ear:
-    """An outlet that keeps what it is told."""
+    """An report sink that keeps what it is told."""
 
     def __init__(self) -> None:
         self.works = Works()
@@ -51,10 +52,10 @@ class Ear:
         self.left = ""
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
-        self.hello = [(row.name, row.fate) for row in known]
+        self.hello = [(row.name, row.status) for row in known]
 
     def send(self, changes: list[Change]) -> None:
-        self.told += [(row.name, row.fate) for row in rows_of(changes)]
+        self.told += [(row.name, row.status) for row in rows_of(changes)]
 
     def offer(self, offers: Sequence[Offer]) -> None:
         self.offers.append(tuple(offers))
@@ -71,7 +72,7 @@ class Silence:
 
 
 class Shop:
-    """A foreman with its ledger, thread and spawner; turns are taken one by one."""
+    """A executor loop with its ledger, thread and spawner; turns are taken one by one."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -86,31 +87,31 @@ class Shop:
         path = self.directory / FILE
         self.ledger = await asyncio.wrap_future(self.thread.submit(Ledger, path))
         outputs = Outputs(self.directory / "output", 100, 1 << 20)
-        self.foreman = ExecutorLoop(self.config, self.ledger, outputs)
-        await self.foreman.start()
-        self.watch = asyncio.create_task(self.foreman.watch())
+        self.executor_loop = ExecutorLoop(self.config, self.ledger, outputs)
+        await self.executor_loop.start()
+        self.watch = asyncio.create_task(self.executor_loop.watch())
         self.lease()
 
     def lease(self, self_kill_ms: int = 60_000) -> None:
-        lease = self.foreman.lease
+        lease = self.executor_loop.lease
         lease.connected(self_kill_ms)
         lease.answered(lease.sent(boot_ms()))
-        self.foreman.renewed()
+        self.executor_loop.renewed()
 
     async def close(self) -> None:
-        await self.foreman.stop(self.thread)
+        await self.executor_loop.stop(self.thread)
         await self.watch
         await asyncio.wrap_future(self.thread.submit(self.ledger.close))
         self.thread.shutdown()
 
     async def turn(self) -> None:
-        await self.foreman.run_once(self.thread)
+        await self.executor_loop.run_once(self.thread)
 
     async def turns_until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not condition():
-                await self.foreman._wake.wait()
-                self.foreman._wake.clear()
+                await self.executor_loop._wake.wait()
+                self.executor_loop._wake.clear()
                 await self.turn()
 
     def order(self, *, term: int = 1, names: tuple[str, ...] = (), **fields: Any) -> None:
@@ -119,12 +120,12 @@ class Shop:
         spec = msgspec.msgpack.encode(WorkSpec(argv, cwd="/", user=user, guarded=is_guarded))
         index, until_ms = fields.pop("index", 9), wall_ms() + 60_000
         starts = [Start(name, spec, until_ms, index) for name in names]
-        self.foreman.order(self.ear, orders(*starts, epoch=(0, term), **fields))
+        self.executor_loop.order(self.ear, orders(*starts, epoch=(0, term), **fields))
 
     def on_disk(self, name: str) -> int | None:
-        """The fate that somebody else reads from the file."""
+        """The status that somebody else reads from the file."""
         row = found(read_only(self.directory / FILE)).get(name)
-        return row.fate if row else None
+        return row.status if row else None
 
 
 @pytest.fixture
@@ -137,14 +138,14 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
 
 
 async def test_a_launch_goes_from_order_to_end(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,))
     await shop.turn()
     assert shop.on_disk(A) == ACCEPTED
-    assert shop.foreman.running == 1
+    assert shop.executor_loop.running == 1
     assert shop.ear.hello == []  # accepted, but not yet known whether it started
     await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
     assert shop.on_disk(A) == ENDED
 
 
@@ -153,7 +154,7 @@ async def test_what_cannot_be_written_is_not_started(shop: Shop) -> None:
     shop.order(names=(A,), command=f"touch {shop.directory}/ran")
     with pytest.raises(FailpointHit):
         await shop.turn()
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
     assert shop.on_disk(A) is None
     assert not (shop.directory / "ran").exists()
 
@@ -167,14 +168,14 @@ async def test_between_row_and_start_nothing_runs(shop: Shop) -> None:
     assert not (shop.directory / "ran").exists()
     # What the next life of the executor makes of it:
     lost = await asyncio.wrap_future(shop.thread.submit(interrupt_all, shop.ledger, "executor"))
-    assert [(row.name, row.fate) for row in lost] == [(A, INTERRUPTED)]
+    assert [(row.name, row.status) for row in lost] == [(A, INTERRUPTED)]
     assert shop.on_disk(A) == INTERRUPTED
 
 
-async def test_a_report_that_found_no_outlet_is_in_the_next_greeting(shop: Shop) -> None:
+async def test_a_report_that_found_no_report_sink_is_in_the_next_greeting(shop: Shop) -> None:
     shop.order(names=(A,))
     await shop.turns_until(lambda: shop.on_disk(A) == ENDED)
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     await shop.turn()
     assert shop.ear.hello == [(A, ENDED)]
     assert shop.ear.told == []
@@ -198,7 +199,7 @@ async def test_an_executor_that_dies_once_an_end_is_recorded_still_knows_of_its_
 
             return ledger_thread.submit(written)
 
-    shop.foreman.uploads.attach(Silence(), stores=True)
+    shop.executor_loop.uploads.attach(Silence(), stores=True)
     shop.order(names=(A,), command="echo printed")
     ledger_thread, shop.thread = shop.thread, Thread()
     with pytest.raises(Died):
@@ -207,30 +208,30 @@ async def test_an_executor_that_dies_once_an_end_is_recorded_still_knows_of_its_
     assert list(Outputs(shop.directory / "output", 100, 1 << 20).waiting) == [A]
 
 
-async def test_after_it_was_detached_an_outlet_hears_nothing(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
+async def test_after_it_was_detached_an_report_sink_hears_nothing(shop: Shop) -> None:
+    shop.executor_loop.attach(shop.ear)
     await shop.turn()
-    shop.foreman.detach(shop.ear)
+    shop.executor_loop.detach(shop.ear)
     shop.order(fences=[A])
     await shop.turn()
     assert shop.on_disk(A) == FENCED
     assert shop.ear.told == []
 
 
-async def test_an_outlet_that_left_before_its_turn_is_not_greeted(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
-    shop.foreman.detach(shop.ear)
+async def test_an_report_sink_that_left_before_its_turn_is_not_greeted(shop: Shop) -> None:
+    shop.executor_loop.attach(shop.ear)
+    shop.executor_loop.detach(shop.ear)
     shop.order(fences=[A])
     await shop.turn()
     assert shop.ear.hello is None
 
 
 async def test_stale_orders_end_the_stream_they_came_from(shop: Shop) -> None:
-    shop.foreman.welcome(Epoch(0, 7, "r1"))
+    shop.executor_loop.welcome(Epoch(0, 7, "r1"))
     shop.order(term=6, names=(A,))
     await shop.turn()
     assert shop.ear.left == "older epoch"
-    assert shop.foreman.highest.term == 7
+    assert shop.executor_loop.highest.term == 7
     assert shop.on_disk(A) is None
 
 
@@ -245,42 +246,42 @@ async def test_slots_are_counted_over_all_messages_of_a_turn(tmp_path: Path) -> 
 
 
 async def test_a_user_it_must_not_become_fails_the_launch(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,), user="daemon")
     await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
     row = (await asyncio.wrap_future(shop.thread.submit(found, shop.ledger)))[A]
     assert (row.reason, row.started_ms) == (Reason.USER, 0)
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
 
 
 async def test_a_kill_in_the_message_of_its_start_ends_it(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,), command="sleep 60", kills=[(A, Reason.KILLED)])
     await shop.turns_until(lambda: bool(shop.ear.told) and shop.ear.told[-1][1] != ACCEPTED)
     assert shop.ear.told[-1] in [(A, ENDED), (A, REFUSED)]
 
 
-async def test_a_drained_foreman_refuses_and_ends(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
+async def test_a_drained_executor_loop_refuses_and_ends(shop: Shop) -> None:
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,), command="sleep 60")
     await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
-    turns = asyncio.create_task(shop.foreman.run(shop.thread))
-    drained = asyncio.create_task(shop.foreman.drain(1_000, 5))
+    turns = asyncio.create_task(shop.executor_loop.run(shop.thread))
+    drained = asyncio.create_task(shop.executor_loop.drain(1_000, 5))
     shop.order(names=(B,))
     await drained
     turns.cancel()
     await asyncio.gather(turns, return_exceptions=True)
     assert (shop.on_disk(A), shop.on_disk(B)) == (ENDED, REFUSED)
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
 
 
 async def test_a_full_ledger_takes_no_work_until_rows_are_forgotten(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreman, "LEDGER_ROWS_MAX", 1)
+    monkeypatch.setattr(executor_loop, "LEDGER_ROWS_MAX", 1)
     served = (Offer("app", 1, ("a.b",)),)
-    shop.foreman.workers.groups.offers = served
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.workers.groups.offers = served
+    shop.executor_loop.attach(shop.ear)
     with structlog.testing.capture_logs() as lines:
         shop.order(names=(A,))
         await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
@@ -299,10 +300,10 @@ async def test_a_full_ledger_takes_no_work_until_rows_are_forgotten(
 async def test_an_executor_that_starts_with_a_full_ledger_takes_no_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreman, "LEDGER_ROWS_MAX", 1)
+    monkeypatch.setattr(executor_loop, "LEDGER_ROWS_MAX", 1)
     ledger = Ledger(tmp_path / FILE)
     with ledger.transaction():
-        insert(ledger, A, fate=REFUSED)
+        insert(ledger, A, status=REFUSED)
     ledger.close()
     shop = Shop(tmp_path)
     await shop.open()
@@ -321,11 +322,11 @@ async def test_a_lease_that_is_renewed_while_a_spawner_is_replaced_harms_nobody(
         shop.lease()  # as an answer to a heartbeat does
         await begin(fresh)
 
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,), command="sleep 60")
     await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
     monkeypatch.setattr(Children, "start", start)
-    os.kill(shop.foreman._children.pid, signal.SIGKILL)
+    os.kill(shop.executor_loop._children.pid, signal.SIGKILL)
     await shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told)
     shop.order(names=(B,))
     await shop.turns_until(lambda: (B, ENDED) in shop.ear.told)
@@ -351,8 +352,8 @@ class Immortal:
 @pytest.fixture
 def immortal(monkeypatch: pytest.MonkeyPatch) -> Immortal:
     immortal = Immortal()
-    monkeypatch.setattr(foreman, "kill_groups", immortal)
-    monkeypatch.setattr(foreman, "SURVIVORS_PAUSE_S", 0.001)
+    monkeypatch.setattr(executor_loop, "kill_groups", immortal)
+    monkeypatch.setattr(executor_loop, "SURVIVORS_PAUSE_S", 0.001)
     monkeypatch.setattr(executor, "SURVIVORS_PAUSE_S", 0.001)
     return immortal
 
@@ -360,17 +361,17 @@ def immortal(monkeypatch: pytest.MonkeyPatch) -> Immortal:
 async def test_while_something_cannot_be_killed_nothing_is_concluded_and_no_leader_visited(
     shop: Shop, immortal: Immortal
 ) -> None:
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,), command="sleep 60")
     await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
-    os.kill(shop.foreman._children.pid, signal.SIGKILL)
+    os.kill(shop.executor_loop._children.pid, signal.SIGKILL)
     turns = asyncio.create_task(shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told))
     assert await asyncio.to_thread(immortal.asked_again.wait, 30)
-    assert not shop.foreman.able.is_set()
+    assert not shop.executor_loop.able.is_set()
     assert shop.on_disk(A) == ACCEPTED
     immortal.hangs = False
     await turns
-    assert shop.foreman.able.is_set()
+    assert shop.executor_loop.able.is_set()
 
 
 async def test_an_executor_that_waits_for_survivors_can_be_told_to_end(
@@ -387,13 +388,13 @@ async def test_an_executor_that_waits_for_survivors_can_be_told_to_end(
 
 
 async def test_an_output_is_ended_once_its_launch_is(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,), command="echo hello")
     request = pool_pb2.OutputRequest(request=1, name=A)
     await shop.turn()
-    assert not shop.foreman.output(request).ended
+    assert not shop.executor_loop.output(request).ended
     await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
-    chunk = shop.foreman.output(request)
+    chunk = shop.executor_loop.output(request)
     assert (chunk.data, chunk.ended) == (b"hello\n", True)
 
 
@@ -405,21 +406,21 @@ def test_a_directory_has_one_executor(tmp_path: Path) -> None:
 
 
 async def test_orders_that_cannot_be_read_end_their_stream(shop: Shop) -> None:
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     message = orders()
     message.batches.add(index=9, rows=[0], works=[5])
-    shop.foreman.order(shop.ear, message)
+    shop.executor_loop.order(shop.ear, message)
     await shop.turn()
     assert shop.ear.left == "work 5 was not told in this stream"
-    assert shop.foreman.running == 0
+    assert shop.executor_loop.running == 0
 
 
 async def test_a_second_attempt_of_a_name_that_is_here_is_refused(shop: Shop) -> None:
     # As after a restore: the leader does not know of the first, and begins it once more.
-    shop.foreman.attach(shop.ear)
+    shop.executor_loop.attach(shop.ear)
     shop.order(names=(A,), command="sleep 60")
     await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
     shop.order(names=(A,), index=10, command=f"touch {shop.directory}/ran")
     await shop.turns_until(lambda: (A, REFUSED) in shop.ear.told)
-    assert shop.foreman.running == 1
+    assert shop.executor_loop.running == 1
     assert not (shop.directory / "ran").exists()

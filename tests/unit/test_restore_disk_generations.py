@@ -10,7 +10,7 @@ from cron.errors import Conflict
 from cron.state.image import decode_state
 from cron.state.state import State
 from snapshots.errors import StoreAway
-from snapshots.manifest import Lineage
+from snapshots.manifest import Generation
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
@@ -35,17 +35,17 @@ def restored(data: Path) -> State:
 
 
 def test_a_life_that_was_begun_since_is_not_passed_over(backed: Backed, tmp_path: Path) -> None:
-    """The disk is of lineage 1, and lineage 2 may be running."""
+    """The disk is of generation 1, and generation 2 may be running."""
     write_disk(backed.data, backed.rig)
-    marker = Lineage(cell=CELL, lineage=2, id="other", by="eve", host="h9")
-    backed.vault.claim_lineage(marker)
-    text = "cell prod was restored already: lineage 2 was begun by eve on h9"
+    marker = Generation(cell=CELL, generation=2, id="other", by="eve", host="h9")
+    backed.backup_store.claim_generation(marker)
+    text = "cell prod was restored already: generation 2 was begun by eve on h9"
     with pytest.raises(Conflict, match=text) as caught:
-        restore_disk(backed.data, backed.vault, tmp_path / "r1")
+        restore_disk(backed.data, backed.backup_store, tmp_path / "r1")
     assert "--abandon 2" in caught.value.hint
     assert not (tmp_path / "r1").exists()
-    report = restore_disk(backed.data, backed.vault, tmp_path / "r1", abandon=2)
-    assert report.new_lineage == 3
+    report = restore_disk(backed.data, backed.backup_store, tmp_path / "r1", abandon=2)
+    assert report.new_generation == 3
 
 
 def test_a_store_that_is_away_is_told_before_anything_is_begun(
@@ -55,14 +55,14 @@ def test_a_store_that_is_away_is_told_before_anything_is_begun(
     assert isinstance(backed.store, MemoryStore)
     backed.store.away = "cannot be reached"
     with pytest.raises(StoreAway):
-        restore_disk(backed.data, backed.vault, tmp_path / "r1")
+        restore_disk(backed.data, backed.backup_store, tmp_path / "r1")
     assert not (tmp_path / "r1").exists()
 
 
 def test_a_disk_of_a_second_life_begins_the_third(backed: Backed, tmp_path: Path) -> None:
     write_disk(backed.data, backed.rig)
-    restore_disk(backed.data, backed.vault, tmp_path / "r1")
-    report = restore_disk(tmp_path / "r1", backed.vault, tmp_path / "r2", draw="again")
-    assert (report.lineage, report.new_lineage) == (2, 3)
+    restore_disk(backed.data, backed.backup_store, tmp_path / "r1")
+    report = restore_disk(tmp_path / "r1", backed.backup_store, tmp_path / "r2", draw="again")
+    assert (report.generation, report.new_generation) == (2, 3)
     assert restored(tmp_path / "r2").restored is not None
     assert opened(tmp_path / "r2")[0].index == 2 * 10**12

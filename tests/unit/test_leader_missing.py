@@ -35,7 +35,7 @@ def test_what_is_skipped_at_its_deadline_says_what_it_lacked() -> None:
 
 
 def test_of_very_many_an_entry_says_it_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "LACKING_MAX", 3)
+    monkeypatch.setattr(planning, "MISSING_MAX", 3)
     assert skipped(waiting(5)) == [NOBODY] * 3 + [""] * 2
 
 

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     import asyncio
 
 End: TypeAlias = Callable[[Work, Ended, int, int], None]
-"""Called by any thread of the crew: work, how it ended, and from when to when by the wall clock."""
+"""Called by any thread of the thread pool: work, how it ended, and from when to when by the wall
+clock."""
 _CANCELLED: Final = Ended(Result.CANCELLED)
 
 
-class Crew:
+class ThreadPool:
     """Threads for plain handlers, and one with an asyncio loop for async ones; what a registry has
     none of has no thread. All of them end with the process."""
 

@@ -12,24 +12,24 @@ import msgspec
 import pytest
 
 from launcher.executor.connector import Connector
-from launcher.executor.ledger import FILE, Ledger, Page, Recall
+from launcher.executor.ledger import FILE, Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ENDED, FENCED, REFUSED, Change, Row
-from launcher.limits import RECALL_ROWS_MAX
-from launcher.pool.events import Fate, Joined, Recollected
+from launcher.limits import INVENTORY_ROWS_MAX
+from launcher.pool.events import Joined, Recollected, Status
 from launcher.work import Epoch
 from tests.unit.journal_rig import read_only
 from tests.unit.pool_rig import CELL, Rig, attempt, rigged, until
 from tests.unit.rows_rig import name_of, rows_of
 from tests.unit.test_executor_drained import facts_of
-from tests.unit.test_executor_foreman import A, B, Ear, Shop
+from tests.unit.test_executor_loop import A, B, Ear, Shop
 from tests.unit.test_executor_pages import fill, names, row
 
 # ---- turns
 
 
 class Recaller(Ear):
-    """An outlet that keeps the pages, and everything it is told in order."""
+    """An report sink that keeps the pages, and everything it is told in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ class Recaller(Ear):
 
     def send(self, changes: list[Change]) -> None:
         super().send(changes)
-        self.heard += [(row.name, row.fate) for row in rows_of(changes)]
+        self.heard += [(row.name, row.status) for row in rows_of(changes)]
 
     def recollect(self, page: Page) -> None:
         self.pages.append(page)
-        self.heard += [(row.name, row.fate) for row in page.rows]
+        self.heard += [(row.name, row.status) for row in page.rows]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def in_ledger(shop: Shop, *rows: Row, acked: tuple[int, ...] = ()) -> None
 
 async def attached(shop: Shop) -> Recaller:
     ear = cast("Recaller", shop.ear)
-    shop.foreman.attach(ear)
+    shop.executor_loop.attach(ear)
     await shop.turn()
     return ear
 
@@ -68,8 +68,8 @@ async def attached(shop: Shop) -> Recaller:
 async def test_the_epoch_of_who_asks_is_durable_before_the_first_page(shop: Shop) -> None:
     ear = await attached(shop)
     shop.order(term=6, names=(A,))  # of an older leader, in the same turn
-    shop.foreman.welcome(Epoch(2, 7, "r1"))
-    shop.foreman.recall(ear, Recall())
+    shop.executor_loop.welcome(Epoch(2, 7, "r1"))
+    shop.executor_loop.inventory(ear, Inventory())
     await shop.turn()
     [page] = ear.pages
     assert page == Page([], 0, None)
@@ -85,13 +85,13 @@ async def test_turns_go_on_between_the_pages(shop: Shop, monkeypatch: pytest.Mon
     monkeypatch.setattr(Ledger, "recollect", functools.partialmethod(Ledger.recollect, rows_max=2))
     ear = await attached(shop)
     await in_ledger(shop, *(row(number) for number in range(5)), acked=(0, 3))
-    shop.foreman.recall(ear, Recall())
+    shop.executor_loop.inventory(ear, Inventory())
     await shop.turn()
     shop.order(fences=[B])
     await shop.turn()
     assert ear.told == [(B, FENCED)]
     while (rest := ear.pages[-1].rest) is not None:
-        shop.foreman.recall(ear, rest)
+        shop.executor_loop.inventory(ear, rest)
         await shop.turn()
     assert names(ear.pages) == [str(attempt(number)) for number in range(5)]
     assert [len(page.rows) for page in ear.pages] == [2, 2, 1]
@@ -108,13 +108,13 @@ class Full:
         config = msgspec.structs.replace(
             shop.config, leaders=(address,), cell=CELL, reconnect_ms_min=10
         )
-        self.way = Connector(config, shop.foreman, "i1")
+        self.way = Connector(config, shop.executor_loop, "i1")
         self.shop = shop
 
     async def __aenter__(self) -> Full:
         self.tasks = [
             asyncio.create_task(self.way.run()),
-            asyncio.create_task(self.shop.foreman.run(self.shop.thread)),
+            asyncio.create_task(self.shop.executor_loop.run(self.shop.thread)),
         ]
         return self
 
@@ -129,34 +129,38 @@ def is_whole(rig: Rig) -> bool:
 
 
 async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None:
-    count = 2 * RECALL_ROWS_MAX + 500
+    count = 2 * INVENTORY_ROWS_MAX + 500
     rows = [row(number, (ENDED, FENCED, REFUSED)[number % 3]) for number in range(count)]
     await in_ledger(shop, *rows, acked=tuple(range(0, count, 2)))
     async with rigged() as rig, Full(shop, rig):
         joined = await rig.heard(Joined)
-        assert joined.greeting.can_recall
-        rig.pool.welcome(joined.executor, joined.ledger, recall=True)
+        assert joined.greeting.can_inventory
+        rig.pool.welcome(joined.executor, joined.ledger, inventory=True)
         await until(lambda: is_whole(rig))
         parts = rig.of(Recollected)
-        assert [len(one.rows) for one in parts] == [RECALL_ROWS_MAX, RECALL_ROWS_MAX, 500]
+        assert [len(one.rows) for one in parts] == [INVENTORY_ROWS_MAX, INVENTORY_ROWS_MAX, 500]
         told = [recalled for one in parts for recalled in one.rows]
         assert [one.name for one in told] == [attempt(number) for number in range(count)]
         assert [one.fact.index for one in told] == [one.index for one in rows]
         assert {one.epoch for one in told} == {"0.1.r1"}
-        assert [one.fact.fate for one in told[:3]] == [Fate.ENDED, Fate.FENCED, Fate.REFUSED]
+        assert [one.fact.status for one in told[:3]] == [
+            Status.ENDED,
+            Status.FENCED,
+            Status.REFUSED,
+        ]
 
 
 async def test_a_stream_that_broke_in_the_middle_is_told_anew(shop: Shop) -> None:
-    count = 2 * RECALL_ROWS_MAX + 1
+    count = 2 * INVENTORY_ROWS_MAX + 1
     await in_ledger(shop, *(row(number) for number in range(count)))
     async with rigged() as rig, Full(shop, rig):
         joined = await rig.heard(Joined)
-        rig.pool.welcome(joined.executor, joined.ledger, recall=True)
+        rig.pool.welcome(joined.executor, joined.ledger, inventory=True)
         await rig.heard(Recollected)
         rig.pool.refuse(joined.executor, "once more")
         broken = len(rig.of(Recollected))
         again = await rig.heard(Joined, 2)
-        rig.pool.welcome(again.executor, again.ledger, recall=True)
+        rig.pool.welcome(again.executor, again.ledger, inventory=True)
         await until(lambda: is_whole(rig))
         told = [one.name for event in rig.of(Recollected)[broken:] for one in event.rows]
         assert told == [attempt(number) for number in range(count)]
@@ -190,6 +194,6 @@ async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
             joined = await rig.heard(Joined)
             kept = {name_of(one.row): one.output_bytes for one in facts_of(joined.greeting.known)}
             assert kept == {A: 6, B: 0}
-            rig.pool.welcome(joined.executor, joined.ledger, recall=True)
+            rig.pool.welcome(joined.executor, joined.ledger, inventory=True)
             last = await rig.heard(Recollected)
             assert {str(one.name): one.fact.output_bytes for one in last.rows} == {A: 6, B: 0}

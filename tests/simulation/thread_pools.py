@@ -20,7 +20,7 @@ from tests.simulation.crontabs import HANDLERS
 from tests.simulation.network import APART_S
 from tests.simulation.spawners import Witness
 
-GROUP: Final = "crew"
+GROUP: Final = "thread_pool"
 FIRST_PID: Final = 1 << 30
 """No process of the machine that this runs on has such a number."""
 DIES: Final = 0.02
@@ -35,7 +35,7 @@ RESULTS: Final = {
 }
 
 
-class Crew(msgspec.Struct, frozen=True):
+class ThreadPool(msgspec.Struct, frozen=True):
     """The workers of one host: so many processes, with so many threads each, and a bit in hand."""
 
     processes: int = 0
@@ -43,9 +43,9 @@ class Crew(msgspec.Struct, frozen=True):
     buffer: int = 0
 
 
-def draw_crew(rng: random.Random) -> Crew:
+def draw_thread_pool(rng: random.Random) -> ThreadPool:
     """Return some workers."""
-    return Crew(rng.choice((1, 2)), rng.choice((1, 2, 4)), rng.choice((0, 0, 2)))
+    return ThreadPool(rng.choice((1, 2)), rng.choice((1, 2, 4)), rng.choice((0, 0, 2)))
 
 
 class Host(Protocol):
@@ -150,13 +150,15 @@ class Line:
 class Process:
     """One worker process. `gone` is called once it is dead."""
 
-    def __init__(self, host: Host, crew: Crew, pid: int, gone: Callable[[Process], None]) -> None:
+    def __init__(
+        self, host: Host, thread_pool: ThreadPool, pid: int, gone: Callable[[Process], None]
+    ) -> None:
         self.host = host
         self._place = host.place  # a host that loses its ledger has a new one before this ends
         self.pid = pid
         self.is_alive = True
         self.line: Line | None = None
-        self._crew = crew
+        self._thread_pool = thread_pool
         self._gone = gone
         self._rng = host.rng
         self._lease_ms = 0
@@ -169,7 +171,13 @@ class Process:
         """Greet the executor; whether it lets this process in."""
         handlers = [wire.Served(name) for name in HANDLERS]
         hello = wire.Hello(
-            wire.VERSION, GROUP, handlers, self._crew.threads, self._crew.buffer, self.pid, 1
+            wire.VERSION,
+            GROUP,
+            handlers,
+            self._thread_pool.threads,
+            self._thread_pool.buffer,
+            self.pid,
+            1,
         )
         if workers.refusal(hello, self.pid):
             return False
@@ -209,7 +217,7 @@ class Process:
             self._waiting.update((task.name, task) for task in tasks)
 
     def _go_on(self) -> None:
-        while self._waiting and len(self._running) < self._crew.threads and self.is_alive:
+        while self._waiting and len(self._running) < self._thread_pool.threads and self.is_alive:
             name = next(iter(self._waiting))
             self._begin(self._waiting.pop(name))
 
@@ -292,21 +300,21 @@ class Gang:
     """The parent of a host's workers: starts them, again where they die. It belongs to one life of
     the executor, whose end is theirs."""
 
-    def __init__(self, host: Host, crew: Crew, workers: Workers) -> None:
+    def __init__(self, host: Host, thread_pool: ThreadPool, workers: Workers) -> None:
         self._host = host
-        self._crew = crew
+        self._thread_pool = thread_pool
         self._workers = workers
         self._pids = FIRST_PID
         self._is_over = False
         self._processes: dict[int, Process] = {}
-        for _ in range(crew.processes):
+        for _ in range(thread_pool.processes):
             host.loop.call_later(host.rng.uniform(0.05, 0.5), self._start)
 
     def _start(self) -> None:
         if self._is_over:
             return
         self._pids += 1
-        process = Process(self._host, self._crew, self._pids, self._gone)
+        process = Process(self._host, self._thread_pool, self._pids, self._gone)
         if process.connect(self._workers):
             self._processes[process.pid] = process
 

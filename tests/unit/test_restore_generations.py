@@ -9,12 +9,12 @@ import pytest
 from cron.errors import Conflict
 from cron.storage.restore_target import Target
 from cron.storage.restoring import Report
-from snapshots.errors import LineageTaken, NotConditional, StoreAway
+from snapshots.backup_store import BackupStore
+from snapshots.errors import GenerationTaken, NotConditional, StoreAway
 from snapshots.layout import (
-    lineage_object,
+    generation_object,
 )
-from snapshots.manifest import Lineage
-from snapshots.vault import Vault
+from snapshots.manifest import Generation
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
@@ -37,8 +37,8 @@ def store(backed: Backed) -> MemoryStore:
     return backed.store
 
 
-def markers(vault: Vault) -> dict[int, str]:
-    return {one.lineage: one.id for one in vault.lineages()}
+def markers(backup_store: BackupStore) -> dict[int, str]:
+    return {one.generation: one.id for one in backup_store.generations()}
 
 
 def test_of_two_at_once_exactly_one_wins(
@@ -48,12 +48,12 @@ def test_of_two_at_once_exactly_one_wins(
     backed.snapshot()
 
     def other_is_faster(_: Report) -> bool:
-        assert restore(backed.vault, tmp_path / "other", draw="other", by="eve").is_done
+        assert restore(backed.backup_store, tmp_path / "other", draw="other", by="eve").is_done
         return True
 
-    with pytest.raises(LineageTaken, match="lineage 2 was begun by eve"):
-        restore(backed.vault, tmp_path / "r1", agree=other_is_faster)
-    assert markers(backed.vault)[2] == "other"
+    with pytest.raises(GenerationTaken, match="generation 2 was begun by eve"):
+        restore(backed.backup_store, tmp_path / "r1", agree=other_is_faster)
+    assert markers(backed.backup_store)[2] == "other"
     assert not (tmp_path / "r1").exists(), "who loses leaves nothing behind"
     assert opened(tmp_path / "other")[0].index == 10**12
 
@@ -62,18 +62,18 @@ def test_a_second_restore_is_refused_while_the_first_has_stored_nothing(
     backed: Backed, tmp_path: Path
 ) -> None:
     backed.snapshot()
-    restore(backed.vault, tmp_path / "first", by="eve", draw="first")
-    text = "cell prod was restored already: lineage 2 was begun by eve on "
+    restore(backed.backup_store, tmp_path / "first", by="eve", draw="first")
+    text = "cell prod was restored already: generation 2 was begun by eve on "
     with pytest.raises(Conflict, match=text) as caught:
-        restore(backed.vault, tmp_path / "r1")
+        restore(backed.backup_store, tmp_path / "r1")
     assert caught.value.hint == "if that cell never ran, or is given up: --abandon 2"
     with pytest.raises(Conflict, match=text):
-        restore(backed.vault, tmp_path / "r1", abandon=1)
+        restore(backed.backup_store, tmp_path / "r1", abandon=1)
     with pytest.raises(Conflict, match=text):
-        restore(backed.vault, tmp_path / "r1", abandon=3)
-    assert markers(backed.vault).keys() == {1, 2}
-    report = restore(backed.vault, tmp_path / "r1", abandon=2)
-    assert report.new_lineage == 3
+        restore(backed.backup_store, tmp_path / "r1", abandon=3)
+    assert markers(backed.backup_store).keys() == {1, 2}
+    report = restore(backed.backup_store, tmp_path / "r1", abandon=2)
+    assert report.new_generation == 3
     assert opened(tmp_path / "r1")[0].index == 2 * 10**12
 
 
@@ -81,10 +81,10 @@ def test_a_marker_that_cannot_be_read_counts_as_well(
     backed: Backed, store: MemoryStore, tmp_path: Path
 ) -> None:
     backed.snapshot()
-    store.objects[lineage_object(CELL, 2)] = b"?"
-    with pytest.raises(Conflict, match=r"lineage 2 was begun$"):
-        restore(backed.vault, tmp_path / "r1")
-    assert restore(backed.vault, tmp_path / "r1", abandon=2).new_lineage == 3
+    store.objects[generation_object(CELL, 2)] = b"?"
+    with pytest.raises(Conflict, match=r"generation 2 was begun$"):
+        restore(backed.backup_store, tmp_path / "r1")
+    assert restore(backed.backup_store, tmp_path / "r1", abandon=2).new_generation == 3
 
 
 def test_a_life_that_has_stored_snapshots_is_gone_on_from_without_a_word(
@@ -93,13 +93,13 @@ def test_a_life_that_has_stored_snapshots_is_gone_on_from_without_a_word(
     early = backed.snapshot()
     backed.rig.to(60)
     backed.is_restored(2, 10**12 + 5)
-    backed.vault.claim_lineage(Lineage(cell=CELL, lineage=2, id="life-2"))
+    backed.backup_store.claim_generation(Generation(cell=CELL, generation=2, id="life-2"))
     late = backed.snapshot()
-    assert late.lineage == 2
-    report = restore(backed.vault, tmp_path / "r1", agree=no)
-    assert (report.lineage, report.new_lineage, report.index) == (2, 3, late.index)
-    report = restore(backed.vault, tmp_path / "r1", at_ms=early.taken_ms)
-    assert (report.lineage, report.new_lineage) == (1, 3), "an older one, by choice"
+    assert late.generation == 2
+    report = restore(backed.backup_store, tmp_path / "r1", agree=no)
+    assert (report.generation, report.new_generation, report.index) == (2, 3, late.index)
+    report = restore(backed.backup_store, tmp_path / "r1", at_ms=early.taken_ms)
+    assert (report.generation, report.new_generation) == (1, 3), "an older one, by choice"
 
 
 def test_a_store_without_conditions_needs_a_persons_word(
@@ -109,18 +109,18 @@ def test_a_store_without_conditions_needs_a_persons_word(
     store.conditions = False
     objects = dict(store.objects)
     with pytest.raises(NotConditional) as caught:
-        restore(backed.vault, tmp_path / "r1")
+        restore(backed.backup_store, tmp_path / "r1")
     assert "--unconditional" in caught.value.hint
     assert store.objects == objects
     assert not (tmp_path / "r1").exists()
-    assert restore(backed.vault, tmp_path / "r1", unconditional=True).is_done
+    assert restore(backed.backup_store, tmp_path / "r1", unconditional=True).is_done
     with pytest.raises(Conflict, match="restored already"):
-        restore(backed.vault, tmp_path / "r2", draw="other", unconditional=True)
+        restore(backed.backup_store, tmp_path / "r2", draw="other", unconditional=True)
 
 
 @pytest.fixture
 def died(backed: Backed, store: MemoryStore, tmp_path: Path) -> Path:
-    """A folder in which a restore died after it knew its lineage, before the store did."""
+    """A folder in which a restore died after it knew its generation, before the store did."""
     backed.snapshot()
 
     def hook(operation: str, name: str) -> None:
@@ -129,7 +129,7 @@ def died(backed: Backed, store: MemoryStore, tmp_path: Path) -> Path:
 
     store.hook = hook
     with pytest.raises(Died):
-        restore(backed.vault, tmp_path / "r1")
+        restore(backed.backup_store, tmp_path / "r1")
     store.hook = lambda operation, name: None
     assert (tmp_path / "r1" / "restore.json").exists()
     return tmp_path / "r1"
@@ -138,13 +138,13 @@ def died(backed: Backed, store: MemoryStore, tmp_path: Path) -> Path:
 def test_who_died_before_its_claim_and_was_overtaken_may_try_again(
     backed: Backed, died: Path, tmp_path: Path
 ) -> None:
-    """It had written down a lineage that became somebody else's: it must not insist for ever."""
-    restore(backed.vault, tmp_path / "other", draw="other")
-    with pytest.raises(LineageTaken):
-        restore(backed.vault, died)
+    """It had written down a generation that became somebody else's: it must not insist for ever."""
+    restore(backed.backup_store, tmp_path / "other", draw="other")
+    with pytest.raises(GenerationTaken):
+        restore(backed.backup_store, died)
     with pytest.raises(Conflict, match="restored already"):
-        restore(backed.vault, died)
-    assert restore(backed.vault, died, abandon=2).new_lineage == 3
+        restore(backed.backup_store, died)
+    assert restore(backed.backup_store, died, abandon=2).new_generation == 3
     assert opened(died)[0].index == 2 * 10**12
 
 
@@ -152,22 +152,22 @@ def test_who_died_and_was_overtaken_goes_on_from_what_the_other_life_has_stored(
     backed: Backed, died: Path
 ) -> None:
     backed.is_restored(2, 10**12 + 5)
-    backed.vault.claim_lineage(Lineage(cell=CELL, lineage=2, id="life-2"))
+    backed.backup_store.claim_generation(Generation(cell=CELL, generation=2, id="life-2"))
     backed.snapshot()
-    with pytest.raises(LineageTaken):
-        restore(backed.vault, died)
-    report = restore(backed.vault, died)
-    assert (report.lineage, report.new_lineage) == (2, 3)
+    with pytest.raises(GenerationTaken):
+        restore(backed.backup_store, died)
+    report = restore(backed.backup_store, died)
+    assert (report.generation, report.new_generation) == (2, 3)
 
 
-def test_who_died_before_two_others_takes_a_lineage_above_them(
+def test_who_died_before_two_others_takes_a_generation_above_them(
     backed: Backed, died: Path, tmp_path: Path
 ) -> None:
     for number in (2, 3):
-        marker = Lineage(cell=CELL, lineage=number, id=f"life-{number}")
-        backed.vault.claim_lineage(marker)
-    report = restore(backed.vault, died, abandon=3)
-    assert report.new_lineage == 4
+        marker = Generation(cell=CELL, generation=number, id=f"life-{number}")
+        backed.backup_store.claim_generation(marker)
+    report = restore(backed.backup_store, died, abandon=3)
+    assert report.new_generation == 4
     assert opened(died)[0].index == 3 * 10**12
 
 
@@ -181,10 +181,10 @@ def test_a_finished_disk_that_was_overtaken_is_not_called_restored(
     with monkeypatch.context() as patch:
         patch.setattr(Target, "clear", die)
         with pytest.raises(Died):
-            restore(backed.vault, tmp_path / "r1")
-    restore(backed.vault, tmp_path / "other", draw="other", abandon=2)
-    with pytest.raises(Conflict, match="restored as lineage 2, and 3 was begun since"):
-        restore(backed.vault, tmp_path / "r1", abandon=3)
+            restore(backed.backup_store, tmp_path / "r1")
+    restore(backed.backup_store, tmp_path / "other", draw="other", abandon=2)
+    with pytest.raises(Conflict, match="restored as generation 2, and 3 was begun since"):
+        restore(backed.backup_store, tmp_path / "r1", abandon=3)
     assert opened(tmp_path / "r1")[0].index == 10**12, "it is left as it is"
 
 
@@ -192,7 +192,7 @@ def test_an_answer_that_was_lost_is_no_other_claim(
     backed: Backed, store: MemoryStore, tmp_path: Path
 ) -> None:
     backed.snapshot()
-    name = lineage_object(CELL, 2)
+    name = generation_object(CELL, 2)
     real = store.put
 
     def put(wanted: str, content: bytes, *, if_absent: bool = False) -> bool:
@@ -204,8 +204,8 @@ def test_an_answer_that_was_lost_is_no_other_claim(
 
     store.put = put  # type: ignore[method-assign]
     with pytest.raises(StoreAway):
-        restore(backed.vault, tmp_path / "r1")
+        restore(backed.backup_store, tmp_path / "r1")
     assert name in store.objects
-    report = restore(backed.vault, tmp_path / "r1", draw="another draw")
-    assert report.new_lineage == 2
-    assert markers(backed.vault)[2] == "drawn"
+    report = restore(backed.backup_store, tmp_path / "r1", draw="another draw")
+    assert report.new_generation == 2
+    assert markers(backed.backup_store)[2] == "drawn"

@@ -1,4 +1,4 @@
-"""The backup store of one cell: its segments, snapshots and lineages in object storage.
+"""The backup store of one cell: its segments, snapshots and generations in object storage.
 
 A crash after any step leaves the store consistent, because of the order of the steps: the segments
 of a snapshot are stored before the snapshot, and its manifest after it; deletion goes the other way
@@ -19,7 +19,7 @@ import msgspec
 from snapshots import layout, outputs
 from snapshots.disk import UNFINISHED, SnapshotFile, move_into_place, verify_snapshot
 from snapshots.errors import (
-    LineageTaken,
+    GenerationTaken,
     NotConditional,
     ObjectDamaged,
     ObjectMissing,
@@ -33,11 +33,11 @@ from snapshots.errors import (
     invariant,
 )
 from snapshots.manifest import (
-    LINEAGE_BYTES_MAX,
+    GENERATION_BYTES_MAX,
     MANIFEST_BYTES_MAX,
-    Lineage,
+    Generation,
     Manifest,
-    decode_lineage,
+    decode_generation,
     decode_manifest,
     encode,
 )
@@ -73,7 +73,7 @@ class Pruned(msgspec.Struct, frozen=True):
     skipped: list[SnapshotError] = []
 
 
-class Vault:
+class BackupStore:
     """The objects of `cell` in `store`. Calls block. It has no state, so any thread may use it."""
 
     def __init__(self, store: ObjectStore, cell: str) -> None:
@@ -146,7 +146,7 @@ class Vault:
         with self._fetched(object_name, directory / name, progress) as unfinished:
             file = verify_segment(unfinished, self.cell)
             header = file.header
-            inside = layout.segment_name(header.lineage, header.number, header.stream)
+            inside = layout.segment_name(header.generation, header.number, header.stream)
             if inside != name:
                 raise SnapshotCorrupt(name, f"its content belongs to {inside}")
         return msgspec.structs.replace(file, path=directory / name)
@@ -162,9 +162,9 @@ class Vault:
         Raises:
             SnapshotCorrupt: another object is stored under its name.
         """
-        at = (manifest.cell, manifest.lineage, manifest.term, manifest.index)
+        at = (manifest.cell, manifest.generation, manifest.term, manifest.index)
         header = file.header
-        is_there = at == (self.cell, header.lineage, header.term, header.index)
+        is_there = at == (self.cell, header.generation, header.term, header.index)
         is_same = manifest.checksum == file.checksum.hex()
         invariant(is_there and is_same, "a manifest of another snapshot")
         if verify_snapshot(file.path, self.cell).checksum != file.checksum:
@@ -187,7 +187,7 @@ class Vault:
                 continue
             try:
                 manifest = self._manifest(entry.name)
-                if (manifest.lineage, manifest.term, manifest.index) != position:
+                if (manifest.generation, manifest.term, manifest.index) != position:
                     raise SnapshotCorrupt(entry.name, "it is the manifest of another snapshot")
                 found.append(manifest)
             except ObjectMissing:
@@ -209,7 +209,7 @@ class Vault:
         Raises:
             SnapshotMissing, SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported: see there.
         """
-        at = (manifest.lineage, manifest.term, manifest.index)
+        at = (manifest.generation, manifest.term, manifest.index)
         path = directory / layout.snapshot_name(manifest.term, manifest.index)
         name = layout.snapshot_object(self.cell, *at)
         entry = _whole(path.name, partial(self.store.head, name))
@@ -219,7 +219,7 @@ class Vault:
         with self._fetched(name, path, progress) as unfinished:
             file = verify_snapshot(unfinished, self.cell)
             header = file.header
-            inside = (header.lineage, header.term, header.index)
+            inside = (header.generation, header.term, header.index)
             if inside != at or file.checksum.hex() != manifest.checksum:
                 raise SnapshotCorrupt(name, "it is not the snapshot of its manifest")
         return msgspec.structs.replace(file, path=path)
@@ -240,56 +240,56 @@ class Vault:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    # --- lineages
+    # --- generations
 
-    def lineages(self) -> list[Lineage]:
-        """Return all markers that can be read, oldest first; `newest_lineage` counts the others
+    def generations(self) -> list[Generation]:
+        """Return all markers that can be read, oldest first; `newest_generation` counts the others
         too.
         """
         found = []
-        for entry in self.store.list(layout.lineages_prefix(self.cell)):
-            if layout.parse_lineage_object(entry.name) is not None:
+        for entry in self.store.list(layout.generations_prefix(self.cell)):
+            if layout.parse_generation_object(entry.name) is not None:
                 with contextlib.suppress(SnapshotError, ObjectMissing):
-                    found.append(self._lineage(entry.name))
-        return sorted(found, key=lambda one: one.lineage)
+                    found.append(self._generation(entry.name))
+        return sorted(found, key=lambda one: one.generation)
 
-    def _lineage(self, name: str) -> Lineage:
-        content = _whole(name, partial(self.store.get, name, LINEAGE_BYTES_MAX))
-        return decode_lineage(content, name, self.cell)
+    def _generation(self, name: str) -> Generation:
+        content = _whole(name, partial(self.store.get, name, GENERATION_BYTES_MAX))
+        return decode_generation(content, name, self.cell)
 
-    def newest_lineage(self) -> int:
-        """Return the highest lineage that was begun, 0 if none was. Uses only the names of the
+    def newest_generation(self) -> int:
+        """Return the highest generation that was begun, 0 if none was. Uses only the names of the
         markers, so that a damaged marker counts.
         """
         numbers = (
-            layout.parse_lineage_object(entry.name)
-            for entry in self.store.list(layout.lineages_prefix(self.cell))
+            layout.parse_generation_object(entry.name)
+            for entry in self.store.list(layout.generations_prefix(self.cell))
         )
         return max((number for number in numbers if number is not None), default=0)
 
-    def claim_lineage(self, lineage: Lineage, *, unconditional: bool = False) -> None:
-        """Begin a lineage. Only the first caller succeeds; it may repeat the call.
+    def claim_generation(self, generation: Generation, *, unconditional: bool = False) -> None:
+        """Begin a generation. Only the first caller succeeds; it may repeat the call.
 
         Raises:
             LineageTaken: another restore was first.
             NotConditional: the store has no conditional writes; `unconditional` accepts that risk.
             SnapshotCorrupt: the existing marker cannot be read, so its owner is unknown.
         """
-        invariant(lineage.cell == self.cell, "a claim of another cell")
-        name = layout.lineage_object(self.cell, lineage.lineage)
+        invariant(generation.cell == self.cell, "a claim of another cell")
+        name = layout.generation_object(self.cell, generation.generation)
         is_safe = self.store.conditional()
         if not is_safe and not unconditional:
             raise NotConditional(name, f"{self.store.url} does not honour conditional writes")
         is_there = not is_safe and self.store.head(name) is not None
-        is_new = not is_there and self.store.put(name, encode(lineage), if_absent=is_safe)
+        is_new = not is_there and self.store.put(name, encode(generation), if_absent=is_safe)
         if not is_new or not is_safe:
-            self._check_ours(name, lineage)  # a restore that was overwritten may notice it here
+            self._check_ours(name, generation)  # a restore that was overwritten may notice it here
 
-    def _check_ours(self, name: str, lineage: Lineage) -> None:
-        found = self._lineage(name)
-        if found.id != lineage.id:
+    def _check_ours(self, name: str, generation: Generation) -> None:
+        found = self._generation(name)
+        if found.id != generation.id:
             who = f"by {found.by or 'somebody'} on {found.host or 'some machine'}"
-            raise LineageTaken(name, f"lineage {found.lineage} was begun {who}", found)
+            raise GenerationTaken(name, f"generation {found.generation} was begun {who}", found)
 
     # --- retention
 
@@ -298,7 +298,7 @@ class Vault:
         policy: SnapshotPolicy,
         now_ms: int,
         wanted: Collection[str],
-        lineage: int | None = None,
+        generation: int | None = None,
     ) -> Pruned:
         """Delete unneeded objects: manifests first, then their snapshots, then segments.
 
@@ -306,8 +306,8 @@ class Vault:
         its segments are unknown, so no segment is deleted. A snapshot that is missing, or has
         another size than its manifest says, does not count as kept; an older one is kept instead.
 
-        `lineage` is the lineage of that catalog. If a later lineage was begun, nothing is deleted:
-        a restore may be fetching objects that this catalog does not contain.
+        `generation` is the generation of that catalog. If a later generation was begun, nothing is
+        deleted: a restore may be fetching objects that this catalog does not contain.
         """
         manifests, skipped = self.manifests()
         listed = self.store.list(layout.snapshots_prefix(self.cell))
@@ -315,35 +315,35 @@ class Vault:
         stored = {place: entry for place, entry in places if place is not None}
         broken = {one.position for one in manifests if not _is_whole(one, stored)}
         old = snapshots_to_delete(manifests, policy, broken)
-        # A call may hang, so the lineage is checked before each deletion.
-        if self._is_over(lineage):
+        # A call may hang, so the generation is checked before each deletion.
+        if self._is_over(generation):
             return Pruned(skipped=skipped)
-        gone = [(one.lineage, one.term, one.index) for one in old]
+        gone = [(one.generation, one.term, one.index) for one in old]
         names = [layout.snapshot_object(self.cell, *place) for place in gone]
         self.store.delete([layout.manifest_object(self.cell, *place) for place in gone])
         self.store.delete(names)
         names = [name.rpartition("/")[2] for name in names]
-        if skipped or self._is_over(lineage):
+        if skipped or self._is_over(generation):
             return Pruned(names, skipped=skipped)
         # Snapshots without a manifest: an upload or a pruning was interrupted.
-        named = {(one.lineage, one.term, one.index) for one in manifests}
+        named = {(one.generation, one.term, one.index) for one in manifests}
         orphans = [
             layout.snapshot_object(self.cell, *place)
             for place, entry in stored.items()
             if place not in named and entry.modified_ms < now_ms - GRACE_MS
         ]
         self.store.delete(orphans)
-        kept = [one for one in manifests if (one.lineage, one.term, one.index) not in gone]
+        kept = [one for one in manifests if (one.generation, one.term, one.index) not in gone]
         found = [StoredSegment(name, entry.modified_ms) for name, entry in self.segments().items()]
         segments = segments_to_delete(found, kept, wanted, now_ms)
-        if self._is_over(lineage):
+        if self._is_over(generation):
             return Pruned(names)
         self.store.delete([layout.segment_object(self.cell, name) for name in segments])
         return Pruned(names, segments)
 
-    def _is_over(self, lineage: int | None) -> bool:
-        """Return whether a later lineage than this one was begun."""
-        return lineage is not None and self.newest_lineage() > lineage
+    def _is_over(self, generation: int | None) -> bool:
+        """Return whether a later generation than this one was begun."""
+        return generation is not None and self.newest_generation() > generation
 
     # --- output
 
@@ -424,5 +424,5 @@ def _digest_of(path: Path) -> bytes:
 
 
 def _is_whole(manifest: Manifest, stored: dict[tuple[int, int, int], ObjectEntry]) -> bool:
-    entry = stored.get((manifest.lineage, manifest.term, manifest.index))
+    entry = stored.get((manifest.generation, manifest.term, manifest.index))
     return entry is not None and entry.size == manifest.file_bytes

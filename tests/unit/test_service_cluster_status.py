@@ -12,14 +12,14 @@ import pytest
 from consensus.cell import MemberView, PeerView
 from consensus.leadership import Leadership
 from cron.api.members import JoinProgress, StatusRow
-from cron.service.members import MISSED_MAX, Identity, Roster, with_leader
+from cron.service.members import MISSED_MAX, ClusterStatus, Identity, with_leader
 from cron.state.commands import FORMAT
 from launcher.pool.limits import PROTOCOL
 from launcher.pool.reading import parse_hello
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.cell_fakes import FOUNDED, FakeCell
 from tests.unit.pool_rig import beat
-from tests.unit.test_leader_reign import reigning
+from tests.unit.test_leader_term import reigning
 
 LIMIT_MS = 10_000
 HELLO = pool_pb2.Hello(
@@ -61,11 +61,11 @@ class Others:
         return []
 
 
-def roster(clock: HandClock, others: Others) -> Roster:
+def cluster_status(clock: HandClock, others: Others) -> ClusterStatus:
     nobody: Any = None  # comparing clocks needs neither state nor leader
     log: Any = FakeCell()
     peers = {name: name for name in ("r1", *others.off_ms)}
-    return Roster(
+    return ClusterStatus(
         identity=Identity("r1", "r1", 1, "0", "2026a", peers),
         log=log,
         applier=nobody,
@@ -91,7 +91,7 @@ def roster(clock: HandClock, others: Others) -> Roster:
     ],
 )
 def test_a_clock_is_judged_by_the_median(others: dict[str, int | None], error_ms: int) -> None:
-    one = roster(HandClock(), Others(**others))
+    one = cluster_status(HandClock(), Others(**others))
     asyncio.run(one.poll())
     assert one.clock_error_ms() == error_ms
     assert bool(one.why_not_tick()) == bool(error_ms)
@@ -100,7 +100,7 @@ def test_a_clock_is_judged_by_the_median(others: dict[str, int | None], error_ms
 @pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
 def test_a_jump_counts_before_the_others_are_asked_again(jump_ms: int) -> None:
     clock = HandClock()
-    one = roster(clock, Others(r2=0, r3=0))
+    one = cluster_status(clock, Others(r2=0, r3=0))
     asyncio.run(one.poll())
     clock.wall += jump_ms + 400
     clock.mono += 400
@@ -111,7 +111,7 @@ def test_a_jump_counts_before_the_others_are_asked_again(jump_ms: int) -> None:
 def test_what_a_replica_said_of_its_clock_outlasts_a_few_silences() -> None:
     """A leader that knew itself an hour ahead went on as soon as one poll was not answered."""
     others = Others(r2=-HOUR_MS, r3=-HOUR_MS)
-    judged = roster(HandClock(), others)
+    judged = cluster_status(HandClock(), others)
     asyncio.run(judged.poll())
     others.off_ms = {"r2": None, "r3": None}
     for _ in range(MISSED_MAX):
@@ -123,7 +123,7 @@ def test_what_a_replica_said_of_its_clock_outlasts_a_few_silences() -> None:
 
 def test_when_all_clocks_jump_the_next_question_finds_them_together() -> None:
     clock, others = HandClock(), Others(r2=0, r3=0)
-    one = roster(clock, others)
+    one = cluster_status(clock, others)
     asyncio.run(one.poll())
     clock.wall += HOUR_MS
     others.now_ms += HOUR_MS
@@ -135,7 +135,7 @@ def test_when_all_clocks_jump_the_next_question_finds_them_together() -> None:
 
 def test_time_that_passes_is_no_jump() -> None:
     clock = HandClock()
-    one = roster(clock, Others(r2=0, r3=0))
+    one = cluster_status(clock, Others(r2=0, r3=0))
     asyncio.run(one.poll())
     clock.wall += HOUR_MS
     clock.mono += HOUR_MS
@@ -148,10 +148,10 @@ async def test_leadership_is_handed_to_one_that_is_on_time_and_may_lead() -> Non
             told = await super().peer_status(address, timeout_ms)
             return msgspec.structs.replace(told, role="learner" if address == "r2" else "follower")
 
-    ahead = roster(HandClock(), Learns(r2=-HOUR_MS, r3=-HOUR_MS))
+    ahead = cluster_status(HandClock(), Learns(r2=-HOUR_MS, r3=-HOUR_MS))
     await ahead.poll()
     assert ahead._on_time() == "r3"
-    alone = roster(HandClock(), Learns(r2=-HOUR_MS, r3=None))
+    alone = cluster_status(HandClock(), Learns(r2=-HOUR_MS, r3=None))
     await alone.poll()
     assert alone._on_time() is None
 
@@ -201,7 +201,7 @@ def test_a_follower_that_missed_the_election_says_so() -> None:
 async def test_a_leader_says_what_becomes_of_launches_without_executors_or_a_full_one() -> None:
     async with reigning() as replica:
         log: Any = FakeCell(replica.log)
-        one = Roster(
+        one = ClusterStatus(
             identity=Identity("r1", "r1", 1, "0", "2026a", {"r1": "r1"}),
             log=log,
             applier=replica.applier,
@@ -245,7 +245,7 @@ async def test_the_shared_format_is_what_every_replica_says_that_it_can_apply(
                 raise OSError("silent")
             return msgspec.structs.replace(row(address, "follower"), format=format_)
 
-    one = roster(HandClock(), Releases(r2=0, r3=0))
+    one = cluster_status(HandClock(), Releases(r2=0, r3=0))
     assert one.shared_format() == 0, "nobody was asked yet"
     await one.poll()
     assert one.shared_format() == shared
@@ -262,7 +262,7 @@ async def test_a_replica_that_was_replaced_is_asked_at_its_new_address() -> None
             asked.append(address)
             raise OSError("silent")
 
-    one = roster(HandClock(), Moved(r2=0, r3=0))
+    one = cluster_status(HandClock(), Moved(r2=0, r3=0))
     log: Any = one._replicated
     log.members = FOUNDED | {"r2": MemberView(2, "votes", about="new")}
     await one.poll()
@@ -289,7 +289,7 @@ async def test_a_leader_shows_who_joins_and_how_far_it_is() -> None:
         log: Any = FakeCell(replica.log)
         log.members = FOUNDED | {"r2": MemberView(2, "joining")}
         log.reached = {"r2": PeerView(True, 7), "r3": PeerView(False, 3)}
-        one = Roster(
+        one = ClusterStatus(
             identity=Identity("r1", "r1", 1, "0", "2026a", {"r1": "r1", "r2": "r2"}),
             log=log,
             applier=replica.applier,
@@ -299,9 +299,9 @@ async def test_a_leader_shows_who_joins_and_how_far_it_is() -> None:
             offset_ms_max=LIMIT_MS,
         )
         leader, joins = await one.status()
-    assert (leader.role, leader.standing, leader.joining) == ("leader", "votes", None)
+    assert (leader.role, leader.member_state, leader.joining) == ("leader", "votes", None)
     assert leader.matched == leader.applied
-    assert (joins.role, joins.standing, joins.incarnation) == ("learner", "joining", 2)
+    assert (joins.role, joins.member_state, joins.incarnation) == ("learner", "joining", 2)
     assert (joins.matched, joins.joining) == (7, JoinProgress("dump", 40, 100))
 
 
@@ -312,11 +312,11 @@ async def test_a_follower_repeats_what_the_leader_says() -> None:
 
         async def status(self, address: str, timeout_ms: int) -> list[StatusRow]:
             assert address == "new"
-            votes = {"incarnation": 3, "standing": "votes", "matched": 8}
+            votes = {"incarnation": 3, "member_state": "votes", "matched": 8}
             replicas = [StatusRow(kind="replica", id=name, **votes) for name in ("r1", "r2")]
             return [*replicas, StatusRow(kind="executor", id="e1")]
 
-    one = roster(HandClock(), Leads(r2=0))
+    one = cluster_status(HandClock(), Leads(r2=0))
     log: Any = one._replicated
     log.members = {"r2": MemberView(3, "votes", about="new")}
     log.leadership = Leadership(4, False, "r2")

@@ -1,0 +1,107 @@
+"""Do retired identifiers stay away? `retired.txt` has them, with what is said instead."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.style.tree import Source, sources
+
+LIST: Final = Path(__file__).with_name("retired.txt")
+EVENT: Final = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
+WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+EXCEPTION: Final = re.compile(r"\s*([\w./]+) \(([^()]+)\)\s*,?")
+
+
+class Retired(NamedTuple):
+    """One line of the list. `excused` has identifiers and paths."""
+
+    word: str
+    instead: str
+    excused: tuple[str, ...]
+
+    def finds(self, identifier: str) -> bool:
+        """Whether `identifier` is, or has, what was retired."""
+        if not self.word.islower():
+            return identifier == self.word
+        parts = {part.lower() for part in WORD.findall(identifier)}
+        return bool(parts & {self.word, f"{self.word}s"})
+
+
+def parse(text: str) -> Iterator[Retired]:
+    """Return the lines of a list.
+
+    Raises:
+        ValueError: a line has other than three columns, or an exception without a reason.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        word, instead, excused = (column.strip() for column in line.split("|"))
+        if not word or not instead or EXCEPTION.sub("", excused):
+            raise ValueError(f"line {number}: {line}")
+        yield Retired(word, instead, tuple(name for name, _ in EXCEPTION.findall(excused)))
+
+
+def identifiers(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield every name, log event and module name of a file, with its line."""
+    yield 1, Path(source.path).stem
+    for node in ast.walk(source.tree):
+        line = getattr(node, "lineno", 1)
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                yield line, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield line, name
+            case ast.ClassDef(name=name) | ast.keyword(arg=str(name)) | ast.alias(name=name):
+                yield line, name
+            case ast.Constant(value=str(text)) if EVENT.fullmatch(text):
+                yield line, text
+
+
+def found() -> Iterator[tuple[Retired, str, int, str]]:
+    """Yield what was retired and is used: its entry, path, line and name; exceptions too."""
+    entries = list(parse(LIST.read_text()))
+    known: dict[str, Retired | None] = {}
+    for source in sources():
+        for line, name in identifiers(source):
+            if name not in known:
+                known[name] = next((one for one in entries if one.finds(name)), None)
+            if (entry := known[name]) is not None:
+                yield entry, source.path, line, name
+
+
+def test_no_retired_identifier_is_used() -> None:
+    wrong = [
+        f"{path}:{line}: {name}: {entry.word} was retired: {entry.instead}"
+        for entry, path, line, name in found()
+        if not {path, name} & {*entry.excused}
+    ]
+    assert not wrong, "\n".join(wrong[:40])
+
+
+def test_every_exception_is_still_needed() -> None:
+    used = {(entry.word, excused) for entry, path, _, name in found() for excused in (path, name)}
+    idle = [
+        f"{entry.word}: {excused}"
+        for entry in parse(LIST.read_text())
+        for excused in entry.excused
+        if (entry.word, excused) not in used
+    ]
+    assert not idle, "\n".join(idle)
+
+
+@pytest.mark.parametrize("name", ["reign", "_reigns", "ReignEnded", "REIGNS_KEPT", "reign_ended"])
+def test_a_word_is_found_as_a_part_of_any_identifier(name: str) -> None:
+    assert Retired("reign", "leadership term", ()).finds(name)
+
+
+@pytest.mark.parametrize("name", ["foreign", "reigning", "Visited", "visits", "revisit"])
+def test_other_words_with_the_same_letters_are_not_found(name: str) -> None:
+    assert not Retired("reign", "leadership term", ()).finds(name)
+    assert not Retired("Visit", "LeaderStream", ()).finds(name)
