@@ -110,9 +110,10 @@ bench-overload: setup-tests ## ten times what a cell bears: FACTOR=10 SECONDS=30
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme
 
-docs: setup-tests ## write docs/cli.md and admin.proto from the commands and the table of calls
+docs: setup-tests ## write docs/cli.md, admin.proto and the path of a launch from the code
 	$(BIN)/python -m tests.style.cli_page
 	$(BIN)/python -m tests.style.admin_proto
+	$(BIN)/python -m tests.simulation.walk --write >/dev/null
 
 lock: setup ## write requirements.lock and requirements-dev.lock anew from pyproject.toml
 	$(PIP) install --quiet uv

@@ -1,4 +1,6 @@
-"""`python -m tests.simulation.walk`: the functions that one launch passes through.
+"""`python -m tests.simulation.walk [--write]`: the functions that one launch passes through.
+
+`--write` puts them into cron/DESIGN.md, in the order in which a launch comes to them.
 
 A calm world with one job that is due every half minute. A function is on the way of a launch if it
 is called around each of them and never in the seconds between: what every turn, heartbeat and look
@@ -11,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -23,6 +27,13 @@ SEED: Final = 4
 AROUND_S: Final = (-3, 2)
 """From when until when seconds belong to a launch: clocks differ, and its end is told later."""
 
+DESIGN: Final = ROOT / "cron" / "DESIGN.md"
+BEGIN: Final = "<!-- walk: written by `make docs` -->"
+END: Final = "<!-- end of walk -->"
+COLUMNS_MAX: Final = 100
+FUNCTIONS_MAX: Final = 100
+"""A path of more functions cannot be read any more; the first build's had 245."""
+
 Function = tuple[str, str]
 
 
@@ -30,7 +41,7 @@ class Recorder:
     """Which functions of the product are called in which second of the world."""
 
     def __init__(self) -> None:
-        self.by_second: dict[int, set[Function]] = {}
+        self.by_second: dict[int, dict[Function, None]] = {}
         self._known: dict[Any, Function | None] = {}
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
@@ -42,7 +53,7 @@ class Recorder:
             self._known[code] = _function(code.co_filename, code.co_qualname)
         function = self._known[code]
         if function is not None and not _is_asked_by_judge(frame):
-            self.by_second.setdefault(int(loop.time()), set()).add(function)
+            self.by_second.setdefault(int(loop.time()), {}).setdefault(function)
 
 
 def _function(file: str, name: str) -> Function | None:
@@ -64,7 +75,7 @@ def _is_asked_by_judge(frame: FrameType) -> bool:
 
 
 def walk() -> list[Function]:
-    """Return the functions, by file and name.
+    """Return the functions, in the order in which the last launch first came to them.
 
     Raises:
         LookupError: there were too few launches to tell.
@@ -82,9 +93,38 @@ def walk() -> list[Function]:
         raise LookupError("the world has too few launches")
     busy = {second for at_s in begun for second in range(at_s - 5, at_s + 5)}
     quiet = (second for second in range(begun[0], begun[-1]) if second not in busy)
-    between = set[Function]().union(*(seconds.get(second, set()) for second in quiet))
-    around = (set[Function]().union(*(seconds.get(s, set()) for s in one)) for one in windows)
-    return sorted(set.intersection(*around) - between)
+    between = set[Function]().union(*(seconds.get(second, ()) for second in quiet))
+    around = [
+        dict.fromkeys(chain.from_iterable(seconds.get(second, ()) for second in one))
+        for one in windows
+    ]
+    every = set.intersection(*map(set, around)) - between
+    return [function for function in around[-1] if function in every]
+
+
+def table(functions: Iterable[Function]) -> str:
+    """Return functions as a table in Markdown, a row a file, in their order."""
+    by_file: dict[str, list[str]] = {}
+    for file, name in functions:
+        by_file.setdefault(file, []).append(name)
+    lines = ["| File | Functions |", "| --- | --- |"]
+    for file, names in by_file.items():
+        row = f"| `{file}` |"
+        for number, name in enumerate(names):
+            piece = f" `{name}`" + ("," if number < len(names) - 1 else " |")
+            if len(row) + len(piece) > COLUMNS_MAX:
+                lines.append(f"{row.rstrip(',')} |")
+                row = "| |"
+            row += piece
+        lines.append(row)
+    return "\n".join(lines)
+
+
+def written(text: str, functions: list[Function]) -> str:
+    """Return cron/DESIGN.md with the table and the number of these functions in it."""
+    head, rest = text.split(BEGIN)
+    said = f"\nOne launch passes through {len(functions)} functions:\n\n{table(functions)}\n\n"
+    return head + BEGIN + said + END + rest.split(END)[1]
 
 
 def started_s(world: World) -> list[int]:
@@ -96,6 +136,8 @@ def started_s(world: World) -> list[int]:
 def main() -> None:
     """Print the walk, and how many functions it has by package."""
     found = walk()
+    if "--write" in sys.argv[1:]:
+        DESIGN.write_text(written(DESIGN.read_text(), found))
     print(*(f"{file}: {name}" for file, name in found), sep="\n")
     packages = Counter(str(Path(file).parent) for file, _ in found)
     print(*(f"{count:4}  {package}" for package, count in packages.most_common()), sep="\n")
