@@ -155,8 +155,10 @@ async def invoke_async(
         value = handler.function(*taken, *((context,) if call.takes_context else ()))
         ended = of_value(await value if handler.is_async else value)
     except BaseException as error:  # noqa: BLE001 - also SystemExit: the thread and loop are ours
+        # Only its type is asked: `isinstance` would run a `__getattribute__` of the user's class.
         # asyncio's class is told by its name: importing asyncio costs more than all of this.
-        is_cancel = isinstance(error, Cancelled) or type(error).__name__ == "CancelledError"
+        kind = type(error)
+        is_cancel = issubclass(kind, Cancelled) or kind.__name__ == "CancelledError"
         ended = _CANCELLED if context.cancelled and is_cancel else of_error(error)
         if caught is not None:
             caught.append(error)
