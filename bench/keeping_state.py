@@ -67,6 +67,7 @@ def _launch(state: State, executor: int, numbers: list[int], instants: list[int]
         getattr(batch, name).extend([0] * rows)
     batch.numbers[:] = array("q", numbers * len(instants))
     batch.scheduled_s[:] = array("q", [at_s for at_s in instants for _ in numbers])
+    batch.attempts[:] = array("q", [1] * rows)
     batch.deadlines_ms[:] = batch.not_after_ms[:] = array("q", deadlines_ms)
     batch.local_mins[:] = array("q", [-1] * rows)
     batch.lates += bytes(rows)

@@ -109,9 +109,15 @@ class Dispatcher:
         usual = [row for row in asked if row not in batch.odd] if batch.odd else list(asked)
         found = []
         if usual:
-            columns = (batch.numbers, batch.scheduled_s, batch.not_after_ms, batch.deadlines_ms)
+            columns = (
+                batch.numbers,
+                batch.scheduled_s,
+                batch.not_after_ms,
+                batch.deadlines_ms,
+                batch.attempts,
+            )
             is_whole = len(usual) == len(batch.numbers)
-            numbers, at_s, ends_ms, deadlines_ms = (
+            numbers, at_s, ends_ms, deadlines_ms, attempts = (
                 one.tolist() if is_whole else list(map(one.__getitem__, usual)) for one in columns
             )
             works = list(map(self._current.get, numbers))
@@ -125,7 +131,7 @@ class Dispatcher:
                     at_s,
                     ends_ms,
                     deadlines_ms,
-                    [1] * len(usual),  # attempts
+                    attempts,
                     is_first=is_first,
                 )
             )

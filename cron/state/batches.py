@@ -2,10 +2,10 @@
 
 Theory of operation. A launch that goes as usual is a *row* of a batch: a place in columns, and no
 object of its own. Its row is known from the log index of the Begin and its number, at its executor
-too. A row is *odd* once something is known of it that the columns cannot say: it has parts, was
-tried before or asked for, is cancelled, or its job has changed since. Then its launch is an object,
-which is kept beside the columns, under its key, and in its job's record. Whatever changes a single
-launch makes it odd first.
+too. A row is *odd* once something is known of it that the columns cannot say: it has parts, has
+failed before or was asked for, is cancelled, or its job has changed since. Then its launch is an
+object, which is kept beside the columns, under its key, and in its job's record. Whatever changes a
+single launch makes it odd first.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from launcher.work import Epoch
 if TYPE_CHECKING:
     from cron.state.state import LaunchRow
 
-LAUNCHED: Final = LaunchState.LAUNCHED  # members of an enumeration are slow to look up
+BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
+LAUNCHED: Final = LaunchState.LAUNCHED
 _empty: Final = partial(array, "q")
 COLUMNS: Final = (
-    "numbers", "scheduled_s", "deadlines_ms", "not_after_ms", "local_mins", "launched_index",
-    "launched_at_ms", "started_ms",
+    "numbers", "scheduled_s", "attempts", "deadlines_ms", "not_after_ms", "local_mins",
+    "launched_index", "launched_at_ms", "started_ms",
 )  # fmt: skip
 """The columns of integers of a batch, in the order of images. Those up to `local_mins` are known
 when a row begins."""
@@ -41,7 +42,7 @@ class Batch(msgspec.Struct, eq=False):
     `states[row]` is BEGUN or LAUNCHED while the row is open and *usual*: then the columns say all
     that is known of it. It is 0 once the row is over, and while it is *odd*: then `odd[row]` is the
     launch, a part of which it may be. `usual` counts the usual rows. Such a row is the first try of
-    a scheduled launch, and has the job as it is now.
+    a scheduled launch, or the next after executors refused it, and has the job as it is now.
     """
 
     index: int
@@ -51,6 +52,7 @@ class Batch(msgspec.Struct, eq=False):
     row_of: Callable[[Batch, int], LaunchRow]
     numbers: array[int] = msgspec.field(default_factory=_empty)
     scheduled_s: array[int] = msgspec.field(default_factory=_empty)
+    attempts: array[int] = msgspec.field(default_factory=_empty)
     deadlines_ms: array[int] = msgspec.field(default_factory=_empty)
     not_after_ms: array[int] = msgspec.field(default_factory=_empty)
     local_mins: array[int] = msgspec.field(default_factory=_empty)
@@ -62,6 +64,39 @@ class Batch(msgspec.Struct, eq=False):
     odd: dict[int, LaunchRow] = {}
     usual: int = 0
     places: dict[tuple[int, int], int] = {}  # (number, scheduled_s) -> row, when asked for
+
+    def extend(self, first: int, lates: bytes, known: Sequence[Sequence[int]]) -> None:
+        """Add usual rows that begin, from number `first` on: the columns up to `local_mins`."""
+        if first > len(self.states):
+            self._reach(first)
+        rows = len(lates)
+        for place, name in enumerate(COLUMNS):
+            column: array[int] = getattr(self, name)
+            column.extend(known[place] if place < len(known) else array("q", bytes(8 * rows)))
+        self.lates += lates
+        self.states += bytes((BEGUN,)) * rows
+        self.usual += rows
+        self.places.clear()
+
+    def append(self, row: int, known: Sequence[int], *, is_late: bool) -> None:
+        """Add the usual row of that number, which begins, with its columns up to `local_mins`."""
+        if row > len(self.states):
+            self._reach(row)
+        for name, value in zip(COLUMNS, (*known, 0, 0, 0), strict=True):
+            getattr(self, name).append(value)
+        self.lates.append(is_late)
+        self.states.append(BEGUN)
+        self.usual += 1
+        if self.places:
+            self.places.clear()
+
+    def _reach(self, row: int) -> None:
+        """Fill the columns up to a number: what they lack before is odd, or was refused."""
+        gap = row - len(self.states)
+        for name in COLUMNS:
+            getattr(self, name).extend(array("q", bytes(8 * gap)))
+        self.lates += bytes(gap)
+        self.states += bytes(gap)
 
     def start(self, rows: Sequence[int], index: int, at_ms: int, times_ms: Sequence[int]) -> None:
         """Write log point 2 of usual rows, in ascending order; `times_ms` are their executor's."""

@@ -1,8 +1,8 @@
 """How Begin changes State: log point 1, rules R1, R2, R5, R6, R7.
 
-What stands in a line of due launches begins as rows of a batch, and costs no object of its own. Any
-other launch, of which more is known than the columns say, is odd: it was tried before, somebody
-asked for it, it has parts.
+A launch begins as a row of a batch, and costs no object of its own, unless more is known of it than
+the columns say: it has failed before, somebody asked for it, it has parts. Then it is odd. All that
+stands in a line of due launches begins at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Final
 
 from cron.job import Job, Overlap
 from cron.state import commands as c
-from cron.state.batches import COLUMNS
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
-from cron.state.state import JobRecord, Part, Start, State
+from cron.state.state import JobRecord, LaunchRow, Part, Start, State
 from launcher.launch import LaunchState
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
@@ -111,22 +110,14 @@ def _begin_line(context: Context, asked: c.BatchSpec, first: int) -> bool:
     known = (
         numbers,
         array("q", (at_s,)) * rows,
+        array("q", (1,)) * rows,  # attempts
         deadlines_ms,
         array("q", (window_ms,)) * rows
         if min(deadlines_ms) >= window_ms
         else [min(window_ms, deadline_ms) for deadline_ms in deadlines_ms],
         list(map(_local_min, marks)),
     )
-    # The numbers before `first` that it lacks are of rows that are odd, or were refused.
-    gap = first - len(batch.states)
-    for place, name in enumerate(COLUMNS):
-        column: array[int] = getattr(batch, name)
-        column.extend(array("q", bytes(8 * gap)))
-        column.extend(known[place] if place < len(known) else array("q", bytes(8 * rows)))
-    batch.lates += bytes(gap) + bytes(map(_is_late, marks))
-    batch.states += bytes(gap) + bytes((BEGUN,)) * rows
-    batch.usual += rows
-    batch.places.clear()
+    batch.extend(first, bytes(map(_is_late, marks)), known)
     state.due.take(at_s, numbers)
     state.active.put(at_s, numbers, batch)
     state.running.update(running)
@@ -142,7 +133,7 @@ def _begin(
     starts: list[Start],
     held_ms: int,
 ) -> Verdict:
-    """Begin a launch as an odd row of each of its executors, if it may."""
+    """Begin a launch, if it may: as a usual row, or as an odd one of each of its executors."""
     state = context.state
     row = state.due.get(key)
     if row is None:
@@ -169,6 +160,9 @@ def _begin(
     if context.at_ms < row.not_before_ms or not _may_run(state, record, context.at_ms):
         return Verdict.OVERLAP
     state.touch(record)
+    if deadline_ms == row.deadline_ms and _is_usual(row, job):
+        _begin_usual(context, asked, row, starts[0])
+        return ACCEPTED
     row.state = BEGUN
     row.attempt = attempt
     row.revision = record.revision
@@ -188,9 +182,33 @@ def _begin(
     return ACCEPTED
 
 
+def _is_usual(row: LaunchRow, job: Job) -> bool:
+    """Whether the columns of a batch can say all that is known of a launch that begins. What was
+    said of an attempt before, which never ran, is known no more."""
+    is_asked_for = row.trigger or row.by or row.due_at_ms or row.is_redriven
+    return not (is_asked_for or row.tries or row.not_before_ms or row.held_to_ms or job.has_parts)
+
+
+def _begin_usual(context: Context, asked: c.BatchSpec, row: LaunchRow, start: Start) -> None:
+    """Begin a launch as a usual row."""
+    state, number, at_s, deadline_ms = context.state, row.number, row.scheduled_s, row.deadline_ms
+    batch = state.batch(start.executor, context.index, context.at_ms, context.epoch)
+    ends_ms = (deadline_ms, min(asked.not_after_ms, deadline_ms))
+    known = (number, at_s, row.attempt + 1, *ends_ms, row.local_min)
+    batch.append(start.row, known, is_late=row.is_late)
+    context.leave_due(row)
+    state.by_number[number].open.pop((at_s, 0), None)
+    state.active.put(at_s, (number,), batch)
+    state.running[number] = state.running.get(number, 0) + 1
+    context.moved[(number, at_s, 0)] = None
+
+
 def _misfit(state: State, job: Job, starts: list[Start]) -> Verdict | None:
     """Return why a launch of the job may not begin on these executors, a part on each; None where
     it may."""
+    is_one = len(starts) == 1 and starts[0].part == 1 and not job.has_parts
+    if is_one and starts[0].executor in state.executors:
+        return None  # the usual case, cheap
     executors = dict.fromkeys(start.executor for start in starts)
     if any(executor not in state.executors for executor in executors):
         return Verdict.UNKNOWN_EXECUTOR

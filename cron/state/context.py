@@ -106,7 +106,7 @@ class Context(msgspec.Struct):
     def set_active(self, row: LaunchRow) -> None:
         """Move a due launch among those that may be running, on its executor."""
         state, key = self.state, row.key
-        self._leave_due(row)
+        self.leave_due(row)
         state.by_number[row.number].open[key[1:]] = row
         state.active.odd[key] = row
         state.running[row.number] = state.running.get(row.number, 0) + 1
@@ -128,7 +128,8 @@ class Context(msgspec.Struct):
         row.job = None  # the next attempt begins with what the job is then (rule R2)
         row.parts = []
 
-    def _leave_due(self, row: LaunchRow) -> None:
+    def leave_due(self, row: LaunchRow) -> None:
+        """Take a launch out of what is due."""
         due = self.state.due
         if due.odd.pop(row.key, None) is None and row.key in due:
             due.take(row.scheduled_s, (row.number,))
@@ -173,7 +174,7 @@ class Context(msgspec.Struct):
             row.attempt += 1
         self._leave_executor(row)
         self._leave_active(row)
-        self._leave_due(row)
+        self.leave_due(row)
         self.moved[key] = None
         record.open.pop(key[1:], None)
         record.ended_index = self.index

@@ -204,7 +204,7 @@ def _end(
             column(list(map(_revision, records))),
             column(scheduled_s),
             0,  # triggers
-            1,  # attempts
+            column(taken(batch.attempts, rows)),
             column(taken(batch.local_mins, rows)),
             column(taken(batch.launched_index, rows)),
             column(taken(batch.launched_at_ms, rows)),
@@ -284,4 +284,4 @@ def _lose(context: Context, batch: Batch, gone: c.LostExecutor, rows: list[int])
             (row,),
         )
         key = (record.number, batch.scheduled_s[row], 0)
-        state.remember_lost(key, 1, known)
+        state.remember_lost(key, batch.attempts[row], known)

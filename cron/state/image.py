@@ -28,7 +28,7 @@ from cron.state.tail import RowsDamaged, Tail
 from launcher.launch import ACTIVE, LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 9
+IMAGE_VERSION: Final = 10
 """The only one that is read."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD

@@ -411,7 +411,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             batch.deadlines_ms[row],
             batch.local_mins[row],
             bool(batch.lates[row]),
-            1,  # attempt
+            batch.attempts[row],
             record.revision,
             batch.index,
             batch.at_ms,

@@ -112,8 +112,8 @@ def test_a_damaged_image_is_not_taken_for_a_state(cut: int) -> None:
 
 def test_an_image_of_an_unknown_version_is_refused() -> None:
     _, *jobs = image_parts(encode_state(everything().state))
-    with pytest.raises(TooOld, match="version 10"):
-        decode_state([image_of([[10, "whatever it holds"], *jobs])])
+    with pytest.raises(TooOld, match="version 11"):
+        decode_state([image_of([[11, "whatever it holds"], *jobs])])
 
 
 def test_an_image_that_lacks_jobs_is_refused() -> None:

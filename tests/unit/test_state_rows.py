@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cron.leader.dispatch import Dispatcher
 from cron.limits import LOST_KEPT
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
@@ -17,6 +18,7 @@ from cron.state.rows import Chunk
 from cron.state.state import NO_ROW, LostRow
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Status
+from launcher.pool.pool import Pool
 from tests.batches import lost_item
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
@@ -82,6 +84,32 @@ def test_what_is_over_is_not_found() -> None:
     assert found(rig, 1, index, 1) is None
     assert rig.row(120).row == NO_ROW
     assert rig.state.executors[1].batches == {}
+
+
+def test_what_was_refused_begins_again_as_a_usual_row() -> None:
+    """Under overload executors refuse thousands, and each would cost an object."""
+    rig = due(60, 120, 180)
+    rig.cancel(180)
+    for second in (60, 120):
+        assert rig.begin(second) is rig.refused(second) is Verdict.ACCEPTED
+    gap = c.BeginItem((1, T0 + 180, 0), 1, 1, 1, rig.at_ms)
+    again = [c.BeginItem((1, T0 + at_s, 0), 2, 1, 1, rig.at_ms + 5_000) for at_s in (60, 120)]
+    verdicts = [Verdict.NOT_DUE, Verdict.ACCEPTED, Verdict.ACCEPTED, Verdict.ALREADY]
+    answer = rig.answer(c.Begin.of((gap, *again, again[0])))
+    assert list(answer.items) == verdicts
+    index, batch = rig.state.index, rig.state.executors[1].batches[rig.state.index]
+    assert (batch.usual, batch.odd, rig.record().open) == (2, {}, {})
+    assert [found(rig, 1, index, number) for number in range(4)] == [None, 60, 120, None]
+    assert not any(row.is_refused or row.attempt != 2 for row in rig.state.active.values())
+    assert encode_state(decode_state([encode_state(rig.state)])) == encode_state(rig.state)
+    orders = Dispatcher(Pool.__new__(Pool)).orders(rig.state, batch)
+    assert [(order.rows, order.attempts) for order in orders] == [([1, 2], [2, 2])]
+    done = c.AttemptRows(index, 1, LaunchState.SUCCEEDED, (1,), exit_code=0, started_ms=(T0,))
+    rig.append(c.Report(rows=(done,)))
+    assert [row.attempt for row in rig.outcome.rows] == [2]
+    rig.append(c.Report(executors=(c.LostExecutor(1, index),)))
+    assert list(rig.state.lost) == [((1, T0 + 120, 0), 2)]
+    assert rig.finished(120, attempt=2) is Verdict.AMENDED
 
 
 def test_an_image_has_the_rows() -> None:
