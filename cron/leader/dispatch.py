@@ -52,10 +52,8 @@ class Dispatcher:
             if isinstance(command, c.Begin):
                 hit("after-begin")
                 begun.update(dict.fromkeys(spec.executor for spec in command.batches))
-            elif isinstance(command, c.Report):
-                states = [row.state for row in command.rows] + [one.state for one in command.items]
-                if LaunchState.LAUNCHED in states:
-                    hit("after-launched")
+            elif says(command, LaunchState.LAUNCHED):
+                hit("after-launched")
             elif isinstance(command, c.PutJobs):
                 self._forget_changed(state)
             elif isinstance(command, c.Cancel):
@@ -174,6 +172,14 @@ class Dispatcher:
         if revision == record.revision:
             self._current[number] = work
         return work
+
+
+def says(command: c.Command, *states: LaunchState) -> bool:
+    """Return whether a command says that one of these became of an attempt or a row."""
+    if not isinstance(command, c.Report):
+        return False
+    rows, items = command.rows, command.items
+    return any(one.state in states for one in rows) or any(one.state in states for one in items)
 
 
 def kill_of(launch: LaunchRow, start: Start) -> KillOrder | None:

@@ -29,7 +29,7 @@ from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.leader.applier import StateApplier
 from cron.leader.clocks import Jump, Steady, describe_jump
-from cron.leader.dispatch import Dispatcher
+from cron.leader.dispatch import Dispatcher, says
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.overload import Overload, behind_text
@@ -52,9 +52,11 @@ from cron.scheduler.policy import FAILOVER_MS
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.codec import encode_entry
+from cron.state.launches import RESULTS
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import Drain
 from cron.state.state import State
+from launcher.launch import LaunchState
 from launcher.pool.events import Event
 from launcher.pool.pool import Pool
 from launcher.pool.probes import LOOK_MS
@@ -360,8 +362,8 @@ class Leader:
         """Return what executors said since the last entry, and what else needs no plan."""
         facts_max = FACTS_SHARE * self._pace.rows_max
         news = self._inbox.gather(self._applier.state, now_ms, self.may_tick(), facts_max)
-        if any(isinstance(command, c.Report) for command in news):
-            hit("after-dispatch")
+        if any(says(command, LaunchState.LAUNCHED, *RESULTS) for command in news):
+            hit("after-dispatch")  # not where orders never left, or were refused
         forget = self.indexes.forgetting.next(self._clock.mono_ms())
         return [*news, *forget]
 

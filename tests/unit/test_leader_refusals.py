@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader.dispatch import Dispatcher
+from cron.leader.dispatch import Dispatcher, says
 from cron.leader.inbox import Inbox
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import REFUSED_REST_MS
 from cron.state import commands as c
+from cron.state.launches import RESULTS
+from launcher.launch import LaunchState
 from launcher.pool.events import Event, Fact, Facts, Joined, Left, Status, alone
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.limits import PROTOCOL
@@ -79,6 +81,16 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
     assert [type(one) for one in commands] == [c.Report]
     assert refused == rests
+
+
+def test_failpoints_tell_what_never_ran_from_what_was_started() -> None:
+    """Nothing is between its log points that was refused, or whose order never left."""
+    key, ran = (1, T0, 0), (LaunchState.LAUNCHED, *RESULTS)
+    for state in LaunchState:
+        row, item = c.AttemptRows(7, 1, state, (0,)), c.AttemptItem(key, 1, state)
+        for report in (c.Report(rows=(row,)), c.Report(items=(item,))):
+            assert says(report, *ran) is (state in ran)
+    assert not says(c.Seal(1), *ran)
 
 
 def test_what_one_executor_refused_begins_on_another_that_has_room() -> None:  # R7
