@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cron.history import segment as module
-from cron.history.blocks import Pneed_classes, from_columns, to_columns, to_planes
+from cron.history.blocks import Planes, from_columns, to_columns, to_planes
 from cron.history.order import Match, listed, newest_of, newest_s
 from cron.history.segment import Segment, check_sections, job_hash, sections_of
 from cron.notes import Note, NoteCode
@@ -266,7 +266,7 @@ def test_sections_that_are_not_those_of_the_rows_are_refused(seed: int) -> None:
 def test_integers_come_back_from_planes(items: list[int]) -> None:
     numbers = array("q", items)
     content = to_planes(numbers) + to_planes(numbers[:1]) + b"rest"
-    planes = Pneed_classes(content)
+    planes = Planes(content)
     assert planes.read(len(items)) == numbers
     assert planes.read(1) == numbers[:1]
     assert planes.rest() == b"rest"
