@@ -63,7 +63,7 @@ class Gap(msgspec.Struct, frozen=True, order=True):
     to_index: int
 
 
-class SegmentSegmentFiles(Protocol):
+class SegmentFiles(Protocol):
     """What this replica has of the segments that State names. Thread-safe."""
 
     version: int
@@ -105,7 +105,7 @@ class _Part(NamedTuple):
 class RowStore:
     """Answers from the history that it follows. All calls on the loop's thread."""
 
-    def __init__(self, segment_files: SegmentSegmentFiles | None = None) -> None:
+    def __init__(self, segment_files: SegmentFiles | None = None) -> None:
         self.segment_files = segment_files
         self._history = History()
         self._pool: ThreadPoolExecutor | None = None

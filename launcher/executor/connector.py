@@ -176,7 +176,7 @@ class Connector:
 
     async def run(self) -> None:
         """Be connected until a leader says that this executor is drained."""
-        visiting = asyncio.create_task(self._leader_stream_all(), name="visits")
+        visiting = asyncio.create_task(self._visit_replicas(), name="visits")
         tasks = (visiting, asyncio.create_task(self._watch.run(), name="leaders"))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -187,7 +187,7 @@ class Connector:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _leader_stream_all(self) -> None:
+    async def _visit_replicas(self) -> None:
         leaders, backoff = self._config.leaders, self._backoff
         number, hint = 0, ""
         while True:
