@@ -1,19 +1,21 @@
 """Errors of the replicated log.
 
-ConsensusError            .code (stable), .hint (what the operator can do, or "") ├
-NotLeader(leader)       this replica does not lead; the entry was not and will not be committed ├
-OutcomeUnknown          the entry may or may not commit. Never retried blindly ├ EntryTooBig
-refused before anything happened ├ QueueFull               refused before anything happened ├
-Stopped                 the log is closed ├ BadConfig               a setting is refused; the
-message says which and what to write ├ DataInUse(path)         another process works in this data
-directory ├ NoData(path)            the data directory is empty, and neither bootstrap nor join was
-given ├ NotEmpty(path)          the directory must be empty and is not ├ DiskFull(path)          no
-space for the journal; the replica stops until there is some ├ LogDamaged(path)        the files are
-damaged; the replica does not start ├ UnknownFormat(what)     written by a newer version; the
-replica stops until it is upgraded ├ ChangeRefused           the change of members is not possible
-now; nothing happened └ Replaced(replica)       another disk has replaced this one, which must never
-take part again InvariantViolated         a bug. Not a ConsensusError, never caught: the replica
-stops
+ConsensusError            .code (stable), .hint (what the operator can do, or "")
+├ NotLeader(leader)       this replica does not lead; the entry was not and will not be committed
+├ OutcomeUnknown          the entry may or may not commit. Never retried blindly
+├ EntryTooBig             refused before anything happened
+├ QueueFull               refused before anything happened
+├ Stopped                 the log is closed
+├ BadConfig               a setting is refused; the message says which and what to write
+├ DataInUse(path)         another process works in this data directory
+├ NoData(path)            the data directory is empty, and neither bootstrap nor join was given
+├ NotEmpty(path)          the directory must be empty and is not
+├ DiskFull(path)          no space for the journal; the replica stops until there is some
+├ LogDamaged(path)        the files are damaged; the replica does not start
+├ UnknownFormat(what)     written by a newer version; the replica stops until it is upgraded
+├ ChangeRefused           the change of members is not possible now; nothing happened
+└ Replaced(replica)       another disk has replaced this one, which must never take part again
+InvariantViolated         a bug. Not a ConsensusError, never caught: the replica stops
 """
 
 from __future__ import annotations

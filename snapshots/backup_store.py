@@ -271,7 +271,7 @@ class BackupStore:
         """Begin a generation. Only the first caller succeeds; it may repeat the call.
 
         Raises:
-            LineageTaken: another restore was first.
+            GenerationTaken: another restore was first.
             NotConditional: the store has no conditional writes; `unconditional` accepts that risk.
             SnapshotCorrupt: the existing marker cannot be read, so its owner is unknown.
         """

@@ -1,18 +1,22 @@
 """Errors of snapshots, segments and object storage, and what they tell an operator.
 
-SnapshotError             .code (stable), .hint (what the operator can do, or ""), .name ├
-SnapshotCorrupt(name)   the bytes are not those that were written; use another file │ └
-OutputDamaged         a stored output is damaged; there is no other copy ├ SnapshotUnsupported
-another release wrote the file; its bytes may be intact ├ SnapshotForeign         the file belongs
-to another cell ├ SnapshotMissing         there is no file of that name ├ SnapshotRefused
-the store has the object, and does not permit reading it ├ SegmentClash            object storage
-has other bytes under that name ├ LineageTaken(generation)   another restore has begun this
-generation of the cell └ NotConditional          the store does not honour conditional writes
-StoreError .code, .hint, .store (its URL) ├ StoreAway               the store cannot be reached, or
-fails; retry later ├ StoreRefused            credentials, permission or bucket are wrong; the
-operator must act ├ ObjectMissing(name)     no such object ├ ObjectDamaged(name)     fewer bytes
-than announced, or a wrong checksum └ BadStoreUrl             the URL is not valid InvariantViolated
-        a bug. Not a SnapshotError, never caught: the replica stops
+SnapshotError             .code (stable), .hint (what the operator can do, or ""), .name
+├ SnapshotCorrupt(name)   the bytes are not those that were written; use another file
+│ └ OutputDamaged         a stored output is damaged; there is no other copy
+├ SnapshotUnsupported     another release wrote the file; its bytes may be intact
+├ SnapshotForeign         the file belongs to another cell
+├ SnapshotMissing         there is no file of that name
+├ SnapshotRefused         the store has the object, and does not permit reading it
+├ SegmentClash            object storage has other bytes under that name
+├ GenerationTaken         another restore has begun this generation of the cell
+└ NotConditional          the store does not honour conditional writes
+StoreError                .code, .hint, .store (its URL)
+├ StoreAway               the store cannot be reached, or fails; retry later
+├ StoreRefused            credentials, permission or bucket are wrong; the operator must act
+├ ObjectMissing(name)     no such object
+├ ObjectDamaged(name)     fewer bytes than announced, or a wrong checksum
+└ BadStoreUrl             the URL is not valid
+InvariantViolated         a bug. Not a SnapshotError, never caught: the replica stops
 """
 
 from __future__ import annotations

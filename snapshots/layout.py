@@ -17,7 +17,7 @@ _SEGMENT = re.compile(r"([0-9]{4,9})-([0-9]{10,18})-(runs|failures)\.seg")
 _PLACE = r"cells/[^/]+/snapshots/([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})"
 _MANIFEST = re.compile(rf"{_PLACE}\.json")
 _STORED = re.compile(rf"{_PLACE}\.snap")
-_GENERATION = re.compile(r"cells/[^/]+/generations/([0-9]{4,9})\.json")
+_GENERATION = re.compile(r"cells/[^/]+/lineages/([0-9]{4,9})\.json")
 _OUTPUT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/.+\+a[1-9][0-9]*\.zst")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,12 +57,12 @@ def cell_prefix(cell: str) -> str:
 
 def generation_object(cell: str, generation: int) -> str:
     """Return the name of the marker object of a generation."""
-    return f"cells/{cell}/generations/{generation:04d}.json"
+    return f"cells/{cell}/lineages/{generation:04d}.json"
 
 
 def generations_prefix(cell: str) -> str:
     """Return the prefix of all names of markers of generations."""
-    return f"cells/{cell}/generations/"
+    return f"cells/{cell}/lineages/"
 
 
 def parse_generation_object(name: str) -> int | None:

@@ -19,6 +19,8 @@ GENERATION_FORMAT: Final = 1
 MANIFEST_BYTES_MAX: Final = 64 << 20
 """A manifest with a hundred thousand segments takes 20 MB."""
 GENERATION_BYTES_MAX: Final = 16 << 10
+STORED_NAME: Final = "lineage"
+"""The member that has the generation, in all stored files of format 1."""
 
 _MARKER_HINT: Final = (
     "it says who began this life of the cell: find out who did, and remove it only if that cell "
@@ -54,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = MANIFEST_FORMAT
     cell: str
-    generation: Number
+    generation: Number = msgspec.field(name=STORED_NAME)
     term: Number
     index: Number
     taken_ms: Moment
@@ -78,7 +80,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = GENERATION_FORMAT
     cell: str
-    generation: Number
+    generation: Number = msgspec.field(name=STORED_NAME)
     id: str
     from_snapshot: str = ""
     from_index: Number = 0

@@ -125,9 +125,10 @@ def restore(
     disks are lost; without it from the newest snapshot in `backup_store`.
 
     Raises:
-        NotFound, ConfigError: nothing to restore from. Conflict, LineageTaken, NotConditional: it
-            was restored already, or nobody can tell. NoData, LogDamaged, DataInUse: the folder
-            cannot be read. StoreError, SnapshotError, OSError: see there.
+        NotFound, ConfigError: nothing to restore from.
+        Conflict, GenerationTaken, NotConditional: it was restored already, or nobody can tell.
+        NoData, LogDamaged, DataInUse: the folder cannot be read.
+        StoreError, SnapshotError, OSError: see there.
     """
     try:
         note = target.open(draw)

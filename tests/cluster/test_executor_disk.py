@@ -152,13 +152,15 @@ async def fill_page(leader: FakeLeader, journal: Path) -> None:
     sizes = [size_of(journal)]
 
     async def fence(letters: int) -> None:
+        nonlocal beside
         name = f"default/{'x' * letters}{len(sizes) % 10}@2026-11-20T15:00:00Z#{len(sizes)}"
         leader.order(fences=[name])
         await leader.told(name, pool_pb2.FENCED)
         sizes.append(size_of(journal))
+        beside = min(beside, sizes[-1] - sizes[-2] - letters)  # a worker that joins adds a record
 
+    beside = PAGE
     await fence(LETTERS)
-    beside = sizes[1] - sizes[0] - LETTERS
     while (left := -sizes[-1] % PAGE) > LEFT_MAX:
         room = left - beside - LEFT_MAX // 2  # a record is a byte or two longer or shorter
         if 1 <= room <= LETTERS:

@@ -74,8 +74,8 @@ def test_almost_a_segment_is_none(name: str) -> None:
 def test_one_generation_has_one_name() -> None:
     """Two names of one thing would be counted, and deleted, as two."""
     place = f"{7:016x}-{9:016x}"
-    assert layout.parse_generation_object("cells/prod/generations/0002.json") == 2
-    assert layout.parse_generation_object("cells/prod/generations/00002.json") is None
+    assert layout.parse_generation_object("cells/prod/lineages/0002.json") == 2
+    assert layout.parse_generation_object("cells/prod/lineages/00002.json") is None
     assert layout.parse_manifest_object(f"cells/prod/snapshots/0001-{place}.json") == (1, 7, 9)
     assert layout.parse_manifest_object(f"cells/prod/snapshots/00001-{place}.json") is None
     assert layout.parse_snapshot_object(f"cells/prod/snapshots/00001-{place}.snap") is None

@@ -15,6 +15,7 @@ from snapshots.errors import (
     SnapshotForeign,
     SnapshotUnsupported,
 )
+from snapshots.layout import generation_object
 from snapshots.manifest import Generation, decode_generation, decode_manifest, encode
 from tests.unit.backup_store_rig import manifest_at
 
@@ -62,7 +63,7 @@ def test_an_older_manifest_with_fewer_fields_and_a_newer_one_with_more_are_read(
     assert decode_manifest(more, "m", "prod") == manifest_at(7)
 
 
-@pytest.mark.parametrize("field", ["generation", "term", "index", "file_bytes", "content_bytes"])
+@pytest.mark.parametrize("field", ["lineage", "term", "index", "file_bytes", "content_bytes"])
 @pytest.mark.parametrize("value", [-1, 2**63, 1.5, "1", None])
 def test_numbers_that_cannot_be_are_refused(field: str, value: object) -> None:
     wrong = msgspec.to_builtins(manifest_at(7)) | {field: value}
@@ -123,3 +124,11 @@ def test_a_marker_comes_back_and_belongs_to_its_cell() -> None:
     with pytest.raises(SnapshotCorrupt, match="checksum") as damaged:
         decode_generation(encode(marker)[:-1], "l", "prod")
     assert "who began" in damaged.value.hint
+
+
+def test_stored_files_keep_their_names_for_a_generation() -> None:
+    """A restore must find what the cell has stored before, also the markers of other restores."""
+    marker = {"format": 1, "cell": "prod", "lineage": 3, "id": "drawn"}
+    assert decode_generation(summed(marker), "m", "prod").generation == 3
+    assert generation_object("prod", 3) == "cells/prod/lineages/0003.json"
+    assert msgspec.json.decode(encode(manifest_at(7)))["lineage"] == manifest_at(7).generation

@@ -17,7 +17,7 @@ from tests.unit.backup_store_rig import back_up, check, generation, segment_file
 
 DAY_MS = 86_400_000
 STRAY = ("notes on this.txt", "0001.json~", "#draft#", "Kopie (2).json", "ünïcode", ".DS_Store")
-FOLDERS = ("snapshots", "segments", "generations")
+FOLDERS = ("snapshots", "segments", "lineages")
 
 
 def cell_in(root: Path, folder: Path) -> BackupStore:
@@ -94,8 +94,8 @@ def test_a_copy_of_a_marker_in_a_folder_below_ends_no_life(tmp_path: Path) -> No
     store = MemoryStore()
     backup_store = BackupStore(store, "prod")
     backup_store.claim_generation(generation(1))
-    store.objects["cells/prod/generations/of the test cell/0007.json"] = b"{}"
-    store.objects["cells/prod/generations/old/0008.json"] = b"{}"
+    store.objects["cells/prod/lineages/of the test cell/0007.json"] = b"{}"
+    store.objects["cells/prod/lineages/old/0008.json"] = b"{}"
     assert backup_store.newest_generation() == 1
     assert [one.generation for one in backup_store.generations()] == [1]
 

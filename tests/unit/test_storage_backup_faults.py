@@ -280,7 +280,7 @@ async def test_a_marker_that_is_damaged_is_told_and_nothing_goes_there(tmp_path:
         rig.store.objects[layout.generation_object(CELL, 1)] = b"{"
         await rig.launch(3)
         await rig.look()
-        assert "generations/0001.json: it cannot be read" in rig.leader.backup.trouble.text
+        assert "lineages/0001.json: it cannot be read" in rig.leader.backup.trouble.text
         assert rig.puts() == []
 
 

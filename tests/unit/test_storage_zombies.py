@@ -62,7 +62,7 @@ async def test_a_pruning_that_wakes_up_late_leaves_what_came_meanwhile(tmp_path:
             # It has listed what there was; a day later another leader has stored more.
             rig.store.hook = lambda operation, name: None
             rig.later(2 * 86_400)
-            for kind in ("segments/0001-0000000099-runs.seg", "generations/0002.json"):
+            for kind in ("segments/0001-0000000099-runs.seg", "lineages/0002.json"):
                 rig.store.put(f"cells/{CELL}/{kind}", b"of another leader")
             stored.update(rig.store.objects)
 
