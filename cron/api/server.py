@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from cron import limits
 from cron.api.checks import checked
@@ -28,7 +29,7 @@ from cron.api.translate import (
     to_message,
     to_view,
 )
-from cron.errors import CronError
+from cron.errors import CronError, InvalidInput
 
 log = structlog.get_logger()
 
@@ -74,10 +75,9 @@ def add_admin(
             if rpc.is_stream
             else grpc.unary_unary_rpc_method_handler
         )
-        request: type[Request] = rpc.request
         handlers[rpc.name] = make(
             answers.stream(rpc) if rpc.is_stream else answers.unary(rpc),
-            request_deserializer=message_class(request).FromString,
+            request_deserializer=_reader(rpc.request),
             response_serializer=answer_class(rpc).SerializeToString,
         )
     generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -130,7 +130,7 @@ class _Answers:
         behind because somebody pressed Ctrl-C.
         """
         with reading(context.invocation_metadata() or ()) as read:
-            answer = self._backend.answer(rpc, checked(to_view(message, rpc.request)))
+            answer = self._backend.answer(rpc, _request(message, rpc))
             if rpc.where is not Where.CHANGE:
                 result = await answer
             else:
@@ -167,6 +167,34 @@ async def _pages(answer: list[T] | AsyncIterator[T]) -> AsyncIterator[list[T]]:
     else:
         async for row in answer:
             yield [row]
+
+
+def _reader(request: type[Request]) -> Callable[[bytes], Any]:
+    """Return what reads the message of a request; it returns None for bytes that are none. gRPC
+    would report an error here as a bug of the server, and log it whole."""
+    message = message_class(request)
+
+    def read(content: bytes) -> Any:
+        try:
+            return message.FromString(content)
+        except DecodeError:
+            return None
+
+    return read
+
+
+def _request(message: Any, rpc: Rpc[Any, Any]) -> Any:
+    """Return the request that a message stands for, in its canonical form.
+
+    Raises:
+        InvalidInput, LimitExceeded: it could not be read, or is not allowed.
+    """
+    if message is None:
+        raise InvalidInput(
+            f"{rpc.name}: the message is not a {rpc.request.__name__}",
+            "write it as admin.proto says, or use the client of the replica's release",
+        )
+    return checked(to_view(message, rpc.request))
 
 
 def _log_abandoned(task: asyncio.Task[Any]) -> None:

@@ -44,6 +44,8 @@ from cron.api.members import (
 )
 from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
 from cron.api.snapshots import SnapshotsRequest, SnapshotView
+from cron.api.table import TABLE
+from cron.api.translate import SERVICE
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader, UnknownJob
 from tests.unit.api_rig import FakeBackend, Stub, asks, call, in_thread, launch, serving
 
@@ -271,15 +273,23 @@ async def test_a_file_of_many_megabytes_comes_through_whole():
     assert request.files[0].content == content
 
 
-async def test_bytes_that_are_no_message_do_not_reach_the_backend():
+@pytest.mark.parametrize("rpc", TABLE.values(), ids=lambda rpc: rpc.name)
+async def test_bytes_that_are_no_message_are_refused_before_the_backend_sees_them(rpc):
     backend = FakeBackend()
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
-        call = channel.unary_unary("/raftcron.v1.Admin/Trigger")
-        with pytest.raises(grpc.aio.AioRpcError):
-            await call(b"\xff\xff\xff\xff")
-        with pytest.raises(grpc.aio.AioRpcError):
-            await call(b"\x0a\x02\xc3\x28")  # a string that is not UTF-8
+        call = channel.unary_stream(f"/{SERVICE}/{rpc.name}")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"\xff\xff\xff\xff").read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == f"{rpc.name}: the message is not a {rpc.request.__name__}"
     assert backend.calls == []
+
+
+async def test_a_string_that_is_not_utf_8_is_refused():
+    async with serving(FakeBackend()) as server, grpc.aio.insecure_channel(server) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(f"/{SERVICE}/Trigger")(b"\x0a\x02\xc3\x28")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 # ---- errors and clients that go away
