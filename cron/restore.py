@@ -231,7 +231,10 @@ def show(report: Report) -> None:
         ("from", report.source),
         ("snapshot of", f"{show_ms(report.taken_ms)}, {show_length(age_ms)} ago"),
         ("index", f"{report.index}, generation {report.generation}"),
-        ("jobs", f"{report.jobs}, {report.open_launches} open launches"),
+        (
+            "jobs",
+            f"{report.jobs}, {render.number(report.open_launches, 'open launch', 'open launches')}",
+        ),
         ("executors", f"{report.executors}: asked by name for what ran since"),
         ("history", f"{report.rows:,} rows, {report.segments} segments"),
         ("new generation", str(report.new_generation)),

@@ -186,7 +186,9 @@ def _show(settings: Settings, views: list[SnapshotView]) -> None:
         {
             "place": lambda view: view.place,
             "taken utc": lambda view: show_utc(view.taken_ms),
-            "age": lambda view: show_length(max(0, now_ms - view.taken_ms)),
+            "age": lambda view: show_length(
+                max(0, now_ms - view.taken_ms) if view.taken_ms else None
+            ),
             "generation": lambda view: str(view.generation),
             "index": lambda view: str(view.index),
             "size": lambda view: f"{view.size:,}",

@@ -58,7 +58,8 @@ def parse_length(text: str) -> int:
     """
     length_ms = _age_ms(text)
     if not length_ms:
-        raise InvalidInput(f"length of time {text[:40]!r} cannot be read", "write 90s, 5m or 2h30m")
+        what = "cannot be read" if length_ms is None else "is zero"
+        raise InvalidInput(f"length of time {text[:40]!r} {what}", "write 90s, 5m or 2h30m")
     return length_ms
 
 

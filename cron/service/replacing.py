@@ -104,7 +104,8 @@ class Replacing:
         peer = peers.get(name)
         if peer is not None and peer.connected and not request.is_confirmed:
             behind = max(0, self._log.applied.index - peer.matched)
-            level = f"{behind:,} entries behind it" if behind else "level with it"
+            entries = "entry" if behind == 1 else "entries"
+            level = f"{behind:,} {entries} behind it" if behind else "level with it"
             raise StillAlive(
                 f"{name} is connected to the leader and {level}; its disk would be shut out"
                 " for good",

@@ -164,10 +164,13 @@ async def test_while_nobody_leads_it_waits(status: list[StatusRow]):
     assert result.stderr.splitlines() == ["waits for a leader"]
 
 
-async def test_a_length_that_cannot_be_read_is_a_matter_of_usage():
-    result = await run_cli("snapshot", "save", "--wait", "soon")
+@pytest.mark.parametrize(
+    ("length", "what"), [("soon", "'soon' cannot be read"), ("0s", "'0s' is zero")]
+)
+async def test_a_length_that_is_none_is_a_matter_of_usage(length: str, what: str):
+    result = await run_cli("snapshot", "save", "--wait", length)
     assert result.exit_code == 2
-    assert "soon" in result.stderr
+    assert what in result.stderr
 
 
 async def test_what_became_of_the_request_may_be_unknown():
@@ -226,6 +229,13 @@ async def test_verify_exits_with_one_where_anything_is_damaged():
     ]  # fmt: skip
     asked = [(one.name, one.is_remote) for _, (one,) in backend.calls]
     assert asked == [("", False), ("", True), (LOCAL.name, False)]
+
+
+async def test_a_snapshot_whose_time_cannot_be_read_has_no_age():
+    bad = msgspec.structs.replace(REMOTE, taken_ms=0, state="damaged", problem="checksum")
+    async with serving(FakeBackend(verify_snapshots=[bad])) as server:
+        result = await run_cli("snapshot", "verify", server=server)
+    assert result.stdout.splitlines()[1].split()[1:3] == ["-", "-"]
 
 
 async def test_verify_of_a_name_that_is_not_there():

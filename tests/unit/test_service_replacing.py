@@ -66,7 +66,13 @@ async def test_its_new_addresses_are_those_it_is_reported_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("matched", "how"), [(1_000, "level with it"), (1_001, "level with it"), (0, "1,000 entries")]
+    ("matched", "how"),
+    [
+        (1_000, "level with it"),
+        (1_001, "level with it"),
+        (999, "1 entry behind it"),
+        (0, "1,000 entries behind it"),
+    ],
 )
 async def test_one_that_is_connected_needs_a_confirmation(matched: int, how: str) -> None:
     log = cell(r2=PeerView(True, matched))
