@@ -226,7 +226,7 @@ def _is_end(news: News) -> bool:
 
 
 class Leader:
-    """An report sink that answers ends with acknowledgements and as many new starts."""
+    """A report sink that answers ends with acknowledgements and as many new starts."""
 
     def __init__(self, executor_loop: ExecutorLoop, in_flight: int) -> None:
         self.works = Works()

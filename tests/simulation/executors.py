@@ -109,7 +109,7 @@ class SimCommands(Commands):
 
 
 class SimExecutorLoop(ExecutorLoop):
-    """A executor loop whose commands are timers."""
+    """An executor loop whose commands are timers."""
 
     def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
         outputs: Any = NoOutputs()

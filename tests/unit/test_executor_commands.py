@@ -210,7 +210,7 @@ def test_with_the_spawner_all_of_them_end_also_those_in_sessions_of_their_own(
 
 
 class LimitedShop(Shop):
-    """A executor loop whose commands have limits of the kernel in memory."""
+    """An executor loop whose commands have limits of the kernel in memory."""
 
     async def open(self, **settings: Any) -> None:
         self.kernel = FakeCgroups()

@@ -28,7 +28,7 @@ NOTHING = Epoch(0, 0, "")
 
 
 class IdleExecutorLoop:
-    """A executor loop without work, which writes down what happens to its report sinks."""
+    """An executor loop without work, which writes down what happens to its report sinks."""
 
     def __init__(self, highest: Epoch = NOTHING) -> None:
         self.able = asyncio.Event()

@@ -42,7 +42,7 @@ A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 
 
 class Ear:
-    """An report sink that keeps what it is told."""
+    """A report sink that keeps what it is told."""
 
     def __init__(self) -> None:
         self.works = Works()
@@ -72,7 +72,7 @@ class Silence:
 
 
 class Shop:
-    """A executor loop with its ledger, thread and spawner; turns are taken one by one."""
+    """An executor loop with its ledger, thread and spawner; turns are taken one by one."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

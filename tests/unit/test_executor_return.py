@@ -30,7 +30,7 @@ OTHERS = [Offer("app", 4, ("a.c",))]
 
 
 class IdleExecutorLoop:
-    """A executor loop without work, whose workers serve something."""
+    """An executor loop without work, whose workers serve something."""
 
     def __init__(self) -> None:
         self.able = asyncio.Event()

@@ -51,7 +51,7 @@ class Counted(asyncio.Event):
 
 
 class IdleExecutorLoop:
-    """A executor loop without work; `welcomed` has the epochs that it met."""
+    """An executor loop without work; `welcomed` has the epochs that it met."""
 
     def __init__(self) -> None:
         self.able = Counted()

@@ -47,7 +47,7 @@ def named(number: int, job: str = "mail", tenant: str = "default") -> str:
 
 
 class Book(Ear):
-    """An report sink that keeps the newest row under each name."""
+    """A report sink that keeps the newest row under each name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Book(Ear):
 
 
 class Floor(Shop):
-    """A executor loop whose turns and ticks go on by themselves."""
+    """An executor loop whose turns and ticks go on by themselves."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
