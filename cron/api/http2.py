@@ -186,7 +186,7 @@ class Connection:
         kind, flags = header[3], header[4]
         stream = int.from_bytes(header[5:], "big") & _WINDOW_MAX
         if length > _FRAME_BYTES_OURS:
-            raise Broken("it sends what is no HTTP/2")
+            raise Broken("it does not speak HTTP/2")
         content = self._take(length)
         if kind == DATA:
             self._received += length
@@ -253,7 +253,7 @@ class Connection:
             try:
                 headers = hpack.decode(bytes(self._fragments))
             except hpack.BadHeaders as error:
-                raise Broken(f"it sends what is no HTTP/2: {error}") from error
+                raise Broken(f"it does not speak HTTP/2: {error}") from error
             self._call.note_headers(headers, is_end=self._is_end)
 
 

@@ -47,7 +47,7 @@ class Rate(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
         if value in ("0", NO_LIMIT) or (match and not int(match[1])):
             return 0
         if match is None:
-            self.fail(f"{value[:40]!r} is no rate; write 100/s, 90/m, 20/h or none", param, ctx)
+            self.fail(f"{value[:40]!r} is not a rate; write 100/s, 90/m, 20/h or none", param, ctx)
         unit_s = _UNIT_S[match[2]]
         return max(1, (int(match[1]) * 1000 + unit_s // 2) // unit_s)
 

@@ -31,15 +31,15 @@ def read_payload(text: str) -> bytes:
         payload = text.encode()
         msgspec.json.decode(payload)
     except json.JSONDecodeError as error:
-        message = f"payload is no JSON: {_lowered(error.msg)}"
+        message = f"payload is not JSON: {_lowered(error.msg)}"
         raise ScheduleError(message, error.pos + 1, _JSON_HINT) from error
     except RecursionError as error:
         raise ScheduleError("payload is nested too deeply", 1, _SIZE_HINT) from error
     except (ValueError, msgspec.DecodeError) as error:
         if len(max(_DIGITS.findall(text), key=len, default="")) > sys.get_int_max_str_digits() > 0:
-            message = "payload is no JSON that can be read: a number has too many digits"
+            message = "payload is not JSON that can be read: a number has too many digits"
             raise ScheduleError(message, 1, "write it in quotes, as a text") from error
-        message = f"payload is no JSON: {_lowered(str(error))}"
+        message = f"payload is not JSON: {_lowered(str(error))}"
         raise ScheduleError(message, 1, _JSON_HINT) from error
     return _bounded(payload)
 
@@ -79,7 +79,7 @@ def _lowered(text: str) -> str:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _refuse_type(value: Any) -> NoReturn:

@@ -244,7 +244,7 @@ class _Crontab:
     def _report_no_schedule(self, number: int, line: str, start: int) -> None:
         text = line[start:]
         if is_prose(text):
-            message = "line is no job, environment line or comment"
+            message = "line is not a job, an environment line or a comment"
             hint = "write a schedule and a command, NAME=value, or # before a comment"
             self._problems.error(number, start + 1, message, hint)
             return

@@ -210,7 +210,7 @@ def _meant_for(kind: str, text: str) -> str:
         if not any(_name(piece) in names for names in _NAMES.values()):
             known = ", ".join(name for names in _NAMES.values() for name in names)
             raise ConfigError(
-                f"{_VARIABLE}: {_name(piece)!r} is no failpoint", f"there are {known}"
+                f"{_VARIABLE}: {_name(piece)!r} is not a failpoint", f"there are {known}"
             )
     return ",".join(piece for piece in pieces if _name(piece) in _NAMES[kind])
 

@@ -123,7 +123,7 @@ class DeadLetters:
             letter = state.dead.get(key) if key is not None else None
             if key is None or letter is None:
                 hint = "`raftcron dead list` shows them; `raftcron show` tells of any launch"
-                raise NotFound(f"launch {query.launch} is no dead letter", hint)
+                raise NotFound(f"launch {query.launch} is not a dead letter", hint)
             everything = [(key, letter, state.by_number[key[0]])]
         else:
             everything = [

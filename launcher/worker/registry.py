@@ -323,7 +323,7 @@ def reader(declared: Any) -> Reader:
             raise BadPayload(f"{what}: {_lowered(str(error))}") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             said = str(error).removeprefix("JSON is malformed: ")
-            raise BadPayload(f"payload is no JSON: {_lowered(said)}") from error
+            raise BadPayload(f"payload is not JSON: {_lowered(said)}") from error
 
     return read
 

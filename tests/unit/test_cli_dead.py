@@ -119,7 +119,7 @@ async def test_dead_show_without_its_executor_says_why_there_is_no_output():
 
 
 async def test_dead_show_of_what_is_none_ends_with_three():
-    backend = FakeBackend(dead=NotFound(f"launch {LAUNCH} is no dead letter", "look elsewhere"))
+    backend = FakeBackend(dead=NotFound(f"launch {LAUNCH} is not a dead letter", "look elsewhere"))
     result = await cli(backend, "dead", "show", LAUNCH)
     assert (result.exit_code, result.stdout) == (3, "")
     assert (await cli(backend, "dead", "show", "mail")).exit_code == 2

@@ -173,14 +173,14 @@ def test_what_is_wrong_is_told_with_its_place_and_the_way_out(options, column, m
 @pytest.mark.parametrize(
     ("payload", "column", "message"),
     [
-        ("{", 9, "payload is no JSON: expecting property name"),
-        ('{"a": 1,}', 16, "payload is no JSON"),
-        ("{'a': 1}", 9, "payload is no JSON: expecting property name"),
-        ("  [1, oops]", 14, "payload is no JSON: expecting value"),
-        ("NaN", 8, "payload is no JSON: NaN is no number of JSON"),
-        ('"\\ud800"', 8, "payload is no JSON"),
+        ("{", 9, "payload is not JSON: expecting property name"),
+        ('{"a": 1,}', 16, "payload is not JSON"),
+        ("{'a': 1}", 9, "payload is not JSON: expecting property name"),
+        ("  [1, oops]", 14, "payload is not JSON: expecting value"),
+        ("NaN", 8, "payload is not JSON: NaN is not a JSON number"),
+        ('"\\ud800"', 8, "payload is not JSON"),
         ("[" * 50_000, 8, "payload is nested too deeply"),
-        ("9" * 5_000, 8, "payload is no JSON"),
+        ("9" * 5_000, 8, "payload is not JSON"),
     ],
 )
 def test_a_payload_that_is_no_json_is_told_where_it_goes_wrong(payload, column, message):

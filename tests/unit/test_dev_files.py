@@ -201,7 +201,7 @@ def test_failpoints_of_one_process_reach_it_alone(tmp_path: Path) -> None:
 
 
 def test_a_failpoint_or_a_process_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'after-lunch' is no failpoint"):
+    with pytest.raises(ConfigError, match="'after-lunch' is not a failpoint"):
         environment_of("r1", tmp_path, RAFTCRON_FAILPOINTS="after-lunch=kill")
     with pytest.raises(ConfigError, match="RAFTCRON_FAILPOINTS_R7: no process"):
         environment_of("r1", tmp_path, RAFTCRON_FAILPOINTS_R7="after-begin=kill")

@@ -104,7 +104,7 @@ async def test_a_launch_that_is_no_dead_letter_is_not_found(launch: str) -> None
     query = DeadQuery(launch=launch)
     change, service = DeadChange(query=query), world().service
     for call in (service.dead(query), service.redrive(change), service.drop_dead(change)):
-        with pytest.raises(NotFound, match="is no dead letter"):
+        with pytest.raises(NotFound, match="is not a dead letter"):
             await call
 
 

@@ -64,7 +64,7 @@ def test_a_child_says_who_it_is_and_what_it_serves(shared: Peer) -> None:
         (9, "araise", b"", Result.RAISED, 0, "ValueError: so not at "),
         (10, "leave", b"", Result.RAISED, 0, "SystemExit: 7 at "),
         (11, "invoice", b'{"customer":"acme"}', Result.FATAL, 0, "payload does not fit Invoice"),
-        (12, "invoice", b"\xff\xfe", Result.FATAL, 0, "payload is no JSON"),
+        (12, "invoice", b"\xff\xfe", Result.FATAL, 0, "payload is not JSON"),
     ],
 )
 def test_each_end_of_a_handler_is_told(

@@ -59,10 +59,10 @@ def test_a_payload_becomes_what_is_declared(declared: Any, payload: bytes, value
         (Invoice, b"", "there is no payload: expected `object`, got `null`"),
         (Point, b'{"y":1}', "field `x`"),
         (dict, b"[]", "expected `object`, got `array`"),
-        (dict, b"{not json", "payload is no JSON: object keys must be strings"),
-        (str, b'"\xff\xfe"', "payload is no JSON"),
+        (dict, b"{not json", "payload is not JSON: object keys must be strings"),
+        (str, b'"\xff\xfe"', "payload is not JSON"),
         (None, b"5", "expected `null`, got `int`"),
-        (Any, b"[" * 100_000, "payload is no JSON"),
+        (Any, b"[" * 100_000, "payload is not JSON"),
         (dict, b"{} {}", "trailing"),
     ],
 )
