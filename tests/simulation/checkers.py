@@ -12,6 +12,7 @@ e  two launches ran at once that must not         l  a launch never ends, a hori
 p  a launch is not what its parts were            r  tries, rests, dead letters (`tries.py`)
 m  more runs than a limit allows, or what a gate or a drain holds (`bounds.py`)
 s  starts faster than a rate allows               v  takes a slot that is reserved (`pacing.py`)
+n  nothing was started after the faults, or nothing of it succeeded
 k  the fencing token of a later attempt is not greater than that of an earlier one
 
 An attempt of several parts is begun part by part here: each has its name, and may start once.
@@ -82,6 +83,8 @@ class Judge:
         self.machine = Machine()
         self.begun: dict[str, Begun] = {}
         self.started = 0
+        self.newest_start_ms = 0
+        self.newest_success_ms = 0  # in the log
         self.wall_ms = wall_ms
         self._tell = tell
         self._highest = Epoch()
@@ -297,6 +300,8 @@ class Judge:
                 f"{attempt.name} is {item.state.label} with exit {item.exit_code}, "
                 f"the witness has {attempt.exit_code}",
             )
+        if item.state is LaunchState.SUCCEEDED:
+            self.newest_success_ms = self.wall_ms()
         is_clean = attempt.exit_code == 0 and attempt.reason == Reason.NONE
         if (item.state is LaunchState.SUCCEEDED) != is_clean:
             self.accuse("h", f"{attempt.name} is {item.state.label} by the log only")
@@ -324,7 +329,7 @@ class Judge:
         for other in self._running.values():
             self._beside(attempt, other)
         self._among(attempt)
-        attempt.started_ms = self.wall_ms()
+        attempt.started_ms = self.newest_start_ms = self.wall_ms()
         self._running[name] = attempt
 
     def _beside(self, attempt: Begun, other: Begun) -> None:

@@ -326,6 +326,14 @@ def outlives_its_slot() -> contextlib.AbstractContextManager[None]:
     return patched(dispatch, encode_work=encode_work)
 
 
+def nobody_connects() -> contextlib.AbstractContextManager[None]:
+    """Executors never come to a leader: no promise is broken, but that anything is launched."""
+
+    async def be_connected(self: Host, way: Any) -> None: ...
+
+    return patched(Host, _be_connected=be_connected)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "epoch-in-machine": no_epoch_in_machine,
     "epoch-at-executors": no_epoch_at_executors,
@@ -359,4 +367,5 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "each": each_is_any,
     "worker-lease": immortal_workers,
     "worker-window": patient_workers,
+    "connections": nobody_connects,
 }

@@ -14,10 +14,10 @@ from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.work import Epoch, WorkSpec
 from tests.batches import lost_item, refused_item
 from tests.simulation.checkers import Eyes, Judge
-from tests.simulation.verdict import judge_liveness, judge_rows
+from tests.simulation.verdict import LONG_S, judge_liveness, judge_progress, judge_rows
 from tests.unit.state_rig import T0, job
 
 LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
@@ -28,7 +28,9 @@ PERIOD_S = 60
 class Court:
     """A judge, a log that a test writes, and a clock that it turns."""
 
-    def __init__(self, overlap: Overlap = Overlap.ALLOW, **fields: Any) -> None:
+    def __init__(
+        self, overlap: Overlap = Overlap.ALLOW, every_s: int = PERIOD_S, **fields: Any
+    ) -> None:
         self.ms = T0 * 1000
         self.judge = Judge(lambda: self.ms, lambda _line: None)
         self.eyes = Eyes(self.judge)
@@ -36,7 +38,7 @@ class Court:
         self.epoch = FIRST
         self.write(c.Claim(format=c.FORMAT))
         self.write(c.ExecutorJoined("e1", LEDGER, 9))
-        every = msgspec.structs.replace(job().schedule, text="@every 60s", every_s=PERIOD_S)
+        every = msgspec.structs.replace(job().schedule, text=f"@every {every_s}s", every_s=every_s)
         declared = msgspec.structs.replace(
             job(overlap=overlap, deadline_s=90, **fields), schedule=every, name="default/j"
         )
@@ -215,3 +217,42 @@ def test_what_never_ends_and_what_stands_still_is_told() -> None:
     judge_liveness(court.judge, state, calm_ms, calm_ms + 300_000)
     assert any("is begun" in problem for problem in court.judge.problems)
     assert any("horizon" in problem for problem in court.judge.problems)
+
+
+def progress(court: Court, calm_ms: int) -> list[str]:
+    """What is said of progress two minutes after the faults, with that letter alone."""
+    said = len(court.judge.problems)
+    judge_progress(court.judge, court.judge.machine.state, calm_ms, calm_ms + 120_000)
+    found = court.judge.problems[said:]
+    assert all(problem.startswith("n: ") for problem in found)
+    return [problem[3:].split(" in ")[0] for problem in found]
+
+
+def test_a_cell_that_launches_nothing_is_told() -> None:
+    court = Court(work=WorkSpec(("/bin/sh", "-c", "run 1")), every_s=LONG_S)
+    calm_ms = court.ms + 1
+    every = ["nothing was started at all", "nothing was started", "nothing succeeded"]
+    assert progress(court, calm_ms) == every
+    key = court.due(1)
+    name = court.begin(key)
+    court.start(name)
+    assert progress(court, calm_ms) == every[2:]
+    court.eyes.ended(name, 0, 0)
+    court.finish(key)
+    assert progress(court, calm_ms) == []
+    assert progress(court, court.ms + 1) == every[1:]  # what was before the faults ended
+
+
+@pytest.mark.parametrize("fields", [{"parts": 2}, {"work": WorkSpec((), handler="sim.nobody")}])
+def test_of_what_may_find_no_executor_nobody_expects_progress_after_faults(
+    fields: dict[str, Any],
+) -> None:
+    court = Court(**fields)
+    assert progress(court, court.ms + 1) == ["nothing was started at all"]
+
+
+def test_a_cell_whose_clock_was_ahead_may_wait_for_the_time_it_accounted_for() -> None:
+    court = Court()
+    calm_ms = court.ms + 1
+    court.due(60)
+    assert progress(court, calm_ms) == ["nothing was started at all"]

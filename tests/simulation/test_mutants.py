@@ -104,6 +104,7 @@ GATES = (
     Gate("each", DEPOSED, "p", 0, {"crontab": EACH}),
     Gate("worker-lease", Mood(15.0, {"part_executor": 1}), "e", 0, {"crontab": STAYING}),
     Gate("worker-window", DEPOSED, "i", 0, {"crontab": CROWDED}),
+    Gate("connections", DEPOSED, "n", 1),
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from cron.history.audit import audit
 from cron.history.audited import is_recalled
+from cron.job import Overlap
 from cron.scheduler.due import SWEEP_S
 from cron.scheduler.policy import wants_all
 from cron.service.proofs import _open, audited_job
@@ -16,8 +17,11 @@ from cron.state.state import JobRecord, State
 from launcher.launch import ACTIVE, LaunchState
 from launcher.names import AttemptName, LaunchName
 from tests.simulation.checkers import Begun, Judge
+from tests.simulation.spawners import FAILS, plan_of
 
 _DONE = LaunchState.SUCCEEDED
+LONG_S = 20
+"""Of a job that is due so often, and runs no longer, several launches end before the world does."""
 AwaitsRow = Callable[[int], str]
 REFUSED_MAX = 25
 """Attempts of one launch: two a second while clocks disagree about its deadline, and some more."""
@@ -124,6 +128,39 @@ def _compare(judge: Judge, seen: Begun, state: LaunchState, *, is_started: bool)
         judge.accuse("h", f"{seen.name} failed, and the witness saw no run of it")
     if state is LaunchState.CANCELLED and not is_started and seen.started_ms:
         judge.accuse("c", f"{seen.name} is cancelled before its start, and was started")
+
+
+def judge_progress(judge: Judge, state: State, calm_ms: int, now_ms: int) -> None:
+    """Something starts at all, and after the faults, where it can, and some of that succeeds (check
+    n): a cell that launches nothing would keep all other promises."""
+    if not judge.started:
+        judge.accuse("n", "nothing was started at all")
+    able = [record for record in state.by_number.values() if _is_able(record, calm_ms, now_ms)]
+    restored = state.restored
+    if restored is not None and not 0 < restored.resolved_at_ms < calm_ms:
+        return
+    if able and judge.newest_start_ms < calm_ms:
+        judge.accuse("n", f"nothing was started in {(now_ms - calm_ms) // 1000} s without faults")
+    if any(map(_can_succeed, able)) and judge.newest_success_ms < calm_ms:
+        judge.accuse("n", f"nothing succeeded in {(now_ms - calm_ms) // 1000} s without faults")
+
+
+def _is_able(record: JobRecord, calm_ms: int, now_ms: int) -> bool:
+    """Whether any executor could run a job, and its instants fell due all the while: a leader whose
+    clock was ahead has accounted for those of some time to come."""
+    job = record.job
+    if job is None or job.has_parts or job.work.handler or record.paused is not None:
+        return False
+    return record.spans[0].from_s * 1000 < calm_ms and record.horizon_s * 1000 < now_ms + 10_000
+
+
+def _can_succeed(record: JobRecord) -> bool:
+    """Whether launches of a job neither fail, nor run long, nor are ended by the next one."""
+    job = record.job
+    if job is None or job.work.timeout_ms or job.overlap is Overlap.REPLACE:
+        return False
+    run_s, fails, _ = plan_of(job.work.argv[-1])
+    return max(run_s, job.schedule.every_s) <= LONG_S and fails <= FAILS
 
 
 def _nothing_waits(number: int) -> str:

@@ -32,7 +32,7 @@ from tests.simulation.patching import patched
 from tests.simulation.replicas import ADDRESSES, IDS, Replica, SimCell, SimClock
 from tests.simulation.thread_pools import ThreadPool, draw_thread_pool
 from tests.simulation.users import Users
-from tests.simulation.verdict import judge_liveness, judge_rows
+from tests.simulation.verdict import judge_liveness, judge_progress, judge_rows
 
 BASE_MS = 1_795_190_400_000
 CHAOS_S = 180.0
@@ -198,6 +198,7 @@ class World:
         leader = self.replicas[self.cell.leader].leader if self.cell.leader else None
         waits = {} if leader is None else {"awaits_row": leader.awaits_row}
         judge_liveness(judge, state, calm_ms, self.wall_ms(), **waits)
+        judge_progress(judge, state, calm_ms, self.wall_ms())
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for replica in self.replicas.values():
