@@ -124,8 +124,8 @@ class Queues:
                 if key in self._waiting:
                     self._forget_waiting(key, is_running=True)
             elif ran is not None and not is_active and key not in due:
-                if key in self._waiting:
-                    self._forget_waiting(key)
+                if key in self._waiting:  # cancelled before the plan's entry, or in it
+                    self._forget_waiting(key, is_running=True)
                 over.append(key)
             else:
                 self._follow(key)
@@ -369,8 +369,9 @@ class Queues:
         return is_new
 
     def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
-        """Let it wait outside of all queues until then, whether it waited, was taken or is new."""
-        until_ms = self._held_until_ms(candidate, job, until_ms)
+        """Let it wait outside of all queues until then, whether it waited, was taken or is new; and
+        not less long than it rests by itself: when the hold ends, it is not judged again."""
+        until_ms = self._held_until_ms(candidate, job, max(until_ms, candidate.not_before_ms))
         if self.put_back(candidate, until_ms):
             return
         if not self.fair.hold(candidate.key, candidate.enqueued_ms, until_ms):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.job import Catchup, Job, Overlap
+from cron.job import Catchup, Job, Overlap, Retry
 from cron.notes import sentence
 from cron.scheduler.candidates import is_exempt, of_row, too_late
 from cron.scheduler.gates import FOREVER_MS, fits, note_of
@@ -50,6 +50,18 @@ def test_a_gate_that_drops_goes_before_one_that_pauses() -> None:
     rig.to(5).account(1)
     assert rig.turn() == ["skip 1@1 gated"]
     assert sentence(rig.rig.rows[-1].note).endswith("until it is opened: a leak")
+
+
+def test_a_launch_that_rests_longer_than_a_gate_is_closed_rests_on() -> None:
+    """It was begun when the gate opened, which State refused: another attempt might have run."""
+    rig = Rig(work(retry=Retry(3, backoff_ms=60_000)))
+    rig.to(5).account(1)
+    assert rig.turn() == ["begin 1@1#1"]
+    rig.end(1, code=1)
+    rig.close(until_ms=(T0 + 10) * 1000)
+    assert rig.turn() == []
+    assert rig.to(11).turn() == []
+    assert rig.to(75).turn() == ["begin 1@1#2"]
 
 
 @pytest.mark.parametrize("action", list(GateAction))

@@ -334,3 +334,15 @@ def test_what_is_taken_and_stopped_does_not_make_a_turn_without_end() -> None:
     while words := rig.turn(rows_max=2):
         turns.append(len(words))
     assert turns == [8, 8, 8, 6]
+
+
+def test_a_launch_that_is_cancelled_before_the_entry_that_begins_it_is_gone() -> None:
+    """Or in the same entry: a plan does not see what people ask for beside it. The queue counted
+    the end twice, by which the leader's loop failed."""
+    rig = Rig(job(schedule=SECONDS, deadline_s=10_000))
+    rig.to(10).account(1)
+    planned = rig.plan()
+    rig.append(c.Cancel((c.CancelItem((1, T0 + 1, 0), Reason.KILLED, "anna"),)))
+    assert rig.append(*planned) == [[Verdict.NOT_DUE]]
+    rig.account(2)
+    assert rig.turn() == ["begin 1@2#1"]
