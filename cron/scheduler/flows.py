@@ -1,5 +1,4 @@
-"""The order of service: bands of pools, of priority levels, of class of needses (needs), of
-tenants' flows.
+"""The order of service: bands of pools, of priority levels, of classes of needs, of tenants' flows.
 
 A flow is what waits of one tenant in one queue with one need, in runs of launches that fell due
 together. A level is one priority of one pool in one band. Tenants take turns in a level by deficit
@@ -137,7 +136,7 @@ Band = OrderedDict[PoolTurn, None]
 
 
 class Level:
-    """A priority of a pool in one band: its class of needses, in a heap by who is next there.
+    """A priority of a pool in one band: its classes of needs, in a heap by who is next there.
 
     `time` is the virtual time of the tenant that was served last. `is_aside`: in this round all
     free slots are reserved for others.
@@ -184,9 +183,8 @@ class Level:
             rank, tick, need_class = heap[0]
             top = need_class.top() if need_class.tick == tick else None
             if top is not None and len(heap) == 1:
-                return top[
-                    1
-                ]  # the only class of needs: its rank among others is put right when there are
+                # The only class of needs: its rank among others is put right when there are.
+                return top[1]
             if top is not None and top[0] == rank:
                 return top[1]
             if need_class.tick != tick:
