@@ -14,8 +14,8 @@ import msgspec
 
 from snapshots.errors import SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported
 
-MANIFEST_FORMAT: Final = 2
-GENERATION_FORMAT: Final = 2
+MANIFEST_FORMAT: Final = 1
+GENERATION_FORMAT: Final = 1
 MANIFEST_BYTES_MAX: Final = 64 << 20
 """A manifest with a hundred thousand segments takes 20 MB."""
 GENERATION_BYTES_MAX: Final = 16 << 10
