@@ -24,6 +24,7 @@ from cron.state.imaging import Imaging
 from cron.state.state import State
 from cron.storage.folders import FOLDERS, Folders
 from snapshots.disk import UNFINISHED, sync_directory
+from snapshots.manifest import STORED_NAME
 
 NOTE: Final = "restore.json"
 WORK: Final = "restore"
@@ -37,7 +38,7 @@ class Note(msgspec.Struct, frozen=True):
 
     claim: str
     cell: str
-    generation: int = 0
+    generation: int = msgspec.field(name=STORED_NAME, default=0)
     replica: str = ""
 
 

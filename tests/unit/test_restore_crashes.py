@@ -155,7 +155,7 @@ def test_the_named_points_are_between_the_claim_and_the_disk(
     assert not is_whole(data)
     assert bool(segments_in(data)) == (point == "restore-seeded")
     note = json.loads((data / NOTE).read_bytes())
-    assert note == {"claim": "drawn", "cell": CELL, "generation": 2, "replica": "r1"}
+    assert note == {"claim": "drawn", "cell": CELL, "lineage": 2, "replica": "r1"}
     monkeypatch.undo()
     expect_whole(backed, data, restore(backed.backup_store, data, draw="second"))
 
@@ -224,7 +224,7 @@ def test_a_note_does_not_make_a_strangers_file_ours(
 ) -> None:
     data = tmp_path / "r1"
     data.mkdir()
-    note = {"claim": "drawn", "cell": CELL, "generation": generation, "replica": "r1"}
+    note = {"claim": "drawn", "cell": CELL, "lineage": generation, "replica": "r1"}
     (data / NOTE).write_text(json.dumps(note))
     (data / "history.sqlite").write_text("precious")
     before = tree(data)
@@ -238,7 +238,7 @@ def test_a_log_is_a_strangers_where_no_generation_was_begun(backed: Backed, tmp_
     data = tmp_path / "r1"
     (data / "raft").mkdir(parents=True)
     (data / "raft" / "wal-0000000001").write_text("precious")
-    (data / NOTE).write_text(json.dumps({"claim": "drawn", "cell": CELL, "generation": 0}))
+    (data / NOTE).write_text(json.dumps({"claim": "drawn", "cell": CELL, "lineage": 0}))
     before = tree(data)
     with pytest.raises(ConfigError, match="there is raft"):
         restore(backed.backup_store, data)
@@ -251,7 +251,7 @@ def test_what_a_restore_of_another_replica_left_is_not_gone_on_with(
 ) -> None:
     data = tmp_path / "r1"
     data.mkdir()
-    note = {"claim": "drawn", "cell": cell, "generation": 2, "replica": replica}
+    note = {"claim": "drawn", "cell": cell, "lineage": 2, "replica": replica}
     (data / NOTE).write_text(json.dumps(note))
     text = f"{data}: a restore of replica {replica} of cell {cell} died here"
     with pytest.raises(ConfigError, match=text):
