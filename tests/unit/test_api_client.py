@@ -332,4 +332,5 @@ def test_an_apply_that_may_be_of_very_many_jobs_is_waited_for(
     monkeypatch.setattr(Link, "call", call)
     with Client(["127.0.0.1:1"], timeout_ms) as client:
         client.ask(table.PUT_JOBS, request_)
-    assert waited == [patience_ms]
+    (given,) = waited  # what was left of it when the call began
+    assert patience_ms // 2 < given <= patience_ms

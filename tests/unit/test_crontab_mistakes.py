@@ -87,7 +87,7 @@ async def test_lint_shows_notes_and_counts_them_apart(tmp_path):
         ("0 9 * * FRI#3 x", 9, "FRI#3 is not part of crontab(5)", ["15-21", "grep -q ^Fri"]),
         ("-*/15 * * * * x", 1, "begins with -", ["write */15"]),
         ("CRON_TZ=", 9, "CRON_TZ has no value", ["write CRON_TZ=UTC"]),
-        ("mail root -s hello world", 1, "no job, environment line or comment", ["# before"]),
+        ("mail root -s hello world", 1, "not a job, an environment line or a", ["# before"]),
     ],
 )
 def test_a_line_that_means_something_else_is_refused_with_what_to_write(
