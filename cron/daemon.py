@@ -267,7 +267,7 @@ class Daemon:
             raise
 
     async def run(self) -> int:
-        """Serve until the replica is told to stop or fails; return the exit code."""
+        """Serve until the replica receives a signal to stop, or fails; return the exit code."""
         self._replicated.subscribe(self._let_go)
         self._replicated.subscribe(lambda _: self._pool.watchers.change())
         self._leader.start()

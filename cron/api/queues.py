@@ -1,4 +1,4 @@
-"""Requests and answers about queues: what waits and runs in each, and the place of one launch."""
+"""Requests and answers about queues: their launches, and the position of one launch."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def filter_options(command: F) -> F:
 
 
 def change_options(command: F) -> F:
-    """Add what a change of dead letters is told: which, and whether it is meant."""
+    """Add the options that choose dead letters and confirm a change of them."""
     for option in (
         click.option("--dry-run", is_flag=True, help="Only list the launches; change nothing."),
         click.option("--yes", is_flag=True, help="Do not refuse more than 10 launches."),

@@ -136,7 +136,7 @@ Band = OrderedDict[PoolTurn, None]
 
 
 class Level:
-    """A priority of a pool in one band: its classes of needs, in a heap by who is next there.
+    """One priority of a pool in one band. Its classes of needs are a heap, ordered by next flow.
 
     `time` is the virtual time of the tenant that was served last. `is_aside`: in this round all
     free slots are reserved for others.

@@ -1,4 +1,4 @@
-"""The commands of this host: what the spawner is told of each, and the limits that it runs in.
+"""The commands of this host: the order to the spawner for each, and the limits it runs in.
 
 A command whose job declares cpu or memory gets a control group (`cgroups.py`) before it is ordered,
 and leaves it when it is over: whether it was killed at its limit of memory only the group can tell,

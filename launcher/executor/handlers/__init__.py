@@ -1,1 +1,1 @@
-"""Handlers of a host: the workers that connect here, and what waits for them."""
+"""Handlers of a host: the workers that connect here, and the launches that wait for them."""

@@ -40,7 +40,7 @@ PRIORITIES: Final = 10
 _NEVER_MS: Final = 1 << 62
 
 _Level = OrderedDict[str, OrderedDict[str, Attempt]]
-"""Handlers of one priority, whose turn it is first; of each what waits, oldest first."""
+"""Handlers of one priority in the order of their turns; each has its launches, oldest first."""
 
 
 class Buffer:
