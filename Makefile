@@ -19,7 +19,7 @@ SHELL := bash
 export PYTHONTZPATH :=
 
 .PHONY: help setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
-  cluster bench bench-compare bench-flood bench-keeping bench-launches bench-overload \
+  cluster bench bench-compare bench-flood bench-keeping bench-launches bench-memory bench-overload \
   bench-reconnect docs lock proto wheel clean
 
 help: ## this list
@@ -106,6 +106,10 @@ bench-flood: setup-tests ## one tenant floods one handler: how late the others a
 bench-overload: setup-tests ## ten times what a cell bears: FACTOR=10 SECONDS=300 KIND=command BUSY=2, or NOOP=1
 	@$(BIN)/python -m bench.overload --seconds $(if $(filter file,$(origin SECONDS)),300,$(SECONDS)) \
 	  --kind $(if $(NOOP),noop,$(KIND)) --busy $(or $(BUSY),0) $(if $(FACTOR),--factor $(FACTOR))
+
+bench-memory: setup-tests ## RSS of the replicas while launches go on: RATE=200 SECONDS=3600
+	@$(BIN)/python -m bench.memory --rate $(if $(filter file,$(origin RATE)),200,$(RATE)) \
+	  --seconds $(if $(filter file,$(origin SECONDS)),3600,$(SECONDS))
 
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme
