@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.executor.commands.trees import start_ticks
+from launcher.executor.handlers import worker
 from launcher.executor.handlers.worker import CUT, Deaths, exit_status
 from launcher.executor.rows import ENDED
 from launcher.launch import Reason
@@ -120,25 +121,36 @@ def test_memory_is_read_of_who_lives_and_nothing_of_who_does_not() -> None:
 # ---- at an executor
 
 
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """How much memory workers have, by their pids: none until a test says so."""
+    found: dict[int, int] = {}
+    monkeypatch.setattr(worker, "resident_bytes", lambda pid: found.get(pid, 0))
+    return found
+
+
 async def test_a_worker_with_half_as_much_again_as_its_bound_is_killed_and_says_memory(
-    shop: Floor,
+    shop: Floor, used: dict[int, int]
 ) -> None:
     puppet = await running(shop, A, memory_max_bytes=MIB)
+    used[puppet.pid] = 3 * MIB // 2
     row = await shop.told(A, ENDED)
     assert await puppet.exit_code() == -signal.SIGKILL
     assert row.reason == Reason.WORKER_DIED
     assert f"its worker, process {puppet.pid}, is dead: it had " in row.detail
-    assert "of memory, half over its bound of 1 MiB" in row.detail
+    assert "1.5 MiB of memory, half over its bound of 1 MiB" in row.detail
 
 
 async def test_one_within_its_bound_lives_and_what_the_other_had_not_begun_comes_to_it(
-    shop: Floor,
+    shop: Floor, used: dict[int, int]
 ) -> None:
-    small = await shop.puppet(memory_max_bytes=1 << 40, threads=8)
+    small = await shop.puppet(memory_max_bytes=MIB, threads=8)
+    used[small.pid] = MIB
     shop.give(A)
     assert names_of(await small.tasks(1)) == [A]
     small.start(A)
     big = await shop.puppet(memory_max_bytes=MIB, threads=8)
+    used[big.pid] = 2 * MIB
     await big.exit_code()
     shop.give(B, C)
     assert names_of(await small.tasks(2)) == [B, C]
