@@ -129,8 +129,8 @@ proto: ## generate the gRPC code with a pinned generator in an environment of it
 	@.proto-venv/bin/python -m pip install --quiet grpcio-tools==1.76.0 setuptools mypy-protobuf==3.6.0
 	.proto-venv/bin/python -m grpc_tools.protoc -I . --python_out=. --mypy_out=. \
 	  --plugin=protoc-gen-mypy=.proto-venv/bin/protoc-gen-mypy \
-	  launcher/rpc/v1/pool.proto
-	.proto-venv/bin/python -m grpc_tools.protoc -I . --grpc_python_out=. launcher/rpc/v1/pool.proto
+	  launcher/protocol/v1/pool.proto
+	.proto-venv/bin/python -m grpc_tools.protoc -I . --grpc_python_out=. launcher/protocol/v1/pool.proto
 
 wheel: setup ## build the wheel
 	$(BIN)/python -m hatchling build -t wheel

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from cron.job import Job, Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.state.batches import COLUMNS
 from cron.state.rows import Chunk, column
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Span, State
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch, WorkSpec
 
 T0: Final = 1_795_190_400
 EPOCH: Final = Epoch(1, 7, "r2")

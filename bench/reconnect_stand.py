@@ -24,13 +24,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from bench.reconnect_line import Line, LineEnded
-from launcher.columns import full, sums
 from launcher.config import ExecutorConfig
 from launcher.executor.backoff import Backoff
 from launcher.executor.lease import Lease
-from launcher.names import AttemptName, LaunchName
 from launcher.pool.limits import PROTOCOL
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.columns import full, sums
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.v1 import pool_pb2
 
 CELL: Final = "default"
 SLOTS: Final = 8

@@ -40,7 +40,6 @@ from bench.probes.single import PROGRAM, build_peer
 from bench.section import write_section
 from bench.starts_table import EXECUTOR, PEER, PEER_SESSIONS, SPAWNER, Sample, summarize, table
 from launcher import logs
-from launcher.columns import differences
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms, wall_ms
@@ -52,8 +51,9 @@ from launcher.executor.loop import TURN_GAP_MS, ExecutorLoop
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ACCEPTED, ENDED, Batch, Change, Job, Row
 from launcher.executor.rules import Works
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.columns import differences
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch, WorkSpec
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "bench" / "results" / "starts.jsonl"

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 
 COMMAND: Final = "command"
 """The work pool of launches that are commands."""

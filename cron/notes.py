@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from launcher.launch import LaunchState
-from launcher.names import SCHEDULED_S_MAX, format_time
+from cron.launch_state import LaunchState
+from launcher.protocol.names import SCHEDULED_S_MAX, format_time
 
 TEXT_CHARS_MAX: Final = 256
 """Characters of a text from outside that a row keeps; at most 1 KiB."""

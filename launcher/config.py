@@ -22,7 +22,7 @@ from launcher.limits import (
     OUTPUT_BYTES_MAX_MIN,
     SLOTS_MAX,
 )
-from launcher.names import NAME_PART_CHARS_MAX
+from launcher.protocol.names import NAME_PART_CHARS_MAX
 from launcher.tls import TlsFiles
 
 _Name = Annotated[

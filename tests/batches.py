@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.columns import spread
 from cron.state.ends import Named, named
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
-from launcher.columns import sums
-from launcher.launch import LaunchState
+from launcher.protocol.columns import sums
 
 
 def begun(command: c.Begin) -> list[c.BeginItem]:

@@ -18,8 +18,8 @@ import msgspec
 from cron import limits
 from cron.api.rpc import Request
 from cron.errors import InvalidInput, LimitExceeded, UnknownJob
-from launcher.launch import LaunchState
-from launcher.names import (
+from cron.launch_state import LaunchState
+from launcher.protocol.names import (
     DEFAULT_TENANT,
     NAME_PART_CHARS_MAX,
     SCHEDULED_S_MAX,

@@ -18,7 +18,8 @@ from cron.api.checks import (
 )
 from cron.api.rpc import Request
 from cron.errors import InvalidInput
-from launcher.launch import LaunchState, Reason
+from cron.launch_state import LaunchState
+from launcher.protocol.status import Reason
 
 DEAD_MAX: Final = 10_000
 """Dead letters that one request shows, launches again or forgets."""

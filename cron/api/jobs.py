@@ -25,7 +25,7 @@ from cron.api.gates import GateView
 from cron.api.launches import LaunchView
 from cron.api.rpc import TIMEOUT_MS, Request
 from cron.errors import InvalidInput, LimitExceeded, Problem
-from launcher.names import DEFAULT_TENANT
+from launcher.protocol.names import DEFAULT_TENANT
 
 MANY_TIMEOUT_MS: Final = 60_000
 """For a change that may be of very many jobs: 200,000 are removed in some 200 entries."""

@@ -49,7 +49,7 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a launch, or a launch that has not begun yet (attempt 0).
 
     `job` is the name without its tenant. `state` and `reason` are the labels of
-    `launcher.launch`. `begun_at_ms` and `launched_at_ms` are the times in the two log points,
+    `LaunchState`, `Reason`. `begun_at_ms` and `launched_at_ms` are the times in the two log points,
     `begun_index` and `launched_index` their log indexes; `started_at_ms` and `finished_at_ms` are
     the executor's. `lateness_ms` is started - scheduled. `epoch` is `generation.term.replica`,
     `term` and `replica` are parts of it. `waiting` says why an open launch has not begun. `count`

@@ -30,7 +30,7 @@ from cron.cli.options import (
 from cron.cli.rows import launch_row
 from cron.clock import Clock
 from cron.errors import InvalidInput, NotNow, OutcomeUnknown, ReplicaFault, Unavailable
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client

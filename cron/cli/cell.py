@@ -27,7 +27,7 @@ from cron.cli.snapshots import keeping_pairs
 from cron.cli.times import show_length, show_ms, show_s
 from cron.errors import NotNow, OutcomeUnknown
 from cron.progress import describe_progress
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 BEHIND_MIN: Final = 100
 """Entries that are on their way are no news."""

@@ -23,7 +23,7 @@ from cron.cli.options import Settings, asks_cell, output_option, pass_settings, 
 from cron.cli.rows import job_keys
 from cron.cli.times import format_s, show_s
 from cron.errors import InvalidInput, LimitExceeded, Problem
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client

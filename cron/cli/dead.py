@@ -33,7 +33,7 @@ from cron.cli.options import (
 from cron.cli.rows import job_keys
 from cron.cli.times import show_exact_ms, show_utc
 from cron.errors import CronError, InvalidInput, NotFound
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 

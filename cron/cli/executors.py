@@ -31,7 +31,7 @@ from cron.cli.options import (
 )
 from cron.cli.times import show_length, show_ms, show_utc
 from cron.errors import NotFound, NotNow, OutcomeUnknown
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client

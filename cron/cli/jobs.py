@@ -35,8 +35,8 @@ from cron.cli.options import (
 )
 from cron.cli.rows import gate_row, job_keys, launch_row
 from cron.cli.times import format_s, show_ms, show_s, show_utc
-from launcher.names import short_job_name
-from launcher.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
+from launcher.protocol.names import short_job_name
+from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 
 _JOB_KEYS: Final = (
     "job tenant schedule resolved? zone next overlap catchup on_lost deadline_s timeout_ms paused"

@@ -40,7 +40,7 @@ from cron.cli.options import (
 from cron.cli.rows import LAUNCHES, job_keys, launch_details, launch_row, ran_ms
 from cron.cli.times import format_ms, format_s, show_exact_ms, show_length, show_ms, show_s
 from cron.errors import CronError, LimitExceeded, UnknownLaunch
-from launcher.names import parse_launch_name, short_job_name
+from launcher.protocol.names import parse_launch_name, short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client

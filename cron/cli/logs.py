@@ -15,7 +15,7 @@ from cron.api.launches import HistoryQuery, OutputQuery, OutputView, ShowRequest
 from cron.cli import render
 from cron.cli.options import Settings, asks_cell
 from cron.errors import InvalidInput, NotNow, UnknownLaunch
-from launcher.names import BadName, parse_attempt_name, short_job_name
+from launcher.protocol.names import BadName, parse_attempt_name, short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client

@@ -30,7 +30,7 @@ from cron.cli.times import format_s, local_time, show_ms, show_s
 from cron.crontab.jobs import is_default_name
 from cron.errors import InvalidInput, ScheduleError, Unavailable
 from cron.job import Schedule
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 COUNT_MAX: Final = 10_000
 _FILE_ENDINGS: Final = (".crontab", ".cron", ".tab", ".toml", ".txt")

@@ -22,7 +22,7 @@ from cron.cli.options import (
     word_option,
 )
 from cron.cli.times import show_length, show_ms, show_utc
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client

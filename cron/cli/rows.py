@@ -12,7 +12,7 @@ from cron.api.gates import GateView
 from cron.api.launches import LaunchView
 from cron.cli.render import NOTE, Listing, Row, row_of
 from cron.cli.times import format_s, show_length, show_utc
-from launcher.names import short_job_name, split_job_name
+from launcher.protocol.names import short_job_name, split_job_name
 
 _LAUNCH_KEYS: Final = (
     "launch job tenant scheduled_at@scheduled_s attempt state reason? begun_at@begun_at_ms"

@@ -17,7 +17,7 @@ from cron.crontab.options import Policies
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
-from launcher.work import NO_TIMEOUT_MS, WorkSpec
+from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 
 _WORD = re.compile(r"[^ \t]+")
 _DEFAULT_NAME = re.compile(r"[^/]+/job-[0-9a-f]{10}(?:-[0-9]+)?")

@@ -16,9 +16,9 @@ from cron.crontab.conflicts import check_together
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
 from cron.job import COMMAND, Catchup, OnLost, Overlap
-from launcher.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
-from launcher.where import BadWhere, parse_where
-from launcher.work import NO_TIMEOUT_MS
+from cron.where import BadWhere, parse_where
+from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
+from launcher.protocol.work import NO_TIMEOUT_MS
 
 OPTION_MARK: Final = "#:"
 

@@ -15,7 +15,7 @@ from cron.api.rpc import Asks
 from cron.api.table import HISTORY, STATUS
 from cron.cli.render import visible
 from cron.errors import ConfigError
-from launcher.names import short_job_name
+from launcher.protocol.names import short_job_name
 
 LIMIT: Final = 1_000
 """Rows asked for at once: what is beyond it costs the leader more than it tells a person."""

@@ -15,10 +15,11 @@ import msgspec
 
 from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, is_put_off, is_recalled
 from cron.job import Overlap
+from cron.launch_state import ACTIVE, LaunchState
 from cron.limits import LIFE_ENTRIES
 from cron.state.rows import Row, RowKind
-from launcher.launch import ACTIVE, LaunchState, Reason
-from launcher.names import LaunchName, format_time
+from launcher.protocol.names import LaunchName, format_time
+from launcher.protocol.status import Reason
 
 _RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.LOST})
 _RETRIED = frozenset({LaunchState.LOST, LaunchState.FAILED})

@@ -16,9 +16,9 @@ from itertools import groupby
 from cron.history.attempts import Run, audit_launch, audit_overlaps, open_run_of, run_of
 from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, is_recalled
 from cron.job import Overlap
+from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState
-from launcher.names import LaunchName, format_time
+from launcher.protocol.names import LaunchName, format_time
 
 _AnyRow = Row | OpenRow
 _RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED})

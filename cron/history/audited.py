@@ -19,12 +19,13 @@ import msgspec
 
 from cron.calendar.schedule import Tick, Ticks, compile_or_none, unreadable
 from cron.job import Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.limits import LIFE_ENTRIES
 from cron.notes import Note
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import Reset
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 
 class RevisionSpan(msgspec.Struct, frozen=True):

@@ -22,11 +22,12 @@ from typing import Final
 import msgspec
 
 from cron.history.order import Match, best, newest_s
+from cron.launch_state import LaunchState
 from cron.notes import Note
 from cron.state.rows import COLUMNS, Chunk, Column, Row, RowKind, column, values
 from cron.state.tail import RowsDamaged, Tail, decode_row, encode_item
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 Origin = tuple[Epoch, str, str, Note | None]
 """Epoch, executor and ledger of a chunk, and its note."""

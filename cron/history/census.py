@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from cron.history.audited import AuditedJob, OpenRow
+from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState
 
 
 class Census(msgspec.Struct):

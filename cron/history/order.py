@@ -12,10 +12,10 @@ import msgspec
 
 from cron.calendar.schedule import compile_or_none
 from cron.job import Schedule
+from cron.launch_state import LaunchState
 from cron.state.archive import FAILURES, stream_of
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
 
 ALL_STATES: Final = sum(1 << state for state in LaunchState)
 _RANGE: Final = RowKind.RANGE  # members of an enumeration are slow to look up

@@ -35,13 +35,13 @@ from cron.history.order import (
 )
 from cron.history.segment import Segment
 from cron.history.tails import TailReader
+from cron.launch_state import LaunchState
 from cron.limits import HISTORY_ROWS_MAX
 from cron.state.archive import History, Sealed, SegmentRecord, Stream
 from cron.state.commands import SegmentKey
 from cron.state.rows import Row, RowKind
 from cron.state.tail import RowsDamaged, Tail
-from launcher.launch import LaunchState
-from launcher.names import LaunchName
+from launcher.protocol.names import LaunchName
 from snapshots.errors import SnapshotError, SnapshotMissing
 
 INDEX_BYTES_MAX: Final = 16 << 20

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cron.history.audited import OpenRow, is_put_off, is_remembered
+from cron.launch_state import ACTIVE, LaunchState
 from cron.notes import NoteCode, sentence
 from cron.state.pool import DeadLetter
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import LeaderTerm
-from launcher.launch import ACTIVE, LaunchState, Reason
-from launcher.names import LaunchName, format_time
-from launcher.work import Epoch
+from launcher.protocol.names import LaunchName, format_time
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 Line = tuple[int, str]
 

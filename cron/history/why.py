@@ -30,11 +30,11 @@ from cron.history.story import (
     tell,
 )
 from cron.job import Schedule
+from cron.launch_state import LaunchState
 from cron.notes import sentence
 from cron.state.rows import Row, RowKind
 from cron.state.state import LeaderTerm
-from launcher.launch import LaunchState
-from launcher.names import format_time
+from launcher.protocol.names import format_time
 
 TRIES_TOLD: Final = 3
 """Attempts before the last that a verdict tells of; the story has them all."""

@@ -13,15 +13,16 @@ import msgspec
 
 from cron.errors import InvariantViolated
 from cron.failpoints import hit
+from cron.launch_state import LaunchState
 from cron.scheduler.reports import Source
 from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import LaunchRow, Start, State
-from launcher.launch import LaunchState, Reason
-from launcher.pool.orders import KillOrder, StartBatch, Work, work_of
 from launcher.pool.pool import Pool
+from launcher.protocol.orders import KillOrder, StartBatch, Work, work_of
+from launcher.protocol.status import Reason
 
 BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
 

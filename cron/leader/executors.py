@@ -7,17 +7,17 @@ from collections.abc import Container, Iterable
 import structlog
 
 from cron.clock import Clock
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import Expired
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord
-from launcher.launch import LaunchState
-from launcher.pool.events import Offer
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
+from launcher.protocol.reports import Offer
 
 _log = structlog.get_logger()
 

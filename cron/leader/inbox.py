@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from cron.launch_state import LaunchState
 from cron.leader.dispatch import Dispatcher
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
@@ -19,21 +20,11 @@ from cron.state.batches import Batch
 from cron.state.columns import deltas
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
-from launcher.columns import sums
-from launcher.launch import LaunchState
-from launcher.pool.events import (
-    BatchFacts,
-    Beat,
-    Event,
-    Facts,
-    Joined,
-    Left,
-    Recollected,
-    Silent,
-    Status,
-    Unsent,
-)
+from launcher.pool.events import Beat, Event, Facts, Joined, Left, Recollected, Silent, Unsent
 from launcher.pool.pool import Pool
+from launcher.protocol.columns import sums
+from launcher.protocol.reports import BatchFacts
+from launcher.protocol.status import Status
 
 _log = structlog.get_logger()
 

@@ -27,6 +27,7 @@ from cron.clock import Clock
 from cron.errors import LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.leader.clocks import Jump, Steady, describe_jump
 from cron.leader.dispatch import Dispatcher, says
@@ -56,11 +57,10 @@ from cron.state.launches import RESULTS
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import Drain
 from cron.state.state import State
-from launcher.launch import LaunchState
 from launcher.pool.events import Event
 from launcher.pool.pool import Pool
 from launcher.pool.probes import LOOK_MS
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 
 _log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from cron.api.members import OverloadView
 from cron.scheduler.backlog import Line
 from cron.state import commands as c
 from cron.state.outcome import Result
-from launcher.launch import Reason
-from launcher.names import format_time
+from launcher.protocol.names import format_time
+from launcher.protocol.status import Reason
 
 _log = structlog.get_logger()
 

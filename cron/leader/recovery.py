@@ -17,6 +17,7 @@ import msgspec
 from cron.calendar.schedule import Ticks, compile_or_none, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
+from cron.launch_state import LaunchState
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import account_for, skipped_run
@@ -24,10 +25,10 @@ from cron.scheduler.reports import result_of
 from cron.state import commands as c
 from cron.state.ran import RanItem
 from cron.state.state import ExecutorRecord, JobRecord, State
-from launcher.launch import LaunchState, Reason
-from launcher.names import SCHEDULED_S_MAX, AttemptName
-from launcher.pool.events import BatchFacts, Fact, Recalled, Status, alone, lost_rows
-from launcher.work import Epoch
+from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName
+from launcher.protocol.reports import BatchFacts, Fact, Recalled, alone, lost_rows
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import Epoch
 
 AHEAD_S_MAX: Final = 3_600
 """How far ahead of this leader's clock the one before may have been, and still be believed."""

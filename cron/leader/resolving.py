@@ -29,7 +29,8 @@ from cron.leader.recovery import (
 from cron.scheduler.reports import ReportCommands, digest, source_of
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, State
-from launcher.pool.events import Joined, Recalled, Recollected
+from launcher.pool.events import Joined, Recollected
+from launcher.protocol.reports import Recalled
 
 _log = structlog.get_logger()
 

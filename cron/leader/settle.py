@@ -23,11 +23,12 @@ from cron.leader.dispatch import Dispatcher, kill_of, rows_in
 from cron.scheduler.reports import BEGUN, LAUNCHED, Source, fence_order, source_of
 from cron.state.batches import Batch
 from cron.state.state import ExecutorRecord, State
-from launcher.launch import Reason
 from launcher.limits import HELLO_ROWS_MAX
-from launcher.pool.events import BatchFacts, Joined, lost_rows
-from launcher.pool.orders import FenceOrder, KillOrder, StartBatch
+from launcher.pool.events import Joined
 from launcher.pool.pool import Pool
+from launcher.protocol.orders import FenceOrder, KillOrder, StartBatch
+from launcher.protocol.reports import BatchFacts, lost_rows
+from launcher.protocol.status import Reason
 
 MARGIN_MS = 200
 """A start this close to the end of its window is not sent again: it would be refused on arrival."""

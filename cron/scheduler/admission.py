@@ -13,7 +13,7 @@ from cron.job import Job
 from cron.scheduler.limits import LimitTable, WaitingLimit
 from cron.scopes import Scope, scope_text
 from cron.state.state import State
-from launcher.names import split_job_name
+from launcher.protocol.names import split_job_name
 
 
 class Admission:

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from cron.scheduler.flows import FlowKey
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 
 SHARE: Final = 8
 """Jobs of a line that are taken before it is the next one's turn, where not all have room."""

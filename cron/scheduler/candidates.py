@@ -8,7 +8,7 @@ from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
 from cron.state.commands import DueItem, Key
 from cron.state.state import JobRecord, LaunchRow
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 
 
 class Candidate(msgspec.Struct, gc=False):

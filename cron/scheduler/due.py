@@ -21,7 +21,7 @@ from cron.scheduler.backlog import Backlog, IsDue, Line
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.queues import Queues, placed_of
 from cron.state.state import JobRecord, State
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 
 SWEEP_S: Final = 60
 """How often the jobs of lines that are behind have their older instants skipped."""

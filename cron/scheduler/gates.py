@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase, translate
 from typing import Final, NamedTuple
 
 from cron.job import Job
+from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode
 from cron.state.pool import HELD_MS_MAX, Gate, GateAction
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import LaunchState
-from launcher.names import split_job_name
+from launcher.protocol.names import split_job_name
 
 FOREVER_MS: Final = 1 << 62
 """Until somebody opens it."""

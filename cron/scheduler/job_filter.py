@@ -9,7 +9,7 @@ from fnmatch import translate
 import msgspec
 
 from cron.state.state import JobRecord
-from launcher.names import split_job_name
+from launcher.protocol.names import split_job_name
 
 
 class JobFilter(msgspec.Struct, frozen=True):

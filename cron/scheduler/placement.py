@@ -19,7 +19,7 @@ import msgspec
 from cron.scheduler.places import Need, Places, Wanted, where_of
 from cron.state.commands import Key
 from cron.state.state import ExecutorRecord
-from launcher.where import EXECUTOR_LABEL, HOST_LABEL
+from cron.where import EXECUTOR_LABEL, HOST_LABEL
 
 TOLD_MAX: Final = 8
 """Executors that are named where something is said of them."""

@@ -23,7 +23,7 @@ import msgspec
 
 from cron.errors import invariant
 from cron.job import COMMAND
-from launcher.where import EXECUTOR_LABEL, HOST_LABEL, BadWhere, Where, parse_where
+from cron.where import EXECUTOR_LABEL, HOST_LABEL, BadWhere, Where, parse_where
 
 FULL: Final = 1_000_000
 """The load of what has nothing left."""

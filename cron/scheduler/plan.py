@@ -46,7 +46,7 @@ from cron.state import commands as c
 from cron.state.columns import deltas
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 
 ALLOW: Final = Overlap.ALLOW  # members of an enumeration are slow to look up
 FORBID: Final = Overlap.FORBID

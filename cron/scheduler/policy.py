@@ -27,8 +27,8 @@ from cron.notes import Note, NoteCode
 from cron.state.columns import deltas
 from cron.state.commands import AccountLine, DueItem, SkipItem
 from cron.state.state import JobRecord, State
-from launcher.launch import Reason
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
+from launcher.protocol.status import Reason
 
 FRESH_MS: Final = 1_000
 """Every instant this young is live: a tick that was held up for a moment loses nothing."""

@@ -22,6 +22,7 @@ from itertools import islice, repeat, takewhile, zip_longest
 from typing import Final, NamedTuple, cast
 
 from cron.job import COMMAND, Job, Overlap
+from cron.launch_state import LaunchState
 from cron.scheduler.admission import Admission
 from cron.scheduler.candidates import Candidate, is_queue, of_row
 from cron.scheduler.fair_queue import FairQueue
@@ -33,9 +34,8 @@ from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, unbound, why
 from cron.state.commands import Key
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import LaunchState
-from launcher.names import split_job_name
-from launcher.pool.events import Offer
+from launcher.protocol.names import split_job_name
+from launcher.protocol.reports import Offer
 
 LOADED_AT_ONCE: Final = 20_000
 """Waiting launches that one turn lets in after a takeover: about 0.1 s."""

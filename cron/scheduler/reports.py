@@ -11,15 +11,16 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
-from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName
-from launcher.pool.events import BatchFacts, Fact, Status
-from launcher.pool.orders import FenceOrder, KillOrder
+from launcher.protocol.names import AttemptName
+from launcher.protocol.orders import FenceOrder, KillOrder
+from launcher.protocol.reports import BatchFacts, Fact
+from launcher.protocol.status import Reason, Status
 
 ACCEPTED: Final = Status.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN

@@ -8,7 +8,7 @@ from typing import Final
 
 from cron.job import COMMAND
 from cron.scheduler.places import Need, Places, SlotGroup
-from launcher.where import BadWhere, Term, parse_where
+from cron.where import BadWhere, Term, parse_where
 
 SEEN_MAX: Final = 8
 """Values of a label that are named; of more it is said how many there are."""

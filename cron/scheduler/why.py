@@ -13,7 +13,7 @@ from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scopes import scope_text
 from cron.state.commands import Key
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.names import LaunchName, format_time
+from launcher.protocol.names import LaunchName, format_time
 
 _WAITS: Final = {
     WaitFor.TURN: "it is not its turn yet: others are before it",

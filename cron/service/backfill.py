@@ -12,6 +12,7 @@ from cron.errors import Conflict, TooManyTimes
 from cron.history.audited import AuditedJob
 from cron.history.store import RowStore
 from cron.job import Schedule
+from cron.launch_state import REOPENABLE, LaunchState
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.requests import Build
@@ -21,8 +22,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
-from launcher.launch import REOPENABLE, LaunchState
-from launcher.names import LaunchName, format_time
+from launcher.protocol.names import LaunchName, format_time
 
 ATTEMPTS = 5
 

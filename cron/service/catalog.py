@@ -40,6 +40,7 @@ from cron.errors import (
     UnknownJob,
 )
 from cron.job import Job
+from cron.launch_state import LaunchState
 from cron.leader.leader import Leader
 from cron.limits import (
     JOBS_MAX,
@@ -53,8 +54,8 @@ from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
-from launcher.launch import LaunchState, Reason
-from launcher.names import format_time, short_job_name
+from launcher.protocol.names import format_time, short_job_name
+from launcher.protocol.status import Reason
 
 ATTEMPTS = 5
 REMOVED_AT_ONCE = 1_000

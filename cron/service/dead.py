@@ -16,7 +16,7 @@ from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
 from cron.state.pool import DeadLetter, DropDead, Redrive
 from cron.state.state import JobRecord, State
-from launcher.names import LaunchName, parse_launch_name
+from launcher.protocol.names import LaunchName, parse_launch_name
 
 Found: TypeAlias = tuple[Key, DeadLetter, JobRecord]
 

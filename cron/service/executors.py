@@ -21,15 +21,16 @@ from cron.api.executors import (
 from cron.clock import Clock
 from cron.errors import NotFound
 from cron.job import COMMAND
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
 from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
 from cron.state.state import ExecutorRecord, LaunchRow, State
-from launcher.launch import LaunchState, Reason
-from launcher.names import format_time
 from launcher.pool.session import Session
+from launcher.protocol.names import format_time
+from launcher.protocol.status import Reason
 
 CONNECTED = "connected"
 IN_DOUBT = "in-doubt"

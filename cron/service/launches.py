@@ -32,6 +32,7 @@ from cron.history.order import Place, Query, expand, newest_first, place_of
 from cron.history.store import RowStore
 from cron.history.story import memory_of
 from cron.job import Schedule
+from cron.launch_state import ACTIVE, LaunchState
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.limits import HISTORY_ROWS_MAX
@@ -46,8 +47,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
 from cron.state.state import LaunchRow, Part, State
 from cron.storage.archived_rows import ArchivedRows
-from launcher.launch import ACTIVE, LaunchState, Reason
-from launcher.names import (
+from launcher.protocol.names import (
     SCHEDULED_S_MAX,
     LaunchName,
     format_time,
@@ -55,6 +55,7 @@ from launcher.names import (
     short_job_name,
     split_job_name,
 )
+from launcher.protocol.status import Reason
 
 HISTORY_JOBS_MAX = 1_000
 """Jobs that one question about history looks through by name: 0.2 s."""

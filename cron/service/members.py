@@ -22,8 +22,8 @@ from cron.leader.leader import Leader
 from cron.service.executors import LEDGER_FULL
 from cron.state.commands import FORMAT
 from cron.state.state import ExecutorRecord
-from launcher.names import format_time
 from launcher.pool.session import Session
+from launcher.protocol.names import format_time
 
 _log = structlog.get_logger()
 

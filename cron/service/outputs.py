@@ -18,10 +18,10 @@ import msgspec
 from cron.api.launches import LaunchView, OutputQuery, OutputView
 from cron.call_thread import CallThread
 from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow, Unavailable
-from launcher.launch import LaunchState
-from launcher.names import AttemptName, format_time, parse_launch_name, short_job_name
+from cron.launch_state import LaunchState
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.pool import Pool
+from launcher.protocol.names import AttemptName, format_time, parse_launch_name, short_job_name
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader

@@ -25,7 +25,7 @@ from cron.history.why import PauseState, explain
 from cron.service.launches import LaunchReads, open_row
 from cron.state.rows import Row
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 
 HELD = "its instants get rows once a leader can read the schedule"
 SILENT_S = 30

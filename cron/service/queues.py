@@ -9,6 +9,7 @@ from cron.api.checks import is_wild, unknown_job
 from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
 from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.job_filter import JobFilter, selector
@@ -16,8 +17,7 @@ from cron.scheduler.views import Depth
 from cron.scheduler.why import AskQueued, Queued, WaitReason, asked, why_waiting
 from cron.scopes import scope_text
 from cron.state.state import LaunchRow, State
-from launcher.launch import LaunchState
-from launcher.names import parse_launch_name, split_job_name
+from launcher.protocol.names import parse_launch_name, split_job_name
 
 Place: TypeAlias = tuple[str, int, str]
 """Pool, priority and tenant."""

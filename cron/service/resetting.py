@@ -25,7 +25,7 @@ from cron.state import commands as c
 from cron.state.clock import LEAST_MS
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
-from launcher.names import format_time
+from launcher.protocol.names import format_time
 
 _log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from cron.job import COMMAND
 from cron.scheduler.job_filter import JobFilter, selector
 from cron.scopes import EACH_TENANT
 from cron.state.state import JobRecord, State
-from launcher.names import short_job_name, split_job_name
 from launcher.pool.pool import Pool
+from launcher.protocol.names import short_job_name, split_job_name
 
 GUESSED_MAX: Final = 100_000
 """Letters of all names that a misspelt one is compared with, at most 0.2 s of a thread; where there

@@ -7,14 +7,15 @@ from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Final
 
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.context import Context, pause_note
 from cron.state.launch_index import Mark
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import JobRecord, Paused, State
-from launcher.launch import LaunchState, Reason
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
+from launcher.protocol.status import Reason
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 SKIPPED: Final = LaunchState.SKIPPED

@@ -18,10 +18,10 @@ from typing import Annotated, Final
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.state.commands import SegmentKey
 from cron.state.rows import Chunk, Row
 from cron.state.tail import Tail
-from launcher.launch import LaunchState
 
 
 class Stream(enum.IntEnum):

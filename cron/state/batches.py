@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from launcher.launch import LaunchState
-from launcher.work import Epoch
+from cron.launch_state import LaunchState
+from launcher.protocol.work import Epoch
 
 if TYPE_CHECKING:
     from cron.state.state import LaunchRow

@@ -13,11 +13,11 @@ from operator import attrgetter
 from typing import Final
 
 from cron.job import Job, Overlap
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord, LaunchRow, Part, Start, State
-from launcher.launch import LaunchState
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 ALLOW: Final = Overlap.ALLOW

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.state.commands import HorizonItem, ResetClock, ResetHorizons
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord, LaunchRow, Paused, Reset, Span, State
-from launcher.launch import LaunchState
 
 LEAST_MS: Final = 1_000
 """By less a clock is not set back: the log stands still for that long all by itself."""

@@ -6,7 +6,7 @@ import msgspec
 
 from cron.errors import InvariantViolated
 from cron.state.commands import ENTRY_VERSION, Command, Entry
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.work import Epoch, WorkSpec
 
 
 class _Versioned(msgspec.Struct, array_like=True, gc=False):

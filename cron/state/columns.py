@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from launcher.columns import differences
+from launcher.protocol.columns import differences
 
 Deltas: TypeAlias = tuple[int, ...]
 _FITS: Final = 1 << 62

@@ -22,11 +22,12 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from cron.job import Job
+from cron.launch_state import LaunchState
 from cron.notes import Note
 from cron.state import pool
 from cron.state.ran import RanItem
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 ENTRY_VERSION: Final = 1
 FORMAT: Final = 5

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.notes import (
     GATE_REASON_CHARS_MAX,
     TEXT_CHARS_MAX,
@@ -20,8 +21,8 @@ from cron.state.commands import Key
 from cron.state.pool import DeadLetter
 from cron.state.rows import Chunk, PartRow, Row, RowKind
 from cron.state.state import NO_ROW, JobRecord, LaunchRow, LostRow, Part, State
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 
 class Ran(NamedTuple):

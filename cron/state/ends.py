@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from cron.job import OnLost
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.batches import Batch, taken
 from cron.state.columns import spread
@@ -22,7 +23,7 @@ from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_success, hold_slot, is_kept
 from cron.state.rows import Chunk, column
 from cron.state.state import JobRecord, LostRow, State
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from cron.errors import InvariantViolated, TooOld
+from cron.launch_state import ACTIVE, LaunchState
 from cron.state.batches import COLUMNS
 from cron.state.columns import Deltas, deltas
 from cron.state.commands import FORMAT, LEAST_FORMAT, Key
@@ -25,8 +26,7 @@ from cron.state.launch_index import Mark
 from cron.state.rows import Column, column, values
 from cron.state.state import JobRecord, LostRow, State
 from cron.state.tail import RowsDamaged, Tail
-from launcher.launch import ACTIVE, LaunchState
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 
 IMAGE_VERSION: Final = 10
 """The only one that is read."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from cron.job import Job
+from cron.launch_state import LaunchState
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN, NOTE_CHARS_MAX
 from cron.state import commands as c
 from cron.state import forgetting
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
-from launcher.launch import LaunchState
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
 
 DUE: Final = LaunchState.DUE  # members of an enumeration are slow to look up
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cron.launch_state import ACTIVE, REOPENABLE, LaunchState, may_follow
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
@@ -17,7 +18,7 @@ from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_failure, after_loss, after_skip, after_success, hold_slot
 from cron.state.rows import Row, RowKind
 from cron.state.state import LaunchRow, LostRow, Part
-from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
+from launcher.protocol.status import Reason
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN

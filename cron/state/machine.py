@@ -34,7 +34,7 @@ from cron.state.context import Context
 from cron.state.image import check_format
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import LeaderTerm, State
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
 
 _encoder = msgspec.msgpack.Encoder()
 LEADER_TERMS_KEPT: Final = 256

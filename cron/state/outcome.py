@@ -11,7 +11,7 @@ import msgspec
 from cron.state.archive import Sealed
 from cron.state.commands import Command, Key
 from cron.state.rows import Chunk, Row, rows_of
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 
 
 class Verdict(enum.IntEnum):

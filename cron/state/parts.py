@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.notes import NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.retries import is_fatal
 from cron.state.rows import PartRow
 from cron.state.state import LaunchRow, LostRow, Part
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 
 _WORST_FIRST: Final = (
     LaunchState.LOST,

@@ -11,9 +11,10 @@ from typing import Final
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.notes import Note
 from cron.scopes import Scope
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 
 
 class Limits(msgspec.Struct, frozen=True, array_like=True):

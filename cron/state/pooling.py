@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, GATES_MAX, LIMITS_MAX
 from cron.scopes import is_scope
 from cron.state import pool as p
@@ -13,7 +14,6 @@ from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import retry_budget
 from cron.state.state import LaunchRow
-from launcher.launch import LaunchState
 
 COUNT_MAX: Final = 10**12
 """Of what a limit counts: a million starts a second, in a thousand seconds, and room above."""

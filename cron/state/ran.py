@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.notes import Note
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 
 class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from cron.job import OnLost
+from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context, Ran
@@ -22,8 +23,8 @@ from cron.state.ran import RanItem
 from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, LostRow, Part
-from launcher.launch import LaunchState, Reason
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
+from launcher.protocol.status import Reason
 
 STRANGERS_MAX: Final = 10_000
 """Jobs that the snapshot does not know, whose launches are recorded once by name."""

@@ -11,6 +11,7 @@ import hashlib
 from typing import Final
 
 from cron.job import Job, OnLost, Overlap, Retry
+from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
 from cron.notes import written
 from cron.state.commands import AttemptItem, SkippedItem
@@ -18,8 +19,8 @@ from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
 from cron.state.rows import RESTORED_BY
 from cron.state.state import JobRecord, LaunchRow, Part, State
-from launcher.launch import LaunchState, Reason
-from launcher.names import split_job_name
+from launcher.protocol.names import split_job_name
+from launcher.protocol.status import Reason
 
 RETRY_COST_MILLI: Final = 1_000
 SUCCESS_EARNS_MILLI: Final = 100

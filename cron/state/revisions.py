@@ -15,7 +15,7 @@ from cron.state import pool
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import Revision
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 
 
 def note(context: Context, command: c.Command, result: Result) -> None:

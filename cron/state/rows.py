@@ -15,9 +15,10 @@ from typing import Annotated, Final
 
 import msgspec
 
+from cron.launch_state import LaunchState
 from cron.notes import Note
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 RESTORED_BY: Final = "restore"
 """`by` of rows that a restored cell recorded from what executors remember (rule R13)."""

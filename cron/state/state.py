@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from cron.job import Job, Overlap, Schedule
+from cron.launch_state import ACTIVE, LaunchState
 from cron.limits import LOST_KEPT
 from cron.notes import Note
 from cron.scopes import Scope
@@ -24,9 +25,9 @@ from cron.state.commands import LEAST_FORMAT, Key
 from cron.state.launch_index import LaunchIndex, Mark
 from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate
 from cron.state.rows import PartRow
-from launcher.launch import ACTIVE, LaunchState, Reason
-from launcher.names import LaunchName
-from launcher.work import Epoch
+from launcher.protocol.names import LaunchName
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 NO_ROW: Final = -1
 """The row of what was never begun, or of what a restored cell knows by name alone."""

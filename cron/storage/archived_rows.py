@@ -12,11 +12,11 @@ from typing import Final
 
 from cron.errors import Conflict, LimitExceeded, StorageAway, Unavailable
 from cron.history.order import Match, Query
+from cron.launch_state import LaunchState
 from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.rows import Row
 from cron.state.tail import RowsDamaged
 from cron.storage.segments import name_of, open_rows
-from launcher.launch import LaunchState
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cron.state.commands import Command
 from cron.state.outcome import Outcome
 from cron.state.state import State
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 
 
 class Leader(Protocol):

@@ -13,7 +13,7 @@ from cron.limits import LIFE_ENTRIES
 from cron.state.archive import Backup
 from cron.state.commands import SegmentKey
 from cron.state.state import Restored, State
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 
 
 class NewLife(msgspec.Struct, frozen=True):

@@ -29,11 +29,11 @@ from cron.failpoints import hit
 from cron.state.rows import Row
 from cron.storage.leading import Applier, Leader
 from cron.storage.uploader import Storing, Trouble
-from launcher.names import LaunchName
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
-from launcher.pool.events import Kept
 from launcher.pool.pool import Pool
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.names import LaunchName
+from launcher.protocol.reports import Kept
+from launcher.protocol.v1 import pool_pb2
 from snapshots.errors import SnapshotError, StoreError
 from snapshots.outputs import PackedOutput, packed_bytes_max
 

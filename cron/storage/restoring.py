@@ -25,7 +25,7 @@ from cron.storage.folders import Folders
 from cron.storage.new_life import NewLife, begin_life
 from cron.storage.restore_target import Note, Target
 from cron.storage.segments import name_of
-from launcher.names import format_time
+from launcher.protocol.names import format_time
 from snapshots.backup_store import BackupStore
 from snapshots.disk import read_snapshot
 from snapshots.errors import GenerationTaken, NotConditional, SnapshotCorrupt, SnapshotError

@@ -32,7 +32,7 @@ from cron.storage import uploads
 from cron.storage.leading import Applier, Leader
 from cron.storage.segments import LocalStore, name_of
 from cron.storage.uploads import About, Outline
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotError, StoreAway, StoreError

@@ -14,9 +14,9 @@ import enum
 from typing import Final
 
 from launcher.executor.rows import ACCEPTED, REFUSED, Batch, Row
-from launcher.launch import Reason
 from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
 from launcher.worker.wire import Outcome, Result
 

@@ -25,9 +25,9 @@ from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
 from launcher.executor.rows import epoch_of
 from launcher.executor.stream import LeaderStream, StreamEnded
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.work import Epoch
 from launcher.renewal import Current
-from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
-from launcher.work import Epoch
 
 log = logs.get()
 

@@ -35,7 +35,6 @@ from typing import Any, Final
 
 import msgspec
 
-from launcher.columns import differences, full, short, sums
 from launcher.errors import InvariantViolated, LedgerForeign
 from launcher.executor.journal import Disk, Journal, damaged, old
 from launcher.executor.rows import (
@@ -50,7 +49,8 @@ from launcher.executor.rows import (
     Row,
 )
 from launcher.limits import DETAIL_CHARS_MAX, INVENTORY_ROWS_MAX
-from launcher.work import Epoch
+from launcher.protocol.columns import differences, full, short, sums
+from launcher.protocol.work import Epoch
 
 FILE: Final = "journal"
 OLD_FILE: Final = "ledger.sqlite"

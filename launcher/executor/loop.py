@@ -43,10 +43,10 @@ from launcher.executor.rows import (
 from launcher.executor.rules import LEASE_OVER, Conditions, Settled, Works, settle
 from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
-from launcher.launch import Reason
 from launcher.limits import LEDGER_ROWS_MAX
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 
 log = logs.get()
 

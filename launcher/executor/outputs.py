@@ -24,7 +24,7 @@ import structlog
 
 from launcher.executor.commands import output
 from launcher.limits import OUTPUT_CHUNK_BYTES_MAX
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.v1 import pool_pb2
 
 log = structlog.get_logger()
 

@@ -19,10 +19,10 @@ from typing import Final
 
 import msgspec
 
-from launcher.columns import differences, full, short
-from launcher.names import AttemptName, format_time, parse_attempt_name
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.columns import differences, full, short
+from launcher.protocol.names import AttemptName, format_time, parse_attempt_name
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 
 ACCEPTED: Final = int(pool_pb2.ACCEPTED)
 REFUSED: Final = int(pool_pb2.REFUSED)

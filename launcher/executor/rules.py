@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from launcher.columns import BadColumn, differences, full, row_numbers, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import (
@@ -32,10 +31,11 @@ from launcher.executor.rows import (
     epoch_of,
     tombstone,
 )
-from launcher.launch import Reason
-from launcher.names import BadName, parse_job_name
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import WorkSpec
+from launcher.protocol.columns import BadColumn, differences, full, row_numbers, sums
+from launcher.protocol.names import BadName, parse_job_name
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import WorkSpec
 
 WORKS_MAX: Final = 65_536
 """Numbers that a leader may give in a stream."""

@@ -28,9 +28,9 @@ from launcher.executor.rows import Change, Row, changes_of, epoch_of
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
-from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.work import Epoch
 from launcher.tls import Credentials
-from launcher.work import Epoch
 
 log = logs.get()
 

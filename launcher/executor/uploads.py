@@ -32,8 +32,8 @@ import structlog
 from launcher.executor.clock import boot_ms
 from launcher.executor.commands import output
 from launcher.executor.outputs import PACKED, Outputs
-from launcher.names import AttemptName, BadName, parse_attempt_name
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.names import AttemptName, BadName, parse_attempt_name
+from launcher.protocol.v1 import pool_pb2
 
 log = structlog.get_logger()
 

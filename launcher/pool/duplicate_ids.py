@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.pool.events import Greeting
+from launcher.protocol.reports import Greeting
 
 DUPLICATE_IDS_MAX: Final = 1_000
 """Ids of which a refusal is remembered; of more the one that was refused longest ago is forgotten.

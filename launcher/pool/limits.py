@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
 
 PROTOCOL: Final = 3
 """What this leader speaks; `Welcome.protocol` in pool.proto says what each number is."""
@@ -64,7 +64,6 @@ KILL_BYTES: Final = 32
 ACK_BYTES: Final = 4
 BATCH_BYTES: Final = 64
 """What a batch, or an acknowledgement for one, takes beside its rows."""
-WORK_FRAME_BYTES: Final = 24
 WORK_NUMBERS: Final = 1 << 16
 """Works that one stream knows at once, far more than a message has rows."""
 WORKS_KEPT: Final = 2_000_000

@@ -9,11 +9,11 @@ from typing import Final, cast
 
 import structlog
 
-from launcher.columns import differences, full, short
 from launcher.pool import limits
-from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch, Work
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.columns import differences, full, short
+from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch, Work
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 
 _GIVEN_UP_EACH: Final = 4
 """Old works that one new one drives out at most: where there must be fewer they go bit by bit."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
-from launcher.names import AttemptName
 from launcher.pool import limits
 from launcher.pool.duplicate_ids import DuplicateIds
 from launcher.pool.errors import (
@@ -32,9 +31,7 @@ from launcher.pool.events import (
     Beat,
     Event,
     Facts,
-    Greeting,
     Joined,
-    Kept,
     Left,
     Offered,
     Recollected,
@@ -42,7 +39,6 @@ from launcher.pool.events import (
     Unsent,
 )
 from launcher.pool.lease import Key, Leases, LeaseTimes
-from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.probes import Probes
 from launcher.pool.reading import (
@@ -58,8 +54,11 @@ from launcher.pool.session import (
     Session,
 )
 from launcher.pool.watchers import Watchers
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.names import AttemptName
+from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.protocol.reports import Greeting, Kept
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 
 
 class Pool:

@@ -10,20 +10,20 @@ import re
 import uuid
 from typing import Final
 
-from launcher.columns import BadColumn, full, row_numbers
-from launcher.launch import Reason
-from launcher.names import (
+from launcher.pool import limits
+from launcher.pool.errors import BadMessage
+from launcher.protocol.columns import BadColumn, full, row_numbers
+from launcher.protocol.names import (
     DEFAULT_TENANT,
     AttemptName,
     BadName,
     parse_attempt_name,
     parse_job_name,
 )
-from launcher.pool import limits
-from launcher.pool.errors import BadMessage
-from launcher.pool.events import BatchFacts, Fact, Greeting, Kept, Offer, Recalled, Status
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.reports import BatchFacts, Fact, Greeting, Kept, Offer, Recalled
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
 _STATUSES: Final = {status.value: status for status in Status}

@@ -17,7 +17,6 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from launcher.names import NAME_PART_CHARS_MAX
 from launcher.pool import limits
 from launcher.pool.errors import (
     BadMessage,
@@ -29,13 +28,14 @@ from launcher.pool.errors import (
     Refused,
     SeenNewerEpoch,
 )
-from launcher.pool.events import Greeting
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.pool import Pool
 from launcher.pool.reading import parse_hello
 from launcher.pool.session import End, Session
 from launcher.pool.turns import NEWER, Turn, Turns
-from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.names import NAME_PART_CHARS_MAX
+from launcher.protocol.reports import Greeting
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 
 LEADER_METADATA: Final = "raftcron-leader"
 """Trailing metadata that names the leader's address where this replica does not lead."""

@@ -16,12 +16,12 @@ import msgspec
 
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
-from launcher.pool.events import Greeting, Offer, Recalled
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.outbox import Outbox
 from launcher.pool.reading import parse_recollection
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.reports import Greeting, Offer, Recalled
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 
 
 class End(msgspec.Struct, frozen=True):

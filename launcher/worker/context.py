@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker.clock import boot_ms
 from launcher.worker.outcome import Cancelled
 from launcher.worker.wire import Task
@@ -210,7 +210,7 @@ def leave() -> None:
 
 
 def reason_label(number: int) -> str:
-    """Return the word for a `launcher.launch.Reason` of the wire, also for an unknown one."""
+    """Return the word for a `launcher.protocol.status.Reason`, also for an unknown one."""
     try:
         return Reason(number).label or "killed"
     except ValueError:

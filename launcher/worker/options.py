@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from launcher.errors import BadConfig
-from launcher.names import NAME_PART_CHARS_MAX
+from launcher.protocol.names import NAME_PART_CHARS_MAX
 
 SOCKET_VARIABLE: Final = "RAFTCRON_WORKERS"
 SOCKET_DEFAULT: Final = "/var/lib/raftcron/executor/workers.sock"

@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 import msgspec
 
 from launcher.errors import LauncherError
-from launcher.names import NAME_PART_CHARS_MAX
-from launcher.work import NO_TIMEOUT_MS
+from launcher.protocol.names import NAME_PART_CHARS_MAX
+from launcher.protocol.work import NO_TIMEOUT_MS
 from launcher.worker.context import Context
 from launcher.worker.errors import BadApp, BadHandler, BadPayload
 from launcher.worker.outcome import Length, length_ms

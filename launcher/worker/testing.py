@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from launcher.names import AttemptName, LaunchName
+from launcher.protocol.names import AttemptName, LaunchName
 from launcher.worker.context import Context, logging_to_output
 from launcher.worker.errors import BadHandler
 from launcher.worker.outcome import Ended, Length, length_ms

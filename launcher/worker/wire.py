@@ -22,7 +22,7 @@ from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from launcher.errors import invariant
-from launcher.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
+from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 from launcher.worker.errors import BadFrame, FrameTooBig
 
 VERSION: Final = 1
@@ -186,7 +186,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run", gc=False):
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel", gc=False):
-    """(name, launcher.launch.Reason) of what shall end. What has not begun ends at once."""
+    """The name and `Reason` of each attempt that shall end. One that has not begun ends at once."""
 
     names: list[tuple[str, int]]
 

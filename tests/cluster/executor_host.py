@@ -16,8 +16,8 @@ import grpc.aio
 import msgspec
 
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.unit.rows_rig import Start, orders, reports_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.launch import Reason
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 from tests.cluster.executor_host import ROOT, ExecutorHost, FakeLeader, runs, shell, until, work
 from tests.unit.rows_rig import reports_of
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from launcher.executor.clock import boot_ms
-from launcher.launch import Reason
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, runs, shell, until
 from tests.unit.rows_rig import reports_of
 

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from launcher.executor.main import CANNOT_RUN
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.v1 import pool_pb2
 from launcher.worker.options import WorkerOptions
 from tests.cluster.engine_disks import Mounts, Syncs, why_no_mounts
 from tests.cluster.executor_host import ROOT, ExecutorHost, FakeLeader, runs, until, work

@@ -9,8 +9,8 @@ import pytest
 
 from launcher.executor.clock import boot_ms
 from launcher.executor.main import CANNOT_RUN, IN_USE
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, shell, until
 from tests.unit.rows_rig import Start, reports_of
 

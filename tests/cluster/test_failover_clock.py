@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cron.api import table
-from launcher.names import parse_time
+from launcher.protocol.names import parse_time
 from tests.cluster.failover import CALM, JOBS, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 from tests.fakes.ports import draw

@@ -10,7 +10,7 @@ import pytest
 
 from cron.api.launches import ShowRequest
 from cron.api.table import SHOW
-from launcher.names import parse_launch_name
+from launcher.protocol.names import parse_launch_name
 from tests.cluster.failover import CALM, FIRST_LAUNCH_S_MAX, JOBS, Kind, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 

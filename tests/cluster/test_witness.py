@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from launcher.names import LaunchName
+from launcher.protocol.names import LaunchName
 from tests.cluster.witness import LedgerRow, judge, read_runs, witnessed
 
 JOB = "default/a"

@@ -8,7 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from launcher.names import LaunchName
+from launcher.protocol.names import LaunchName
 from tests.cluster.witness import read_runs
 from tests.cluster.worker_rig import WITHIN_S, WITNESS, command_job
 

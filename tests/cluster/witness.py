@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.names import parse_launch_name
+from launcher.protocol.names import parse_launch_name
 
 RAN: Final = ("launched", "succeeded", "failed", "lost", "cancelled", "begun")
 """States in which a launch may have run."""

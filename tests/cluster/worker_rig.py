@@ -24,7 +24,7 @@ from typing import Any, Final
 from cron.api import table
 from cron.api.launches import LaunchView, ShowRequest, TriggerRequest
 from cron.errors import OutcomeUnknown, Unavailable
-from launcher.names import DEFAULT_TENANT
+from launcher.protocol.names import DEFAULT_TENANT
 from tests.cluster.harness import Cell, is_gone, wait_until
 from tests.cluster.witness import Run, read_runs
 

@@ -20,10 +20,11 @@ from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
-from launcher.launch import Reason
-from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.pool.events import Fact, Facts, Status, Unsent, alone
-from launcher.work import Epoch, WorkSpec
+from launcher.pool.events import Facts, Unsent
+from launcher.protocol.names import AttemptName, format_time, parse_attempt_name, parse_time
+from launcher.protocol.reports import Fact, alone
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import answered, items_of, verb_of
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.columns import full
-from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Status
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
-from launcher.work import Epoch
+from launcher.protocol.columns import full
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.protocol.reports import Fact
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import Epoch
 
 Place = tuple[int, int]
 """Log index of a Begin, row of the batch."""

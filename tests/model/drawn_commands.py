@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.columns import deltas
-from launcher.launch import LaunchState, Reason
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.batches import launched_item, lost_item, refused_item
 from tests.model.naive_state import NaiveState
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cron.scheduler.places import Need, Place
-from launcher.where import parse_where
+from cron.where import parse_where
 
 
 class NaivePlaces:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 from cron.job import Job, Retry
+from cron.launch_state import LaunchState as S
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.outcome import Verdict
 from cron.state.retries import backoff_ms
-from launcher.launch import LaunchState as S
-from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.status import Reason
 from tests.model.naive_rows import Answer, NaiveLaunch, NaiveLetter, NaiveWorld
 
 V = Verdict

@@ -7,12 +7,12 @@ from fractions import Fraction
 from typing import Any
 
 from cron.job import Job, Overlap
+from cron.launch_state import LaunchState as S
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState as S
-from launcher.launch import Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 Answer = tuple[set[Verdict], list[set[Verdict]]]
 """Objections to the command, and to each of its items."""

@@ -8,12 +8,12 @@ first is no promise, that there is one is.
 from __future__ import annotations
 
 from cron.job import Job, OnLost, Overlap
+from cron.launch_state import LaunchState as S
 from cron.limits import ATTEMPTS_MAX, DEADLINE_S_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState as S
-from launcher.launch import Reason
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
+from launcher.protocol.status import Reason
 from tests.batches import items_of, verb_of
 from tests.model.naive_pool import NaivePool
 from tests.model.naive_rows import Answer, NaiveJob, NaiveLaunch

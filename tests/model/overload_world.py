@@ -13,6 +13,7 @@ from collections import Counter
 from cron.history.audit import audit
 from cron.history.audited import OpenRow
 from cron.job import Catchup, Job, Schedule
+from cron.launch_state import LaunchState
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS
 from cron.scheduler.budget import TurnPace
 from cron.scheduler.indexes import LeaderIndexes
@@ -24,8 +25,8 @@ from cron.state.codec import encode_entry
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import begun, items_of, refused_item
 
 T0 = 1_795_190_400

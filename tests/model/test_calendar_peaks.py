@@ -11,7 +11,7 @@ from cron.calendar.expression import parse
 from cron.calendar.load import Load
 from cron.calendar.schedule import compile
 from cron.calendar.spread import place_all
-from launcher.names import parse_time
+from launcher.protocol.names import parse_time
 
 DAY_S = 86_400
 WINTER_S = parse_time("2026-01-14T00:00:00Z")

@@ -36,7 +36,7 @@ from launcher.executor.rows import (
     changes_of,
 )
 from launcher.executor.rules import Conditions, Settled, Works, settle
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.drawn import seeds
 from tests.simulation.patching import patched
 from tests.unit.journal_rig import MemoryDisk

@@ -14,8 +14,9 @@ from cron.history.audit import audit
 from cron.history.audited import AuditedJob, FindingKind, OpenRow, RevisionSpan
 from cron.history.census import Census, count
 from cron.job import Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 
 S, K = LaunchState, FindingKind
 BEGIN_S = 1_790_000_000 // 3600 * 3600

@@ -17,12 +17,13 @@ from cron.history import segment as module
 from cron.history.blocks import Planes, from_columns, to_columns, to_planes
 from cron.history.order import Match, listed, newest_of, newest_s
 from cron.history.segment import Segment, check_sections, job_hash, sections_of
+from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode
 from cron.state.archive import SegmentRecord, Stream
 from cron.state.rows import Chunk, Row, RowKind, column, rows_of
 from cron.state.tail import RowsDamaged, Tail, content_digest
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 from tests.drawn import seeds
 
 LONG = 1024

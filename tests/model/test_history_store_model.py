@@ -13,11 +13,12 @@ import pytest
 from cron.history import segment, store
 from cron.history.order import Query
 from cron.history.store import Gap, RowStore
+from cron.launch_state import LaunchState
 from cron.state.archive import SegmentRecord, Stream, stream_of
 from cron.state.rows import Chunk, Column, Row, RowKind, column, rows_of
-from launcher.launch import LaunchState, Reason
-from launcher.names import LaunchName
-from launcher.work import Epoch
+from launcher.protocol.names import LaunchName
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 from tests.drawn import seeds
 from tests.unit.history_rig import BACKUP, Fed, row
 

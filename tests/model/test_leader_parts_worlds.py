@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from cron.job import Job
+from cron.launch_state import ACTIVE, LaunchState
 from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.state import JobRecord, LaunchRow
-from launcher.launch import ACTIVE, LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.batches import launched_item, lost_item, refused_item
 from tests.drawn import seeds
 from tests.model.test_leader_pool_worlds import PoolWorld

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from cron.job import COMMAND, Job, OnLost, Overlap, Retry
+from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.gates import fits
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import HELD_REST_MS, Expired, View, plan
@@ -33,10 +34,10 @@ from cron.state.pool import (
     SetLimits,
 )
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import ACTIVE, LaunchState, Reason
-from launcher.names import split_job_name
-from launcher.pool.events import Offer
-from launcher.work import WorkSpec
+from launcher.protocol.names import split_job_name
+from launcher.protocol.reports import Offer
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.batches import begun
 from tests.drawn import seeds
 from tests.model.naive_limits import most, ran_with, scopes_of

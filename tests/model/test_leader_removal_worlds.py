@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode
 from cron.scheduler import indexes
 from cron.scheduler import plan as planning
 from cron.service import catalog
 from cron.state import commands as c
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.drawn import seeds
 from tests.model.test_state_leader_loop import World
 

@@ -13,9 +13,10 @@ import pytest
 from msgspec import structs
 
 from cron.job import Catchup, Job, Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.state.pool import CloseGate, Gate, GateAction
-from launcher.launch import LaunchState, Reason
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.model.overload_world import Overload, every_second
 
 BORNE = 180  # launches a second, by the costs of the world

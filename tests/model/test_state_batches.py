@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state import state as state_module
@@ -22,8 +23,8 @@ from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import lost_item
 from tests.unit.state_rig import T0, executors_of
 

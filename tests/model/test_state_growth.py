@@ -14,6 +14,7 @@ import pytest
 
 from cron.history.audit import audit
 from cron.job import Job, Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.scheduler.forgetting import LOOK_MS, ROUND_MS, Forgetting
 from cron.service.proofs import audited_job
 from cron.state import commands as c
@@ -22,7 +23,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job
 
 HOUR_S = 3_600

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from cron.job import Overlap, Retry, Schedule
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import imaging, pool, retries
 from cron.state.codec import encode_entry
@@ -17,7 +18,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.model.test_state_totality import COMMANDS, absurd, steered
 from tests.unit.state_rig import T0, StateRig, image_parts, job, with_job
 

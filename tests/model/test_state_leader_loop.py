@@ -17,6 +17,7 @@ from cron.history.audit import audit
 from cron.history.audited import OpenRow
 from cron.history.census import count
 from cron.job import Catchup, Job, Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.scheduler import plan as planning
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
@@ -32,8 +33,8 @@ from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import answered, launched_item, lost_item, refused_item
 from tests.drawn import seeds
 

@@ -10,7 +10,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 from tests.model.drawn_commands import NAMES, Commands
 from tests.model.naive_state import NaiveState
 from tests.unit.state_rig import T0

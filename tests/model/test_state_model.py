@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cron.job import Overlap
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import retries
 from cron.state.archive import stream_of
@@ -23,8 +24,7 @@ from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 from tests.batches import answered
 from tests.drawn import MODEL_EXAMPLES, seeds
 from tests.model.drawn_commands import OVERLAPS, STEP_S, T0, Commands, job

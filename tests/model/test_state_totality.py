@@ -13,6 +13,7 @@ import pytest
 
 from cron.errors import InvariantViolated
 from cron.job import Job, Retry
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.codec import decode_entry, encode_entry
@@ -20,8 +21,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.ran import RanItem
-from launcher.launch import LaunchState
-from launcher.names import SCHEDULED_S_MAX, LaunchName
+from launcher.protocol.names import SCHEDULED_S_MAX, LaunchName
 from tests.drawn import seeds
 from tests.unit.state_rig import FIRST, T0, with_job
 

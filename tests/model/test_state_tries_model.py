@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cron.job import Job, OnLost
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool, retries
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.drawn import seeds
 from tests.model.drawn_commands import COMMAND as PLAIN
 from tests.model.drawn_commands import ENDED_BY, HANDLER, RETRIES, Commands, job

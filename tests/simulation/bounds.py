@@ -14,7 +14,7 @@ from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import LaunchRow, State
-from launcher.names import split_job_name
+from launcher.protocol.names import split_job_name
 from tests.batches import answered
 
 UNSEEN_MS = 10_000

@@ -27,6 +27,7 @@ import msgspec
 
 from consensus.leadership import Position
 from cron.job import Job, OnLost, Overlap
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.state import commands as c
 from cron.state.codec import decode_entry
@@ -35,9 +36,9 @@ from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName, LaunchName, parse_attempt_name
-from launcher.work import Epoch
+from launcher.protocol.names import AttemptName, LaunchName, parse_attempt_name
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 from tests.batches import answered, items_of
 from tests.simulation.bounds import Bounds
 from tests.simulation.pacing import THREAD_POOL, Pacing

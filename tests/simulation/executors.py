@@ -29,9 +29,9 @@ from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
 from launcher.executor.rows import Change, Row, epoch_of
 from launcher.executor.rules import Conditions, Works, _given
 from launcher.executor.stream import LeaderStream, StreamEnded, _hint
-from launcher.names import format_time
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.names import format_time
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 from tests.simulation.network import Network, Stream
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner, Witness, plan_of

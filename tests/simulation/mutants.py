@@ -31,11 +31,13 @@ from launcher.executor.handlers.launches import Launches
 from launcher.executor.handlers.workers import Workers
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import ACCEPTED, ENDED, FENCED, tombstone
-from launcher.pool.events import Fact as PoolFact
-from launcher.pool.events import Facts, Status, alone
-from launcher.pool.orders import FenceOrder, StartBatch
+from launcher.pool.events import Facts
 from launcher.pool.pool import Pool
-from launcher.work import WorkSpec
+from launcher.protocol.orders import FenceOrder, StartBatch
+from launcher.protocol.reports import Fact as PoolFact
+from launcher.protocol.reports import alone
+from launcher.protocol.status import Status
+from launcher.protocol.work import WorkSpec
 from tests.simulation.executors import Host
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner

@@ -18,7 +18,7 @@ import msgspec
 from launcher.executor.rules import Works
 from launcher.executor.stream import LEADER_KEY, StreamEnded
 from launcher.pool.service import PoolServicer
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.v1 import pool_pb2
 
 if TYPE_CHECKING:
     from tests.simulation.executors import Host

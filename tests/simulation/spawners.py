@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from launcher.launch import Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 from tests.simulation.network import APART_S
 
 News = list[Any]

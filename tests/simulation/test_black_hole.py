@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.outcome import Outcome
 from cron.state.rows import RowKind
-from launcher.launch import LaunchState
-from launcher.names import LaunchName
+from launcher.protocol.names import LaunchName
 from tests.batches import answered
 from tests.drawn import nightly_but
 from tests.simulation import network as network_module

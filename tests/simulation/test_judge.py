@@ -10,11 +10,12 @@ import pytest
 
 from consensus.leadership import Position
 from cron.job import Overlap
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import lost_item, refused_item
 from tests.simulation.checkers import Eyes, Judge
 from tests.simulation.verdict import LONG_S, judge_liveness, judge_progress, judge_rows

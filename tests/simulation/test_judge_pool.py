@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.state import begins
 from cron.state import commands as c
 from cron.state import pool as p
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.batches import refused_item
 from tests.simulation.bounds import UNSEEN_MS
 from tests.simulation.mutants import (

@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from launcher.launch import LaunchState, Reason
+from cron.launch_state import LaunchState
+from launcher.protocol.status import Reason
 from tests.drawn import OVERLOAD_SEEDS, nightly_but
 from tests.simulation.test_simulation import expect_sound
 from tests.simulation.world import World, simulate

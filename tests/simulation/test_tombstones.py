@@ -8,7 +8,7 @@ import msgspec
 
 from launcher.executor.ledger import Ledger
 from launcher.executor.rules import Conditions, Settled, Works, settle
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 from tests.unit.rows_rig import Start, number_of, orders
 
 WORK = msgspec.msgpack.encode(WorkSpec(("/bin/true",)))

@@ -14,7 +14,7 @@ import msgspec
 
 from launcher.executor.handlers.worker import Worker
 from launcher.executor.handlers.workers import Workers
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker import wire
 from tests.simulation.crontabs import HANDLERS
 from tests.simulation.network import APART_S

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 from cron.job import Job, OnLost
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.launches import RESULTS
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
-from launcher.names import split_job_name
+from launcher.protocol.names import split_job_name
+from launcher.protocol.status import Reason
 from tests.batches import answered
 
 Answers = tuple[bool, ...]

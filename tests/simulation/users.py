@@ -13,8 +13,8 @@ from cron.api.launches import BackfillRequest
 from cron.errors import CronError
 from cron.state import commands as c
 from cron.state import pool as p
-from launcher.launch import Reason
-from launcher.names import parse_attempt_name
+from launcher.protocol.names import parse_attempt_name
+from launcher.protocol.status import Reason
 from tests.simulation.crontabs import draw_crontab
 from tests.simulation.operators import Operators
 from tests.simulation.replicas import Replica

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from cron.history.audit import audit
 from cron.history.audited import is_recalled
 from cron.job import Overlap
+from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.due import SWEEP_S
 from cron.scheduler.policy import wants_all
 from cron.service.proofs import _open, audited_job
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, State
-from launcher.launch import ACTIVE, LaunchState
-from launcher.names import AttemptName, LaunchName
+from launcher.protocol.names import AttemptName, LaunchName
 from tests.simulation.checkers import Begun, Judge
 from tests.simulation.spawners import FAILS, plan_of
 

@@ -31,13 +31,13 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
-    "cron/scheduler/", "cron/scopes.py", "launcher/where.py",
+    "cron/scheduler/", "cron/scopes.py", "cron/where.py",
     "launcher/worker/outcome.py",
     "launcher/worker/wire.py",
     "cron/leader/clocks.py",
     "consensus/leadership.py", "consensus/engine/envelope.py", "consensus/engine/matching.py",
-    "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",
-    "launcher/names.py", "launcher/work.py", "launcher/pool/events.py", "launcher/pool/lease.py",
+    "consensus/engine/network/wire.py", "consensus/engine/membership.py", "cron/launch_state.py",
+    "launcher/protocol/", "launcher/pool/events.py", "launcher/pool/lease.py",
     "launcher/executor/lease.py",
     "launcher/executor/rows.py", "launcher/executor/rules.py", "cron/storage/retention_planner.py",
     "cron/leader/recovery.py", "cron/storage/new_life.py", "cron/keeping_config.py",

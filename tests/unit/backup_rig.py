@@ -24,9 +24,9 @@ from cron.storage.retention_planner import RetentionSettings
 from cron.storage.segments import name_of
 from cron.storage.uploader import Storing, Uploader
 from cron.storage.uploads import About
-from launcher.launch import Reason
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
+from launcher.protocol.status import Reason
 from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile, write_snapshot
 from snapshots.errors import SnapshotError

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cron.history.segment import Segment
 from cron.history.store import RowStore
+from cron.launch_state import LaunchState
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
@@ -14,7 +15,7 @@ from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import State
 from cron.storage.folders import Folders
 from cron.storage.segments import name_of
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from snapshots.errors import SnapshotMissing
 
 BACKUP = "default/backup"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from launcher.names import AttemptName
 from launcher.pool.errors import NotConnected, OutputUnavailable
 from launcher.pool.session import OutputSlice, OutputsWaiting
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.names import AttemptName
+from launcher.protocol.v1 import pool_pb2
 
 
 class FakeExecutors:

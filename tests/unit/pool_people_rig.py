@@ -7,15 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from cron.errors import NotLeader
+from cron.launch_state import LaunchState
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.views import Depth, Wait
 from cron.service.service import CellService, Operations
 from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
 from launcher.pool.duplicate_ids import DuplicateIds
-from launcher.pool.events import Offer
+from launcher.protocol.reports import Offer
+from launcher.protocol.status import Reason
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import T0, StateRig
 

@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 import grpc
 
-from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
-from launcher.pool.events import BatchFacts, Event, Fact, Greeting, Joined, Left, Status
+from launcher.pool.events import Event, Joined, Left
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
-from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
-from launcher.work import Epoch
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
+from launcher.protocol.reports import BatchFacts, Fact, Greeting
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.work import Epoch
 
 CELL = "berlin"
 EPOCH = Epoch(0, 7, "r1")

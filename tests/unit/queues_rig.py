@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cron.job import COMMAND, Job, Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import ROWS_MAX, View, plan
@@ -11,7 +12,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.batches import begun, refused_item
 from tests.unit.state_rig import T0, StateRig, job
 

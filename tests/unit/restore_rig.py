@@ -19,6 +19,7 @@ from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Identity
 from consensus.leadership import Position
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.archive import SegmentRecord
@@ -33,8 +34,8 @@ from cron.storage.restore_target import Target
 from cron.storage.restoring import Choices, Report
 from cron.storage.segments import name_of
 from cron.storage.uploads import About, outline_of, put_snapshot
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 from snapshots.backup_store import BackupStore
 from snapshots.disk import write_snapshot
 from snapshots.format import SnapshotHeader

@@ -9,10 +9,10 @@ from cron.leader.recovery import Gathered, gather, recover_items, resolve_to
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Restored
-from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Recalled, Status
-from launcher.work import Epoch
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.reports import Fact, Recalled
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0, StateRig, job
 
 OLD = Epoch(1, 1, "r1")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from launcher.columns import full, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import (
@@ -26,9 +25,10 @@ from launcher.executor.rows import (
     changes_of,
 )
 from launcher.executor.rules import Settled
-from launcher.names import parse_attempt_name
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import WorkSpec
+from launcher.protocol.columns import full, sums
+from launcher.protocol.names import parse_attempt_name
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import WorkSpec
 
 INDEX = 9
 """Log index of the Begin where a test gives none."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cron.job import Catchup, Job, Overlap, Schedule
+from cron.launch_state import ACTIVE, LaunchState
 from cron.notes import sentence
 from cron.state import commands as c
 from cron.state.codec import encode_entry
@@ -19,8 +20,8 @@ from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import DeadLetter
 from cron.state.rows import PartRow, Row
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, State
-from launcher.launch import ACTIVE, LaunchState, Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import answered, launched_item, lost_item, refused_item
 
 T0 = 1_795_190_400

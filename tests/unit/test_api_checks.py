@@ -7,8 +7,8 @@ from cron.api import checks
 from cron.api.checks import checked
 from cron.api.launches import AuditRequest
 from cron.errors import InvalidInput, LimitExceeded
-from launcher.launch import LaunchState
-from launcher.names import NAME_PART_CHARS_MAX, SCHEDULED_S_MAX
+from cron.launch_state import LaunchState
+from launcher.protocol.names import NAME_PART_CHARS_MAX, SCHEDULED_S_MAX
 
 LONGEST = "x" * NAME_PART_CHARS_MAX
 

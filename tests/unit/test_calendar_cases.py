@@ -11,7 +11,7 @@ from cron.calendar.expression import parse
 from cron.calendar.schedule import check, compile
 from cron.crontab.reader import read_crontab
 from cron.errors import ScheduleError
-from launcher.names import format_time, parse_time
+from launcher.protocol.names import format_time, parse_time
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "cron_cases.json").read_text("utf-8"))
 ACCEPTED = [case for case in CASES if not case.get("reject")]

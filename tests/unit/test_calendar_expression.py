@@ -12,7 +12,7 @@ from cron.calendar.expression import parse
 from cron.calendar.schedule import LAST_MIN, check, compile
 from cron.errors import ScheduleError
 from cron.job import Schedule
-from launcher.names import format_time, parse_time
+from launcher.protocol.names import format_time, parse_time
 
 REFUSED = [
     # text, part of the message, column, part of the hint

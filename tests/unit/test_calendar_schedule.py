@@ -10,7 +10,7 @@ from cron.calendar.expression import parse
 from cron.calendar.schedule import Tick, check, compile, shortest_period_s
 from cron.errors import ScheduleError, TooManyTimes
 from cron.job import Schedule
-from launcher.names import format_time, parse_time
+from launcher.protocol.names import format_time, parse_time
 
 NOON_S = parse_time("2026-11-20T12:00:00Z")
 

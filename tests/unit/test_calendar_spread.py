@@ -18,7 +18,7 @@ from cron.calendar.schedule import check, compile
 from cron.calendar.spread import PLACEMENT_VERSION, keep, place, place_all
 from cron.errors import InvariantViolated
 from cron.job import Schedule
-from launcher.names import parse_time
+from launcher.protocol.names import parse_time
 
 DAY_S = 86_400
 WINTER_S = parse_time("2026-01-14T00:00:00Z")

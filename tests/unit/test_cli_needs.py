@@ -15,10 +15,11 @@ from cron.crontab.jobs import differences
 from cron.crontab.options import READERS
 from cron.crontab.reader import read_crontab
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.service.jobs import PAYLOAD_SHOWN_BYTES, of_job
 from cron.state.pool import DeadLetter
 from cron.state.state import JobRecord
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 
 OPTIONS = (

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.columns import (
-    BadColumn,
-    differences,
-    full,
-    row_numbers,
-    short,
-    sums,
-)
+from launcher.protocol.columns import BadColumn, differences, full, row_numbers, short, sums
 
 VALUES = st.lists(st.integers(-(1 << 62), 1 << 62), max_size=20)
 ALIKE = st.builds(lambda value, count: [value] * count, st.integers(0, 9), st.integers(1, 20))

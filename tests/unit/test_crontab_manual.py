@@ -6,7 +6,7 @@ import pytest
 
 from cron.calendar.schedule import compile
 from cron.crontab.reader import read_crontab
-from launcher.names import format_time, parse_time
+from launcher.protocol.names import format_time, parse_time
 
 NOON_S = parse_time("2026-11-20T12:00:00Z")  # a Friday
 

@@ -20,7 +20,7 @@ from cron.crontab.reader import read_crontab
 from cron.errors import InvalidInput
 from cron.job import Retry
 from cron.state.retries import backoff_ms
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 
 
 def read(text, **options):

@@ -10,7 +10,7 @@ import pytest
 from cron.calendar.schedule import compile
 from cron.crontab.reader import read_crontab, read_file, split_percent
 from cron.job import Catchup, OnLost, Overlap, Schedule
-from launcher.names import format_time, parse_time
+from launcher.protocol.names import format_time, parse_time
 
 DATA = Path(__file__).parents[1] / "data" / "crontabs"
 

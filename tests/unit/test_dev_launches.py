@@ -14,7 +14,7 @@ from cron.clock import SystemClock
 from cron.dev.feed import Feed, format_error, format_report
 from cron.dev.launches import Leaders, LiveList, format_launch
 from cron.errors import ConfigError, CrontabError, InvariantViolated, NoQuorum, NotNow, Problem
-from launcher.launch import LaunchState
+from cron.launch_state import LaunchState
 from tests.unit.dev_fakes import START_MS, FakeCell, launch
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from launcher.executor.attempt import Attempt, Step
 from launcher.executor.rows import REFUSED
-from launcher.launch import Reason
 from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from launcher.worker.wire import Outcome, Result, Served
 from tests.unit.rows_rig import attempt_of
 

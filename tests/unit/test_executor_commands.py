@@ -25,8 +25,8 @@ from launcher.executor.outputs import Outputs
 from launcher.executor.resources import UNLIMITED, V2, Capacity, Group
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
 from launcher.executor.stream import LeaderStream
-from launcher.launch import Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.unit.cgroup_rig import ROOT, FakeCgroups
 from tests.unit.rows_rig import Start, attempt_of, found, orders
 from tests.unit.test_executor_loop import Shop

@@ -14,7 +14,7 @@ from launcher.executor.commands.trees import start_ticks
 from launcher.executor.handlers import worker
 from launcher.executor.handlers.worker import CUT, Deaths, exit_status
 from launcher.executor.rows import ENDED
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 from tests.unit.worker_rig import wait_until
 from tests.unit.workers_rig import Floor, floor, named, names_of, running

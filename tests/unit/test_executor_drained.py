@@ -15,10 +15,11 @@ import pytest
 from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.launch import Reason
-from launcher.pool.events import BatchFacts, Fact, Facts, Joined, Offer, Offered, Status
+from launcher.pool.events import Facts, Joined, Offered
 from launcher.pool.lease import LeaseTimes
-from launcher.work import WorkSpec
+from launcher.protocol.reports import BatchFacts, Fact, Offer
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import WorkSpec
 from launcher.worker.wire import Result
 from tests.unit.pool_rig import CELL, Rig, attempt, rigged
 from tests.unit.pool_rig import order as order_of

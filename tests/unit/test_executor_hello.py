@@ -7,7 +7,6 @@ from launcher.executor.ledger import Page
 from launcher.executor.rows import INTERRUPTED, Row, changes_of
 from launcher.executor.rules import ROW_MAX
 from launcher.executor.stream import messages_of, recollection_of
-from launcher.launch import Reason
 from launcher.limits import (
     DETAIL_CHARS_MAX,
     HELLO_ROWS_MAX,
@@ -17,9 +16,10 @@ from launcher.limits import (
     MESSAGE_BYTES_MAX,
     SLOTS_MAX,
 )
-from launcher.names import NAME_PART_CHARS_MAX, parse_attempt_name
 from launcher.pool import limits
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.names import NAME_PART_CHARS_MAX, parse_attempt_name
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
 
 PART = "x" * NAME_PART_CHARS_MAX
 OUTPUT = limits.OUTPUT_KEPT_BYTES_MAX

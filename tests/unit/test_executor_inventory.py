@@ -16,8 +16,9 @@ from launcher.executor.ledger import FILE, Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ENDED, FENCED, REFUSED, Change, Row
 from launcher.limits import INVENTORY_ROWS_MAX
-from launcher.pool.events import Joined, Recollected, Status
-from launcher.work import Epoch
+from launcher.pool.events import Joined, Recollected
+from launcher.protocol.status import Status
+from launcher.protocol.work import Epoch
 from tests.unit.journal_rig import read_only
 from tests.unit.pool_rig import CELL, Rig, attempt, rigged, until
 from tests.unit.rows_rig import name_of, rows_of

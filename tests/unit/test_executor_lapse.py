@@ -17,7 +17,7 @@ import pytest
 from launcher.executor.clock import boot_ms
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.executor.rules import LEASE_OVER
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.test_executor_loop import Shop
 from tests.unit.workers_rig import Floor, floor, named, names_of, running, until
 

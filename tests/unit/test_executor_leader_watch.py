@@ -17,8 +17,8 @@ from launcher.executor.lease import Lease
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.stream import LeaderStream
 from launcher.pool.events import Beat, Joined
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 from tests.unit.outputs_rig import IdleUploads
 from tests.unit.pool_rig import CELL, EPOCH, LEDGER, Rig, rigged, until
 

@@ -13,7 +13,7 @@ from launcher.executor import ledger as ledger_module
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import FENCED, REFUSED
 from launcher.limits import DETAIL_CHARS_MAX
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 from tests.unit.journal_rig import MemoryDisk, read_only
 from tests.unit.rows_rig import (
     ack,

@@ -32,9 +32,9 @@ from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
-from launcher.launch import Reason
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch, WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.unit.journal_rig import read_only
 from tests.unit.rows_rig import Start, found, insert, orders, rows_of
 

@@ -11,7 +11,7 @@ from launcher.executor.commands import output
 from launcher.executor.commands.output import Output, read
 from launcher.executor.outputs import Outputs
 from launcher.limits import OUTPUT_CHUNK_BYTES_MAX
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.v1 import pool_pb2
 
 NAME = "acme/" + "j" * 100 + "@2026-11-20T15:00:00Z+t123456789#123456789/123456789"
 

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.executor.commands.output import Output
 from launcher.executor.uploads import FRAME_BYTES, pack
-from launcher.names import AttemptName, parse_attempt_name
+from launcher.protocol.names import AttemptName, parse_attempt_name
 from snapshots.backup_store import BackupStore
 from snapshots.outputs import OutputHeader
 from tests.fakes.memory_store import MemoryStore

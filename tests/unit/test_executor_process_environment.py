@@ -17,7 +17,7 @@ from launcher.executor.commands.running import (
     order_of,
     own_account,
 )
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 from tests.unit.rows_rig import attempt_of
 
 NAME = "acme/a@2026-11-20T15:00:00Z+t2#3/4"

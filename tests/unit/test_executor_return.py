@@ -20,8 +20,8 @@ from launcher.executor.stream import LeaderStream, StreamEnded
 from launcher.pool import limits
 from launcher.pool.events import Beat, Joined, Offered
 from launcher.pool.pool import Pool
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 from tests.unit.outputs_rig import IdleUploads
 from tests.unit.pool_rig import CELL, LEDGER, Rig, rigged, until
 

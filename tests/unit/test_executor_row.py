@@ -18,8 +18,8 @@ from launcher.executor.rows import (
     changes_of,
 )
 from launcher.executor.stream import messages_of
-from launcher.launch import Reason
 from launcher.pool.reading import parse_reports
+from launcher.protocol.status import Reason
 from tests.unit.rows_rig import each
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"

@@ -17,8 +17,8 @@ from launcher.executor.rows import (
     REFUSED,
 )
 from launcher.executor.rules import WORKS_MAX, Conditions, Settled, Works, settle, spec_of
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import WorkSpec
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import WorkSpec
 from tests.unit.rows_rig import Start, answered, found, name_of, orders
 
 A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")

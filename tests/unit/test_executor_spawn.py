@@ -15,7 +15,7 @@ import pytest
 from launcher.executor.commands import spawn, spawner
 from launcher.executor.commands.cgroups import Files, clear
 from launcher.executor.resources import V2, own_groups
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.spawner_bench import Bench, await_end
 
 

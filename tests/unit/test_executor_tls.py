@@ -20,8 +20,8 @@ from launcher.executor.loop import ExecutorLoop
 from launcher.executor.main import run
 from launcher.executor.stream import LeaderStream
 from launcher.pool.events import Joined
+from launcher.protocol.work import Epoch
 from launcher.tls import Credentials, TlsFiles
-from launcher.work import Epoch
 from tests.unit.api_rig import FakeBackend
 from tests.unit.certs_rig import CELL, EXECUTOR, PERSON, Certs
 from tests.unit.outputs_rig import IdleUploads

@@ -17,7 +17,7 @@ from launcher.executor import uploads
 from launcher.executor.commands.output import Output
 from launcher.executor.outputs import Outputs
 from launcher.executor.uploads import AT_ONCE, GIVE_UP_MS, REST_MAX_MS, Packed, Uploads
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.certs_rig import REPLICA, Certs
 
 PUT, STORED = pool_pb2.PLACING_PUT, pool_pb2.PLACING_STORED

@@ -12,8 +12,8 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.rows import ENDED, changes_of, tombstone
 from launcher.executor.stream import messages_of
 from launcher.pool.reading import parse_reports
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import WorkSpec
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, with_job
 
 NAME = "default/backup@2026-11-20T16:01:00Z#1"

@@ -13,9 +13,9 @@ import pytest
 from launcher.executor.clock import wall_ms
 from launcher.executor.handlers.groups import Offer
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
-from launcher.launch import Reason
 from launcher.limits import RETRY_AFTER_MS_MAX
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
 from launcher.worker import wire
 from launcher.worker.wire import Result
 from tests.unit.workers_rig import HANDLER, Floor, floor, named, names_of, until

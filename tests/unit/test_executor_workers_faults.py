@@ -24,7 +24,7 @@ from launcher.executor.commands.trees import SurvivorsRemain, kill_workers, star
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.loop import interrupt_all
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker import wire
 from launcher.worker.wire import Result
 from tests.unit.workers_rig import HANDLER, Floor, Puppet, floor, named, names_of, running, until

@@ -16,9 +16,9 @@ import pytest
 from launcher.executor.commands.trees import start_ticks
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.rows import ACCEPTED, ENDED
-from launcher.launch import Reason
 from launcher.limits import HANDLER_CHARS_MAX
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
 from launcher.worker import wire
 from launcher.worker.wire import Result
 from tests.unit.workers_rig import Floor, floor, named, names_of, running, until

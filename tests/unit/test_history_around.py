@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cron.history.audited import OpenRow
 from cron.history.story import NAMED_MAX, tell_manual, tell_newer
+from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.test_history_why import AT, AT_S, ran, unbegun
 
 S = LaunchState

@@ -7,8 +7,9 @@ import pytest
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, RevisionSpan
 from cron.job import Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 
 S, K = LaunchState, FindingKind
 EVERY_MINUTE = Schedule("@every 60s", every_s=60)

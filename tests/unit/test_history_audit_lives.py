@@ -6,9 +6,10 @@ import pytest
 
 from cron.history.audited import FindingKind, OpenRow
 from cron.job import Overlap
+from cron.launch_state import LaunchState
 from cron.limits import LIFE_ENTRIES
 from cron.state.rows import RESTORED_BY
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.test_history_audit import find, job, kinds, ran
 
 K = FindingKind

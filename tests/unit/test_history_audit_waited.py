@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cron.history.audited import FindingKind
-from launcher.launch import LaunchState, Reason
+from cron.launch_state import LaunchState
+from launcher.protocol.status import Reason
 from tests.unit.test_history_audit import find, kinds, ran
 
 

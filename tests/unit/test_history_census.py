@@ -7,8 +7,9 @@ import msgspec
 from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.history.census import Census, count
 from cron.job import Schedule
+from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.test_history_why import ran, unbegun
 
 S = LaunchState

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cron.history.order import expand
 from cron.job import Schedule
+from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 
 EVERY_MINUTE = Schedule("@every 60s", every_s=60)
 NIGHTLY = Schedule("30 2 * * *", "30 2 * * *", "Europe/Berlin")

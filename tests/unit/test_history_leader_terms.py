@@ -6,6 +6,7 @@ import pytest
 
 from cron.history.audited import OpenRow
 from cron.history.why import Explanation, explain
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.image import decode_state
@@ -13,8 +14,8 @@ from cron.state.imaging import encode_state
 from cron.state.machine import LEADER_TERMS_KEPT, Machine
 from cron.state.rows import Row
 from cron.state.state import LeaderTerm
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0, StateRig
 from tests.unit.test_history_why import AT_S, job, ran, unbegun
 

@@ -6,12 +6,13 @@ import msgspec
 
 from cron.history.audited import OpenRow
 from cron.history.why import Explanation, explain
+from cron.launch_state import LaunchState
 from cron.limits import LIFE_ENTRIES
 from cron.service.launches import of_open, of_row
 from cron.state.rows import RESTORED_BY, Row
 from cron.state.state import LeaderTerm
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0, with_job
 from tests.unit.test_history_why import AT_S, job, ran, unbegun
 

@@ -11,9 +11,9 @@ import pytest
 from cron.history.order import Match, Query
 from cron.history.segment import Segment
 from cron.history.tails import TailReader
+from cron.launch_state import LaunchState
 from cron.state.rows import Chunk, Row
 from cron.state.tail import Tail
-from launcher.launch import LaunchState
 from snapshots.segments import Sections
 from tests.unit.history_rig import Fed, row
 from tests.unit.test_state_chunks import chunk

@@ -12,9 +12,10 @@ from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, Revi
 from cron.history.census import count
 from cron.history.why import Explanation, explain
 from cron.job import OnLost, Retry
+from cron.launch_state import LaunchState
 from cron.state import pool
 from cron.state.rows import Row
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, with_job
 from tests.unit.tries_rig import HANDLER, KEY, fail, running, snooze, start
 

@@ -8,11 +8,12 @@ from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.history.story import SENTENCES, format_ms, sentence_of
 from cron.history.why import Explanation, PauseState, explain
 from cron.job import Schedule
+from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
-from launcher.names import parse_time
-from launcher.work import Epoch
+from launcher.protocol.names import parse_time
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
 
 S = LaunchState
 AT = "2026-03-20T02:30:00Z"

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.launch import ACTIVE, OPEN, REOPENABLE, TRANSITIONS, LaunchState, may_follow, mermaid
+from cron.launch_state import (
+    ACTIVE,
+    OPEN,
+    REOPENABLE,
+    TRANSITIONS,
+    LaunchState,
+    may_follow,
+    mermaid,
+)
 
 DESIGN = Path(__file__).parents[2] / "cron" / "DESIGN.md"
 BLOCK = re.compile(

@@ -7,6 +7,7 @@ import pytest
 
 from cron.history.story import sentence_of
 from cron.job import Overlap
+from cron.launch_state import LaunchState
 from cron.leader.recovery import recover_items, resolve_to
 from cron.notes import sentence
 from cron.scheduler import plan as planning
@@ -14,7 +15,7 @@ from cron.scheduler.plan import plan
 from cron.scheduler.policy import before_restore
 from cron.service.launches import of_open
 from cron.state import commands as c
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.restored_rig import RestoredRig, retrying
 from tests.unit.state_rig import T0, StateRig, job, with_job
 from tests.unit.test_scheduler_plan import follow, told, view_of

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cron.job import Catchup, Job, Overlap, Retry
+from cron.launch_state import LaunchState
 from cron.notes import sentence
 from cron.scheduler.candidates import is_exempt, of_row, too_late
 from cron.scheduler.gates import FOREVER_MS, fits, note_of
@@ -15,9 +16,9 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, LiftGates
 from cron.state.state import LaunchRow
-from launcher.launch import LaunchState, Reason
-from launcher.pool.events import Offer
-from launcher.work import WorkSpec
+from launcher.protocol.reports import Offer
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.unit.queues_rig import SECONDS
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.state_rig import T0, job

@@ -8,7 +8,7 @@ import pytest
 
 from cron.scheduler.gates import Gates, gate_of
 from cron.state.pool import CloseGate, Gate, GateAction, LiftGates
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import StateRig, job
 from tests.unit.test_fairness_cost import calls
 

@@ -19,11 +19,12 @@ from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.pool import Drain
 from launcher.pool.errors import PoolFull
-from launcher.pool.events import Greeting, Joined
+from launcher.pool.events import Joined
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
-from launcher.work import Epoch
+from launcher.protocol.reports import Greeting
+from launcher.protocol.work import Epoch
 from tests.unit.pool_rig import WALL_MS, beat, rigged
 from tests.unit.state_rig import StateRig, with_job
 from tests.unit.test_leader_term import reigning

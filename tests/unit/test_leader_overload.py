@@ -13,7 +13,7 @@ from cron.scheduler.flows import FlowKey
 from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_term import reigning

@@ -9,13 +9,14 @@ import pytest
 from cron.api.queues import QueueQuery, QueueView, WaitQuery
 from cron.errors import NotLeader, NotNow, Unavailable, UnknownJob, UnknownLaunch
 from cron.job import Overlap, Retry
+from cron.launch_state import LaunchState
 from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scheduler.why import MISSING_MAX, Asked, asked, why_waiting
 from cron.service.queues import POSITIONS_MAX
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
-from launcher.launch import LaunchState, Reason
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.unit.pool_people_rig import FakeQueues, World
 from tests.unit.state_rig import T0, StateRig, job, with_job
 

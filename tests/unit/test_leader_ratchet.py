@@ -6,7 +6,7 @@ from cron.leader.clocks import NOTE_MS, Ratchet
 from cron.limits import AHEAD_MS_MAX
 from cron.state.codec import encode_entry
 from cron.state.commands import Claim
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 
 NOW_MS = 1_800_000_000_000
 

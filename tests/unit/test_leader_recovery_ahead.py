@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 
 from cron.job import Catchup
+from cron.launch_state import LaunchState
 from cron.leader.recovery import recover_items
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState, Reason
-from launcher.pool.events import Status
+from launcher.protocol.status import Reason, Status
 from tests.unit.restored_rig import BASE, RestoredRig, retrying
 from tests.unit.state_rig import T0, job
 

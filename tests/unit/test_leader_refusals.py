@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.leader.dispatch import Dispatcher, says
 from cron.leader.inbox import Inbox
 from cron.scheduler.indexes import LeaderIndexes
@@ -12,13 +13,14 @@ from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import REFUSED_REST_MS
 from cron.state import commands as c
 from cron.state.launches import RESULTS
-from launcher.launch import LaunchState
-from launcher.pool.events import Event, Fact, Facts, Joined, Left, Status, alone
+from launcher.pool.events import Event, Facts, Joined, Left
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.limits import PROTOCOL
 from launcher.pool.pool import Pool
 from launcher.pool.reading import parse_hello
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.reports import Fact, alone
+from launcher.protocol.status import Status
+from launcher.protocol.v1 import pool_pb2
 from tests.batches import begun, refused_item
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cron.job import Overlap, Retry
+from cron.launch_state import LaunchState
 from cron.state import commands as c
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
 from tests.unit.test_scheduler_plan import follow

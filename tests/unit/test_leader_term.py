@@ -13,6 +13,7 @@ import pytest
 from consensus.limits import ENTRY_BYTES_MAX
 from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.leader.leader import BUSY_TURNS, Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
@@ -20,12 +21,12 @@ from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.pool import CloseGate, Drain, Gate, GateAction, LiftGates
 from cron.state.state import State
-from launcher.launch import LaunchState
-from launcher.pool.events import Event, Greeting, Joined
+from launcher.pool.events import Event, Joined
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.session import End
-from launcher.work import Epoch
+from launcher.protocol.reports import Greeting
+from launcher.protocol.work import Epoch
 from tests.fakes.memory_log import MemoryCell
 from tests.unit import pool_rig
 from tests.unit.queues_rig import SECONDS

@@ -9,8 +9,10 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from launcher.pool.events import Fact, Facts, Status, alone
+from launcher.pool.events import Facts
 from launcher.pool.session import End
+from launcher.protocol.reports import Fact, alone
+from launcher.protocol.status import Status
 from tests.unit.pool_rig import beat, rigged
 from tests.unit.state_rig import job
 from tests.unit.test_leader_term import Replica, greeting, reigning

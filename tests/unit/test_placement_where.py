@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.where import (
-    WHERE_CHARS_MAX,
-    WHERE_TERMS_MAX,
-    BadWhere,
-    Term,
-    Where,
-    parse_where,
-)
+from cron.where import WHERE_CHARS_MAX, WHERE_TERMS_MAX, BadWhere, Term, Where, parse_where
 
 EU = {"zone": "eu", "disk": "", "executor": "e1", "host": "h1"}
 

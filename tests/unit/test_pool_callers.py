@@ -11,7 +11,7 @@ import pytest
 
 from cron.api.peers import open_aio_channel
 from launcher.pool.events import Joined
-from launcher.rpc.v1 import pool_pb2_grpc
+from launcher.protocol.v1 import pool_pb2_grpc
 from launcher.tls import Credentials
 from tests.unit.api_rig import FakeBackend
 from tests.unit.certs_rig import EXECUTOR, PERSON, REPLICA, Certs

@@ -8,8 +8,8 @@ import pytest
 
 from launcher.pool import duplicate_ids
 from launcher.pool.duplicate_ids import DUPLICATE_ID_KEPT_MS, DuplicateId, DuplicateIds
-from launcher.pool.events import Greeting
-from launcher.work import Epoch
+from launcher.protocol.reports import Greeting
+from launcher.protocol.work import Epoch
 from tests.unit.pool_rig import OTHER_LEDGER, rigged
 
 

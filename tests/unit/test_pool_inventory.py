@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from launcher.executor.ledger import Page
 from launcher.executor.rows import Row
 from launcher.executor.stream import recollection_of
-from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Joined, Recalled, Recollected, Status
+from launcher.pool.events import Joined, Recollected
 from launcher.pool.reading import parse_recollection
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.reports import Recalled
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import (
     LEDGER,
     FakeExecutor,

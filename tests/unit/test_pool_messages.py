@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import limits as executor_limits
-from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import BatchFacts, Fact, Status
 from launcher.pool.reading import check_heartbeat, parse_hello, parse_name, parse_reports
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.reports import BatchFacts, Fact
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 from tests.unit.pool_rig import CELL, LEDGER, hello, reports, said
 
 MANY_LABELS = {f"k{i}": "v" for i in range(limits.LABELS_MAX + 1)}

@@ -9,12 +9,13 @@ import grpc
 import pytest
 
 from launcher import limits as executor_limits
-from launcher.launch import Reason
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Facts, Joined, Offer, Offered
+from launcher.pool.events import Facts, Joined, Offered
 from launcher.pool.reading import parse_hello, parse_offers, parse_reports
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.reports import Offer
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import CELL, LEDGER, hello, reports, rigged, said
 
 

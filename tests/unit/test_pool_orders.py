@@ -9,13 +9,13 @@ import grpc
 import msgspec
 import pytest
 
-from launcher.columns import sums
-from launcher.launch import Reason
 from launcher.pool import limits
 from launcher.pool.events import Left
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.outbox import Outbox
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.columns import sums
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import (
     EPOCH,
     LEDGER,

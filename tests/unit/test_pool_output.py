@@ -12,7 +12,7 @@ from launcher.pool import limits
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.events import Beat, Joined
 from launcher.pool.session import OutputSlice, OutputsWaiting
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, FakeExecutor, Rig, attempt, rigged
 
 

@@ -9,7 +9,7 @@ import structlog
 from launcher.pool import limits, service
 from launcher.pool.events import Beat, Facts, Joined, Left
 from launcher.pool.lease import LeaseTimes
-from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from tests.unit.pool_rig import (
     CELL,
     EPOCH,

@@ -8,7 +8,6 @@ import pytest
 
 from launcher.pool import limits
 from launcher.pool.events import Silent, Unsent
-from launcher.pool.orders import StartBatch
 from launcher.pool.probes import (
     LOOK_MS,
     PROBE_EVERY_MS,
@@ -17,7 +16,8 @@ from launcher.pool.probes import (
     Probes,
 )
 from launcher.pool.session import Session
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.orders import StartBatch
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import (
     LEDGER,
     FakeExecutor,

@@ -12,7 +12,7 @@ from cron.api.peers import open_aio_channel
 from launcher.pool import limits
 from launcher.pool.events import Beat, Joined
 from launcher.pool.lease import LeaseTimes
-from launcher.rpc.v1 import pool_pb2_grpc
+from launcher.protocol.v1 import pool_pb2_grpc
 from tests.unit.api_rig import FakeBackend
 from tests.unit.certs_rig import Certs
 from tests.unit.pool_rig import FakeExecutor, Rig, hello, rigged, until

@@ -13,9 +13,9 @@ import pytest
 from launcher.identity import REPLICA_HOST
 from launcher.pool import limits
 from launcher.pool.watchers import Watchers
-from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
+from launcher.protocol.work import Epoch
 from launcher.tls import Credentials
-from launcher.work import Epoch
 from tests.unit.api_rig import FakeBackend
 from tests.unit.certs_rig import CELL as TLS_CELL
 from tests.unit.certs_rig import EXECUTOR, PERSON, REPLICA, Certs

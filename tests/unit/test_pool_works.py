@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.columns import full, sums
 from launcher.pool import limits
 from launcher.pool.outbox import Outbox
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.columns import full, sums
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import EPOCH, LEDGER, batch, order, rigged
 
 

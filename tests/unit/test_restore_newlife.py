@@ -19,7 +19,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, OpenedGate
 from cron.state.state import Reset, Restored, State
 from cron.storage.new_life import NewLife, begin_life, first_index
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 from tests.unit.restore_rig import copy_of, rich
 from tests.unit.state_rig import StateRig, executors_of
 

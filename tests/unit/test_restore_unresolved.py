@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from cron.launch_state import LaunchState
 from cron.leader.recovery import recover_items
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.storage.new_life import NewLife, begin_life
-from launcher.launch import LaunchState
-from launcher.pool.events import Status
-from launcher.work import Epoch
+from launcher.protocol.status import Status
+from launcher.protocol.work import Epoch
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, job
 

@@ -12,11 +12,12 @@ from cron.api.launches import BackfillRequest
 from cron.api.limits import LimitChange
 from cron.errors import LimitExceeded
 from cron.job import Catchup
+from cron.launch_state import LaunchState
 from cron.service.service import CellService
 from cron.state import commands as c
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_term import Replica, reigning
 from tests.unit.test_service_pauses import service

@@ -6,11 +6,12 @@ from itertools import accumulate
 
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.scheduler.due import DueJob
 from cron.scheduler.plan import Expired, View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.batches import begun, items_of
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0, StateRig, job, with_job

@@ -15,8 +15,8 @@ from cron.scheduler.policy import FAILOVER_MS, FRESH_MS, NEVER_MS, Accounted, ac
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
-from launcher.launch import Reason
-from launcher.names import parse_time
+from launcher.protocol.names import parse_time
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job
 
 Shown = list[tuple[int, str]]

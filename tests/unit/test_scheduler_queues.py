@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cron.job import Catchup, Overlap, Retry
+from cron.launch_state import LaunchState
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import LOST_MAX, Expired, View, plan
 from cron.scheduler.queues import LOADED_AT_ONCE, Queues
@@ -10,7 +11,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import LiftGates
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.batches import begun
 from tests.unit.queues_rig import SECONDS, queue, shown
 from tests.unit.queues_rig import QueuesRig as Rig

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.scheduler.reports import ReportCommands, Source, digest
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import BatchFacts, Fact, Status, alone
-from launcher.pool.orders import FenceOrder
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.orders import FenceOrder
+from launcher.protocol.reports import BatchFacts, Fact, alone
+from launcher.protocol.status import Reason, Status
 from tests.batches import lost_item
 from tests.unit.state_rig import T0, StateRig, job, with_job
 

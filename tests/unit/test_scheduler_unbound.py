@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cron.job import Job, Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.scheduler import plan as planning
 from cron.scheduler.candidates import Candidate, of_due
 from cron.scheduler.places import Capacity, Place
@@ -15,9 +16,9 @@ from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from cron.state.state import JobRecord
-from launcher.launch import LaunchState, Reason
-from launcher.pool.events import Offer
-from launcher.work import WorkSpec
+from launcher.protocol.reports import Offer
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.queues_rig import told
 from tests.unit.state_rig import T0, job

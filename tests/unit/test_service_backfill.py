@@ -9,13 +9,13 @@ import pytest
 from cron.api.launches import BackfillReport, BackfillRequest
 from cron.errors import Conflict
 from cron.job import Schedule
+from cron.launch_state import LaunchState
 from cron.scheduler.indexes import LeaderIndexes
 from cron.service.backfill import Backfills
 from cron.state.commands import Forget
 from cron.state.outcome import Result
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
-from launcher.launch import LaunchState
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
 JOB = "default/backup"

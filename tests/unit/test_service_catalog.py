@@ -25,7 +25,7 @@ from cron.service.catalog import (
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, job
 
 

@@ -16,7 +16,7 @@ from cron.service.members import MISSED_MAX, ClusterStatus, Identity, with_leade
 from cron.state.commands import FORMAT
 from launcher.pool.limits import PROTOCOL
 from launcher.pool.reading import parse_hello
-from launcher.rpc.v1 import pool_pb2
+from launcher.protocol.v1 import pool_pb2
 from tests.unit.cell_fakes import FOUNDED, FakeCell
 from tests.unit.pool_rig import beat
 from tests.unit.test_leader_term import reigning

@@ -8,7 +8,7 @@ import pytest
 from cron.crontab.jobs import differences
 from cron.crontab.reader import read_crontab
 from cron.job import Job, Retry, Schedule
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 
 
 def one(text: str) -> Job:

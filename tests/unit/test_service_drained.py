@@ -10,8 +10,8 @@ from cron.service import executors
 from cron.service.executors import DrainedExecutors
 from cron.state import commands as c
 from cron.state.pool import Drain
-from launcher.names import format_time
-from launcher.work import Epoch
+from launcher.protocol.names import format_time
+from launcher.protocol.work import Epoch
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import T0, with_job
 

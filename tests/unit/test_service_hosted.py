@@ -10,7 +10,7 @@ import pytest
 from cron.api.executors import DrainRequest, DuplicateIdView, ExecutorQuery, GroupView, RunView
 from cron.errors import NotFound, NotLeader
 from cron.state import commands as c
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 from tests.batches import launched_item
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import T0, StateRig, job

@@ -12,10 +12,11 @@ from cron.cli import launches
 from cron.errors import LimitExceeded
 from cron.history.store import RowStore
 from cron.job import Overlap, Retry
+from cron.launch_state import LaunchState
 from cron.service import launches as service
 from cron.state import commands as c
 from cron.state.pool import Redrive
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.queues_rig import SECONDS
 from tests.unit.state_rig import T0, job
 from tests.unit.test_service_questions import JOB, Asked

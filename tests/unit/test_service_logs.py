@@ -15,8 +15,8 @@ from cron.errors import Conflict, ExecutorAway, NotNow, Unavailable
 from cron.service import outputs as stored_outputs
 from cron.service.outputs import BYTES_MAX_MIN, FETCHED_MAX, Logs, StoredOutputs
 from launcher.executor.commands.output import Output, read
-from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import TimedOut
+from launcher.protocol.names import AttemptName, LaunchName, parse_launch_name
 from snapshots.backup_store import BackupStore
 from snapshots.layout import output_object
 from snapshots.outputs import OutputHeader

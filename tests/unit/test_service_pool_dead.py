@@ -9,11 +9,12 @@ import pytest
 from cron.api.dead import DeadChange, DeadQuery, DeadView
 from cron.errors import NotFound
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX
 from cron.service import dead
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import T0, StateRig, job
 

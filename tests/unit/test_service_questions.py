@@ -16,6 +16,7 @@ from cron.api.launches import HistoryQuery
 from cron.errors import UnknownJob
 from cron.history.store import RowStore
 from cron.job import Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.scheduler.views import Wait, WaitFor
 from cron.service import proofs
@@ -26,7 +27,7 @@ from cron.state import commands as c
 from cron.state.commands import Forget
 from cron.state.pool import CloseGate, Gate, GateAction
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.pool_people_rig import FakeQueues
 from tests.unit.state_rig import T0, StateRig, job, skips
 

@@ -21,7 +21,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import MINUTE, T0, StateRig, job
 from tests.unit.test_service_questions import JOB, Asked, Machine
 

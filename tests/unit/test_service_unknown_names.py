@@ -10,8 +10,8 @@ import pytest
 from cron.api.gates import GateRequest
 from cron.api.limits import LimitChange
 from cron.service import unknown_names
-from launcher.pool.events import Offer
-from launcher.work import WorkSpec
+from launcher.protocol.reports import Offer
+from launcher.protocol.work import WorkSpec
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import StateRig, job
 

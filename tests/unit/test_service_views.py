@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cron.launch_state import LaunchState
 from cron.service.launches import of_row
-from launcher.launch import LaunchState
 from tests.unit.state_rig import T0, with_job
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.names import SCHEDULED_S_MAX, LaunchName
+from launcher.protocol.names import SCHEDULED_S_MAX, LaunchName
 from snapshots import layout
 from snapshots.layout import parse_segment_name, parse_snapshot_name, segment_name, snapshot_name
 from snapshots.store import check_name

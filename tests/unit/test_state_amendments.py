@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit import test_state_parts as several
 from tests.unit.state_rig import T0, StateRig, with_job
 

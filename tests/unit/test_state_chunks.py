@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+from cron.launch_state import LaunchState
 from cron.state.archive import History
 from cron.state.context import Context
 from cron.state.rows import Chunk, Row, RowKind, at, column
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import FIRST, T0
 
 

@@ -17,7 +17,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.executor.rules import spec_of
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.batches import lost_item
 from tests.unit.queues_rig import QueuesRig, queues_with, told
 from tests.unit.state_rig import T0, StateRig, job, with_job

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.state import pool
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import job
 from tests.unit.tries_rig import (

@@ -7,6 +7,7 @@ import pytest
 
 from cron.history.audited import AuditedJob, RevisionSpan
 from cron.job import Overlap, Schedule
+from cron.launch_state import LaunchState
 from cron.scheduler import forgetting as leader_forgetting
 from cron.scheduler.forgetting import LOOK_MS, ROUND_MS, Forgetting, history_from_s
 from cron.state import commands as c
@@ -15,7 +16,7 @@ from cron.state.commands import Forget
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job, with_job
 from tests.unit.test_leader_term import reigning
 

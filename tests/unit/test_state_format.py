@@ -14,7 +14,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from launcher.work import Epoch
+from launcher.protocol.work import Epoch
 from tests.unit.state_rig import StateRig, image_of, image_parts
 from tests.unit.test_leader_term import reigning
 

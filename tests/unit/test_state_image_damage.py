@@ -18,7 +18,7 @@ from cron.state.tail import RowsDamaged, Tail
 from cron.storage import uploads
 from cron.storage.segments import name_of
 from cron.storage.uploads import named
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from snapshots import format as form
 from snapshots.disk import write_snapshot
 from snapshots.errors import SnapshotCorrupt

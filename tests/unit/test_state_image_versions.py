@@ -6,14 +6,15 @@ import pytest
 
 from cron.errors import InvariantViolated, TooOld
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.state import pool
 from cron.state.image import IMAGE_VERSION, decode_outline, decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.pool import Limits
 from cron.state.state import State
-from launcher.launch import LaunchState, Reason
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import StateRig, executors_of, image_of, image_parts, job
 from tests.unit.test_state_machine import everything
 

@@ -7,7 +7,7 @@ import pytest
 from cron.limits import DEADLINE_S_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job, said, skips, with_job
 
 

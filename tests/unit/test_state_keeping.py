@@ -6,6 +6,7 @@ import pytest
 
 from cron.errors import InvariantViolated
 from cron.history.segment import sections_of
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.archive import History, Stream
 from cron.state.image import decode_state
@@ -13,7 +14,7 @@ from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import State
 from cron.state.tail import RowsDamaged, Tail, content_digest
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, image_of, image_parts, with_job
 
 

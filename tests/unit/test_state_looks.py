@@ -14,7 +14,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job
 
 END_S = 200

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from cron.errors import InvariantViolated, TooOld
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.archive import History
 from cron.state.codec import encode_entry
@@ -13,8 +14,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from launcher.launch import LaunchState
-from launcher.names import SCHEDULED_S_MAX
+from launcher.protocol.names import SCHEDULED_S_MAX
 from tests.unit.state_rig import (
     FIRST,
     T0,

@@ -7,13 +7,14 @@ import pytest
 
 from cron import notes
 from cron.history.story import sentence_of
+from cron.launch_state import LaunchState
 from cron.limits import NOTE_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LiftGates
 from cron.state.rows import Row
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, said, with_job
 
 

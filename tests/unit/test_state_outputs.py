@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.leader.recovery import gather
 from cron.scheduler.reports import ReportCommands, digest
 from cron.state import commands as c
@@ -11,10 +12,10 @@ from cron.state.codec import decode_entry, encode_entry
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
 from cron.state.tail import Tail
-from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Recalled, Status, alone
-from launcher.work import Epoch
+from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.reports import Fact, Recalled, alone
+from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import Epoch
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, with_job
 

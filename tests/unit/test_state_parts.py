@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from cron.job import Overlap, Retry
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import LaunchRow
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.batches import launched_item, lost_item, refused_item
 from tests.unit.state_rig import T0, StateRig, job, open_on, said
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from cron.launch_state import LaunchState
 from cron.state import commands as c
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.test_state_parts import KEY, begun, ended, launched, refused
 
 

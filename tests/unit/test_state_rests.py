@@ -8,7 +8,7 @@ from cron.job import Retry
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.retries import backoff_ms
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.tries_rig import (
     HANDLER,
     KEY,

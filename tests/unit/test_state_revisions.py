@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import structlog
 
+from cron.launch_state import LaunchState
 from cron.service.jobs import of_job
 from cron.state import commands as c
 from cron.state import pool, revisions
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
-from launcher.launch import LaunchState, Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job, with_job
 from tests.unit.test_leader_term import reigning
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.leader.dispatch import Dispatcher
 from cron.limits import LOST_KEPT
 from cron.notes import Note, NoteCode
@@ -16,9 +17,8 @@ from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import Chunk
 from cron.state.state import NO_ROW, LostRow
-from launcher.launch import LaunchState, Reason
-from launcher.pool.events import Status
 from launcher.pool.pool import Pool
+from launcher.protocol.status import Reason, Status
 from tests.batches import lost_item
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job

@@ -8,7 +8,7 @@ from cron.state.codec import encode_entry
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging
 from cron.state.machine import Machine
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, with_job
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cron.errors import Conflict, LimitExceeded, Unavailable
 from cron.history.order import Match, Query
+from cron.launch_state import LaunchState
 from cron.service.launches import LaunchReads
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord, Stream
@@ -22,7 +23,6 @@ from cron.state.tail import Tail
 from cron.storage import archived_rows as archives
 from cron.storage.archived_rows import SEGMENTS_MAX, ArchivedRows, archived
 from cron.storage.segments import name_of
-from launcher.launch import LaunchState
 from snapshots.layout import segment_object
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import CELL, Backed

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import structlog
 
+from cron.launch_state import LaunchState
 from cron.state.rows import PartRow, Row, RowKind
 from cron.storage import outputs as module
 from cron.storage.outputs import (
@@ -26,11 +27,11 @@ from cron.storage.outputs import (
 )
 from cron.storage.uploader import Storing, Trouble
 from cron.storage.uploads import About
-from launcher.launch import LaunchState, Reason
-from launcher.names import LaunchName, parse_attempt_name
-from launcher.pool.events import Kept
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch
+from launcher.protocol.names import LaunchName, parse_attempt_name
+from launcher.protocol.reports import Kept
+from launcher.protocol.status import Reason
+from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import Epoch
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError
 from snapshots.layout import output_object

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker.clock import boot_ms
 from launcher.worker.options import (
     EXIT_LOST,

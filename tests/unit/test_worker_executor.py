@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.executor.rows import ENDED
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.parent import start_child
 from tests.unit.worker_rig import WITHIN_S, in_folder, write_app

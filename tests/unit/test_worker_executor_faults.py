@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.executor.rows import ACCEPTED, ENDED
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker.wire import DETAIL_CHARS_MAX
 from tests.unit import worker_rig
 from tests.unit.test_worker_executor import served

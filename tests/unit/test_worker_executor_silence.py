@@ -9,8 +9,8 @@ import pytest
 
 from cron.crontab.reader import read_crontab, read_file
 from launcher.executor.rows import ACCEPTED, ENDED
-from launcher.launch import Reason
-from launcher.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
+from launcher.protocol.status import Reason
+from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 from launcher.worker import wire
 from launcher.worker.registry import Registry
 from tests.unit import worker_rig

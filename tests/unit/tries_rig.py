@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from cron.job import Retry
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.outcome import Verdict
 from cron.state.state import LaunchRow
-from launcher.launch import LaunchState, Reason
-from launcher.work import WorkSpec
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, with_job
 
 PATIENT = Retry(tries=3, backoff_ms=10_000, backoff_max_ms=15_000)

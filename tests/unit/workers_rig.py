@@ -22,7 +22,7 @@ import msgspec
 
 from launcher.executor.clock import wall_ms
 from launcher.executor.rows import Change, Row
-from launcher.work import WorkSpec
+from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
 from tests.unit.rows_rig import Start, orders, rows_of
 from tests.unit.test_executor_loop import Ear, Shop

@@ -25,8 +25,8 @@ from launcher.executor.commands.cgroups import Limits
 from launcher.executor.commands.trees import LEDGER_MARK
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
-from launcher.launch import Reason
-from launcher.names import format_time
+from launcher.protocol.names import format_time
+from launcher.protocol.status import Reason
 
 log = logs.get()
 

@@ -27,7 +27,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _TICK_MS: Final = 1000 // _TICKS_PER_S
 _F_SETSIG: Final = 10
 """fcntl(2), asm-generic; the module fcntl does not name it."""
-# launcher.launch.Reason; a test compares.
+# launcher.protocol.status.Reason; a test compares.
 USER: Final = 12
 SPAWN: Final = 13
 # What Python ignores and what the spawner does; a command begins with the defaults.

@@ -48,7 +48,7 @@ from launcher.executor.commands.spawn import (
 from launcher.executor.commands.trees import SPAWNER_MARK, Hunt, Target
 from launcher.executor.parent import adopt_orphans, die_with_parent
 
-# launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
+# launcher.protocol.status.Reason; a test compares. Importing it would cost more than all of this.
 TIMEOUT: Final = 6
 EXECUTOR_LOST: Final = 10
 LEASE_OVER: Final = "the executor's lease is over"

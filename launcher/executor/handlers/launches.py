@@ -18,7 +18,7 @@ from launcher.executor.lease import Lease
 from launcher.executor.outputs import Kept, OutputWriter
 from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.executor.rules import LEASE_OVER
-from launcher.launch import Reason
+from launcher.protocol.status import Reason
 from launcher.worker.wire import Outcome
 
 RETURNS_MAX: Final = 3

@@ -20,8 +20,8 @@ from typing import Final
 from launcher.executor.attempt import Attempt
 from launcher.executor.commands.trees import stat_of
 from launcher.executor.handlers.connection import Line, Peer
-from launcher.launch import Reason
 from launcher.limits import PIECE_BYTES_PENDING_MAX
+from launcher.protocol.status import Reason
 from launcher.worker import wire
 from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 

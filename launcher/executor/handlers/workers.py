@@ -24,8 +24,8 @@ from launcher.executor.handlers.worker import CUT, Deaths, Worker
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Outputs, OutputWriter
 from launcher.executor.rules import LEASE_OVER
-from launcher.launch import Reason
 from launcher.limits import PIECE_BYTES_PENDING_MAX
+from launcher.protocol.status import Reason
 from launcher.worker import wire
 
 log = logs.get()

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from launcher.rpc.v1 import pool_pb2 as launcher_dot_rpc_dot_v1_dot_pool__pb2
+from launcher.protocol.v1 import pool_pb2 as launcher_dot_protocol_dot_v1_dot_pool__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in launcher/rpc/v1/pool_pb2_grpc.py depends on'
+        + ' but the generated code in launcher/protocol/v1/pool_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,13 +36,13 @@ class PoolStub(object):
         """
         self.Connect = channel.stream_stream(
                 '/raftcron.pool.v1.Pool/Connect',
-                request_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromExecutor.SerializeToString,
-                response_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromLeader.FromString,
+                request_serializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.FromExecutor.SerializeToString,
+                response_deserializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.FromLeader.FromString,
                 _registered_method=True)
         self.WatchLeader = channel.unary_stream(
                 '/raftcron.pool.v1.Pool/WatchLeader',
-                request_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.WatchRequest.SerializeToString,
-                response_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.Leadership.FromString,
+                request_serializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.WatchRequest.SerializeToString,
+                response_deserializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.Leadership.FromString,
                 _registered_method=True)
 
 
@@ -71,13 +71,13 @@ def add_PoolServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Connect': grpc.stream_stream_rpc_method_handler(
                     servicer.Connect,
-                    request_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromExecutor.FromString,
-                    response_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromLeader.SerializeToString,
+                    request_deserializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.FromExecutor.FromString,
+                    response_serializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.FromLeader.SerializeToString,
             ),
             'WatchLeader': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchLeader,
-                    request_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.WatchRequest.FromString,
-                    response_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.Leadership.SerializeToString,
+                    request_deserializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.WatchRequest.FromString,
+                    response_serializer=launcher_dot_protocol_dot_v1_dot_pool__pb2.Leadership.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -105,8 +105,8 @@ class Pool(object):
             request_iterator,
             target,
             '/raftcron.pool.v1.Pool/Connect',
-            launcher_dot_rpc_dot_v1_dot_pool__pb2.FromExecutor.SerializeToString,
-            launcher_dot_rpc_dot_v1_dot_pool__pb2.FromLeader.FromString,
+            launcher_dot_protocol_dot_v1_dot_pool__pb2.FromExecutor.SerializeToString,
+            launcher_dot_protocol_dot_v1_dot_pool__pb2.FromLeader.FromString,
             options,
             channel_credentials,
             insecure,
@@ -132,8 +132,8 @@ class Pool(object):
             request,
             target,
             '/raftcron.pool.v1.Pool/WatchLeader',
-            launcher_dot_rpc_dot_v1_dot_pool__pb2.WatchRequest.SerializeToString,
-            launcher_dot_rpc_dot_v1_dot_pool__pb2.Leadership.FromString,
+            launcher_dot_protocol_dot_v1_dot_pool__pb2.WatchRequest.SerializeToString,
+            launcher_dot_protocol_dot_v1_dot_pool__pb2.Leadership.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,7 +1,6 @@
-"""The life of a launch: its states, the moves between them, the reasons for them.
+"""The states of a launch and the moves between them.
 
-Everything that says which state may follow which is in the table of this file; replicas, the
-leader's pool and the documentation read it from here.
+Replicas and the documentation read the table of this file.
 """
 
 from __future__ import annotations
@@ -26,41 +25,6 @@ class LaunchState(enum.IntEnum):
     def label(self) -> str:
         """The word that people and programs see."""
         return self.name.lower()
-
-
-class Reason(enum.IntEnum):
-    """Why a launch is in its state. The numbers are in the log: append, never renumber."""
-
-    NONE = 0
-    MISSED = 1
-    OVERLAP = 2
-    PAUSED = 3
-    GATED = 4
-    DEADLINE = 5
-    TIMEOUT = 6
-    KILLED = 7
-    REPLACED = 8
-    FENCED = 9
-    EXECUTOR_LOST = 10
-    RESTORED = 11
-    USER = 12
-    SPAWN = 13  # the operating system would not start it: no such shell, directory, memory
-    RETRY = 14  # it asked to be tried again: an exit code, or a handler's word
-    FATAL = 15  # it said that trying again is of no use
-    SNOOZE = 16  # a handler asked for another time, which is no failure
-    RAISED = 17  # a handler raised what nobody expected
-    SILENT = 18  # a handler did not say in time that it is alive
-    WORKER_DIED = 19  # the process that ran the handler is gone, and the handler with it
-    MEMORY = 20  # it took more memory than its job may
-    BUDGET = 21  # it would be tried again, but its tenant has no retries left
-    FULL = 22  # its queue takes no more
-    OVERLOAD = 23  # more fell due than could begin, and others went before it
-    NO_EXECUTOR = 24  # more fell due than could begin, since no executor could run any of it
-
-    @property
-    def label(self) -> str:
-        """The word that people and programs see; empty for none."""
-        return "" if self is Reason.NONE else self.name.lower().replace("_", "-")
 
 
 _S = LaunchState

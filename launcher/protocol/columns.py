@@ -1,5 +1,5 @@
 """Columns of the stream between leader and executor: what rows of a batch have in common is written
-once (rpc/v1/pool.proto says how). Pure; no step in Python for a row.
+once (v1/pool.proto says how). Pure; no step in Python for a row.
 """
 
 from __future__ import annotations

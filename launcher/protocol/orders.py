@@ -7,10 +7,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from launcher.launch import Reason
-from launcher.names import AttemptName
-from launcher.pool import limits
+from launcher.protocol.names import AttemptName
+from launcher.protocol.status import Reason
 
+WORK_FRAME_BYTES: Final = 24
+"""What one piece of work takes in a message beside its job and its spec."""
 BatchRows: TypeAlias = tuple[int, Sequence[int]]
 """Log index of a Begin, and rows of the batch that it began on an executor."""
 
@@ -27,7 +28,7 @@ class Work(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 def work_of(job: str, spec: bytes) -> Work:
     """Return the work of a job."""
-    return Work(job, spec, len(job) + len(spec) + limits.WORK_FRAME_BYTES)
+    return Work(job, spec, len(job) + len(spec) + WORK_FRAME_BYTES)
 
 
 class StartBatch(msgspec.Struct, frozen=True, gc=False):

@@ -411,7 +411,7 @@ class Report(google.protobuf.message.Message):
     """tenant/job@TIME[+tN]#A[/P], with its attempt"""
     status: global___Status.ValueType
     reason: builtins.int
-    """launcher.launch.Reason"""
+    """launcher.protocol.status.Reason"""
     exit_code: builtins.int
     """128 + signal where a signal ended it, as shells count"""
     started_ms: builtins.int
@@ -850,7 +850,7 @@ class Work(google.protobuf.message.Message):
     job: builtins.str
     """tenant/job, the first part of a row's name"""
     spec: builtins.bytes
-    """launcher.work.WorkSpec, msgpack; equal specs have equal bytes"""
+    """launcher.protocol.work.WorkSpec, msgpack; equal specs have equal bytes"""
     def __init__(
         self,
         *,

@@ -1,0 +1,1 @@
+"""What both ends of the stream share: names, work, orders, reports, and their encoding."""

@@ -1,3 +1,0 @@
-"""The stream between leader and executors."""
-
-from __future__ import annotations
