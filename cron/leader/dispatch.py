@@ -21,7 +21,7 @@ from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import LaunchRow, Start, State
 from launcher.pool.pool import Pool
-from launcher.protocol.orders import KillOrder, StartBatch, Work, work_of
+from launcher.protocol.orders import JobWork, KillOrder, StartBatch, work_of
 from launcher.protocol.status import Reason
 
 BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
@@ -36,8 +36,8 @@ class Dispatcher:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._works: dict[tuple[int, int], Work] = {}  # by job number and revision
-        self._current: dict[int, Work] = {}  # by job number: those of the jobs as they are now
+        self._works: dict[tuple[int, int], JobWork] = {}  # by job number and revision
+        self._current: dict[int, JobWork] = {}  # by job number: those of the jobs as they are now
         self.unsent: dict[tuple[Source, int], set[int]] = {}
 
     def clear(self) -> None:
@@ -126,7 +126,7 @@ class Dispatcher:
                 StartBatch(
                     batch.index,
                     usual,
-                    cast("list[Work]", works),
+                    cast("list[JobWork]", works),
                     at_s,
                     ends_ms,
                     deadlines_ms,
@@ -157,7 +157,7 @@ class Dispatcher:
             )
         return found
 
-    def _work(self, state: State, number: int, launch: LaunchRow | None = None) -> Work:
+    def _work(self, state: State, number: int, launch: LaunchRow | None = None) -> JobWork:
         """Return the work of a job as it is now, or as it was when a launch began."""
         record = state.by_number[number]
         revision = record.revision if launch is None else launch.revision

@@ -17,7 +17,7 @@ from cron.state.state import ExecutorRecord
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 
 _log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class Executors:
         self._rests: dict[Key, tuple[int, int]] = {}  # -> (until, how long), monotonic ms
         self._draining: dict[str, ExecutorRecord] = {}
         self._drained: frozenset[str] = frozenset()
-        self._offers: dict[int, tuple[int, int, tuple[Offer, ...]]] = {}  # as they were placed
+        self._offers: dict[int, tuple[int, int, tuple[GroupOffer, ...]]] = {}  # as they were placed
         self._numbers: dict[str, int] = {}  # of those that are placed
         self._look_all_ms = 0
         self._expired: frozenset[int] = frozenset()  # whose lease is over, as of this turn

@@ -20,10 +20,19 @@ from cron.state.batches import Batch
 from cron.state.columns import deltas
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
-from launcher.pool.events import Beat, Event, Facts, Joined, Left, Recollected, Silent, Unsent
+from launcher.pool.events import (
+    Event,
+    HeartbeatReceived,
+    InventoryPage,
+    Joined,
+    Left,
+    Reported,
+    Silent,
+    Unsent,
+)
 from launcher.pool.pool import Pool
 from launcher.protocol.columns import sums
-from launcher.protocol.reports import BatchFacts
+from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Status
 
 _log = structlog.get_logger()
@@ -80,7 +89,7 @@ class Inbox:
         self._joined: dict[Source, Joined] = {}  # of one that came again only the last counts
         self._left: list[Left] = []
         self._to_floor: list[Source] = []
-        self._told: deque[tuple[Source, BatchFacts]] = deque()
+        self._told: deque[tuple[Source, BatchReport]] = deque()
         self._ending: dict[End, tuple[Source, int, int]] = {}  # whose end is it, which row
         self._is_backed_up = is_backed_up
 
@@ -106,11 +115,11 @@ class Inbox:
 
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""
-        if isinstance(event, Beat):
+        if isinstance(event, HeartbeatReceived):
             self._beat()
             return
         source = (event.executor, event.ledger)
-        if isinstance(event, Facts):
+        if isinstance(event, Reported):
             self._told.extend((source, batch) for batch in event.batches)
         elif isinstance(event, Left):
             self._left.append(event)
@@ -118,7 +127,7 @@ class Inbox:
             _log.info("executor.joined", executor=event.executor)
             self._joined[source] = event
             self.resolving.hear(event)
-        elif isinstance(event, Recollected):
+        elif isinstance(event, InventoryPage):
             self.resolving.hear(event)
         elif isinstance(event, Unsent):
             for index, rows in event.batches:
@@ -167,9 +176,9 @@ class Inbox:
         told = self._take_told(min(facts_max, FACTS_PER_ENTRY_MAX))
         return [*commands, *self._digest(state, told, now_ms), *self._taken_back(state)]
 
-    def _take_told(self, rows_max: int) -> dict[Source, list[BatchFacts]]:
+    def _take_told(self, rows_max: int) -> dict[Source, list[BatchReport]]:
         """Remove and return what was said, of so many rows at the most."""
-        told: dict[Source, list[BatchFacts]] = {}
+        told: dict[Source, list[BatchReport]] = {}
         while self._told and rows_max > 0:
             source, batch = self._told.popleft()
             count = len(batch.rows)
@@ -229,7 +238,7 @@ class Inbox:
                 self._told.extend((source, batch) for batch in said)
 
     def _digest(
-        self, state: State, told: dict[Source, list[BatchFacts]], now_ms: int
+        self, state: State, told: dict[Source, list[BatchReport]], now_ms: int
     ) -> list[c.Command]:
         """Return commands for what executors said. What needs no entry is sent: known ends are
         acknowledged, open questions asked again."""
@@ -312,7 +321,7 @@ class Inbox:
                 if self._is_backed_up:
                     # What a restore may have to ask about must not be forgotten.
                     floor = min(floor, state.history.backup.index)
-                self._pool.order(executor, ledger, floor=floor)
+                self._pool.order(executor, ledger, watermark=floor)
 
 
 def _begun_of(record: ExecutorRecord | None, index: int, rows: Collection[int]) -> set[int]:
@@ -340,7 +349,7 @@ def _first_unstarted_on(record: ExecutorRecord, otherwise: int) -> int:
     return otherwise
 
 
-def _refuses_commands(record: ExecutorRecord, refused: list[BatchFacts], now_ms: int) -> bool:
+def _refuses_commands(record: ExecutorRecord, refused: list[BatchReport], now_ms: int) -> bool:
     """Whether what an executor would not start is a command, and was not just too late for it: it
     would refuse the next one too. What it says of a handler is about its workers, and it offers
     what these serve anyway."""

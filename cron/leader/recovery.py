@@ -26,7 +26,7 @@ from cron.state import commands as c
 from cron.state.ran import RanItem
 from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName
-from launcher.protocol.reports import BatchFacts, Fact, Recalled, alone, lost_rows
+from launcher.protocol.reports import BatchReport, InventoryRow, RowReport, lost_rows
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
 
@@ -34,7 +34,7 @@ AHEAD_S_MAX: Final = 3_600
 """How far ahead of this leader's clock the one before may have been, and still be believed."""
 _RAN: Final = (Status.ACCEPTED, Status.ENDED, Status.INTERRUPTED)
 
-Memories = Mapping[int, Mapping[str, Recalled]]
+Memories = Mapping[int, Mapping[str, InventoryRow]]
 """By the executor's number in State, what its ledger remembers, by attempt name."""
 
 
@@ -54,7 +54,7 @@ def gather(state: State, memories: Memories) -> Gathered:
     gathered = Gathered()
     for number in sorted(memories):
         for recalled in memories[number].values():
-            if recalled.fact.status in _RAN:
+            if recalled.report.status in _RAN:
                 _gather_one(state, number, recalled, gathered)
     for job_number, items in gathered.by_job.items():
         job = state.by_number[job_number].job
@@ -114,7 +114,7 @@ def _forgotten(other: RanItem, number: int) -> RanItem:
     )
 
 
-def _gather_one(state: State, number: int, recalled: Recalled, into: Gathered) -> None:
+def _gather_one(state: State, number: int, recalled: InventoryRow, into: Gathered) -> None:
     launch = recalled.name.launch
     item = _ran_item(number, recalled)
     record = state.jobs.get(launch.job)
@@ -137,17 +137,17 @@ def _gather_one(state: State, number: int, recalled: Recalled, into: Gathered) -
         into.by_job.setdefault(record.number, []).append(item)
 
 
-def _is_new(state: State, recalled: Recalled) -> bool:
+def _is_new(state: State, recalled: InventoryRow) -> bool:
     """Whether the attempt began after the snapshot, in a life of the cell before this one. Who
     tells late may have had work from this life meanwhile, which is no news."""
     restored = state.restored
-    if restored is None or not restored.index < recalled.fact.index < state.index:
+    if restored is None or not restored.index < recalled.report.index < state.index:
         return False
     return _epoch(recalled.epoch).generation < restored.generation
 
 
-def _ran_item(executor: int, recalled: Recalled) -> RanItem:
-    fact, name = recalled.fact, recalled.name
+def _ran_item(executor: int, recalled: InventoryRow) -> RanItem:
+    fact, name = recalled.report, recalled.name
     launch = name.launch
     state, reason = _ended(fact)
     return RanItem(
@@ -169,7 +169,7 @@ def _ran_item(executor: int, recalled: Recalled) -> RanItem:
     )
 
 
-def _ended(fact: Fact) -> tuple[LaunchState, Reason]:
+def _ended(fact: RowReport) -> tuple[LaunchState, Reason]:
     if fact.status is Status.ACCEPTED:
         return LaunchState.LAUNCHED, Reason.NONE
     if fact.status is Status.INTERRUPTED:
@@ -294,11 +294,13 @@ def _runs_between(
 # --- after the resolution
 
 
-def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> list[c.RecoverItem]:
+def amend_items(
+    state: State, number: int, memory: Mapping[str, InventoryRow]
+) -> list[c.RecoverItem]:
     """Return the late news of an executor that came after the resolution (rule R9)."""
     gathered = Gathered()
     for recalled in memory.values():
-        if recalled.fact.status in _RAN and _is_new(state, recalled):
+        if recalled.report.status in _RAN and _is_new(state, recalled):
             key = state.key_of(recalled.name.launch)
             if key is not None and state.row(key) is not None:
                 continue  # it is open again, or still: what comes is news of that
@@ -319,14 +321,14 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
 
 
 def facts_of_open(
-    state: State, record: ExecutorRecord, memory: Mapping[str, Recalled], floor: int
-) -> list[BatchFacts]:
+    state: State, record: ExecutorRecord, memory: Mapping[str, InventoryRow], floor: int
+) -> list[BatchReport]:
     """Return what becomes of each launch that State holds open on an executor that has told all.
 
     It saw this life's epoch before it told, so no start of an older one can arrive any more: an
     attempt that it does not remember never ran there, unless it may have been forgotten.
     """
-    facts: list[BatchFacts] = []
+    facts: list[BatchReport] = []
     for row in record.launches():
         start = row.start_on(record.number)
         if start is None:
@@ -336,10 +338,10 @@ def facts_of_open(
         if recalled is not None:
             # The name is what counts here: a life may have forgotten the numbers of the one before.
             place = {"index": row.begun_index, "row": start.row}
-            facts.append(alone(msgspec.structs.replace(recalled.fact, **place)))
+            facts.append(msgspec.structs.replace(recalled.report, **place).as_batch())
         elif start.state is LaunchState.BEGUN and row.begun_index > floor:
-            never = Fact(row.begun_index, start.row, Status.REFUSED, is_recorded=False)
-            facts.append(alone(never))
+            never = RowReport(row.begun_index, start.row, Status.REFUSED, is_recorded=False)
+            facts.append(never.as_batch())
         else:
             facts.append(lost_rows(row.begun_index, [start.row]))
     return facts

@@ -29,8 +29,8 @@ from cron.leader.recovery import (
 from cron.scheduler.reports import ReportCommands, digest, source_of
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, State
-from launcher.pool.events import Joined, Recollected
-from launcher.protocol.reports import Recalled
+from launcher.pool.events import InventoryPage, Joined
+from launcher.protocol.reports import InventoryRow
 
 _log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ _Source = tuple[str, str]  # executor, ledger
 class _Memory(msgspec.Struct):
     """What one ledger told: rows that may be news, by attempt name."""
 
-    rows: dict[str, Recalled] = {}
+    rows: dict[str, InventoryRow] = {}
     floor: int = 0
     is_whole: bool = False
 
@@ -76,13 +76,13 @@ class Resolving:
         self._mono_ms = mono_ms
         self._give_up_ms = give_up_ms
         self._expired = expired
-        self._heard: list[Joined | Recollected] = []
+        self._heard: list[Joined | InventoryPage] = []
         self._memories: dict[_Source, _Memory] = {}
         self._since_ms: int | None = None
         self._is_settled = False
         self._accounts: _Accounts | None = None
 
-    def hear(self, event: Joined | Recollected) -> None:
+    def hear(self, event: Joined | InventoryPage) -> None:
         """Take what the pool has heard; returns at once."""
         self._heard.append(event)
 
@@ -124,7 +124,7 @@ class Resolving:
 
     # ---- what executors remember
 
-    def _remember(self, state: State, event: Joined | Recollected) -> None:
+    def _remember(self, state: State, event: Joined | InventoryPage) -> None:
         source = (event.executor, event.ledger)
         if isinstance(event, Joined):
             # A new stream tells from the beginning. Who cannot tell proves nothing.
@@ -139,7 +139,7 @@ class Resolving:
         for recalled in event.rows:
             if _may_be_news(state, recalled):
                 memory.rows[str(recalled.name)] = recalled
-        memory.floor = event.floor
+        memory.floor = event.watermark
         memory.is_whole = memory.is_whole or event.is_last
 
     def _waits_for(self, state: State) -> list[str]:
@@ -209,10 +209,10 @@ class Resolving:
         return commands
 
 
-def _may_be_news(state: State, recalled: Recalled) -> bool:
+def _may_be_news(state: State, recalled: InventoryRow) -> bool:
     """Whether State may lack it; millions of rows that it has are not kept in memory."""
     restored = state.restored
-    if restored is not None and recalled.fact.index > restored.index:
+    if restored is not None and recalled.report.index > restored.index:
         return True
     key = state.key_of(recalled.name.launch)
     if key is None:

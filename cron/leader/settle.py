@@ -27,7 +27,7 @@ from launcher.limits import HELLO_ROWS_MAX
 from launcher.pool.events import Joined
 from launcher.pool.pool import Pool
 from launcher.protocol.orders import FenceOrder, KillOrder, StartBatch
-from launcher.protocol.reports import BatchFacts, lost_rows
+from launcher.protocol.reports import BatchReport, lost_rows
 from launcher.protocol.status import Reason
 
 MARGIN_MS = 200
@@ -41,7 +41,7 @@ class _Report(NamedTuple):
     its rows (index, row) State had as launched parts: of other rows State tells when they were
     launched, of launches with parts only when the first one was."""
 
-    known: tuple[BatchFacts, ...]
+    known: tuple[BatchReport, ...]
     at_index: int
     launched: set[tuple[int, int]]
 
@@ -76,7 +76,7 @@ class Settler:
                     launched.add((batch.index, row))
         self._reports[source] = _Report(event.greeting.known, state.index, launched)
 
-    def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> tuple[BatchFacts, ...]:
+    def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> tuple[BatchReport, ...]:
         """Settle with an executor that may get orders now; nothing if it was settled before.
 
         Sends starts and fences for what the executor does not know; returns what it said, which is

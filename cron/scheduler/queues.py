@@ -35,7 +35,7 @@ from cron.scheduler.views import Depth, Wait, depths, position, unbound, why
 from cron.state.commands import Key
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.protocol.names import split_job_name
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 
 LOADED_AT_ONCE: Final = 20_000
 """Waiting launches that one turn lets in after a takeover: about 0.1 s."""
@@ -172,7 +172,7 @@ class Queues:
         for number in self.gates.changed(self._by_job):
             self.look_again(number)
 
-    def serve(self, offers: Iterable[Offer]) -> None:
+    def serve(self, offers: Iterable[GroupOffer]) -> None:
         """Learn which handlers share the slots of a group of workers."""
         for offer in offers:
             for handler in offer.handlers:

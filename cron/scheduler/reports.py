@@ -19,7 +19,7 @@ from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.protocol.names import AttemptName
 from launcher.protocol.orders import FenceOrder, KillOrder
-from launcher.protocol.reports import BatchFacts, Fact
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason, Status
 
 ACCEPTED: Final = Status.ACCEPTED  # members of an enumeration are slow to look up
@@ -71,7 +71,7 @@ class ReportCommands(msgspec.Struct):
 def digest(
     state: State,
     executor: ExecutorRecord | None,
-    batches: Iterable[BatchFacts],
+    batches: Iterable[BatchReport],
     into: ReportCommands,
     source: Source,
 ) -> None:
@@ -92,8 +92,8 @@ def digest(
 
 
 def _of_batch(
-    executor: ExecutorRecord | None, facts: BatchFacts, into: ReportCommands
-) -> Iterable[Fact]:
+    executor: ExecutorRecord | None, facts: BatchReport, into: ReportCommands
+) -> Iterable[RowReport]:
     """Take what is said alike of rows of one batch. Starts, refusals and ends of those that are
     open, which is nearly all, are told on by columns. Return what is said of the others, to be
     looked at one by one."""
@@ -102,13 +102,13 @@ def _of_batch(
     is_plain = is_end and not facts.detail and not any(facts.retry_after_ms)
     is_usual = is_plain or (facts.status in _BEFORE_IT_RUNS and facts.is_recorded)
     if batch is None or not is_usual:
-        return facts.facts()
+        return facts.row_reports()
     wanted = {BEGUN, LAUNCHED} if is_end else {BEGUN}
-    others: Iterable[Fact] = ()
+    others: Iterable[RowReport] = ()
     states, size = batch.states, len(batch.states)
     if facts.rows[-1] >= size or not wanted.issuperset(map(states.__getitem__, facts.rows)):
         is_open = [row < size and states[row] in wanted for row in facts.rows]
-        others = facts.pick([place for place, one in enumerate(is_open) if not one]).facts()
+        others = facts.pick([place for place, one in enumerate(is_open) if not one]).row_reports()
         facts = facts.pick([place for place, one in enumerate(is_open) if one])
         if not facts.rows:
             return others
@@ -140,7 +140,7 @@ def _of_batch(
     return others
 
 
-def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -> None:
+def _of_closed(state: State, fact: RowReport, into: ReportCommands, source: Source) -> None:
     """A fact about a row that is not open at the executor that has it."""
     if fact.index > state.index:
         into.foreign.append((fact.index, fact.row))
@@ -156,7 +156,7 @@ def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -
 
 
 def _of_open(
-    state: State, launch: LaunchRow, start: Start, fact: Fact, into: ReportCommands
+    state: State, launch: LaunchRow, start: Start, fact: RowReport, into: ReportCommands
 ) -> None:
     """A fact about an open part of an attempt, from the executor that has it."""
     key, attempt, part = launch.key, launch.attempt, start.part
@@ -199,7 +199,7 @@ def result_of(reason: Reason, exit_code: int) -> LaunchState:
     return LaunchState.FAILED
 
 
-def _finished(key: c.Key, attempt: int, part: int, fact: Fact) -> c.AttemptItem:
+def _finished(key: c.Key, attempt: int, part: int, fact: RowReport) -> c.AttemptItem:
     """Return what the log keeps of a part of an attempt that ran and is over."""
     return c.AttemptItem(
         key,

@@ -32,7 +32,7 @@ from cron.storage.uploader import Storing, Trouble
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.pool import Pool
 from launcher.protocol.names import LaunchName
-from launcher.protocol.reports import Kept
+from launcher.protocol.reports import OfferedOutput
 from launcher.protocol.v1 import pool_pb2
 from snapshots.errors import SnapshotError, StoreError
 from snapshots.outputs import PackedOutput, packed_bytes_max
@@ -109,7 +109,7 @@ class Outputs:
         self._may_store = may_store
         self._call_thread = CallThread("outputs")
         self._free = [settings.folder / f"{n}.pulled" for n in range(PULLS_MAX)]
-        self._answers: dict[tuple[str, Kept], asyncio.Task[None]] = {}
+        self._answers: dict[tuple[str, OfferedOutput], asyncio.Task[None]] = {}
         self._trouble = Trouble()
         self._failed = ""
         self._pruned_day = -1
@@ -146,7 +146,7 @@ class Outputs:
 
     # ---- offers
 
-    def offered(self, executor: str, ledger: str, kept: Kept) -> None:
+    def offered(self, executor: str, ledger: str, kept: OfferedOutput) -> None:
         """Answer the offer of an output, once it is known what to say; returns at once."""
         key = (executor, kept)
         if key in self._answers:
@@ -162,7 +162,7 @@ class Outputs:
         task.add_done_callback(lambda _: self._answers.pop(key, None))
 
     async def _answer(
-        self, executor: str, ledger: str, kept: Kept, place: pool_pb2.OutputPlace
+        self, executor: str, ledger: str, kept: OfferedOutput, place: pool_pb2.OutputPlace
     ) -> None:
         try:
             await self._place(executor, ledger, kept, place)
@@ -178,7 +178,7 @@ class Outputs:
         self._leader.pool.place_output(executor, ledger, place)
 
     async def _place(
-        self, executor: str, ledger: str, kept: Kept, place: pool_pb2.OutputPlace
+        self, executor: str, ledger: str, kept: OfferedOutput, place: pool_pb2.OutputPlace
     ) -> None:
         """Write into `place` where an executor is to put an output, or that it was stored.
 
@@ -210,7 +210,7 @@ class Outputs:
         hit("output-stored")
         place.placing = pool_pb2.PLACING_STORED
 
-    async def _end_of(self, executor: str, kept: Kept) -> Row:
+    async def _end_of(self, executor: str, kept: OfferedOutput) -> Row:
         """Return the end of the attempt that an executor offers the output of.
 
         Raises:
@@ -230,7 +230,7 @@ class Outputs:
             raise _Answer(pool_pb2.PLACING_NEVER, f"its {kept.size} bytes are more than it wrote")
         return ended
 
-    async def _pull(self, path: Path, executor: str, ledger: str, kept: Kept) -> None:
+    async def _pull(self, path: Path, executor: str, ledger: str, kept: OfferedOutput) -> None:
         """Bring a packed output into the file `path`.
 
         Raises:

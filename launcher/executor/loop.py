@@ -25,7 +25,6 @@ from launcher.executor.commands.cgroups import Limits
 from launcher.executor.commands.children import Children
 from launcher.executor.commands.running import Commands
 from launcher.executor.commands.trees import SurvivorsRemain, Target, kill_targets, kill_workers
-from launcher.executor.handlers.groups import Offer
 from launcher.executor.handlers.workers import Workers
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Inventory, Ledger, Page
@@ -44,6 +43,7 @@ from launcher.executor.rules import LEASE_OVER, Conditions, Settled, Works, sett
 from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
 from launcher.limits import LEDGER_ROWS_MAX
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -79,7 +79,7 @@ class ReportSink(Protocol):
     def send(self, changes: list[Change]) -> None:
         """Report what became of rows; never waits."""
 
-    def offer(self, offers: Sequence[Offer]) -> None:
+    def offer(self, offers: Sequence[GroupOffer]) -> None:
         """Tell what the workers of this host serve, whole; never waits."""
 
     def recollect(self, page: Page) -> None:

@@ -20,7 +20,6 @@ from launcher.errors import LauncherError
 from launcher.executor.backoff import Backoff
 from launcher.executor.channel import NotReached, connected, open_channel
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.handlers.groups import Offer
 from launcher.executor.ledger import Inventory, Page
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
@@ -28,6 +27,7 @@ from launcher.executor.rows import Change, Row, changes_of, epoch_of
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.protocol.work import Epoch
 from launcher.tls import Credentials
@@ -99,7 +99,7 @@ class LeaderStream:
         self._credentials = credentials
         self._room = room
         self._backoff = backoff or Backoff(config, incarnation)
-        self._offers: Sequence[Offer] | None = None
+        self._offers: Sequence[GroupOffer] | None = None
         self._rest: Inventory | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -139,7 +139,7 @@ class LeaderStream:
         for reports in messages_of(changes, REPORTS_PER_MESSAGE_MAX):
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
-    def offer(self, offers: Sequence[Offer]) -> None:
+    def offer(self, offers: Sequence[GroupOffer]) -> None:
         """Tell what the workers of this host serve, once the leader has welcomed this executor."""
         if not self.welcomed:
             self._offers = offers

@@ -1,7 +1,7 @@
-"""What the leader hears from its executors: sessions that come and go, facts, heartbeats.
+"""What the pool tells the leader: sessions that begin and end, reports, heartbeats.
 
-Events are values. They are given to the leader's `on_event` in the order in which they happened, on
-the one event loop; none comes after `Pool.close`.
+Events are values. The pool passes them to the leader's `on_event` in the order in which they
+happened, on the event loop. No event follows `Pool.close`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from launcher.protocol.reports import BatchFacts, Greeting, Recalled
+from launcher.protocol.reports import BatchReport, Greeting, InventoryRow
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """An executor's Hello was accepted; it waits for `Pool.welcome`, or for `Pool.refuse`.
+    """An executor's Hello was accepted; it waits for `Pool.welcome` or `Pool.refuse`.
 
-    `offset_ms` is its wall clock minus ours, `address` where the stream comes from.
+    `offset_ms` is its wall clock minus ours, `address` the other end of its stream.
     """
 
     executor: str
@@ -27,31 +27,32 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """What the workers of an executor serve has changed; `Session.offers` has it."""
+    """The workers of an executor serve something else now; `Session.offers` has it."""
 
     executor: str
     ledger: str
 
 
-class Recollected(msgspec.Struct, frozen=True):
-    """A part of all that an executor's ledger remembers (rule R13), by (index, row); each row comes
-    once, and `is_last` ends it.
+class InventoryPage(msgspec.Struct, frozen=True):
+    """One page of the inventory of an executor's journal (rule R13), by (index, row).
 
-    It may have forgotten what was begun at or below log index `floor`. It counts for the session
-    over which it came: after another Joined it begins anew. Facts of a row that come later are
-    newer than what is told here.
+    Each row comes once; `is_last` ends the inventory. The journal may have forgotten what was begun
+    at or below log index `watermark`. Pages count for one session: after another Joined the
+    inventory begins again. A report that comes later is newer than its row here.
     """
 
     executor: str
     ledger: str
-    rows: tuple[Recalled, ...]
+    rows: tuple[InventoryRow, ...]
     is_last: bool
-    floor: int
+    watermark: int
 
 
 class Left(msgspec.Struct, frozen=True):
-    """A session ended. The lease goes on: only its end says that the executor is lost. `is_cut`: it
-    did not end in order, and nobody sent the executor away."""
+    """A session ended. The lease goes on: only its end says that the executor is lost.
+
+    `is_cut`: the stream did not end in order, and nobody sent the executor away.
+    """
 
     executor: str
     ledger: str
@@ -60,8 +61,8 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Unsent(msgspec.Struct, frozen=True):
-    """First starts that never left for an executor, and never will from here: it was not
-    connected, fell silent, or its session ended before its stream took them."""
+    """First starts that never left for an executor, and never will: it was not connected, did not
+    answer, or its session ended before its stream took them."""
 
     executor: str
     ledger: str
@@ -69,25 +70,25 @@ class Unsent(msgspec.Struct, frozen=True):
 
 
 class Silent(msgspec.Struct, frozen=True):
-    """An executor has left a probe unanswered and gets no new launches; with `is_over` it has
-    answered that probe after all."""
+    """An executor left a probe unanswered and gets no new launches; with `is_over` it has answered
+    that probe after all."""
 
     executor: str
     ledger: str
     is_over: bool = False
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """An executor reported rows of its ledger; what is not acknowledged comes again
-    with its next Hello."""
+class Reported(msgspec.Struct, frozen=True):
+    """An executor reported rows of its journal. It repeats what is not acknowledged in its next
+    Hello."""
 
     executor: str
     ledger: str
-    batches: tuple[BatchFacts, ...]
+    batches: tuple[BatchReport, ...]
 
 
-class Beat(msgspec.Struct, frozen=True):
-    """A heartbeat arrived and is not answered yet (rule R5: the leader is confirmed first)."""
+class HeartbeatReceived(msgspec.Struct, frozen=True):
+    """A heartbeat arrived and waits for its answer (rule R5: the leader is confirmed first)."""
 
     executor: str
     ledger: str
@@ -97,4 +98,4 @@ class Beat(msgspec.Struct, frozen=True):
     arrived_mono_ms: int
 
 
-Event = Joined | Left | Facts | Beat | Recollected | Offered | Unsent | Silent
+Event = Joined | Left | Reported | HeartbeatReceived | InventoryPage | Offered | Unsent | Silent

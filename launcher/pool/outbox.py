@@ -11,7 +11,7 @@ import structlog
 
 from launcher.pool import limits
 from launcher.protocol.columns import differences, full, short
-from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch, Work
+from launcher.protocol.orders import BatchRows, FenceOrder, JobWork, KillOrder, StartBatch
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
@@ -32,7 +32,7 @@ class Outbox:
         self._fences: deque[FenceOrder] = deque()
         self._kills: deque[KillOrder] = deque()
         self._acks: dict[int, list[int]] = {}
-        self._floor = 0
+        self._watermark = 0
         self._bytes = 0
 
     @property
@@ -41,7 +41,7 @@ class Outbox:
         return self._bytes > limits.OUTBOX_BYTES_MAX
 
     def __bool__(self) -> bool:
-        return bool(self._starts or self._fences or self._kills or self._acks or self._floor)
+        return bool(self._starts or self._fences or self._kills or self._acks or self._watermark)
 
     def put(
         self,
@@ -50,10 +50,10 @@ class Outbox:
         fences: Sequence[FenceOrder] = (),
         kills: Sequence[KillOrder] = (),
         acks: Sequence[BatchRows] = (),
-        floor: int = 0,
+        watermark: int = 0,
     ) -> None:
-        """Queue orders; of floors the highest counts. Work that no message can carry is left out
-        and logged: its attempt stays unanswered, and is fenced when its window is over."""
+        """Queue orders; the highest watermark counts. Work that no message can carry is logged and
+        left out: its attempt stays unanswered, and is fenced when its window is over."""
         for batch in starts:
             works = batch.works if len(batch.works) > 1 else [*batch.works] * len(batch.rows)
             size = sum(map(_SIZE, works))
@@ -77,7 +77,7 @@ class Outbox:
         self._fences.extend(fences)
         self._kills.extend(kills)
         self._bytes += limits.FENCE_BYTES * len(fences) + limits.KILL_BYTES * len(kills)
-        self._floor = max(self._floor, floor)
+        self._watermark = max(self._watermark, watermark)
 
     def take_starts(self) -> tuple[BatchRows, ...]:
         """Drop all starts that no message has taken yet; return the rows of those that were never
@@ -93,8 +93,8 @@ class Outbox:
         of ours, and the ends of windows are put into its time; but a deadline is one by any clock.
         So many streams, `sharers`, remember what works they were sent.
 
-        Starts leave before fences, kills and acks, each in the order of queueing; the floor leaves
-        last, so that it never overtakes an order which still speaks of what is below it.
+        Starts leave before fences, kills and acks, each in the order of queueing. The watermark
+        leaves last, so that it never overtakes an order for a row below it.
         """
         message = pool_pb2.Orders(epoch=encode_epoch(epoch))
         self._works.begin_message(sharers)
@@ -120,7 +120,7 @@ class Outbox:
             room -= limits.BATCH_BYTES + limits.ACK_BYTES * len(some)
             self._bytes -= limits.ACK_BYTES * len(some)
         if room > 0 and not (self._starts or self._fences or self._kills or self._acks):
-            message.floor, self._floor = self._floor, 0
+            message.floor, self._watermark = self._watermark, 0
         return message
 
     def _take_starts(self, message: pool_pb2.Orders, room: int, ahead_ms: int) -> int:
@@ -174,7 +174,7 @@ class SentWorks:
     """
 
     def __init__(self) -> None:
-        self._numbers: OrderedDict[Work, int] = OrderedDict()  # the oldest first
+        self._numbers: OrderedDict[JobWork, int] = OrderedDict()  # the oldest first
         self._free: list[int] = []
         self._bytes = 0
         self._in_use: set[int] = set()  # by the message that is being written
@@ -186,7 +186,7 @@ class SentWorks:
         self._count_max, self._bytes_max = limits.works_kept(sharers)
 
     def numbers(
-        self, works: Sequence[Work], into: MutableSequence[pool_pb2.Work], room: int
+        self, works: Sequence[JobWork], into: MutableSequence[pool_pb2.Work], room: int
     ) -> tuple[list[int], int]:
         """Return the numbers of works, and how many bytes it takes to send those that are new.
 
@@ -211,7 +211,7 @@ class SentWorks:
             numbers.append(number)
         return numbers, taken
 
-    def _send(self, work: Work, into: MutableSequence[pool_pb2.Work]) -> int:
+    def _send(self, work: JobWork, into: MutableSequence[pool_pb2.Work]) -> int:
         for _ in range(_GIVEN_UP_EACH):
             is_full = self._bytes + work.size > self._bytes_max
             if not is_full and len(self._numbers) < self._count_max:

@@ -28,13 +28,13 @@ from launcher.pool.errors import (
     TimedOut,
 )
 from launcher.pool.events import (
-    Beat,
     Event,
-    Facts,
+    HeartbeatReceived,
+    InventoryPage,
     Joined,
     Left,
     Offered,
-    Recollected,
+    Reported,
     Silent,
     Unsent,
 )
@@ -56,7 +56,7 @@ from launcher.pool.session import (
 from launcher.pool.watchers import Watchers
 from launcher.protocol.names import AttemptName
 from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
-from launcher.protocol.reports import Greeting, Kept
+from launcher.protocol.reports import Greeting, OfferedOutput
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
@@ -87,7 +87,7 @@ class Pool:
         self._on_event = on_event
         self._clock_offset_ms_max = clock_offset_ms_max
         self._known_executors = known_executors
-        self.on_kept: Callable[[str, str, Kept], None] | None = None
+        self.on_kept: Callable[[str, str, OfferedOutput], None] | None = None
         """Takes the offers of outputs, of an executor with a ledger; None: none are to be stored.
         Set before `open`."""
         self.executors_max = limits.EXECUTORS_MAX
@@ -276,16 +276,16 @@ class Pool:
         fences: Sequence[FenceOrder] = (),
         kills: Sequence[KillOrder] = (),
         acks: Sequence[BatchRows] = (),
-        floor: int = 0,
+        watermark: int = 0,
     ) -> bool:
         """Queue orders. Returns False if not all of them were queued: an executor with that very
         ledger is not connected, or starts were for one that is silent.
 
-        The Begin of `starts` is applied; whenever a first start is dropped before its stream took
-        it, an Unsent event has its row. Each of `fences` is answered by a Fact: the tombstone and
-        the start that it forbids have one log index, and end together as the floor passes it (rule
-        R4). The Cancel of `kills` is committed (rule R8), as are the ends that are in `acks`. Of
-        floors (rule R4) the highest counts.
+        The Begin of `starts` is applied. If a first start is dropped before its stream took it, an
+        Unsent event has its row. The executor answers each fence with a report; the tombstone and
+        the start that it forbids have one log index, and the watermark passes both at once (rule
+        R4). The Cancel of `kills` is committed (rule R8), as are the ends that are in `acks`. The
+        highest watermark (rule R4) counts.
         """
         session, is_whole = self._session(executor, ledger), True
         if starts and (session is None or session.is_silent):
@@ -296,7 +296,9 @@ class Pool:
             return False
         if starts:
             self._probes.ordered(session)
-        session.outbox.put(starts=starts, fences=fences, kills=kills, acks=acks, floor=floor)
+        session.outbox.put(
+            starts=starts, fences=fences, kills=kills, acks=acks, watermark=watermark
+        )
         session.wake.set()
         return not self._drop_if_stuck(session) and is_whole
 
@@ -378,11 +380,11 @@ class Pool:
         elif kind == "reports":
             batches = parse_reports(message.reports)
             if batches:
-                self._on_event(Facts(executor, ledger, batches))
+                self._on_event(Reported(executor, ledger, batches))
         elif kind == "recollection":
             said = message.recollection
             rows = session.take_recollection(said)
-            self._on_event(Recollected(executor, ledger, rows, said.last, said.floor))
+            self._on_event(InventoryPage(executor, ledger, rows, said.last, said.floor))
         elif kind == "offers":
             offers = parse_offers(message.offers)
             if offers != session.offers:
@@ -413,7 +415,9 @@ class Pool:
             self._touched.add(session.executor)
         if session.is_welcome:
             self._beating[session] = None
-        self._on_event(Beat(*session.key, said.number, said.running, said.wall_ms, now))
+        self._on_event(
+            HeartbeatReceived(*session.key, said.number, said.running, said.wall_ms, now)
+        )
 
     def _answered(self, session: Session, number: int) -> None:
         """Take the answer to a probe, or to anything else that was asked under a number."""

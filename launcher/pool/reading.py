@@ -20,7 +20,14 @@ from launcher.protocol.names import (
     parse_attempt_name,
     parse_job_name,
 )
-from launcher.protocol.reports import BatchFacts, Fact, Greeting, Kept, Offer, Recalled
+from launcher.protocol.reports import (
+    BatchReport,
+    Greeting,
+    GroupOffer,
+    InventoryRow,
+    OfferedOutput,
+    RowReport,
+)
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -91,7 +98,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
     )
 
 
-def _parse_known(message: pool_pb2.Reports) -> tuple[BatchFacts, ...]:
+def _parse_known(message: pool_pb2.Reports) -> tuple[BatchReport, ...]:
     """Return what a Hello says of all rows that the leader may ask about, each once."""
     known = parse_reports(message, "hello.known", limits.KNOWN_MAX)
     seen: dict[int, set[int]] = {}
@@ -106,7 +113,7 @@ def _parse_known(message: pool_pb2.Reports) -> tuple[BatchFacts, ...]:
     return known
 
 
-def parse_offers(message: pool_pb2.Offers) -> tuple[Offer, ...]:
+def parse_offers(message: pool_pb2.Offers) -> tuple[GroupOffer, ...]:
     """Return what an executor's workers serve, in its order.
 
     Raises:
@@ -114,7 +121,7 @@ def parse_offers(message: pool_pb2.Offers) -> tuple[Offer, ...]:
     """
     if len(message.offers) > limits.GROUPS_MAX:
         raise BadMessage("offers", f"{len(message.offers)} are more than {limits.GROUPS_MAX}")
-    offers: dict[str, Offer] = {}
+    offers: dict[str, GroupOffer] = {}
     served: dict[str, str] = {}  # by handler, its group
     for i, offer in enumerate(message.offers):
         field, handlers = f"offers[{i}]", tuple(offer.handlers)
@@ -132,7 +139,7 @@ def parse_offers(message: pool_pb2.Offers) -> tuple[Offer, ...]:
                 text = f"{_shown(name)} is in group {_shown(served[name])} already"
                 raise BadMessage(f"{field}.handlers", text)
             served[name] = group
-        offers[group] = Offer(group, slots, handlers)
+        offers[group] = GroupOffer(group, slots, handlers)
     if len(served) > limits.HANDLERS_MAX:
         raise BadMessage("offers", f"{len(served)} handlers are more than {limits.HANDLERS_MAX}")
     return tuple(offers.values())
@@ -156,7 +163,7 @@ def check_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> None:
     _printable("heartbeat.outputs_problem", beat.outputs_problem, limits.PROBLEM_CHARS_MAX)
 
 
-def parse_kept(kept: pool_pb2.KeptOutput) -> Kept:
+def parse_kept(kept: pool_pb2.KeptOutput) -> OfferedOutput:
     """Return an output that an executor offers to have stored.
 
     Raises:
@@ -169,7 +176,7 @@ def parse_kept(kept: pool_pb2.KeptOutput) -> Kept:
     if len(kept.sha256) != hashlib.sha256().digest_size:
         raise BadMessage("kept.sha256", f"{len(kept.sha256)} bytes are no SHA-256")
     size = _within("kept", ".bytes", kept.bytes, 1, limits.OUTPUT_PACKED_BYTES_MAX)
-    return Kept(name, size, kept.sha256)
+    return OfferedOutput(name, size, kept.sha256)
 
 
 # ---- what is said of rows
@@ -177,7 +184,7 @@ def parse_kept(kept: pool_pb2.KeptOutput) -> Kept:
 
 def parse_reports(
     message: pool_pb2.Reports, place: str = "reports", rows_max: int = limits.REPORTS_MAX
-) -> tuple[BatchFacts, ...]:
+) -> tuple[BatchReport, ...]:
     """Return what is said of rows of batches, in its order and in columns; errors name `place`.
 
     Raises:
@@ -205,7 +212,7 @@ def parse_reports(
         except BadColumn as error:
             raise BadMessage(f"{field}.{part}", str(error)) from error
         found.append(
-            BatchFacts(
+            BatchReport(
                 batch.index,
                 status,
                 reason,
@@ -225,7 +232,7 @@ def parse_reports(
 
 def parse_recollection(
     message: pool_pb2.Recollection, after: tuple[int, int]
-) -> tuple[Recalled, ...]:
+) -> tuple[InventoryRow, ...]:
     """Return the rows of a Recollection, each of which follows (index, row) `after`.
 
     Raises:
@@ -244,7 +251,7 @@ def parse_recollection(
             raise BadMessage(f"{field}.status", "a row of a ledger cannot be unknown")
         for part, high in (("row", limits.ROW_MAX), *_ENDS):
             _within(field, f".{part}", getattr(report, part), 0, high)
-        fact = Fact(
+        fact = RowReport(
             report.index,
             report.row,
             status,
@@ -264,7 +271,7 @@ def parse_recollection(
             raise BadMessage(f"{field}.row", text)
         after = place
         name = parse_name(f"{field}.name", report.name)
-        rows.append(Recalled(name, fact, _epoch(f"{field}.epoch", report.epoch)))
+        rows.append(InventoryRow(name, fact, _epoch(f"{field}.epoch", report.epoch)))
     return tuple(rows)
 
 

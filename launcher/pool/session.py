@@ -19,7 +19,7 @@ from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.outbox import Outbox
 from launcher.pool.reading import parse_recollection
-from launcher.protocol.reports import Greeting, Offer, Recalled
+from launcher.protocol.reports import Greeting, GroupOffer, InventoryRow
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
@@ -109,7 +109,7 @@ class Session:
         self.answered_arrival_mono_ms = NEVER
         self.offset_ms = 0
         self.running = 0
-        self.offers: tuple[Offer, ...] = ()
+        self.offers: tuple[GroupOffer, ...] = ()
         self.last_number = 0
         self.is_welcome = False
         self.is_silent = False
@@ -282,7 +282,7 @@ class Session:
             OutputSlice(chunk.data, chunk.offset, chunk.size, chunk.ended, chunk.dropped)
         )
 
-    def take_recollection(self, message: pool_pb2.Recollection) -> tuple[Recalled, ...]:
+    def take_recollection(self, message: pool_pb2.Recollection) -> tuple[InventoryRow, ...]:
         """Return the rows of the next part of what this executor remembers.
 
         Raises:
@@ -292,7 +292,7 @@ class Session:
             raise BadMessage("recollection", "it was not asked for, or came to its last part")
         rows = parse_recollection(message, self._recalled_to)
         if rows:
-            self._recalled_to = (rows[-1].fact.index, rows[-1].fact.row)
+            self._recalled_to = (rows[-1].report.index, rows[-1].report.row)
         self._inventories = not message.last
         return rows
 

@@ -16,7 +16,7 @@ BatchRows: TypeAlias = tuple[int, Sequence[int]]
 """Log index of a Begin, and rows of the batch that it began on an executor."""
 
 
-class Work(msgspec.Struct, frozen=True, eq=False, gc=False):
+class JobWork(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What a job is to do, at one revision. Whoever orders it keeps one of these: another one is
     another work, and sent again. `job` is `tenant/job`, `spec` an encoded `WorkSpec`; `size` is how
     many bytes of a message they take, about."""
@@ -26,9 +26,9 @@ class Work(msgspec.Struct, frozen=True, eq=False, gc=False):
     size: int
 
 
-def work_of(job: str, spec: bytes) -> Work:
+def work_of(job: str, spec: bytes) -> JobWork:
     """Return the work of a job."""
-    return Work(job, spec, len(job) + len(spec) + WORK_FRAME_BYTES)
+    return JobWork(job, spec, len(job) + len(spec) + WORK_FRAME_BYTES)
 
 
 class StartBatch(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +42,7 @@ class StartBatch(msgspec.Struct, frozen=True, gc=False):
 
     index: int
     rows: Sequence[int]
-    works: Sequence[Work]
+    works: Sequence[JobWork]
     scheduled_s: Sequence[int]
     not_after_ms: Sequence[int]
     deadlines_ms: Sequence[int] = ()

@@ -1,4 +1,4 @@
-"""What executors say, as values: who they are, what they serve, and what became of rows."""
+"""The messages of executors as values: who they are, what they serve, and reports of rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
 
 
-class Fact(msgspec.Struct, frozen=True, gc=False):
-    """One row of a batch in an executor's ledger, as reported.
+class RowReport(msgspec.Struct, frozen=True, gc=False):
+    """What an executor's journal says of one row of a batch.
 
-    `index` is the log index of the batch's Begin. `exit_code` is 128 + signal where a signal ended
-    it. `started_ms` and `finished_ms` are the executor's wall clock in epoch milliseconds, 0 for
-    never. `detail` is for people. `output_bytes` is how much output of an ended one is kept there,
-    to be had by `Pool.output`. `retry_after_ms` is when, after its end, a handler wants to be tried
-    again; 0: it did not say. `cpu_ms` and `memory_peak_bytes` are what its control group measured,
-    0 where there was none. `is_recorded`: the ledger has the row; without it that is what the fact
-    says.
+    `index` is the log index of the batch's Begin. `exit_code` is 128 + signal if a signal ended the
+    process. `started_ms` and `finished_ms` are the executor's wall clock in epoch milliseconds, 0
+    for never. `detail` is for people. `output_bytes` is the size of the output that the executor
+    keeps of an ended row (`Pool.output` reads it). `retry_after_ms` is how long after its end a
+    handler wants to be tried again, 0 if it did not say. `cpu_ms` and `memory_peak_bytes` are what
+    its control group measured, 0 without one. `is_recorded` is False if the report says that the
+    journal has no such row.
     """
 
     index: int
@@ -38,12 +38,30 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     memory_peak_bytes: int = 0
     is_recorded: bool = True
 
+    def as_batch(self) -> BatchReport:
+        """Return the report of a batch that has this one row."""
+        return BatchReport(
+            self.index,
+            self.status,
+            self.reason,
+            self.exit_code,
+            [self.row],
+            [self.started_ms],
+            [self.finished_ms],
+            [self.output_bytes],
+            self.detail,
+            [self.cpu_ms],
+            [self.memory_peak_bytes],
+            [self.retry_after_ms],
+            self.is_recorded,
+        )
 
-class BatchFacts(msgspec.Struct, frozen=True, gc=False):
-    """What an executor's ledger says alike of rows of one batch, in columns; fields as in Fact.
 
-    `rows` are ascending; the other columns have a value for each row. From `output_bytes` on a
-    column is empty where it has 0 for all.
+class BatchReport(msgspec.Struct, frozen=True, gc=False):
+    """What an executor's journal says of rows of one batch, in columns; fields as in RowReport.
+
+    `rows` is ascending. Each other column has a value for each row. A column from `output_bytes` on
+    may be empty, which means 0 for every row.
     """
 
     index: int
@@ -60,15 +78,15 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
     retry_after_ms: list[int] = []
     is_recorded: bool = True
 
-    def pick(self, places: Iterable[int]) -> BatchFacts:
-        """Return what it says of the rows at these places, which are ascending."""
+    def pick(self, places: Iterable[int]) -> BatchReport:
+        """Return the report of the rows at these places, which are ascending."""
         places = list(places)
         found = {name: getattr(self, name) for name in _COLUMNS}
         picked = {name: [one[at] for at in places] for name, one in found.items() if one}
         return msgspec.structs.replace(self, **picked)
 
-    def facts(self) -> Iterator[Fact]:
-        """Yield a fact for each row."""
+    def row_reports(self) -> Iterator[RowReport]:
+        """Yield a report for each row."""
         zeros = [0] * len(self.rows)
         columns = (
             self.rows,
@@ -82,7 +100,7 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
         for row, started_ms, finished_ms, output, retry_ms, cpu_ms, memory in zip(
             *columns, strict=True
         ):
-            yield Fact(
+            yield RowReport(
                 self.index,
                 row,
                 self.status,
@@ -110,44 +128,25 @@ _COLUMNS: Final = (
 )
 
 
-def alone(fact: Fact) -> BatchFacts:
-    """Return a fact as what is said of one row of its batch."""
-    return BatchFacts(
-        fact.index,
-        fact.status,
-        fact.reason,
-        fact.exit_code,
-        [fact.row],
-        [fact.started_ms],
-        [fact.finished_ms],
-        [fact.output_bytes],
-        fact.detail,
-        [fact.cpu_ms],
-        [fact.memory_peak_bytes],
-        [fact.retry_after_ms],
-        fact.is_recorded,
-    )
-
-
-def lost_rows(index: int, rows: Sequence[int]) -> BatchFacts:
-    """Return that rows are lost since their executor has no record of them."""
+def lost_rows(index: int, rows: Sequence[int]) -> BatchReport:
+    """Return the report that rows are lost because their executor has no record of them."""
     zeros = [0] * len(rows)
     same = (Status.INTERRUPTED, Reason.NONE, 0)
-    return BatchFacts(index, *same, list(rows), zeros, zeros, is_recorded=False)
+    return BatchReport(index, *same, list(rows), zeros, zeros, is_recorded=False)
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """An output that an executor has packed and offers: the object's size and SHA-256."""
+class OfferedOutput(msgspec.Struct, frozen=True):
+    """An output that an executor has packed for object storage: the object's size and SHA-256."""
 
     name: AttemptName
     size: int
     sha256: bytes
 
 
-class Offer(msgspec.Struct, frozen=True):
-    """Worker processes of one executor that share their slots, and the handlers that they serve.
+class GroupOffer(msgspec.Struct, frozen=True):
+    """A group of workers of one executor: they share slots and serve the same handlers.
 
-    `slots` is how many launches they run at once, and those that may wait there.
+    `slots` is how many launches they run at once, plus those that may wait there.
     """
 
     group: str
@@ -156,12 +155,11 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """What an executor says of itself when it joins, in order.
+    """What an executor says of itself in its Hello, validated.
 
-    `known` are all rows of its ledger that the leader may still ask about. `can_inventory`: it
-    knows what `Pool.welcome(inventory=True)` asks for; one that does not can never prove that it
-    forgot nothing. `cpu_milli` and `memory_bytes` are what launches may use there together; 0: not
-    limited.
+    `known` has all rows of its journal that the leader may still ask about. An executor without
+    `can_inventory` cannot send the inventory of its journal, and so never proves that it forgot
+    nothing. Launches may use `cpu_milli` and `memory_bytes` there together, 0 for no limit.
     """
 
     executor: str
@@ -174,19 +172,19 @@ class Greeting(msgspec.Struct, frozen=True):
     wall_ms: int
     highest_epoch: Epoch
     labels: dict[str, str]
-    known: tuple[BatchFacts, ...]
+    known: tuple[BatchReport, ...]
     can_inventory: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
 
 
-class Recalled(msgspec.Struct, frozen=True):
-    """One row of an executor's ledger as it remembers it, acknowledged or not, with its name.
+class InventoryRow(msgspec.Struct, frozen=True):
+    """One row of the inventory of an executor's journal, acknowledged or not, with its name.
 
-    The fact's index is that of its Begin, also of a tombstone's. `epoch` is
-    `GENERATION.TERM.REPLICA` under which it came, empty if unknown.
+    A tombstone has the index of the Begin that it forbids. `epoch` is the
+    `GENERATION.TERM.REPLICA` that ordered the row, empty if the journal does not have it.
     """
 
     name: AttemptName
-    fact: Fact
+    report: RowReport
     epoch: str

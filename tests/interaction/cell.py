@@ -20,9 +20,9 @@ from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
-from launcher.pool.events import Facts, Unsent
+from launcher.pool.events import Reported, Unsent
 from launcher.protocol.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.protocol.reports import Fact, alone
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import answered, items_of, verb_of
@@ -271,7 +271,7 @@ class Cell:
         report = known.report()
         for attempt, fact in report.items():
             self.say(f"   {name} reports {fact.status.name.lower()} {shown(attempt)}")
-        told = tuple(map(alone, report.values()))
+        told = tuple(map(RowReport.as_batch, report.values()))
         self.inbox.on_event(pool_rig.joined(name, known.ledger, told, slots=known.slots))
         self.do_turn()
         self.do_turn()
@@ -302,7 +302,9 @@ class Cell:
             self.say(f"{what}: {fact.status.name.lower()}{again}{ran}")
             answers.append(fact)
         if answers and name in self.pool.connected:
-            self.inbox.on_event(Facts(name, executor.ledger, tuple(map(alone, answers))))
+            self.inbox.on_event(
+                Reported(name, executor.ledger, tuple(map(RowReport.as_batch, answers)))
+            )
 
     def do_drop(self, name: str) -> None:
         """What is on the wire to an executor is lost."""
@@ -316,8 +318,8 @@ class Cell:
         places = {known: place[1:] for place, known in self.pool.names.items()}
         index, row = places.get(claimed, (1, 0))
         self.pool.names.setdefault((name, index, row), claimed)
-        fact = Fact(index, row, Status.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms)
-        self.inbox.on_event(Facts(name, ledger, (alone(fact),)))
+        fact = RowReport(index, row, Status.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms)
+        self.inbox.on_event(Reported(name, ledger, (fact.as_batch(),)))
         self.do_turn()
 
     def do_unsent(self, name: str) -> None:
@@ -332,7 +334,7 @@ class Cell:
         executor = self.executors[name]
         fact = executor.end(attempt_name(attempt), int(code), self.now_ms)
         if name in self.pool.connected:
-            self.inbox.on_event(Facts(name, executor.ledger, (alone(fact),)))
+            self.inbox.on_event(Reported(name, executor.ledger, (fact.as_batch(),)))
 
     def do_disconnect(self, name: str) -> None:
         """The stream breaks; the executor and what it runs go on."""

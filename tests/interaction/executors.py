@@ -15,7 +15,7 @@ from launcher.pool.lease import LeaseTimes
 from launcher.protocol.columns import full
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
-from launcher.protocol.reports import Fact
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
 
@@ -42,11 +42,11 @@ class FakeExecutor:
     ledger: str
     slots: int
     highest: Epoch = field(default_factory=Epoch)
-    rows: dict[AttemptName, Fact] = field(default_factory=dict)
+    rows: dict[AttemptName, RowReport] = field(default_factory=dict)
     started: list[AttemptName] = field(default_factory=list)
     acked: list[AttemptName] = field(default_factory=list)
 
-    def receive(self, message: Message, now_ms: int) -> Fact | None:
+    def receive(self, message: Message, now_ms: int) -> RowReport | None:
         """Do as ordered and return the answer; None where there is none."""
         if message.epoch < self.highest:
             return None  # from a leader that is none any more
@@ -57,35 +57,37 @@ class FakeExecutor:
             return None
         if message.verb == "kill":
             if known is None:
-                return Fact(*message.place, Status.UNKNOWN)
+                return RowReport(*message.place, Status.UNKNOWN)
             if known.status is Status.ACCEPTED:
                 return self.end(message.name, 143, now_ms, message.body)
             return known
         if known is None and message.verb == "start":
             known = self._start(message, now_ms)
         elif known is None:
-            known = Fact(*message.place, Status.FENCED)
+            known = RowReport(*message.place, Status.FENCED)
         self.rows[message.name] = known
         return known
 
-    def report(self) -> dict[AttemptName, Fact]:
+    def report(self) -> dict[AttemptName, RowReport]:
         """What the ledger says when it connects."""
         return {name: fact for name, fact in self.rows.items() if name not in self.acked}
 
-    def _start(self, message: Message, now_ms: int) -> Fact:
+    def _start(self, message: Message, now_ms: int) -> RowReport:
         late_ms = now_ms - message.body
         if late_ms > 0:
-            return Fact(*message.place, Status.REFUSED, detail=f"{late_ms} ms too late")
+            return RowReport(*message.place, Status.REFUSED, detail=f"{late_ms} ms too late")
         self.started.append(message.name)
-        return Fact(*message.place, Status.ACCEPTED, started_ms=now_ms)
+        return RowReport(*message.place, Status.ACCEPTED, started_ms=now_ms)
 
     def end(
         self, name: AttemptName, exit_code: int, now_ms: int, reason: Reason = Reason.NONE
-    ) -> Fact:
+    ) -> RowReport:
         """End what runs under `name`."""
         row = self.rows[name]
         assert row.status is Status.ACCEPTED, f"{name} does not run"
-        ended = Fact(row.index, row.row, Status.ENDED, reason, exit_code, row.started_ms, now_ms)
+        ended = RowReport(
+            row.index, row.row, Status.ENDED, reason, exit_code, row.started_ms, now_ms
+        )
         self.rows[name] = ended
         return ended
 
@@ -93,7 +95,7 @@ class FakeExecutor:
         """The process dies and its children with it; the ledger stays."""
         for name, row in self.rows.items():
             if row.status is Status.ACCEPTED:
-                died = Fact(row.index, row.row, Status.INTERRUPTED, detail="the executor died")
+                died = RowReport(row.index, row.row, Status.INTERRUPTED, detail="the executor died")
                 self.rows[name] = died
 
 

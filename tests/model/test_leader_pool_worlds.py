@@ -35,7 +35,7 @@ from cron.state.pool import (
 )
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.protocol.names import split_job_name
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from tests.batches import begun
@@ -104,10 +104,10 @@ class PoolWorld(World):
             queues.serve(self.offers[number])
 
     @property
-    def offers(self) -> dict[int, list[Offer]]:
+    def offers(self) -> dict[int, list[GroupOffer]]:
         return {
             number: [
-                Offer(group, capacity.slots, capacity.pools)
+                GroupOffer(group, capacity.slots, capacity.pools)
                 for group, handlers in GROUPS
                 for capacity in place.capacities[1:]
                 if capacity.pools == handlers

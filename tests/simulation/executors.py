@@ -23,13 +23,13 @@ from launcher.executor.commands.running import Commands
 from launcher.executor.connector import Connector, LeaderWatch
 from launcher.executor.handlers import launches as launches_module
 from launcher.executor.handlers import workers as workers_module
-from launcher.executor.handlers.groups import Offer
 from launcher.executor.ledger import Ledger
 from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
 from launcher.executor.rows import Change, Row, epoch_of
 from launcher.executor.rules import Conditions, Works, _given
 from launcher.executor.stream import LeaderStream, StreamEnded, _hint
 from launcher.protocol.names import format_time
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.simulation.network import Network, Stream
@@ -69,7 +69,7 @@ class Ghost:
     def send(self, changes: list[Change]) -> None:
         """Nobody hears it."""
 
-    def offer(self, offers: Sequence[Offer]) -> None:
+    def offer(self, offers: Sequence[GroupOffer]) -> None:
         """Nobody hears that either."""
 
     def leave(self, reason: str) -> None:

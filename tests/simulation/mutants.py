@@ -31,11 +31,10 @@ from launcher.executor.handlers.launches import Launches
 from launcher.executor.handlers.workers import Workers
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import ACCEPTED, ENDED, FENCED, tombstone
-from launcher.pool.events import Facts
+from launcher.pool.events import Reported
 from launcher.pool.pool import Pool
 from launcher.protocol.orders import FenceOrder, StartBatch
-from launcher.protocol.reports import Fact as PoolFact
-from launcher.protocol.reports import alone
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Status
 from launcher.protocol.work import WorkSpec
 from tests.simulation.executors import Host
@@ -64,8 +63,8 @@ def no_fence() -> contextlib.AbstractContextManager[None]:
     def order(
         self: Pool, executor: str, ledger: str, *, fences: Sequence[FenceOrder] = (), **orders: Any
     ) -> bool:
-        facts = [PoolFact(one.index, one.row, Status.FENCED) for one in fences]
-        self._on_event(Facts(executor, ledger, tuple(map(alone, facts))))
+        facts = [RowReport(one.index, one.row, Status.FENCED) for one in fences]
+        self._on_event(Reported(executor, ledger, tuple(map(RowReport.as_batch, facts))))
         return real(self, executor, ledger, **orders)
 
     return patched(Pool, order=order)

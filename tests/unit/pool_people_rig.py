@@ -15,7 +15,7 @@ from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
 from launcher.pool.duplicate_ids import DuplicateIds
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import T0, StateRig
@@ -167,7 +167,7 @@ class World:
             "is_full": False,
             "gets_work": True,
             "silent_ms": 0,
-            "offers": (Offer("web", 8, ("mail.send", "mail.fetch")),),
+            "offers": (GroupOffer("web", 8, ("mail.send", "mail.fetch")),),
         }
         self.seated.append(SimpleNamespace(**usual | fields))
 

@@ -16,7 +16,7 @@ from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
-from launcher.protocol.reports import BatchFacts, Fact, Greeting
+from launcher.protocol.reports import BatchReport, Greeting, RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.protocol.work import Epoch
@@ -54,7 +54,7 @@ def batch(index: int, *jobs: str, **fields: Any) -> StartBatch:
 def joined(
     executor: str = "e1",
     ledger: str = "l1",
-    known: tuple[BatchFacts, ...] = (),
+    known: tuple[BatchReport, ...] = (),
     *,
     slots: int = 4,
     can_inventory: bool = False,
@@ -103,8 +103,8 @@ def beat(number: int, running: int = 0, wall_ms: int = 0, **more: Any) -> pool_p
     return pool_pb2.FromExecutor(heartbeat=heartbeat)
 
 
-def fact(number: int, status: Status, reason: Reason = Reason.NONE, **fields: Any) -> Fact:
-    return Fact(100 + number, 0, status, reason, **fields)
+def fact(number: int, status: Status, reason: Reason = Reason.NONE, **fields: Any) -> RowReport:
+    return RowReport(100 + number, 0, status, reason, **fields)
 
 
 def hello(**fields: Any) -> pool_pb2.Hello:

@@ -15,9 +15,9 @@ import pytest
 from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.pool.events import Facts, Joined, Offered
+from launcher.pool.events import Joined, Offered, Reported
 from launcher.pool.lease import LeaseTimes
-from launcher.protocol.reports import BatchFacts, Fact, Offer
+from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import WorkSpec
 from launcher.worker.wire import Result
@@ -51,16 +51,19 @@ async def answered(rig: Rig) -> None:
     await until(answer)
 
 
-def said(rig: Rig, status: Status) -> list[Fact]:
+def said(rig: Rig, status: Status) -> list[RowReport]:
     """What was told with that status."""
     return [
-        fact for event in rig.of(Facts) for fact in facts_of(event.batches) if fact.status is status
+        fact
+        for event in rig.of(Reported)
+        for fact in facts_of(event.batches)
+        if fact.status is status
     ]
 
 
-def facts_of(told: tuple[BatchFacts, ...]) -> list[Fact]:
+def facts_of(told: tuple[BatchReport, ...]) -> list[RowReport]:
     """All that was told, row by row."""
-    return [fact for batch in told for fact in batch.facts()]
+    return [fact for batch in told for fact in batch.row_reports()]
 
 
 async def test_one_that_is_drained_ends_with_exit_code_0(tmp_path: Path) -> None:
@@ -124,7 +127,7 @@ async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Pat
         puppet = await asyncio.to_thread(Puppet, tmp_path / "workers.sock")
         puppet.greet(threads=3, buffer=4)
         await rig.heard(Offered)
-        assert rig.pool.sessions()[0].offers == (Offer("app", 6, (HANDLER,)),)
+        assert rig.pool.sessions()[0].offers == (GroupOffer("app", 6, (HANDLER,)),)
         await answered(rig)
         await puppet.read()
         work = msgspec.msgpack.encode(WorkSpec((), handler=HANDLER, payload=b"{}"))

@@ -16,7 +16,7 @@ from launcher.executor.ledger import FILE, Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ENDED, FENCED, REFUSED, Change, Row
 from launcher.limits import INVENTORY_ROWS_MAX
-from launcher.pool.events import Joined, Recollected
+from launcher.pool.events import InventoryPage, Joined
 from launcher.protocol.status import Status
 from launcher.protocol.work import Epoch
 from tests.unit.journal_rig import read_only
@@ -126,7 +126,7 @@ class Full:
 
 
 def is_whole(rig: Rig) -> bool:
-    return any(event.is_last for event in rig.of(Recollected))
+    return any(event.is_last for event in rig.of(InventoryPage))
 
 
 async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None:
@@ -138,13 +138,13 @@ async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None
         assert joined.greeting.can_inventory
         rig.pool.welcome(joined.executor, joined.ledger, inventory=True)
         await until(lambda: is_whole(rig))
-        parts = rig.of(Recollected)
+        parts = rig.of(InventoryPage)
         assert [len(one.rows) for one in parts] == [INVENTORY_ROWS_MAX, INVENTORY_ROWS_MAX, 500]
         told = [recalled for one in parts for recalled in one.rows]
         assert [one.name for one in told] == [attempt(number) for number in range(count)]
-        assert [one.fact.index for one in told] == [one.index for one in rows]
+        assert [one.report.index for one in told] == [one.index for one in rows]
         assert {one.epoch for one in told} == {"0.1.r1"}
-        assert [one.fact.status for one in told[:3]] == [
+        assert [one.report.status for one in told[:3]] == [
             Status.ENDED,
             Status.FENCED,
             Status.REFUSED,
@@ -157,13 +157,13 @@ async def test_a_stream_that_broke_in_the_middle_is_told_anew(shop: Shop) -> Non
     async with rigged() as rig, Full(shop, rig):
         joined = await rig.heard(Joined)
         rig.pool.welcome(joined.executor, joined.ledger, inventory=True)
-        await rig.heard(Recollected)
+        await rig.heard(InventoryPage)
         rig.pool.refuse(joined.executor, "once more")
-        broken = len(rig.of(Recollected))
+        broken = len(rig.of(InventoryPage))
         again = await rig.heard(Joined, 2)
         rig.pool.welcome(again.executor, again.ledger, inventory=True)
         await until(lambda: is_whole(rig))
-        told = [one.name for event in rig.of(Recollected)[broken:] for one in event.rows]
+        told = [one.name for event in rig.of(InventoryPage)[broken:] for one in event.rows]
         assert told == [attempt(number) for number in range(count)]
 
 
@@ -196,5 +196,5 @@ async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
             kept = {name_of(one.row): one.output_bytes for one in facts_of(joined.greeting.known)}
             assert kept == {A: 6, B: 0}
             rig.pool.welcome(joined.executor, joined.ledger, inventory=True)
-            last = await rig.heard(Recollected)
-            assert {str(one.name): one.fact.output_bytes for one in last.rows} == {A: 6, B: 0}
+            last = await rig.heard(InventoryPage)
+            assert {str(one.name): one.report.output_bytes for one in last.rows} == {A: 6, B: 0}

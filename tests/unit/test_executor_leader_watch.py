@@ -16,7 +16,7 @@ from launcher.executor.connector import NAMED_MAX, Connector, LeaderWatch
 from launcher.executor.lease import Lease
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.stream import LeaderStream
-from launcher.pool.events import Beat, Joined
+from launcher.pool.events import HeartbeatReceived, Joined
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.unit.outputs_rig import IdleUploads
@@ -88,7 +88,7 @@ async def running(
 async def let_in(rig: Rig) -> None:
     """Welcome the executor and answer its first heartbeat."""
     rig.pool.welcome((await rig.heard(Joined)).executor)
-    await rig.heard(Beat)
+    await rig.heard(HeartbeatReceived)
     rig.pool.answer_heartbeats(rig.mono)
 
 

@@ -24,7 +24,6 @@ from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands.children import Children
 from launcher.executor.commands.trees import SurvivorsRemain
-from launcher.executor.handlers.groups import Offer
 from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.loop import ExecutorLoop, interrupt_all
 from launcher.executor.main import lock
@@ -32,6 +31,7 @@ from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch, WorkSpec
@@ -48,7 +48,7 @@ class Ear:
         self.works = Works()
         self.hello: list[tuple[str, int]] | None = None
         self.told: list[tuple[str, int]] = []
-        self.offers: list[tuple[Offer, ...]] = []
+        self.offers: list[tuple[GroupOffer, ...]] = []
         self.left = ""
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
@@ -57,7 +57,7 @@ class Ear:
     def send(self, changes: list[Change]) -> None:
         self.told += [(row.name, row.status) for row in rows_of(changes)]
 
-    def offer(self, offers: Sequence[Offer]) -> None:
+    def offer(self, offers: Sequence[GroupOffer]) -> None:
         self.offers.append(tuple(offers))
 
     def leave(self, reason: str) -> None:
@@ -279,7 +279,7 @@ async def test_a_full_ledger_takes_no_work_until_rows_are_forgotten(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor_loop, "LEDGER_ROWS_MAX", 1)
-    served = (Offer("app", 1, ("a.b",)),)
+    served = (GroupOffer("app", 1, ("a.b",)),)
     shop.executor_loop.workers.groups.offers = served
     shop.executor_loop.attach(shop.ear)
     with structlog.testing.capture_logs() as lines:

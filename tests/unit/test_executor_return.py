@@ -13,20 +13,20 @@ import pytest
 from launcher.config import ExecutorConfig
 from launcher.executor.backoff import Backoff
 from launcher.executor.connector import Connector
-from launcher.executor.handlers.groups import Offer
 from launcher.executor.lease import Lease
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.stream import LeaderStream, StreamEnded
 from launcher.pool import limits
-from launcher.pool.events import Beat, Joined, Offered
+from launcher.pool.events import HeartbeatReceived, Joined, Offered
 from launcher.pool.pool import Pool
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.unit.outputs_rig import IdleUploads
 from tests.unit.pool_rig import CELL, LEDGER, Rig, rigged, until
 
-OFFERS = [Offer("app", 4, ("a.b",))]
-OTHERS = [Offer("app", 4, ("a.c",))]
+OFFERS = [GroupOffer("app", 4, ("a.b",))]
+OTHERS = [GroupOffer("app", 4, ("a.c",))]
 
 
 class IdleExecutorLoop:
@@ -207,6 +207,6 @@ async def test_an_older_executor_is_welcome_and_is_told_nothing_that_it_must_kno
     """It sends no number, and reads past the fields that it does not know."""
     async with rigged() as rig, rig.joined() as fake:
         await fake.beat(1)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         rig.pool.answer_heartbeats(rig.mono)
         assert (await fake.read()).heartbeat.number == 1

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from launcher.executor.clock import wall_ms
-from launcher.executor.handlers.groups import Offer
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.limits import RETRY_AFTER_MS_MAX
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.worker import wire
@@ -266,10 +266,10 @@ async def test_the_leader_is_told_what_workers_serve_when_it_changes(shop: Floor
     assert shop.ear.offers == []
     one = await shop.puppet(threads=3, buffer=5, handlers=["b", "a"])
     await until(lambda: len(shop.ear.offers) == 1)
-    assert shop.ear.offers[-1] == (Offer("app", 6, ("a", "b")),)
+    assert shop.ear.offers[-1] == (GroupOffer("app", 6, ("a", "b")),)
     two = await shop.puppet(group="web", threads=1, buffer=0, handlers=["c"])
     await until(lambda: len(shop.ear.offers) == 2)
-    assert shop.ear.offers[-1][1] == Offer("web", 2, ("c",))
+    assert shop.ear.offers[-1][1] == GroupOffer("web", 2, ("c",))
     two.say(wire.Leaving([]))
     await until(lambda: len(shop.ear.offers) == 3)
     one.hang_up()

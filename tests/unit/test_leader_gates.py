@@ -16,7 +16,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, LiftGates
 from cron.state.state import LaunchRow
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from tests.unit.queues_rig import SECONDS
@@ -129,7 +129,7 @@ def test_a_new_leader_counts_what_runs_against_the_limits() -> None:
 def offer(rig: Rig, group: str, slots: int, *handlers: str) -> None:
     """Executor 1 has these workers from now on."""
     rig.queues.places.put(Place(1, {}, (Capacity(4), Capacity(slots, handlers))))
-    rig.queues.serve([Offer(group, slots, handlers)])
+    rig.queues.serve([GroupOffer(group, slots, handlers)])
 
 
 def test_handlers_of_one_group_share_its_slots() -> None:

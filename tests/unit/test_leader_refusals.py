@@ -13,12 +13,12 @@ from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import REFUSED_REST_MS
 from cron.state import commands as c
 from cron.state.launches import RESULTS
-from launcher.pool.events import Event, Facts, Joined, Left
+from launcher.pool.events import Event, Joined, Left, Reported
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.limits import PROTOCOL
 from launcher.pool.pool import Pool
 from launcher.pool.reading import parse_hello
-from launcher.protocol.reports import Fact, alone
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Status
 from launcher.protocol.v1 import pool_pb2
 from tests.batches import begun, refused_item
@@ -78,8 +78,8 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
         mono_ms=lambda: 0,
     )
     row = rig.state.active[1, T0 + 60, 0]
-    fact = Fact(row.begun_index, row.row, Status.REFUSED)
-    inbox.on_event(Facts("e1", "l1", (alone(fact),)))
+    fact = RowReport(row.begun_index, row.row, Status.REFUSED)
+    inbox.on_event(Reported("e1", "l1", (fact.as_batch(),)))
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
     assert [type(one) for one in commands] == [c.Report]
     assert refused == rests

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from cron.leader.resolving import QUIET_MS, Resolving
 from cron.state.pool import Drain
-from launcher.pool.events import Joined, Recollected
+from launcher.pool.events import InventoryPage, Joined
 from tests.unit import pool_rig
 from tests.unit.restored_rig import RestoredRig
 
 
-def told(executor: str, ledger: str) -> tuple[Joined, Recollected]:
+def told(executor: str, ledger: str) -> tuple[Joined, InventoryPage]:
     """An executor that joins and remembers nothing."""
     joined = pool_rig.joined(executor, ledger, can_inventory=True)
-    return joined, Recollected(executor, ledger, (), is_last=True, floor=0)
+    return joined, InventoryPage(executor, ledger, (), is_last=True, watermark=0)
 
 
 def test_a_drained_executor_that_does_not_come_back_is_waited_for_until_its_lease_is_over() -> None:

@@ -9,9 +9,9 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from launcher.pool.events import Facts
+from launcher.pool.events import Reported
 from launcher.pool.session import End
-from launcher.protocol.reports import Fact, alone
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Status
 from tests.unit.pool_rig import beat, rigged
 from tests.unit.state_rig import job
@@ -69,11 +69,11 @@ async def test_launches_that_an_executor_knows_nothing_of_are_counted_in_one_war
     async with reigning() as replica:
         await with_launches(replica)
         facts = tuple(
-            Fact(row.begun_index, row.row, Status.INTERRUPTED, detail="it died")
+            RowReport(row.begun_index, row.row, Status.INTERRUPTED, detail="it died")
             for row in replica.state.active.values()
         )
         with capture_logs() as logs:
-            replica.leader.on_event(Facts("e1", "l1", tuple(map(alone, facts))))
+            replica.leader.on_event(Reported("e1", "l1", tuple(map(RowReport.as_batch, facts))))
             await replica.until(lambda: not replica.state.active)
         (line,) = of(logs, "launches.lost")
         assert (line["log_level"], line["executor"], line["count"]) == ("warning", "e1", JOBS)

@@ -16,10 +16,10 @@ from launcher.executor.rows import Row
 from launcher.executor.stream import recollection_of
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Joined, Recollected
+from launcher.pool.events import InventoryPage, Joined
 from launcher.pool.reading import parse_recollection
 from launcher.protocol.names import AttemptName, LaunchName
-from launcher.protocol.reports import Recalled
+from launcher.protocol.reports import InventoryRow
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import (
@@ -60,21 +60,21 @@ async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
         first = row(1, exit_code=3, reason=int(Reason.USER), output_bytes=77, detail="no")
         await fake.send(recollection=part(first, row(2, status=int(Status.FENCED)), floor=50))
         await fake.send(recollection=part(last=True, floor=60))
-        await rig.heard(Recollected, 2)
+        await rig.heard(InventoryPage, 2)
         more = {"exit_code": 3, "detail": "no", "output_bytes": 77}
         ended = fact(1, Status.ENDED, Reason.USER, **more)
-        assert rig.of(Recollected) == [
-            Recollected(
+        assert rig.of(InventoryPage) == [
+            InventoryPage(
                 "executor-7",
                 LEDGER,
                 (
-                    Recalled(attempt(1), ended, "0.7.r1"),
-                    Recalled(attempt(2), fact(2, Status.FENCED), "0.7.r1"),
+                    InventoryRow(attempt(1), ended, "0.7.r1"),
+                    InventoryRow(attempt(2), fact(2, Status.FENCED), "0.7.r1"),
                 ),
                 is_last=False,
-                floor=50,
+                watermark=50,
             ),
-            Recollected("executor-7", LEDGER, (), is_last=True, floor=60),
+            InventoryPage("executor-7", LEDGER, (), is_last=True, watermark=60),
         ]
 
 
@@ -91,7 +91,7 @@ async def test_what_nobody_asked_for_ends_the_stream(
         assert (await rig.heard(Joined)).greeting.can_inventory is can_inventory
         await fake.send(recollection=part(last=True))
         assert "not asked for" in await ended_over(rig, fake)
-        assert not rig.of(Recollected)
+        assert not rig.of(InventoryPage)
 
 
 async def test_nothing_follows_the_last_part() -> None:
@@ -99,7 +99,7 @@ async def test_nothing_follows_the_last_part() -> None:
         await fake.send(recollection=part(row(1), last=True))
         await fake.send(recollection=part(row(2), last=True))
         assert "came to its last part" in await ended_over(rig, fake)
-        assert len(rig.of(Recollected)) == 1
+        assert len(rig.of(InventoryPage)) == 1
 
 
 # ---- each field
@@ -204,7 +204,7 @@ def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[Row], kept: 
     heard = pool_pb2.Recollection.FromString(told.SerializeToString())
     assert (heard.last, heard.floor) == (True, 5)
     for one, recalled in zip(rows, parse_recollection(heard, START), strict=True):
-        fact = recalled.fact
+        fact = recalled.report
         assert (str(recalled.name), int(fact.status)) == (one.name, one.status)
         assert ((fact.index, fact.row), recalled.epoch) == (where(one), one.epoch)
         assert (fact.started_ms, fact.finished_ms) == (one.started_ms, one.finished_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher.pool import limits
-from launcher.pool.events import Beat
+from launcher.pool.events import HeartbeatReceived
 from launcher.pool.lease import LeaseTimes
 from tests.unit.pool_rig import LEDGER, MANY, OTHER_LEDGER, WALL_MS, order, rigged, until
 
@@ -16,11 +16,11 @@ async def test_a_heartbeat_that_arrived_after_the_barrier_was_sent_waits_for_the
     # Rule R5: a leader that was asleep renews nothing.
     async with rigged() as rig, rig.joined() as executor:
         await executor.beat(1)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         barrier = rig.mono
         rig.mono += 1
         await executor.beat(2)
-        await rig.heard(Beat, 2)
+        await rig.heard(HeartbeatReceived, 2)
         rig.pool.answer_heartbeats(barrier)
         rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         assert (await executor.read()).heartbeat.number == 1
@@ -35,7 +35,7 @@ async def test_of_too_many_unanswered_heartbeats_the_newest_are_answered() -> No
     async with rigged() as rig, rig.joined() as executor:
         for number in range(1, count + 1):
             await executor.beat(number)
-        await rig.heard(Beat, count)
+        await rig.heard(HeartbeatReceived, count)
         rig.pool.answer_heartbeats(rig.mono)
         answered = [(await executor.read()).heartbeat.number for _ in range(limits.HEARTBEATS_MAX)]
         assert answered == list(range(6, count + 1))
@@ -65,7 +65,7 @@ async def test_an_executor_that_misses_three_heartbeats_gets_no_work_until_it_is
     """A frozen one was given launches for as long as its lease lasted, beside an idle one."""
     async with rigged() as rig, rig.joined() as executor:
         await executor.beat(1)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         rig.pool.answer_heartbeats(rig.mono)
         rig.mono += 15_000
         assert rig.pool.sessions()[0].gets_work
@@ -73,7 +73,7 @@ async def test_an_executor_that_misses_three_heartbeats_gets_no_work_until_it_is
         [view] = rig.pool.sessions()
         assert (view.is_leased, view.gets_work, view.silent_ms) == (True, False, 15_001)
         await executor.beat(2)
-        await rig.heard(Beat, 2)
+        await rig.heard(HeartbeatReceived, 2)
         assert rig.pool.sessions()[0].gets_work
 
 
@@ -85,7 +85,7 @@ async def test_an_executor_whose_clock_is_off_gets_no_work(
 ) -> None:
     async with rigged() as rig, rig.joined() as executor:
         await executor.beat(1, wall_ms=WALL_MS + offset_ms)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         rig.pool.answer_heartbeats(rig.mono)
         [view] = rig.pool.sessions()
         assert (view.offset_ms, view.gets_work) == (offset_ms, gets_work)
@@ -96,13 +96,13 @@ async def test_an_executor_whose_ledger_is_full_gets_no_work_until_it_has_room()
     async with rigged() as rig, rig.joined() as executor:
         rig.pool.take_touched()
         await executor.beat(1, is_full=True)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         rig.pool.answer_heartbeats(rig.mono)
         [view] = rig.pool.sessions()
         assert (view.is_leased, view.is_full, view.gets_work) == (True, True, False)
         assert rig.pool.take_touched() == {view.executor}
         await executor.beat(2)
-        await rig.heard(Beat, 2)
+        await rig.heard(HeartbeatReceived, 2)
         [view] = rig.pool.sessions()
         assert (view.is_full, view.gets_work) == (False, True)
         assert rig.pool.take_touched() == {view.executor}
@@ -112,7 +112,7 @@ async def test_a_clock_that_was_put_right_gets_work_again() -> None:
     async with rigged() as rig, rig.joined(wall_ms=WALL_MS - 3_600_000) as executor:
         assert rig.pool.sessions()[0].offset_ms == -3_600_000
         await executor.beat(1)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         rig.pool.answer_heartbeats(rig.mono)
         assert rig.pool.sessions()[0].gets_work
 
@@ -121,7 +121,7 @@ async def test_an_executor_that_sends_heartbeats_and_reads_no_answer_is_dropped(
     lease = LeaseTimes(heartbeat_ms=20, self_kill_ms=100, give_up_ms=30_000)
     async with rigged(lease) as rig, rig.joined() as executor:
         await executor.beat(1)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         # Fill the pipe, so that answers pile up behind what is not read.
         rig.pool.order("executor-7", LEDGER, starts=[order(i, bytes(1 << 20)) for i in range(MANY)])
         rig.pool.answer_heartbeats(rig.mono)

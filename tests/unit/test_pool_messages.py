@@ -14,7 +14,7 @@ from launcher.pool import limits
 from launcher.pool.errors import BadMessage
 from launcher.pool.reading import check_heartbeat, parse_hello, parse_name, parse_reports
 from launcher.protocol.names import AttemptName, LaunchName
-from launcher.protocol.reports import BatchFacts, Fact
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -169,11 +169,11 @@ def test_columns_are_read_in_full() -> None:
     times = {"started_ms": [100], "finished_ms": [110, -5, 20]}
     batch = ends(7, [3, 1, 2], output_bytes=[0, 9, 0], **times, **usage)
     (found,) = parse_reports(reports(batch))
-    assert found == BatchFacts(
+    assert found == BatchReport(
         7, Status.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0], "",
         [4, 4, 4], [7, 8, 9], [0, 0, 5],
     )  # fmt: skip
-    facts = list(found.pick([1, 2]).facts())
+    facts = list(found.pick([1, 2]).row_reports())
     assert [(one.row, one.output_bytes, one.cpu_ms) for one in facts] == [(4, 9, 4), (6, 0, 4)]
     assert [(one.memory_peak_bytes, one.retry_after_ms) for one in facts] == [(8, 0), (9, 5)]
     (bare,) = parse_reports(reports(ends(7, [3], status=1, started_ms=[])))
@@ -183,9 +183,9 @@ def test_columns_are_read_in_full() -> None:
 def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
     batch = ends(7, [3, 1], started_ms=[100, 1], exit_code=2, reason=int(Reason.USER), detail="no")
     (found,) = parse_reports(reports(batch))
-    facts = [Fact(7, row, Status.ENDED, Reason.USER, 2, 97 + row, 0, "no") for row in (3, 4)]
-    assert list(found.facts()) == facts
-    assert [list(found.pick([place]).facts()) for place in (0, 1)] == [facts[:1], facts[1:]]
+    facts = [RowReport(7, row, Status.ENDED, Reason.USER, 2, 97 + row, 0, "no") for row in (3, 4)]
+    assert list(found.row_reports()) == facts
+    assert [list(found.pick([place]).row_reports()) for place in (0, 1)] == [facts[:1], facts[1:]]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from launcher import limits as executor_limits
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Facts, Joined, Offered
+from launcher.pool.events import Joined, Offered, Reported
 from launcher.pool.reading import parse_hello, parse_offers, parse_reports
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import CELL, LEDGER, hello, reports, rigged, said
@@ -35,7 +35,7 @@ async def test_offers_are_seen_in_the_session_and_told_only_when_they_change() -
         assert rig.pool.sessions()[0].offers == ()
         await fake.send(offers=offers(offer(handlers=("a.b", "c"))))
         assert await rig.heard(Offered) == Offered("executor-7", LEDGER)
-        assert rig.pool.sessions()[0].offers == (Offer("app", 16, ("a.b", "c")),)
+        assert rig.pool.sessions()[0].offers == (GroupOffer("app", 16, ("a.b", "c")),)
         await fake.send(offers=offers(offer(handlers=("a.b", "c"))))
         await fake.send(offers=offers())
         await rig.heard(Offered, 2)
@@ -48,7 +48,7 @@ async def test_offers_may_come_before_the_welcome_and_belong_to_their_session() 
         async with rig.executor() as fake:
             await fake.send(offers=offers(offer()))
             await rig.heard(Offered)
-            assert rig.pool.sessions()[0].offers == (Offer("app", 16, ("a.b",)),)
+            assert rig.pool.sessions()[0].offers == (GroupOffer("app", 16, ("a.b",)),)
         await rig.gone()
         async with rig.joined():
             assert rig.pool.sessions()[0].offers == ()
@@ -92,7 +92,7 @@ async def test_when_a_handler_wants_another_try_is_in_its_fact() -> None:
     async with rigged() as rig, rig.joined() as fake:
         wish = said(1, reason=int(Reason.SNOOZE), retry_after_ms=[90_000])
         await fake.send(reports=reports(wish))
-        [batch] = (await rig.heard(Facts)).batches
+        [batch] = (await rig.heard(Reported)).batches
         assert (batch.reason, batch.retry_after_ms) == (Reason.SNOOZE, [90_000])
 
 

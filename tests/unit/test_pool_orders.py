@@ -43,8 +43,8 @@ def drained(outbox: Outbox) -> list[pool_pb2.Orders]:
 async def test_all_that_is_queued_in_one_turn_leaves_as_one_message_with_the_epoch() -> None:
     async with rigged() as rig, rig.joined() as executor:
         pool = rig.pool
-        assert pool.order("executor-7", LEDGER, floor=40)
-        assert pool.order("executor-7", LEDGER, floor=30)
+        assert pool.order("executor-7", LEDGER, watermark=40)
+        assert pool.order("executor-7", LEDGER, watermark=30)
         assert pool.order("executor-7", LEDGER, acks=[place(3), (103, [7, 2])])
         assert pool.order("executor-7", LEDGER, kills=[kill(2, Reason.TIMEOUT)])
         assert pool.order("executor-7", LEDGER, fences=[fence(1)])
@@ -83,7 +83,7 @@ async def test_orders_for_an_executor_that_is_not_there_say_so() -> None:
             assert not rig.pool.order(executor, ledger, fences=[fence(1)])
             assert not rig.pool.order(executor, ledger, kills=[kill(1)])
             assert not rig.pool.order(executor, ledger, acks=[place(1)])
-            assert not rig.pool.order(executor, ledger, floor=1)
+            assert not rig.pool.order(executor, ledger, watermark=1)
 
 
 def test_no_message_is_larger_than_the_bound_and_nothing_is_left_out() -> None:
@@ -92,7 +92,7 @@ def test_no_message_is_larger_than_the_bound_and_nothing_is_left_out() -> None:
     outbox.put(fences=[fence(i) for i in range(30_000)])
     outbox.put(kills=[kill(i) for i in range(90_000)])
     outbox.put(acks=[(100 + i % 7, range(i, i + 100)) for i in range(0, 1_000_000, 100)])
-    outbox.put(floor=9)
+    outbox.put(watermark=9)
     messages = drained(outbox)
     assert all(message.ByteSize() <= limits.ORDERS_BYTES_MAX for message in messages)
     assert [number for message in messages for number in started(message)] == list(range(8_000))
@@ -154,7 +154,7 @@ def test_a_batch_leaves_in_slices_and_other_orders_behind_it(
     outbox = Outbox()
     at_s = [1_795_190_400 + i for i in range(5)]
     outbox.put(starts=[batch(7, *"abcde", scheduled_s=at_s), batch(8, "f")])
-    outbox.put(floor=6)
+    outbox.put(watermark=6)
     outbox.put(acks=[(5, [1])])
     messages = drained(outbox)
     found = [[(one.index, sums(one.rows)) for one in message.batches] for message in messages]
@@ -181,7 +181,7 @@ def test_what_is_taken_back_is_what_no_message_has_taken(monkeypatch: pytest.Mon
 def test_an_empty_outbox_has_nothing_to_send() -> None:
     outbox = Outbox()
     assert not outbox
-    outbox.put(floor=3)
+    outbox.put(watermark=3)
     assert outbox
     assert outbox.take(EPOCH).floor == 3
     outbox.put(acks=[(5, [])])

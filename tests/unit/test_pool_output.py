@@ -10,7 +10,7 @@ import pytest
 
 from launcher.pool import limits
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
-from launcher.pool.events import Beat, Joined
+from launcher.pool.events import HeartbeatReceived, Joined
 from launcher.pool.session import OutputSlice, OutputsWaiting
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, FakeExecutor, Rig, attempt, rigged
@@ -175,7 +175,7 @@ async def test_what_waits_is_summed_and_the_first_problem_is_told() -> None:
         await b.beat(1, outputs_waiting=3, outputs_problem="403")
         await a.beat(1, outputs_waiting=4, outputs_problem="503")
         await idle.beat(1, outputs_problem="was away")
-        await rig.heard(Beat, 3)
+        await rig.heard(HeartbeatReceived, 3)
         assert rig.pool.outputs_waiting() == OutputsWaiting(7, "a", "503")
 
 

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from launcher.pool import limits, service
-from launcher.pool.events import Beat, Facts, Joined, Left
+from launcher.pool.events import HeartbeatReceived, Joined, Left, Reported
 from launcher.pool.lease import LeaseTimes
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from tests.unit.pool_rig import (
@@ -110,7 +110,7 @@ async def test_a_heartbeat_keeps_the_id() -> None:
     async with rigged() as rig, rig.joined() as holder:
         rig.mono += 9_000
         await holder.beat(1)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         rig.mono += 9_000
         async with rig.executor(incarnation="b2") as newcomer:
             assert (await newcomer.status())[0] is grpc.StatusCode.ALREADY_EXISTS
@@ -200,8 +200,8 @@ async def test_a_bad_message_ends_the_stream_and_names_the_field(sent: dict, fie
         assert code is INVALID
         assert details.startswith(f"{field}: ")
         assert (await rig.gone()).reason == details
-        assert rig.of(Facts) == []
-        assert rig.of(Beat) == []
+        assert rig.of(Reported) == []
+        assert rig.of(HeartbeatReceived) == []
 
 
 async def test_a_bad_hello_is_answered_with_its_field_and_nothing_happens() -> None:

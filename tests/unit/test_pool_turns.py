@@ -10,7 +10,7 @@ import pytest
 
 from cron.api.peers import open_aio_channel
 from launcher.pool import limits
-from launcher.pool.events import Beat, Joined
+from launcher.pool.events import HeartbeatReceived, Joined
 from launcher.pool.lease import LeaseTimes
 from launcher.protocol.v1 import pool_pb2_grpc
 from tests.unit.api_rig import FakeBackend
@@ -36,14 +36,14 @@ async def test_the_next_one_is_greeted_when_the_last_one_has_a_lease() -> None:
         async with rig.executor(executor=SECOND):
             rig.pool.welcome(FIRST)
             await first.beat(1)
-            await rig.heard(Beat)
+            await rig.heard(HeartbeatReceived)
             assert names(rig) == [FIRST]
             rig.pool.answer_heartbeats(rig.mono)
             await rig.heard(Joined, 2)
             assert names(rig) == [FIRST, SECOND]
             for number in (2, 3):
                 await first.beat(number)
-                await rig.heard(Beat, number)
+                await rig.heard(HeartbeatReceived, number)
                 rig.pool.answer_heartbeats(rig.mono)
             async with rig.executor(executor=THIRD):
                 assert names(rig) == [FIRST, SECOND], "a turn is given back once"

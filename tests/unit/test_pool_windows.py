@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from launcher.pool.events import Beat
+from launcher.pool.events import HeartbeatReceived
 from tests.unit.pool_rig import LEDGER, WALL_MS, order, rigged
 
 
@@ -15,7 +15,7 @@ async def test_a_window_is_put_into_the_time_of_the_executor(ahead_ms: int) -> N
     one that was behind started it 6 s late."""
     async with rigged() as rig, rig.joined(wall_ms=WALL_MS + ahead_ms) as fake:
         await fake.beat(1, wall_ms=WALL_MS + ahead_ms)
-        await rig.heard(Beat)
+        await rig.heard(HeartbeatReceived)
         assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         (start,) = (await fake.orders()).batches
         assert list(start.not_after_ms) == [order(1).not_after_ms[0] + ahead_ms]
@@ -36,7 +36,7 @@ async def test_a_heartbeat_that_was_late_shortens_no_window() -> None:
     async with rigged() as rig, rig.joined() as fake:
         await fake.beat(1)
         await fake.beat(2, wall_ms=WALL_MS - 3_000)
-        await rig.heard(Beat, 2)
+        await rig.heard(HeartbeatReceived, 2)
         assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         (start,) = (await fake.orders()).batches
         assert list(start.not_after_ms) == order(1).not_after_ms
@@ -47,7 +47,7 @@ async def test_a_clock_that_was_set_back_lengthens_no_window() -> None:
     async with rigged() as rig, rig.joined() as fake:
         await fake.beat(1, wall_ms=WALL_MS + 3_600_000)
         await fake.beat(2)
-        await rig.heard(Beat, 2)
+        await rig.heard(HeartbeatReceived, 2)
         assert rig.pool.order("executor-7", LEDGER, starts=[order(1)])
         (start,) = (await fake.orders()).batches
         assert list(start.not_after_ms) == order(1).not_after_ms

@@ -12,7 +12,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.orders import FenceOrder
-from launcher.protocol.reports import BatchFacts, Fact, alone
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason, Status
 from tests.batches import lost_item
 from tests.unit.state_rig import T0, StateRig, job, with_job
@@ -30,27 +30,30 @@ def begun() -> StateRig:
 
 def told(
     rig: StateRig, status: Status, *more: Any, index: int = 0, row: int = 0, **fields: Any
-) -> Fact:
+) -> RowReport:
     """What is said of a row, of the newest entry if not told otherwise."""
-    return Fact(index or rig.state.index, row, status, *more, **fields)
+    return RowReport(index or rig.state.index, row, status, *more, **fields)
 
 
-def ended(index: int, rows: list[int], status: Status = Status.ENDED, **fields: Any) -> BatchFacts:
+def ended(index: int, rows: list[int], status: Status = Status.ENDED, **fields: Any) -> BatchReport:
     """The same as columns: each row began at its number and ended 10 ms later."""
     usual = {"reason": Reason.NONE, "exit_code": 0, "output_bytes": [0] * len(rows)}
     times = {"started_ms": rows, "finished_ms": [row + 10 for row in rows]}
-    return BatchFacts(index=index, status=status, rows=rows, **usual | times | fields)
+    return BatchReport(index=index, status=status, rows=rows, **usual | times | fields)
 
 
 def digested(
-    rig: StateRig, *said: Fact | BatchFacts, source: Source = ("e1", "l1"), executor: bool = True
+    rig: StateRig,
+    *said: RowReport | BatchReport,
+    source: Source = ("e1", "l1"),
+    executor: bool = True,
 ) -> ReportCommands:
     """What it means that an executor says so; one that was let go if not `executor`."""
     into = ReportCommands()
-    facts = tuple(one for one in said if isinstance(one, Fact))
-    batches = tuple(one for one in said if isinstance(one, BatchFacts))
+    facts = tuple(one for one in said if isinstance(one, RowReport))
+    batches = tuple(one for one in said if isinstance(one, BatchReport))
     record = rig.state.executor_of(*source) if executor else None
-    digest(rig.state, record, (*map(alone, facts), *batches), into, source)
+    digest(rig.state, record, (*map(RowReport.as_batch, facts), *batches), into, source)
     return into
 
 

@@ -16,7 +16,7 @@ from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from cron.state.state import JobRecord
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from tests.unit.queues_rig import QueuesRig as Rig
@@ -141,7 +141,7 @@ def of_handlers(**served: str) -> World:
     queues = world.rig.queues
     for number, (group, handlers) in enumerate(served.items(), 1):
         names = tuple(handlers.split())
-        queues.serve([Offer(group, 8, names)])
+        queues.serve([GroupOffer(group, 8, names)])
         queues.places.put(Place(number, {}, (Capacity(4), Capacity(8, names))))
     return world
 

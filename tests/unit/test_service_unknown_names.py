@@ -10,7 +10,7 @@ import pytest
 from cron.api.gates import GateRequest
 from cron.api.limits import LimitChange
 from cron.service import unknown_names
-from launcher.protocol.reports import Offer
+from launcher.protocol.reports import GroupOffer
 from launcher.protocol.work import WorkSpec
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import StateRig, job
@@ -30,7 +30,7 @@ def world() -> World:
     )
     rig.join()
     w = World(rig)
-    w.seat(offers=(Offer("web", 8, ("app.thumbs",)),))
+    w.seat(offers=(GroupOffer("web", 8, ("app.thumbs",)),))
     return w
 
 

@@ -13,7 +13,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
 from cron.state.tail import Tail
 from launcher.protocol.names import AttemptName, LaunchName
-from launcher.protocol.reports import Fact, Recalled, alone
+from launcher.protocol.reports import InventoryRow, RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
 from tests.unit.restored_rig import RestoredRig
@@ -66,9 +66,9 @@ def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
     rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)
-    fact = Fact(rig.state.index, 0, Status.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
+    fact = RowReport(rig.state.index, 0, Status.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
     into = ReportCommands()
-    digest(rig.state, rig.state.executors[1], (alone(fact),), into, ("e1", "l1"))
+    digest(rig.state, rig.state.executors[1], (fact.as_batch(),), into, ("e1", "l1"))
     rig.append(*into.commands())
     assert rig.rows[-1].output_bytes == 4321
 
@@ -81,8 +81,8 @@ def test_a_restored_cell_learns_of_output_from_what_executors_remember(
     name = AttemptName(LaunchName("default/backup", T0 + 60))
     rig.restore(120)
     begun = rig.snapshot_index + 1
-    fact = Fact(begun, 0, status, Reason.NONE, 0, 1, 2, "", 77)
-    recalled = Recalled(name, fact, str(Epoch(1, 1, "r1")))
+    fact = RowReport(begun, 0, status, Reason.NONE, 0, 1, 2, "", 77)
+    recalled = InventoryRow(name, fact, str(Epoch(1, 1, "r1")))
     gathered = gather(rig.state, {1: {str(name): recalled}})
     (item,) = gathered.by_job[1]
     assert item.output_bytes == kept

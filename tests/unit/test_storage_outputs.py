@@ -28,7 +28,7 @@ from cron.storage.outputs import (
 from cron.storage.uploader import Storing, Trouble
 from cron.storage.uploads import About
 from launcher.protocol.names import LaunchName, parse_attempt_name
-from launcher.protocol.reports import Kept
+from launcher.protocol.reports import OfferedOutput
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -113,13 +113,13 @@ class Rig:
         )  # fmt: skip
         self.ends.rows.append(msgspec.structs.replace(row, **fields))
 
-    def packed(self, content: bytes = CONTENT) -> Kept:
+    def packed(self, content: bytes = CONTENT) -> OfferedOutput:
         """Let e1 have packed the attempt's output."""
         header = OutputHeader(CELL, LAUNCH, 1, len(content), 0)
         made = self.pool.packed[str(NAME)] = packed_output(header, [content])
-        return Kept(NAME, len(made), hashlib.sha256(made).digest())
+        return OfferedOutput(NAME, len(made), hashlib.sha256(made).digest())
 
-    async def offer(self, kept: Kept, executor: str = "e1") -> pool_pb2.OutputPlace:
+    async def offer(self, kept: OfferedOutput, executor: str = "e1") -> pool_pb2.OutputPlace:
         """Return what an executor is told."""
         self.outputs.offered(executor, f"ledger-{executor}", kept)
         await self.settle()
@@ -216,7 +216,7 @@ async def test_more_than_the_attempt_wrote_is_not_stored(tmp_path: Path) -> None
     store = SigningStore()
     async with leading(tmp_path, store) as rig:
         rig.end()
-        place = await rig.offer(Kept(NAME, 1 << 20, bytes(32)))
+        place = await rig.offer(OfferedOutput(NAME, 1 << 20, bytes(32)))
         assert place.placing == pool_pb2.PLACING_NEVER
         assert store.signed == []
 
@@ -253,7 +253,7 @@ async def test_more_offers_than_the_leader_looks_at_are_put_off(tmp_path: Path) 
     async with leading(tmp_path, SigningStore()) as rig:
         rig.ends.gate = asyncio.Event()
         for number in range(ANSWERS_MAX + 2):
-            rig.outputs.offered("e1", "ledger-e1", Kept(NAME, 1 + number, bytes(32)))
+            rig.outputs.offered("e1", "ledger-e1", OfferedOutput(NAME, 1 + number, bytes(32)))
         assert [place.placing for _, place in rig.pool.places] == [pool_pb2.PLACING_LATER] * 2
         assert len(rig.outputs._answers) == ANSWERS_MAX
 

@@ -171,9 +171,9 @@ class Pool:
     def sessions(self) -> list[Any]:
         return [type("Session", (), {"executor": "e1", "ledger": "l1"})]
 
-    def order(self, executor: str, ledger: str, floor: int) -> None:
+    def order(self, executor: str, ledger: str, watermark: int) -> None:
         assert (executor, ledger) == ("e1", "l1")
-        self.floors.append(floor)
+        self.floors.append(watermark)
 
 
 def floor_of(rig: StateRig, *, is_backed_up: bool) -> list[int]:

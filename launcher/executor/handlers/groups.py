@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from launcher.executor.attempt import Attempt
 from launcher.executor.handlers.worker import Worker
@@ -28,6 +28,7 @@ from launcher.limits import (
     WORKER_THREADS_MAX,
     WORKERS_MAX,
 )
+from launcher.protocol.reports import GroupOffer
 from launcher.worker.wire import Hello
 
 AHEAD_US: Final = 200_000
@@ -139,14 +140,6 @@ class Buffer:
         return self._levels[min(max(attempt.spec.priority, 0), PRIORITIES - 1)]
 
 
-class Offer(NamedTuple):
-    """A group as the leader is told of it."""
-
-    group: str
-    slots: int
-    handlers: tuple[str, ...]
-
-
 class Group:
     """Workers that share slots. `opened` counts launches that have a slot: those that wait, those
     that a worker has, and those whose end is not in the ledger yet. What waits is in `buffer`; for
@@ -219,7 +212,7 @@ class Groups:
     def __init__(self, waiting_max: int) -> None:
         self._waiting_max = waiting_max
         self._groups: dict[str, Group] = {}
-        self.offers: tuple[Offer, ...] = ()
+        self.offers: tuple[GroupOffer, ...] = ()
         self.handlers: Mapping[str, str] = {}
 
     def __iter__(self) -> Iterator[Group]:
@@ -292,7 +285,7 @@ class Groups:
         }
         before = self.offers
         self.offers = tuple(
-            Offer(group.name, slots, tuple(group.handlers()))
+            GroupOffer(group.name, slots, tuple(group.handlers()))
             for group in sorted(self._groups.values(), key=lambda one: one.name)
             if (slots := group.offered(self._waiting_max))
         )
