@@ -120,7 +120,7 @@ def test_a_leader_reads_of_every_status_what_its_executor_says_in_columns() -> N
     for status in range(ACCEPTED, UNKNOWN + 1):
         [message] = messages_of(changes_of([Row(9, 3, status)]), 9)
         [batch] = parse_reports(message)
-        assert [(one.row, one.status) for one in batch.facts()] == [(3, status)]
+        assert [(one.row, one.status) for one in batch.row_reports()] == [(3, status)]
 
 
 def test_what_was_never_started_has_no_times() -> None:

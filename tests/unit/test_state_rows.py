@@ -134,7 +134,7 @@ def test_what_is_remembered_as_the_row_of_another_launch_does_not_take_its_place
     rig.restore(120)
     for second in (60, 120):
         rig.remember(second, Status.ACCEPTED, name="other", begun=begun)
-    assert rig.memories[1]["default/other@2026-11-20T16:01:00Z#1"].fact.row == 0
+    assert rig.memories[1]["default/other@2026-11-20T16:01:00Z#1"].report.row == 0
     rig.resolve()
     rows = [found(rig, 1, begun, row) for row in (0, 1, NO_ROW - 1)]
     numbers = [rig.state.executors[1].batches[begun].launch(row) for row in (0, NO_ROW - 1)]
