@@ -31,7 +31,7 @@ import structlog
 from consensus.engine.config import EngineConfig
 from consensus.engine.config import TlsFiles as EngineFiles
 from consensus.engine.replica import EngineLog
-from consensus.errors import ConsensusError
+from consensus.errors import ConsensusError, NoData
 from consensus.leadership import Leadership
 from cron import endings, failpoints
 from cron.api.callers import executor_of
@@ -54,7 +54,7 @@ from cron.leader.clocks import Ratchet
 from cron.leader.leader import Leader, LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
-from cron.room import check_log, with_room
+from cron.room import has_log, with_room
 from cron.scheduler.plan import Settings
 from cron.service.members import WAITING, ClusterStatus, Identity, client_address
 from cron.service.replacing import Replacing
@@ -401,11 +401,8 @@ async def _run(config: ReplicaConfig, start: Start) -> int:
 
     data = Path(config.data)
 
-    check_format(data)
-
     async def started() -> Daemon:
-        has_log = check_log(data, may_be_empty=start != "resume")
-        fresh = None if has_log or start == "resume" else FreshStart(data)
+        fresh = None if start == "resume" or has_log(data) else FreshStart(data)
         try:
             daemon = Daemon(config, start, stopping, fresh)
             await daemon.start()
@@ -453,13 +450,24 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _load(options: argparse.Namespace) -> ReplicaConfig:
-    """Return the configuration, and create the data directory."""
+def _load(options: argparse.Namespace, start: Start) -> ReplicaConfig:
+    """Return the configuration, and create the data directory.
+
+    A start that is refused changes nothing, so that a restore into this directory is possible.
+
+    Raises:
+        ConfigError: the configuration is not valid, or an older release wrote the directory.
+        NoData: the directory has no log, and neither --bootstrap nor --join was given.
+    """
     config = load_replica_config(options.config)
     if options.data is not None:
         config = msgspec.structs.replace(config, data=str(Path(options.data).absolute()))
+    data = Path(config.data)
     try:
-        Path(config.data).mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_format(data)
+        if start == "resume" and not has_log(data):
+            raise NoData(str(data / "raft"))
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"{config.data}: {reason}", "give --data another folder") from error
@@ -486,7 +494,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.die_with_parent:
             die_with_parent()
         with private_files():
-            config = _load(options)
+            config = _load(options, start)
             configure_logs(replica=config.id)
             _tighten(config)
             failpoints.arm()

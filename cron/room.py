@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from consensus.errors import DiskFull, NoData
+from consensus.errors import DiskFull
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -28,18 +28,10 @@ LEAST_BYTES: Final = 1 << 20
 """With less free space, any failure of a start is attributed to the full disk."""
 
 
-def check_log(data: Path, *, may_be_empty: bool) -> bool:
-    """Return whether the folder of a replica has a log, before anything is written there.
-
-    Raises:
-        NoData: it has none, and neither `bootstrap` nor `join` was given. Nothing was
-            changed, so that a restore into this directory remains possible.
-    """
+def has_log(data: Path) -> bool:
+    """Return whether the data directory of a replica has a log; it need not exist."""
     raft = data / "raft"
-    has_log = raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
-    if not has_log and not may_be_empty:
-        raise NoData(str(raft))
-    return has_log
+    return raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
 
 
 def room_bytes(folder: Path) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 import click
@@ -26,6 +27,15 @@ NEVER_GUESSED: Final = frozenset(
 """Commands that end, launch or replace something: a slip of the fingers must not lead to them."""
 
 
+def _guess(said: str, names: Iterable[str]) -> str:
+    """Return `: did you mean drain?` for a misspelt name; "" if no harmless name is like it."""
+    import difflib
+
+    harmless = [name for name in names if name not in NEVER_GUESSED]
+    near = difflib.get_close_matches(said, harmless, n=2, cutoff=0.7)
+    return f": did you mean {' or '.join(near)}?" if near else ""
+
+
 class Group(click.Group):
     """A group of commands."""
 
@@ -35,13 +45,48 @@ class Group(click.Group):
         """Return the command that is meant; a usage error suggests names that are like it."""
         said = args[0]
         if said[:1].isalnum() and self.get_command(ctx, said) is None:
-            import difflib
-
-            harmless = [name for name in self.list_commands(ctx) if name not in NEVER_GUESSED]
-            near = difflib.get_close_matches(said, harmless, n=2, cutoff=0.7)
-            guess = f": did you mean {' or '.join(near)}?" if near else ""
+            guess = _guess(said, self.list_commands(ctx))
             raise click.UsageError(f"there is no command {said[:40]!r}{guess}", ctx)
         return super().resolve_command(ctx, args)
+
+
+class WithOthers(click.Command):
+    """A command that is no group, and others beside it, which its first word names.
+
+    `others` are their names and modules. With `takes_word`, any other first word is an argument of
+    the command itself, otherwise it is a usage error.
+    """
+
+    def __init__(
+        self, *args: Any, others: Mapping[str, str], takes_word: bool = False, **more: Any
+    ) -> None:
+        super().__init__(*args, **more)
+        self.others = others
+        self._takes_word = takes_word
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Return the context of the command that is meant."""
+        first = args[0] if args else ""
+        if first in self.others:
+            other = load_command(self.others[first], first)
+            return other.make_context(f"{info_name} {first}", args[1:], parent, **extra)
+        if first and not first.startswith("-") and not self._takes_word:
+            guess = _guess(first, self.others) or f"; there are {', '.join(self.others)}"
+            ctx = click.Context(self, parent=parent, info_name=info_name)
+            raise click.UsageError(f"{self.name} has no {first[:40]!r}{guess}", ctx)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def load_command(module: str, name: str) -> click.Command:
+    """Return the command `name` of a module, imported now."""
+    command: click.Command = getattr(importlib.import_module(module), f"{name}_command")
+    return command
 
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
@@ -88,7 +133,7 @@ class Commands(Group):
         if cmd_name not in self.late:
             return None
         module, summary = self.late[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), f"{cmd_name}_command")
+        command = load_command(module, cmd_name)
         command.short_help = summary
         return command
 

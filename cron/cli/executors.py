@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from msgspec.structs import asdict
@@ -19,7 +19,7 @@ from cron.api.executors import (
 )
 from cron.cli import render
 from cron.cli.acts import looks
-from cron.cli.app import become
+from cron.cli.app import WithOthers, become
 from cron.cli.options import (
     Settings,
     asks_cell,
@@ -239,36 +239,10 @@ _LEFT: Final = "left"
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-class _Executor(click.Command):
-    """`executor`, which passes on what it does not know, and beside it `drain` and `undrain`."""
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """Return the context of whichever is meant."""
-        others = {"drain": drain_command, "undrain": undrain_command}
-        first = args[0] if args else ""
-        if first in others:
-            return others[first].make_context(f"{info_name} {first}", args[1:], parent, **extra)
-        if first and not first.startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(first, others, 1)
-            guess = (
-                f": did you mean {near[0]}?" if near else "; there are drain, undrain and --config"
-            )
-            ctx = click.Context(self, parent=parent, info_name=info_name)
-            raise click.UsageError(f"executor has no {first[:40]!r}{guess}", ctx)
-        return super().make_context(info_name, args, parent, **extra)
-
-
 @click.command(
     "executor",
-    cls=_Executor,
+    cls=WithOthers,
+    others={"drain": __name__, "undrain": __name__},
     context_settings=_PASSED_ON,
     short_help="Run one executor, or drain one.",
     epilog=EPILOG,

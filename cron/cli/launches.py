@@ -21,6 +21,7 @@ from cron.api.launches import (
     cursor_at,
 )
 from cron.cli import render
+from cron.cli.app import WithOthers
 from cron.cli.logs import newest_of, split_attempt, tell_newest
 from cron.cli.options import (
     About,
@@ -48,25 +49,7 @@ if TYPE_CHECKING:
 TAIL_BYTES = 2_048
 
 
-class _History(click.Command):
-    """`history`, and `history export` beside it: a job called export has its tenant before it."""
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """Return the context of whichever is meant."""
-        if args[:1] == ["export"]:
-            from cron.cli.export import export_command
-
-            return export_command.make_context(f"{info_name} export", args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-
-@click.command("history", cls=_History)
+@click.command("history", cls=WithOthers, others={"export": "cron.cli.export"}, takes_word=True)
 @click.argument("job", default="", metavar="[JOB|PATTERN]", callback=not_empty)
 @jobs_option("job")
 @word_option("--tenant", metavar="T", help="Only jobs of this tenant.")

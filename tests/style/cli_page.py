@@ -12,18 +12,11 @@ from typing import Final
 import click
 
 import cron.main  # noqa: F401 - adds the commands that start processes
-from cron.cli.app import cli
-from cron.cli.executors import drain_command, undrain_command
-from cron.cli.export import export_command
+from cron.cli.app import WithOthers, cli, load_command
 from tests.style.tree import ROOT
 
 PAGE: Final = ROOT / "docs" / "cli.md"
 WIDTH: Final = 96
-BESIDE: Final[dict[str, tuple[click.Command, ...]]] = {
-    "executor": (drain_command, undrain_command),
-    "history": (export_command,),
-}
-"""Commands that are called like subcommands of a command that is no group."""
 HEAD: Final = """\
 # The commands
 
@@ -52,8 +45,10 @@ def _helps(command: click.Command, context: click.Context) -> Iterator[tuple[str
     """Yield the title and the help of a command and of all below it, in their order."""
     lines = _without_shared(command).get_help(context).splitlines()
     yield context.command_path, "\n".join(line.rstrip() for line in lines).strip()
-    for one in BESIDE.get(command.name or "", ()):
-        yield from _helps(one, _context(one, f"{command.name} {one.name}", context.parent))
+    if isinstance(command, WithOthers):
+        for name, module in command.others.items():
+            other = load_command(module, name)
+            yield from _helps(other, _context(other, f"{command.name} {name}", context.parent))
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)

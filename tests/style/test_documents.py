@@ -7,7 +7,7 @@ import re
 import shlex
 import textwrap
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pytest
@@ -136,6 +136,16 @@ def complaint(line: str) -> str:
 def test_commands_in_documents_exist(document: str) -> None:
     wrong = [(line, complaint(line)) for line in commands(documents()[document]) if complaint(line)]
     assert wrong == []
+
+
+def test_certificates_are_issued_as_the_documents_say(tmp_path: Path, monkeypatch: Any) -> None:
+    """A reader of docs/cell.md goes on to docs/security.md: nothing is issued twice."""
+    monkeypatch.chdir(tmp_path)
+    for document in ("docs/cell.md", "docs/security.md"):
+        for line in commands(documents()[document]):
+            if line.startswith("raftcron certs "):
+                ran = CliRunner().invoke(cli, shlex.split(line)[1:])
+                assert ran.exit_code == 0, (document, line, ran.output)
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/handlers.md"])

@@ -80,6 +80,8 @@ def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> No
         assert first.startswith(f"{place}: empty; an id that forgot its votes")
         assert hint.startswith("--bootstrap if this is a new cell")
         assert "--join if its disk was lost" in hint
+        assert "`raftcron restore` if all were" in hint
+    assert not (tmp_path / "e").exists(), "a start that is refused makes nothing"
     assert (older / "older.txt").exists(), "a start that is refused removes nothing"
 
 

@@ -15,7 +15,7 @@ from cron import endings
 from cron.api.members import JoinProgress
 from cron.joining import watch_joining
 from cron.progress import describe_progress
-from cron.room import LEAST_BYTES, check_log, with_room
+from cron.room import LEAST_BYTES, has_log, with_room
 
 MB = 1_000_000
 
@@ -178,21 +178,14 @@ async def start_on(disk: Disk, *failures: Exception) -> tuple[str | None, int]:
 FULL = DiskFull("/data", "journal")
 
 
-def test_an_empty_folder_is_refused_before_anything_is_written_there(tmp_path: Path) -> None:
-    """A restore into it must find it empty."""
+def test_a_lock_alone_is_no_log(tmp_path: Path) -> None:
     data = tmp_path / "r1"
-    data.mkdir()
-    with pytest.raises(NoData, match=r"raft: empty") as caught:
-        check_log(data, may_be_empty=False)
-    assert "raftcron restore" in caught.value.hint
-    assert list(data.iterdir()) == []
-    assert not check_log(data, may_be_empty=True)
-    (data / "raft").mkdir()
+    assert not has_log(data)
+    (data / "raft").mkdir(parents=True)
     (data / "raft" / "lock").touch()
-    with pytest.raises(NoData):
-        check_log(data, may_be_empty=False)
+    assert not has_log(data)
     (data / "raft" / "wal-1").touch()
-    assert check_log(data, may_be_empty=False)
+    assert has_log(data)
 
 
 async def test_a_start_on_a_full_disk_waits_for_room_and_says_so_once() -> None:
