@@ -249,7 +249,7 @@ def _with_addresses(config: ReplicaConfig, file: str) -> ReplicaConfig:
     is_secure = config.tls is not None
     for field, address in _addresses(config):
         place = parse_address(address, f"{file}: {field}", is_secure=is_secure)
-        if _is_everywhere(place[0]):
+        if place[0] in ("0.0.0.0", "::"):  # noqa: S104 - what is refused, not what is bound
             hint = "write the name or address that other hosts know; `client` and `raft` may be it"
             raise ConfigError(f"{file}: {field}: nobody is reached at {address}", hint)
         if seen.setdefault(place, field) != field:
@@ -321,10 +321,6 @@ def parse_address(text: str, place: str, *, is_secure: bool = False) -> tuple[st
 
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536
-
-
-def _is_everywhere(host: str) -> bool:
-    return host in ("0.0.0.0", "::")  # noqa: S104 - what is refused, not what is bound
 
 
 def lease_margin_ms(self_kill_ms: int) -> int:

@@ -14,7 +14,7 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version as distribution_version
 from pathlib import Path
@@ -135,6 +135,7 @@ class Daemon:
             self._leader, self._applier, self._writer, self._storage.backup_store, Path(config.data)
         )
         self._cluster_status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
+        parse = functools.partial(parse_address, is_secure=self._credentials is not None)
         self._service = CellService(
             leader=self._leader,
             applier=self._applier,
@@ -143,7 +144,7 @@ class Daemon:
             clock=self._clock,
             zone=config.zone,
             operations=Operations(
-                Replacing(self._replicated, config.peers, self._parse_address),
+                Replacing(self._replicated, config.peers, parse),
                 Resetting(
                     self._leader, self._applier, self._row_store, self._clock, self._replicated
                 ),
@@ -195,7 +196,7 @@ class Daemon:
             parts,
             self._clock,
             release=self._release,
-            peers=PeerSource(self._peers, self._other_addresses),
+            peers=PeerSource(self._peers, lambda: self._client_addresses(besides=self._config.id)),
             superseded=self._fail,
         )
 
@@ -218,10 +219,6 @@ class Daemon:
             offset_ms_max=config.limits.clock_offset_ms_max,
         )
 
-    @property
-    def _parse_address(self) -> Callable[[str, str], tuple[str, int]]:
-        return functools.partial(parse_address, is_secure=self._credentials is not None)
-
     def _leader_address(self) -> str | None:
         """Return the leader's client address; None if it is unknown or this replica leads."""
         leader = self._replicated.leadership.leader
@@ -229,17 +226,13 @@ class Daemon:
             return None
         return self._client_address(leader)
 
+    def _client_addresses(self, besides: str = "") -> list[str]:
+        """Return the client addresses of all replicas, except the one named `besides`."""
+        return [self._client_address(name) for name in self._config.peers if name != besides]
+
     def _client_address(self, replica: str) -> str:
         configured = self._config.peers[replica].client
         return client_address(self._replicated.members, replica, configured)
-
-    def _other_addresses(self) -> list[str]:
-        return [
-            self._client_address(name) for name in self._config.peers if name != self._config.id
-        ]
-
-    def _client_addresses(self) -> list[str]:
-        return [self._client_address(name) for name in self._config.peers]
 
     def _fail(self, error: BaseException) -> None:
         """Stop the replica after an error in the log or in State, before it can diverge."""
@@ -276,7 +269,7 @@ class Daemon:
             asyncio.create_task(self._watch.watch(self._port), name="connections"),
             asyncio.create_task(self._garbage.watch(), name="garbage"),
             asyncio.create_task(
-                watch_joining(self._replicated, self._config.id, _tell, is_new=self._is_new),
+                watch_joining(self._replicated, self._config.id, _print, is_new=self._is_new),
                 name="joining",
             ),
         ]
@@ -284,8 +277,13 @@ class Daemon:
         if self._credentials is not None:
             expiry = watch_expiry(self._credentials, self._clock)
             tasks.append(asyncio.create_task(expiry, name="expiry"))
+
+        def done(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(error)
+
         for task in tasks:
-            task.add_done_callback(_failed_task(self._fail))
+            task.add_done_callback(done)
         _log.info("replica.started", address=self._config.client, pid=os.getpid())
         await self._stopping.wait()
         for task in tasks:
@@ -358,15 +356,7 @@ def _engine(config: ReplicaConfig, start: Start) -> EngineConfig:
     return msgspec.structs.replace(engine, **given)
 
 
-def _failed_task(fail: Callable[[BaseException], None]) -> Callable[[asyncio.Task[None]], None]:
-    def done(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            fail(error)
-
-    return done
-
-
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     """Print a line for a person at a terminal; the log has it as well."""
     if sys.stdout.isatty():
         sys.stdout.write(f"{line}\n")

@@ -42,7 +42,7 @@ async def watch_joining(
     """Report the progress of `replica` until it votes; return silently if it votes already.
 
     A new disk (`is_new`) is reported even if it votes at the first check."""
-    teller, begun = _Teller(replica, say), is_new
+    reporter, begun = _Reporter(replica, say), is_new
     while True:
         joining, member = log.joining, log.members.get(replica)
         # The engine reads its log; State knows the incarnation once that entry is applied.
@@ -52,14 +52,14 @@ async def watch_joining(
             break
         if joining is not None:
             begun = True
-            teller.tell(joining)
+            reporter.report(joining)
         await asyncio.sleep(look_s)
     if begun and member is not None:
         say(f"{replica} votes from now on (incarnation {member.incarnation})")
         _log.info("replica.votes", incarnation=member.incarnation)
 
 
-class _Teller:
+class _Reporter:
     """Reports each message once; several refusing peers alternate."""
 
     def __init__(self, replica: str, say: Callable[[str], None]) -> None:
@@ -69,7 +69,7 @@ class _Teller:
         self._stage = ""
         self._looks = 0
 
-    def tell(self, joining: Joining) -> None:
+    def report(self, joining: Joining) -> None:
         is_next = joining.stage != self._stage
         self._stage = joining.stage
         self._looks = 0 if is_next else self._looks + 1

@@ -71,7 +71,7 @@ def sentence(note: Note | None, text: str = "") -> str:
     if note is None:
         return text
     try:
-        said = _SENTENCES.get(note.code) or _TELLERS[note.code](note.args)
+        said = _SENTENCES.get(note.code) or _MAKERS[note.code](note.args)
     except (ValueError, IndexError, OverflowError, RecursionError):  # invalid arguments
         said = f"{note.code.name.lower()} {note.args}"
     if not text:
@@ -143,7 +143,7 @@ def _why(reason: int | str) -> str:
     return f": {reason}" if reason else ""
 
 
-_TELLERS: Final = {
+_MAKERS: Final = {
     NoteCode.PAUSED: _paused,
     NoteCode.GATE: _gate,
     NoteCode.BEFORE_RESTORE: _before_restore,

@@ -64,12 +64,12 @@ async def with_room(
     """Return the result of `start`; while the disk of `folder` is full, repeat it when more space
     is free.
 
-    Returns None if the replica is told to stop meanwhile. `answering` is called with the reason.
+    Returns None if the replica is to stop meanwhile. `answering` is called with the reason.
 
     Raises:
         DiskFull: no space became free for `give_up_s`. Other errors of `start` pass.
     """
-    is_told = False
+    is_reported = False
     clock = asyncio.get_running_loop().time
     until_s = clock() + give_up_s
     while not stopping.is_set():
@@ -79,9 +79,9 @@ async def with_room(
             left = room(folder)
             if not isinstance(error, DiskFull) and left >= LEAST_BYTES:
                 raise
-            if not is_told:
+            if not is_reported:
                 _log.warning("disk.full", folder=str(folder), room_bytes=left, error=str(error))
-            is_told = True
+            is_reported = True
             note = f"waits for room on its disk: {error}"
             async with answering(note):
                 while not stopping.is_set() and room(folder) <= left:
@@ -91,7 +91,7 @@ async def with_room(
                         async with asyncio.timeout(look_s):
                             await stopping.wait()
         else:
-            if is_told:
+            if is_reported:
                 _log.info("disk.has_room", folder=str(folder), room_bytes=room(folder))
             return started
     return None

@@ -31,7 +31,6 @@ PLACEMENT_VERSION: Final = 1
 
 _HOUR_MIN: Final = 60
 _TEN_MIN: Final = 10
-_DAY_PLACES: Final = (2, 3, 4)
 
 
 def place(schedule: Schedule, load: Load) -> Schedule:
@@ -46,8 +45,8 @@ def place(schedule: Schedule, load: Load) -> Schedule:
         return schedule
     expression = parse(schedule.text)
     chosen = [option.text for option in _choose_days(expression, load)]
-    fields = _with_days(expression, chosen)
-    minute, hour = _choose_time(fields, schedule.zone, load)
+    days = parse(" ".join(("0", "0", *chosen))).fields[2:]
+    minute, hour = _choose_time((*expression.fields[:2], *days), schedule.zone, load)
     resolved = expression.choose((minute, hour, *chosen))
     return msgspec.structs.replace(schedule, resolved=resolved, placement=PLACEMENT_VERSION)
 
@@ -80,7 +79,8 @@ def keep(old: Schedule, new: Schedule) -> Schedule | None:
     before, after = parse(old.text), parse(new.text)
     values = old.resolved.split(" ")
     for was, now, value in zip(before.fields, after.fields, values, strict=True):
-        if now.options and (was.text != now.text or value not in _texts(now)):
+        texts = [option.text for option in now.options]
+        if texts and (was.text != now.text or value not in texts):
             return None
     resolved = after.choose(tuple(values))
     try:
@@ -90,33 +90,19 @@ def keep(old: Schedule, new: Schedule) -> Schedule | None:
     return msgspec.structs.replace(new, resolved=resolved, placement=old.placement)
 
 
-def _texts(field: Field) -> list[str]:
-    return [option.text for option in field.options]
-
-
 def _choose_days(expression: Expression, load: Load) -> list[Option]:
     """Return the values of day of month, month and day of week; unchanged without `?`."""
     chosen = []
-    for number, place_ in enumerate(_DAY_PLACES):
-        field = expression.fields[place_]
-        if not field.options:
-            chosen.append(Option(field.text, field.mask))
-            continue
+    for number, field in enumerate(expression.fields[2:]):
         counts = load.days(number)
-        chosen.append(min(field.options, key=lambda option: _busyness(option.mask, counts)))
+
+        def busyness(option: Option, counts: list[int] = counts) -> tuple[int, int]:
+            values = [count for value, count in enumerate(counts) if option.mask >> value & 1]
+            return max(values), sum(values)
+
+        options = field.options or (Option(field.text, field.mask),)
+        chosen.append(min(options, key=busyness))
     return chosen
-
-
-def _busyness(mask: int, counts: list[int]) -> tuple[int, int]:
-    values = [count for value, count in enumerate(counts) if mask >> value & 1]
-    return max(values), sum(values)
-
-
-def _with_days(expression: Expression, days: list[str]) -> tuple[Field, ...]:
-    """Return the fields with the days chosen; minute and hour may still have options."""
-    minute, hour = expression.fields[:2]
-    plain = parse(" ".join(("0", "0", *days)))
-    return minute, hour, *plain.fields[2:]
 
 
 def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str, str]:

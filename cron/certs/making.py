@@ -64,16 +64,12 @@ def make_authority(cell: str, *, now_s: int, days: int) -> Made:
         InvalidInput: the name or the number of days is not valid.
     """
     identity = Identity(_checked(cell, "cell"), AUTHORITY, cell)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _subject(identity)
-    end_s = _end_s(now_s, days)
-    builder = _builder(identity, name, key.public_key(), now_s, end_s).issuer_name(name)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(is_authority=True), critical=True)
-    builder = builder.add_extension(
-        x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity.uri)]), critical=False
-    )
-    return _made(identity, builder.sign(key, hashes.SHA256()), key, end_s)
+    extensions: list[x509.ExtensionType] = [
+        x509.BasicConstraints(ca=True, path_length=0),
+        _usage(is_authority=True),
+        x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity.uri)]),
+    ]
+    return _made(identity, None, now_s, _end_s(now_s, days), extensions)
 
 
 def read_authority(certificate: bytes, key: bytes, place: str) -> Authority:
@@ -117,18 +113,19 @@ def issue(authority: Authority, kind: str, name: str, *, now_s: int, days: int) 
             f"{days} days are more than the authority of {authority.cell} has left: {left}",
             f"--days {left}" if left else "make a new authority with `raftcron certs init`",
         )
-    key = ec.generate_private_key(ec.SECP256R1())
-    signer = authority.key.public_key()
-    builder = _builder(identity, _subject(identity), key.public_key(), now_s, min(end_s, last_s))
-    builder = builder.issuer_name(authority.certificate.subject)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-    builder = builder.add_extension(_usage(is_authority=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage(_purposes(kind)), critical=False)
-    builder = builder.add_extension(x509.SubjectAlternativeName(_names(identity)), critical=False)
-    builder = builder.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False
-    )
-    return _made(identity, builder.sign(authority.key, hashes.SHA256()), key, end_s)
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
+    if kind == REPLICA:  # a replica is a server, too
+        purposes.insert(0, ExtendedKeyUsageOID.SERVER_AUTH)
+        names.append(x509.DNSName(REPLICA_HOST))
+    extensions: list[x509.ExtensionType] = [
+        x509.BasicConstraints(ca=False, path_length=None),
+        _usage(is_authority=False),
+        x509.ExtendedKeyUsage(purposes),
+        x509.SubjectAlternativeName(names),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+    ]
+    return _made(identity, authority, now_s, min(end_s, last_s), extensions)
 
 
 def _checked(text: str, what: str) -> str:
@@ -141,31 +138,6 @@ def _end_s(now_s: int, days: int) -> int:
     if not 1 <= days <= DAYS_MAX:
         raise InvalidInput(f"days {days} is not between 1 and {DAYS_MAX}")
     return now_s + days * DAY_S + SKEW_S
-
-
-def _subject(identity: Identity) -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, identity.cell),
-            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, identity.kind),
-            x509.NameAttribute(NameOID.COMMON_NAME, identity.name),
-        ]
-    )
-
-
-def _builder(
-    identity: Identity, name: x509.Name, key: ec.EllipticCurvePublicKey, now_s: int, end_s: int
-) -> x509.CertificateBuilder:
-    """Return a builder with the fields of every certificate: name, key, serial, times, key id."""
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_moment(now_s - SKEW_S))
-        .not_valid_after(_moment(end_s))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
 
 
 def _moment(seconds: int) -> datetime.datetime:
@@ -186,22 +158,36 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
     )
 
 
-def _purposes(kind: str) -> list[x509.ObjectIdentifier]:
-    """Return the permitted uses: replicas are servers and clients, all others only clients."""
-    client = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    return [ExtendedKeyUsageOID.SERVER_AUTH, *client] if kind == REPLICA else client
-
-
-def _names(identity: Identity) -> list[x509.GeneralName]:
-    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
-    if identity.kind == REPLICA:
-        names.append(x509.DNSName(REPLICA_HOST))
-    return names
-
-
 def _made(
-    identity: Identity, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, end_s: int
+    identity: Identity,
+    authority: Authority | None,
+    now_s: int,
+    end_s: int,
+    extensions: list[x509.ExtensionType],
 ) -> Made:
+    """Return a certificate with a new key that the authority signs; without one it signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, identity.cell),
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, identity.kind),
+            x509.NameAttribute(NameOID.COMMON_NAME, identity.name),
+        ]
+    )
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(authority.certificate.subject if authority else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_moment(now_s - SKEW_S))
+        .not_valid_after(_moment(end_s))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    for extension in extensions:
+        is_critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical=is_critical)
+    certificate = builder.sign(authority.key if authority else key, hashes.SHA256())
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

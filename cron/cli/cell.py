@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import click
@@ -10,17 +9,18 @@ import msgspec
 
 from cron.api import table
 from cron.api.launches import AuditReport, AuditRequest
-from cron.api.members import ClockReport, ClockRequest, StatusRow
+from cron.api.members import ClockRequest, StatusRow
 from cron.api.snapshots import KeepingView
 from cron.cli import exits, render
 from cron.cli.app import Group
 from cron.cli.options import (
-    Moment,
     Settings,
     asks_cell,
     cell_options,
+    confirm,
     person,
     stale_option,
+    time_option,
 )
 from cron.cli.rows import job_keys
 from cron.cli.snapshots import keeping_pairs
@@ -30,7 +30,7 @@ from cron.progress import describe_progress
 from launcher.protocol.names import short_job_name
 
 BEHIND_MIN: Final = 100
-"""Entries that are on their way are no news."""
+"""A replica that lacks fewer entries is not behind: they are on their way."""
 UNREACHABLE: Final = "unreachable"
 _STATUS_KEYS: Final = (
     "kind id address? pid? role term applied digest? version? leader? clock_offset_ms tzdata?"
@@ -49,12 +49,12 @@ _AUDIT_KEYS: Final = (
 )
 
 
-def keeping_row(view: KeepingView) -> render.Row:
+def keeping_row(view: KeepingView) -> render.JsonRow:
     """Return what a replica keeps as JSON."""
     return render.row_of(view, _KEEPING_KEYS)
 
 
-def status_row(view: StatusRow) -> render.Row:
+def status_row(view: StatusRow) -> render.JsonRow:
     """Return a replica or an executor as JSON; of a silent replica nobody knows where it stands."""
     is_known = view.kind == "replica" and view.role != UNREACHABLE
     overload = view.overload
@@ -79,23 +79,18 @@ def status_at(leader_at: int | None) -> render.Listing[StatusRow]:
 
     return render.Listing(
         status_row,
+        "kind id address? pid? role term applied digest version? member_state note",
         {
-            "kind": lambda view: view.kind,
-            "id": lambda view: view.id,
-            "address": lambda view: view.address or "-",
-            "pid": lambda view: str(view.pid or "-"),
-            "role": lambda view: view.role,
             "term": lambda view: known(view, view.term),
             "applied": lambda view: known(view, view.applied),
             "digest": lambda view: view.digest[:12] or "-",
-            "version": lambda view: view.version or "-",
-            "member state": lambda view: (
+            "member_state": lambda view: (
                 f"{view.member_state} #{view.incarnation}" if view.member_state else "-"
             ),
-            render.NOTE: lambda view: ", ".join(_notes(view, leader_at)),
+            "note": lambda view: ", ".join(_notes(view, leader_at)),
         },
         nothing="nothing",
-        narrow=("version", "digest", "applied", "member state", "kind", "term"),
+        narrow="version digest applied member_state kind term",
         spill="id",
     )
 
@@ -124,18 +119,13 @@ def status_command(settings: Settings) -> None:
     id. After `replica replace` it is #2.
     """
     views = settings.ask(table.STATUS).rows
-    at = next((view.matched for view in views if view.role == "leader"), None)
-    status_at(at).show(views, is_json=settings.is_json)
-    if not settings.is_json:
-        _show_kept(views, settings.now_ms())
-
-
-def _show_kept(views: list[StatusRow], now_ms: int) -> None:
-    """What the leader keeps; of the others, what they lack."""
-    for view in views:
-        if view.role == "leader" and view.keeping is not None:
-            render.line()
-            render.pairs(f"kept by {view.id}", keeping_pairs(view.keeping, now_ms))
+    leader = next((view for view in views if view.role == "leader"), None)
+    settings.show(status_at(leader.matched if leader else None), views)
+    if settings.is_json:
+        return
+    if leader is not None and leader.keeping is not None:
+        render.line()
+        render.pairs(f"kept by {leader.id}", keeping_pairs(leader.keeping, settings.now_ms()))
     for view in views:
         kept = view.keeping
         if view.role != "leader" and kept is not None and (kept.filling or kept.failing):
@@ -145,16 +135,16 @@ def _show_kept(views: list[StatusRow], now_ms: int) -> None:
 
 @click.command("audit")
 @click.argument("job", default="")
-@click.option("--since", type=Moment(), help="Only instants at or after this time.")
+@time_option("--since", "since_ms", help="Only instants at or after this time.")
 @stale_option
 @asks_cell
-def audit_command(settings: Settings, job: str, since: int | None) -> None:
+def audit_command(settings: Settings, job: str, since_ms: int) -> None:
     """Check that every instant of JOB, or of all jobs, has one row, and every row its log points.
 
     Launches that are not over are accepted. Exits with 1 if a check fails, or if 15 s are not
     enough for all jobs; then it says how many jobs are left. JOB and --since reduce the work.
     """
-    report = settings.ask(table.AUDIT, AuditRequest(job=job, since_ms=since or 0))
+    report = settings.ask(table.AUDIT, AuditRequest(job=job, since_ms=since_ms))
     if settings.is_json:
         render.json_lines([audit_row(report)])
     else:
@@ -163,7 +153,7 @@ def audit_command(settings: Settings, job: str, since: int | None) -> None:
         raise click.exceptions.Exit(exits.FAILED)
 
 
-def audit_row(report: AuditReport) -> render.Row:
+def audit_row(report: AuditReport) -> render.JsonRow:
     """Return an audit as JSON."""
     violations = [
         job_keys(one.job) | render.row_of(one, "scheduled_at@scheduled_s kind message")
@@ -195,7 +185,7 @@ def _show_audit(report: AuditReport) -> None:
 
 
 def _parts(report: AuditReport) -> list[str]:
-    """What became of the instants."""
+    """Return what became of the instants."""
     stretches = render.number(report.runs, "stretch", "stretches")
     parts = [
         f"{report.ran} ran",
@@ -232,30 +222,24 @@ def reset_command(settings: Settings, yes: bool) -> None:
     with settings.client() as cell:
         plan = cell.ask(table.RESET_CLOCK, request)
         if not yes:
-            _show_plan(plan)
-            if not sys.stdin.isatty():
-                raise NotNow("nothing was changed: nobody can be asked", "--yes does it")
-            if not click.confirm("Set the time back?", err=True):
-                render.line("nothing was changed", err=True)
-                raise click.exceptions.Exit(exits.CONFLICT)
+            ahead = show_length(max(0, plan.cell_ms - plan.clock_ms))
+            for line in (
+                f"the cell's time      {show_ms(plan.cell_ms)}, {ahead} ahead",
+                f"the leader's clock   {show_ms(plan.clock_ms)}",
+                f"jobs to be set back  {plan.jobs}",
+                "compare the clock with a watch: `raftcron status` shows all replicas",
+            ):
+                render.line(line, err=True)
+            alone = NotNow("nothing was changed: nobody can be asked", "--yes does it")
+            confirm("Set the time back?", alone, code=exits.CONFLICT)
         try:
             request = msgspec.structs.replace(request, is_dry_run=False)
             report = cell.ask(table.RESET_CLOCK, request)
         except OutcomeUnknown as error:
             hint = "run `raftcron clock reset` again: it finishes what is left"
             raise OutcomeUnknown(str(error), hint) from error
-    if settings.is_json:
-        render.json_lines([msgspec.structs.asdict(report)])
-    else:
-        render.line(
-            f"the cell's time is {show_ms(report.clock_ms)} again: {report.jobs} jobs go on from"
-            f" there; {report.spent} launches that began ahead of their time are not repeated"
-        )
-
-
-def _show_plan(plan: ClockReport) -> None:
-    ahead = show_length(max(0, plan.cell_ms - plan.clock_ms))
-    render.line(f"the cell's time      {show_ms(plan.cell_ms)}, {ahead} ahead", err=True)
-    render.line(f"the leader's clock   {show_ms(plan.clock_ms)}", err=True)
-    render.line(f"jobs to be set back  {plan.jobs}", err=True)
-    render.line("compare the clock with a watch: `raftcron status` shows all replicas", err=True)
+    settings.show_row(
+        msgspec.structs.asdict(report),
+        f"the cell's time is {show_ms(report.clock_ms)} again: {report.jobs} jobs go on from"
+        f" there; {report.spent} launches that began ahead of their time are not repeated",
+    )

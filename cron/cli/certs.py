@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +10,7 @@ import click
 from cron.cli import render
 from cron.cli.app import Group
 from cron.cli.options import Settings, output_option, pass_settings
-from cron.cli.times import format_s, show_utc
+from cron.cli.times import show_utc
 from launcher.identity import EXECUTOR, KINDS, PERSON, REPLICA
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def init_command(settings: Settings, folder: Path, cell: str, days: int) -> None
     from cron.certs.files import CA, CA_KEY, find_certificates, write_authority
     from cron.certs.making import make_authority
 
-    now_s = _now_s(settings)
+    now_s = settings.now_ms() // 1000
     write_authority(folder, make_authority(cell, now_s=now_s, days=days))
     _show(settings, find_certificates(folder / CA), now_s)
     if not settings.is_json:
@@ -81,7 +80,7 @@ def issue_command(
     from cron.certs.making import issue
 
     authority = open_authority(folder)
-    now_s = _now_s(settings)
+    now_s = settings.now_ms() // 1000
     made = issue(authority, kind, name, now_s=now_s, days=days)
     issued = write_issued(out or folder, authority.pem, made)
     _show(settings, find_certificates(issued / CERTIFICATE), now_s)
@@ -98,45 +97,35 @@ def show_command(settings: Settings, place: Path) -> None:
     """Show the owners and expiry dates of the certificates in a file or directory."""
     from cron.certs.files import find_certificates
 
-    _show(settings, find_certificates(place), _now_s(settings))
-
-
-def _now_s(settings: Settings) -> int:
-    return settings.now_ms() // 1000
+    _show(settings, find_certificates(place), settings.now_ms() // 1000)
 
 
 def _show(settings: Settings, found: list[Shown], now_s: int) -> None:
-    def stated(field: str) -> Callable[[Shown], str]:
-        return lambda one: getattr(one.identity, field) if one.identity else "-"
-
     listing = render.Listing[Any](
         lambda one: _row(one, now_s),
+        "file kind name cell expires_utc days_left note",
         {
-            "file": lambda one: one.file,
-            "kind": stated("kind"),
+            "kind": lambda one: one.identity.kind if one.identity else "-",
             "name": lambda one: one.identity.name if one.identity else one.subject,
-            "cell": stated("cell"),
-            "expires utc": lambda one: show_utc(one.not_after_s * 1000),
-            "days left": lambda one: str(one.days_left(now_s)),
+            "cell": lambda one: one.identity.cell if one.identity else "-",
+            "expires_utc": lambda one: show_utc(one.not_after_s * 1000),
+            "days_left": lambda one: str(one.days_left(now_s)),
             "note": lambda one: one.trouble(now_s),
         },
         nothing="",
     )
-    listing.show(found, is_json=settings.is_json)
+    settings.show(listing, found)
 
 
-def _row(one: Shown, now_s: int) -> render.Row:
+def _row(one: Shown, now_s: int) -> render.JsonRow:
     identity = one.identity
-    return {
-        "file": one.file,
-        "kind": identity.kind if identity else None,
-        "name": identity.name if identity else None,
-        "cell": identity.cell if identity else None,
-        "subject": one.subject,
-        "issuer": one.issuer,
-        "serial": one.serial,
-        "not_before": format_s(one.not_before_s),
-        "expires": format_s(one.not_after_s),
-        "days_left": one.days_left(now_s),
-        "trouble": one.trouble(now_s) or None,
-    }
+    return render.row_of(
+        one,
+        "file kind name cell subject issuer serial not_before@not_before_s expires@not_after_s"
+        " days_left trouble?",
+        kind=identity.kind if identity else None,
+        name=identity.name if identity else None,
+        cell=identity.cell if identity else None,
+        days_left=one.days_left(now_s),
+        trouble=one.trouble(now_s),
+    )

@@ -14,12 +14,11 @@ from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
     JobChange,
-    RemoveReport,
     RemoveRequest,
     SourceFile,
 )
 from cron.cli import exits, render
-from cron.cli.options import Settings, asks_cell, output_option, pass_settings, person
+from cron.cli.options import Settings, asks_cell, confirm, output_option, pass_settings, person
 from cron.cli.rows import job_keys
 from cron.cli.times import format_s, show_s
 from cron.errors import InvalidInput, LimitExceeded, Problem
@@ -98,23 +97,17 @@ def _is_agreed(settings: Settings, client: Client, request: ApplyRequest) -> boo
     what = render.number(len(removed), "job")
     if is_all:
         what = "the only job" if len(removed) == 1 else f"all {what}"
-    if settings.is_json or STDIN in [file.name for file in request.files] or not _can_ask():
-        raise InvalidInput(
-            f"apply --prune would remove {what} of {plan.source}; nothing was changed",
-            "repeat it with --yes, or leave --prune out",
-        )
-    if not click.confirm(f"Remove {what} of {render.visible(plan.source)}?", err=True):
-        render.line("nothing was changed", err=True)
-        raise click.exceptions.Exit(exits.FAILED)
+    refusal = InvalidInput(
+        f"apply --prune would remove {what} of {plan.source}; nothing was changed",
+        "repeat it with --yes, or leave --prune out",
+    )
+    if settings.is_json or STDIN in [file.name for file in request.files]:
+        raise refusal
+    confirm(f"Remove {what} of {render.visible(plan.source)}?", refusal, code=exits.FAILED)
     return True
 
 
-def _can_ask() -> bool:
-    """Whether a person is there to answer."""
-    return sys.stdin.isatty()
-
-
-def change_row(change: JobChange, report: ApplyReport) -> render.Row:
+def change_row(change: JobChange, report: ApplyReport) -> render.JsonRow:
     """Return one change as JSON."""
     return {
         "action": change.action,
@@ -134,9 +127,8 @@ def change_row(change: JobChange, report: ApplyReport) -> render.Row:
 
 def _show_report(report: ApplyReport) -> None:
     render.line(f"zone {report.zone} unless CRON_TZ says otherwise; source {report.source}")
-    counts = dict.fromkeys(_MARKS, 0)
-    for change in report.changes:
-        counts[change.action] = counts.get(change.action, 0) + 1
+    actions = [change.action for change in report.changes]
+    counts = {action: actions.count(action) for action in _MARKS}
     _show_changes([change for change in report.changes if change.action != "unchanged"])
     summary = ", ".join(f"{number} {action}" for action, number in counts.items())
     if report.is_dry_run:
@@ -181,17 +173,11 @@ def remove_command(settings: Settings, jobs: tuple[str, ...]) -> None:
             {**job_keys(one.job), "action": "removed", "source": one.source, "full_name": one.job}
             for one in report.jobs
         )
-    else:
-        _show_removed(report)
-
-
-def _show_removed(report: RemoveReport) -> None:
-    by_source: dict[str, list[str]] = {}
-    for one in report.jobs:
-        by_source.setdefault(one.source, []).append(short_job_name(one.job))
-    for source, names in by_source.items():
+        return
+    for source in dict.fromkeys(one.source for one in report.jobs):
+        names = [one.job for one in report.jobs if one.source == source]
         for name in names:
-            render.line(f"removed {name}")
+            render.line(f"removed {short_job_name(name)}")
         them = "it" if len(names) == 1 else "them"
         render.line(
             f"{source} brings {them} back when it is applied again: take {them} out there, too"
@@ -233,23 +219,10 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
         raise click.exceptions.Exit(exits.USAGE)
 
 
-def severity(problem: Problem) -> str:
-    """Return `error`, `warning` or `note`."""
-    if problem.is_note:
-        return "note"
-    return "warning" if problem.is_warning else "error"
-
-
-def problem_row(problem: Problem) -> render.Row:
+def problem_row(problem: Problem) -> render.JsonRow:
     """Return an error, warning or note as JSON."""
-    return {
-        "file": problem.file,
-        "line": problem.line or None,
-        "column": problem.column or None,
-        "severity": severity(problem),
-        "message": problem.message,
-        "hint": problem.hint or None,
-    }
+    severity = problem.mark.removesuffix(": ") or "error"
+    return render.row_of(problem, "file line? column? severity message hint?", severity=severity)
 
 
 STDIN: Final = "-"

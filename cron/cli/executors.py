@@ -18,7 +18,6 @@ from cron.api.executors import (
     RunView,
 )
 from cron.cli import render
-from cron.cli.acts import looks
 from cron.cli.app import WithOthers, become
 from cron.cli.options import (
     Settings,
@@ -26,10 +25,10 @@ from cron.cli.options import (
     limit_option,
     not_empty,
     person,
-    show_about,
-    show_cpu,
 )
-from cron.cli.times import show_length, show_ms, show_utc
+from cron.cli.times import show_length, show_ms
+from cron.cli.values import show_about, show_cpu
+from cron.cli.waiting import Wait
 from cron.errors import NotFound, NotNow, OutcomeUnknown
 from launcher.protocol.names import short_job_name
 
@@ -50,7 +49,7 @@ _RUN_KEYS: Final = (
 )
 
 
-def executor_row(view: ExecutorView, duplicate_id: DuplicateIdView | None = None) -> render.Row:
+def executor_row(view: ExecutorView, duplicate_id: DuplicateIdView | None = None) -> render.JsonRow:
     """Return an executor as JSON, with the process that was refused since it has the same id."""
     return render.row_of(
         view,
@@ -69,10 +68,9 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
     of = {duplicate_id.executor: duplicate_id for duplicate_id in duplicate_ids}
     return render.Listing(
         lambda view: executor_row(view, of.get(view.id)),
+        "id host? version? role used groups labels cpu memory heard note",
         {
             "id": lambda view: f"{view.id} {DUPLICATE_ID_MARK}" if view.id in of else view.id,
-            "host": lambda view: view.host or "-",
-            "version": lambda view: view.version or "-",
             "role": lambda view: (
                 "draining" if view.drained_by and view.role == "connected" else view.role
             ),
@@ -84,10 +82,9 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
             "cpu": lambda view: show_cpu(view.cpu_milli),
             "memory": lambda view: show_about(view.memory_bytes),
             "heard": lambda view: _heard(view) or "-",
-            render.NOTE: lambda view: view.note,
         },
         nothing="no executors",
-        narrow=("version", "host", "cpu", "memory", "heard", "labels"),
+        narrow="version host cpu memory heard labels",
         spill="id",
     )
 
@@ -97,7 +94,7 @@ def _heard(view: ExecutorView) -> str:
 
 
 def _groups(view: ExecutorView) -> str:
-    """The groups of workers with their handlers, beside the slots for commands."""
+    """Return the groups of workers with their handlers, beside the slots for commands."""
     parts = [f"command {view.slots}"] if view.slots else []
     for group in view.groups:
         more = len(group.handlers) - HANDLERS_SHOWN
@@ -116,15 +113,14 @@ def executors_command(settings: Settings, executor: str, limit: int) -> None:
     With an ID, show all details of that executor, and up to --limit launches that run there.
     `raftcron executor drain ID` lets an executor finish its launches and leave.
     """
-    with settings.client() as client:
-        if executor:
-            one = client.ask(table.EXECUTOR, ExecutorQuery(executor=executor, limit=limit))
-            duplicate_ids = one.duplicate_ids
-            _show_one(settings, one)
-        else:
-            report = client.ask(table.EXECUTORS)
-            duplicate_ids = report.duplicate_ids
-            executors_with(duplicate_ids).show(report.executors, is_json=settings.is_json)
+    if executor:
+        one = settings.ask(table.EXECUTOR, ExecutorQuery(executor=executor, limit=limit))
+        duplicate_ids = one.duplicate_ids
+        _show_one(settings, one)
+    else:
+        report = settings.ask(table.EXECUTORS)
+        duplicate_ids = report.duplicate_ids
+        settings.show(executors_with(duplicate_ids), report.executors)
     for duplicate_id in [] if settings.is_json else duplicate_ids:
         who = f"{duplicate_id.host} (pid {duplicate_id.pid})"
         ago = show_length(duplicate_id.ago_ms)
@@ -137,25 +133,22 @@ def executors_command(settings: Settings, executor: str, limit: int) -> None:
 def _show_one(settings: Settings, report: ExecutorReport) -> None:
     """Show one executor, once for each ledger that it came with."""
     duplicate_id = report.duplicate_ids[0] if report.duplicate_ids else None
-    runs = runs_at(report.now_ms)
     for one in report.details:
         if settings.is_json:
             row = executor_row(one.executor, duplicate_id) | {
                 "groups": [asdict(group) for group in one.executor.groups],
                 "commands_open": one.commands,
-                "runs": [runs.row(run) for run in one.runs],
+                "runs": [render.row_of(run, _RUN_KEYS) for run in one.runs],
             }
             render.json_lines([row])
             continue
-        render.pairs(one.executor.id, detail_pairs(one, report.now_ms))
+        render.pairs(one.executor.id, _detail_pairs(one, report.now_ms))
         if one.runs:
-            runs.show(one.runs, is_json=False)
-        left = one.executor.open - len(one.runs)
-        if left > 0:
-            render.line(f"raftcron: {left} more; choose a higher --limit", err=True)
+            _runs_at(report.now_ms).show(one.runs, is_json=False)
+        settings.show_left(one.executor.open - len(one.runs), "a higher --limit")
 
 
-def detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
+def _detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
     """Return an executor as names and values for people."""
     view = detail.executor
     slots = [("commands", f"{detail.commands} of {view.slots} slots")] if view.slots else []
@@ -163,66 +156,54 @@ def detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
         (f"group {group.group}", f"{group.open} of {group.slots} slots: {' '.join(group.handlers)}")
         for group in view.groups
     ]
+    clock, offset_ms = "", view.clock_offset_ms
+    if offset_ms is not None:
+        way = "behind" if offset_ms < 0 else "ahead of"
+        clock = f"{show_length(abs(offset_ms))} {way} the leader's"
+    pairs = render.cells_of(
+        view,
+        "role note host address pid? version labels ledger incarnation"
+        " connected_since@connected_since_ms joined@joined_ms heard clock cpu memory",
+        {
+            "role": lambda view: view.role + ("" if view.gets_work else ", gets no work"),
+            "labels": lambda view: " ".join(view.labels),
+            "heard": _heard,
+            "clock": lambda _: clock,
+            "cpu": lambda view: show_cpu(view.cpu_milli),
+            "memory": lambda view: show_about(view.memory_bytes),
+        },
+    )
+    ago = show_length(max(0, now_ms - view.drained_ms))
+    drained = f"by {view.drained_by} since {show_ms(view.drained_ms)}, {ago} ago"
     return [
-        ("role", view.role + ("" if view.gets_work else ", gets no work")),
-        ("note", view.note),
-        ("host", view.host),
-        ("address", view.address),
-        ("pid", str(view.pid or "")),
-        ("version", view.version),
-        ("labels", " ".join(view.labels)),
-        ("ledger", view.ledger),
-        ("incarnation", view.incarnation),
-        ("connected since", show_ms(view.connected_since_ms)),
-        ("joined", show_ms(view.joined_ms)),
-        ("heard", _heard(view)),
-        ("clock", _clock(view)),
-        ("cpu", show_cpu(view.cpu_milli)),
-        ("memory", show_about(view.memory_bytes)),
+        *pairs,
         *slots,
         ("open", f"{view.open}, and it says that it runs {view.running}" if view.open else ""),
-        ("drained", _drained(view, now_ms)),
+        ("drained", drained if view.drained_by else ""),
     ]
 
 
-def _clock(view: ExecutorView) -> str:
-    offset_ms = view.clock_offset_ms
-    if offset_ms is None:
-        return ""
-    return f"{show_length(abs(offset_ms))} {'behind' if offset_ms < 0 else 'ahead of'} the leader's"
-
-
-def _drained(view: ExecutorView, now_ms: int) -> str:
-    if not view.drained_by:
-        return ""
-    ago = show_length(max(0, now_ms - view.drained_ms))
-    return f"by {view.drained_by} since {show_ms(view.drained_ms)}, {ago} ago"
-
-
-def runs_at(now_ms: int) -> render.Listing[RunView]:
+def _runs_at(now_ms: int) -> render.Listing[RunView]:
     """Return how what is open on an executor is shown as of a time."""
 
-    def ran(view: RunView) -> str:
-        return show_length(max(0, now_ms - (view.started_at_ms or view.begun_at_ms)))
+    def name(view: RunView) -> str:
+        attempt = f"#{view.attempt}" if view.attempt > 1 or view.part else ""
+        part = f"/{view.part}" if view.part else ""
+        return f"{short_job_name(view.launch)}{attempt}{part}"
 
     return render.Listing(
         lambda view: render.row_of(view, _RUN_KEYS),
+        "launch state pool? begun_utc@begun_at_ms for note",
         {
-            "launch": _run_name,
-            "state": lambda view: view.state,
-            "pool": lambda view: view.pool or "-",
-            "begun utc": lambda view: show_utc(view.begun_at_ms),
-            "for": ran,
-            render.NOTE: lambda view: "is being killed" if view.is_cancelled else "",
+            "launch": name,
+            "for": lambda view: show_length(
+                max(0, now_ms - (view.started_at_ms or view.begun_at_ms))
+            ),
+            "note": lambda view: "is being killed" if view.is_cancelled else "",
         },
         nothing="nothing runs",
         spill="launch",
     )
-
-
-def _run_name(view: RunView) -> str:
-    attempt = f"#{view.attempt}" if view.attempt > 1 or view.part else ""
-    return f"{short_job_name(view.launch)}{attempt}" + (f"/{view.part}" if view.part else "")
 
 
 # ---- run one, drain one
@@ -235,7 +216,6 @@ Exit codes of a running executor:
   4  another executor uses the data directory
 systemd: after a drain, Restart=always starts it again, Restart=on-failure does not"""
 _LOOK_S: Final = 0.5
-_LEFT: Final = "left"
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
@@ -270,21 +250,24 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
     was drained and has left already. Exits with 3 if the cell does not know the ID: it is misspelt,
     or the executor left before the replicas were started.
     """
+    lines: list[str] = []
     with settings.client() as client:
-        view = _drain(client, executor)
-        if view.role == _LEFT:
-            if not settings.is_json:
-                render.line(f"{executor} has left already: {view.note}")
-            _as_json(settings, view, has_left=True)
-            return
-        if not settings.is_json:
+        try:
+            view = client.ask(table.DRAIN, DrainRequest(executor=executor, by=person()))
+        except NotFound as error:
+            # This must not pass for done: whoever switches the host off ends what runs there.
+            text = f"executor {executor} is not there: it has left already, or its id is misspelt"
+            raise NotFound(text, error.hint) from error
+        has_left = view.role == "left"
+        if has_left:
+            lines = [f"{executor} has left already: {view.note}"]
+        elif not settings.is_json:
             render.line(f"{executor} gets no more work; {_rest(view)}")
-        if wait:
+        if wait and not has_left:
             is_away = _until_it_left(settings, client, view)
-            if not settings.is_json:
-                away = f"{executor} is not connected, and has nothing to finish any more"
-                render.line(away if is_away else f"{executor} has finished and left")
-    _as_json(settings, view, has_left=wait)
+            away = f"{executor} is not connected, and has nothing to finish any more"
+            lines = [away if is_away else f"{executor} has finished and left"]
+    settings.show_row(_drain_row(view, has_left=has_left or wait), *lines)
 
 
 @click.command("undrain")
@@ -293,31 +276,18 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
 def undrain_command(settings: Settings, executor: str) -> None:
     """Cancel the drain of executor ID, if it has not left yet."""
     view = settings.ask(table.DRAIN, DrainRequest(executor=executor, is_over=True, by=person()))
-    if not settings.is_json:
-        render.line(f"{executor} gets work again")
-    _as_json(settings, view, has_left=False)
-
-
-def _drain(client: Client, executor: str) -> ExecutorView:
-    """Drain it. Not to find it must not pass for done: its id may be misspelt, and then whoever
-    switches its host off ends what runs there."""
-    try:
-        return client.ask(table.DRAIN, DrainRequest(executor=executor, by=person()))
-    except NotFound as error:
-        text = f"executor {executor} is not there: it has left already, or its id is misspelt"
-        raise NotFound(text, error.hint) from error
+    settings.show_row(_drain_row(view, has_left=False), f"{executor} gets work again")
 
 
 def _rest(view: ExecutorView) -> str:
-    """How much it has to finish."""
+    """Return how many launches it has to finish."""
     what = render.number(view.open, "launch", "launches") if view.open else "nothing left"
     return f"{what} to finish"
 
 
-def _as_json(settings: Settings, view: ExecutorView, *, has_left: bool) -> None:
-    if settings.is_json:
-        row = {"id": view.id, "drained": bool(view.drained_by), "open": view.open}
-        render.json_lines([{**row, "has_left": has_left}])
+def _drain_row(view: ExecutorView, *, has_left: bool) -> render.JsonRow:
+    drained = bool(view.drained_by)
+    return {"id": view.id, "drained": drained, "open": view.open, "has_left": has_left}
 
 
 def _until_it_left(settings: Settings, client: Client, view: ExecutorView) -> bool:
@@ -331,13 +301,16 @@ def _until_it_left(settings: Settings, client: Client, view: ExecutorView) -> bo
     def is_new(row: ExecutorView) -> bool:  # it left and was started again since it was asked to
         return not row.drained_by and row.connected_since_ms > view.connected_since_ms
 
+    def is_away(row: ExecutorView) -> bool:  # if it comes back, it is sent away
+        return bool(row.drained_by) and row.role != "connected" and not row.open
+
     def ask() -> list[ExecutorView]:
         return [row for row in client.ask(table.EXECUTORS).executors if row.id == view.id]
 
     said = view.open
-    for rows in looks(settings.clock, ask, settings.timeout_ms, pause_s=_LOOK_S):
-        if all(is_new(row) or _is_away(row) for row in rows):
-            return any(map(_is_away, rows))
+    for rows in Wait(settings, settings.timeout_ms, _LOOK_S).looks(ask):
+        if all(is_new(row) or is_away(row) for row in rows):
+            return any(map(is_away, rows))
         for row in rows:
             if not row.drained_by and not is_new(row):
                 hint = "it gets work, and does not leave"
@@ -345,12 +318,5 @@ def _until_it_left(settings: Settings, client: Client, view: ExecutorView) -> bo
             if row.open != said:
                 said = row.open
                 render.line(f"raftcron: {row.id}: {_rest(row)}", err=True)
-    within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
     hint = "it goes on; `raftcron executors` shows it"
-    raise OutcomeUnknown(f"{view.id} has not left {within}", hint)
-
-
-def _is_away(row: ExecutorView) -> bool:
-    """Whether it is not connected, and nothing is open on it: should it come back, it is sent away
-    like one that has finished."""
-    return bool(row.drained_by) and row.role != "connected" and not row.open
+    raise OutcomeUnknown(f"{view.id} has not left {settings.within}", hint)

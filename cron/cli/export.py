@@ -6,10 +6,10 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -17,7 +17,8 @@ import msgspec
 from cron.api import table
 from cron.api.launches import HistoryCursor, HistoryQuery, LaunchView, cursor_at
 from cron.cli import render
-from cron.cli.options import Moment, Settings, asks_cell, stale_option
+from cron.cli.launches import launch_options
+from cron.cli.options import Settings, asks_cell, stale_option
 from cron.cli.rows import launch_details
 from cron.errors import InvalidInput, LimitExceeded
 
@@ -46,27 +47,13 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-class Writer(Protocol):
-    """Takes rows in one format."""
-
-    def write(self, rows: list[dict[str, Any]]) -> None:
-        """Write rows."""
-
-    def close(self) -> None:
-        """End the file."""
+Write = Callable[[list[dict[str, Any]]], object]
+"""Writes rows in one format."""
 
 
 @click.command("export")
 @click.argument("job", default="")
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    help="Only these states; may be repeated or a comma-separated list.",
-)
-@click.option("--since", type=Moment(), help="Scheduled at or after this time.")
-@click.option("--until", type=Moment(), help="Scheduled before this time.")
-@click.option("--archive", is_flag=True, help="Include launches kept in object storage only.")
+@launch_options
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "csv", "parquet"]),
     help="Default: by the suffix of FILE, otherwise jsonl.",
@@ -74,25 +61,16 @@ class Writer(Protocol):
 @click.option("--out", metavar="FILE", default="-", show_default=True, help="`-` is stdout.")
 @stale_option
 @asks_cell
-def export_command(
-    settings: Settings, /, job: str, kind: str | None, out: str, **wanted: Any
-) -> None:
+def export_command(settings: Settings, /, kind: str | None, out: str, **wanted: Any) -> None:
     """Write all launches of JOB, or of all jobs, to a file, newest first.
 
     Each skipped instant is a row of its own. FILE appears when it is complete."""
-    query = HistoryQuery(
-        job=job,
-        states=[one.strip() for text in wanted["states"] for one in text.split(",") if one.strip()],
-        since_ms=wanted["since"] or 0,
-        until_ms=wanted["until"] or 0,
-        limit=PAGE_ROWS,
-        archive=wanted["archive"],
-    )
+    query = HistoryQuery(limit=PAGE_ROWS, **wanted)
     is_file, is_watched = out != "-", sys.stderr.isatty()
     done = 0
-    with settings.client() as client, _opened(out, kind or format_of(out)) as writer:
+    with settings.client() as client, _opened(out, kind or format_of(out)) as write:
         for views in pages(client, query, settings.now_ms()):
-            writer.write([row_of(view) for view in views])
+            write([row_of(view) for view in views])
             done += len(views)
             if is_file and is_watched:
                 click.echo(f"\r{done:,} launches", nl=False, err=True)
@@ -116,47 +94,38 @@ def pages(client: Client, query: HistoryQuery, now_ms: int) -> Iterator[list[Lau
     one answer, shorter periods are asked for.
 
     Raises:
-        LimitExceeded: more launches than a page takes are of one second, and the server is of a
-            release that cannot go on within it.
+        LimitExceeded: even a minute is too much for one answer.
     """
-    until_ms, edge_ms, limit = query.until_ms, query.until_ms or now_ms, query.limit
+    until_ms, edge_ms = query.until_ms, query.until_ms or now_ms
     after: HistoryCursor | None = None
-    first: HistoryCursor | None = None  # of the page before
     length_ms = max(edge_ms - query.since_ms, 1)
     while True:
         since_ms = max(query.since_ms, edge_ms - length_ms)
+        page = msgspec.structs.replace(query, since_ms=since_ms, until_ms=until_ms, after=after)
         try:
-            views = client.ask(
-                table.HISTORY,
-                msgspec.structs.replace(query, since_ms=since_ms, until_ms=until_ms, after=after),
-            )
+            views = client.ask(table.HISTORY, page)
         except LimitExceeded:
             if not query.archive or length_ms <= PERIOD_MS_MIN:
                 raise
             length_ms //= 4
             continue
-        if len(views) < limit:
+        if len(views) < query.limit:
             yield views
             if since_ms <= query.since_ms:
                 return
             until_ms = edge_ms = since_ms
-            first = after = None
+            after = None
             length_ms *= 2
             continue
         last_s = views[-1].scheduled_s
         whole = [view for view in views if view.scheduled_s > last_s]
-        if not whole:  # all of one second: the next page goes on within it
-            if cursor_at(views[0]) == first:
-                raise LimitExceeded(
-                    f"this server lists {limit:,} launches of one second at the most",
-                    "export one job at a time, or upgrade the replicas",
-                )
-            first, after = cursor_at(views[0]), cursor_at(views[-1])
+        if whole:
+            yield whole
+            until_ms = edge_ms = (last_s + 1) * 1000
+            after = None
+        else:  # all of one second: the next page goes on within it
             yield views
-            continue
-        first = after = None
-        yield whole
-        until_ms = edge_ms = (last_s + 1) * 1000
+            after = cursor_at(views[-1])
 
 
 def row_of(view: LaunchView) -> dict[str, Any]:
@@ -166,24 +135,24 @@ def row_of(view: LaunchView) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(out: str, kind: str) -> Iterator[Writer]:
+def _opened(out: str, kind: str) -> Iterator[Write]:
     """Open the file under another name, which becomes `out` when all of it is written."""
     if kind == "parquet" and out == "-":
         raise InvalidInput("--format parquet cannot go to stdout", "name a file with --out")
     if out == "-":
-        writer = _writer(kind, sys.stdout)
-        yield writer
-        writer.close()
+        yield _text_writer(kind, sys.stdout)
         return
     path = Path(out).absolute()
     if path.is_dir():
         raise InvalidInput(f"{out}: it is a directory", "name a file in it")
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        with unfinished.open("w", encoding="utf-8", newline="") as file:
-            writer = _Parquet(unfinished) if kind == "parquet" else _writer(kind, file)
-            yield writer
-            writer.close()
+        if kind == "parquet":
+            with _parquet_writer(unfinished) as write:
+                yield write
+        else:
+            with unfinished.open("w", encoding="utf-8", newline="") as file:
+                yield _text_writer(kind, file)
         os.replace(unfinished, path)
     except OSError as error:
         raise InvalidInput(f"{out}: {error.strerror or error}", "name another file") from error
@@ -191,68 +160,40 @@ def _opened(out: str, kind: str) -> Iterator[Writer]:
         unfinished.unlink(missing_ok=True)
 
 
-def _writer(kind: str, file: IO[str]) -> Writer:
-    return _Csv(file) if kind == "csv" else _Lines(file)
+def _text_writer(kind: str, file: IO[str]) -> Write:
+    """Return what writes rows as CSV with a head (RFC 4180), or as a JSON object a line."""
+    if kind == "csv":
+        sheet = csv.DictWriter(file, COLUMNS)
+        sheet.writeheader()
+        return sheet.writerows
+    return lambda rows: file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-class _Lines:
-    """A JSON object a line."""
+@contextmanager
+def _parquet_writer(path: Path) -> Iterator[Write]:
+    """Open a file of typed columns; times are UTC timestamps in milliseconds."""
+    from datetime import datetime
 
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
+    except ImportError as error:
+        hint = "pip install 'raftcron[parquet]', or take --format jsonl or csv"
+        raise InvalidInput("--format parquet needs pyarrow", hint) from error
+    types = {
+        **dict.fromkeys(COLUMNS, pyarrow.string()),
+        **dict.fromkeys(INTEGERS, pyarrow.int64()),
+        **dict.fromkeys(BOOLEANS, pyarrow.bool_()),
+        **dict.fromkeys(TIMES, pyarrow.timestamp("ms", tz="UTC")),
+    }
+    schema = pyarrow.schema([(name, types[name]) for name in COLUMNS])
 
-    def write(self, rows: list[dict[str, Any]]) -> None:
-        self._file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-    def close(self) -> None:
-        self._file.flush()
-
-
-class _Csv:
-    """RFC 4180, with a head; what is not known is empty."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-        self._csv = csv.DictWriter(file, COLUMNS)
-        self._csv.writeheader()
-
-    def write(self, rows: list[dict[str, Any]]) -> None:
-        self._csv.writerows(rows)
-
-    def close(self) -> None:
-        self._file.flush()
-
-
-class _Parquet:
-    """Typed columns; times are UTC timestamps in milliseconds."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            import pyarrow  # type: ignore[import-untyped]
-            import pyarrow.parquet  # type: ignore[import-untyped]
-        except ImportError as error:
-            hint = "pip install 'raftcron[parquet]', or take --format jsonl or csv"
-            raise InvalidInput("--format parquet needs pyarrow", hint) from error
-        self._arrow = pyarrow
-        self._schema = pyarrow.schema([(name, self._type_of(name)) for name in COLUMNS])
-        self._file = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
-
-    def _type_of(self, name: str) -> Any:
-        arrow = self._arrow
-        if name in INTEGERS:
-            return arrow.int64()
-        if name in BOOLEANS:
-            return arrow.bool_()
-        return arrow.timestamp("ms", tz="UTC") if name in TIMES else arrow.string()
-
-    def write(self, rows: list[dict[str, Any]]) -> None:
-        from datetime import datetime
-
+    def write(rows: list[dict[str, Any]]) -> None:
         for row in rows:
-            for name in set(TIMES) & row.keys():
-                if row[name]:
+            for name in TIMES:
+                if row.get(name):
                     row[name] = datetime.fromisoformat(row[name])
-        self._file.write_table(self._arrow.Table.from_pylist(rows, schema=self._schema))
+        file.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
 
-    def close(self) -> None:
-        self._file.close()
+    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as file:
+        yield write

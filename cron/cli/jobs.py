@@ -12,7 +12,6 @@ from cron.api.jobs import (
     JobView,
     PauseReport,
     PauseRequest,
-    PauseView,
     ResumeRequest,
 )
 from cron.calendar.duration import format_duration
@@ -20,21 +19,16 @@ from cron.cli import render
 from cron.cli.options import (
     Settings,
     asks_cell,
-    collection_option,
+    filter_options,
     jobs_option,
     not_empty,
     person,
-    pool_of,
-    pool_options,
-    show_cpu,
-    show_size,
     stale_option,
-    until_ms,
     until_options,
-    word_option,
 )
 from cron.cli.rows import gate_row, job_keys, launch_row
 from cron.cli.times import format_s, show_ms, show_s, show_utc
+from cron.cli.values import show_cpu, show_size
 from launcher.protocol.names import short_job_name
 from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 
@@ -54,31 +48,23 @@ _CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms"
 @click.command("jobs")
 @click.argument("pattern", default="", callback=not_empty)
 @jobs_option("pattern")
-@word_option("--tenant", metavar="T", help="Only jobs of this tenant.")
-@pool_options
-@collection_option
+@filter_options
 @click.option(
     "-l", "--long", "is_long", is_flag=True, help="Show all fields of each job, one per line."
 )
 @stale_option
 @asks_cell
-def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str) -> None:
+def jobs_command(settings: Settings, /, is_long: bool, **wanted: str) -> None:
     """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches.
 
     HELD shows why a job is not launched: a pause, or the number of a gate.
     """
-    wanted = JobsRequest(
-        pattern=pattern,
-        tenant=said["tenant"],
-        pool=pool_of(said["handler"], said["pool"]),
-        collection=said["collection"],
-    )
-    views = settings.ask(table.JOBS, wanted)
+    views = settings.ask(table.JOBS, JobsRequest(**wanted))
     if is_long and views and not settings.is_json:
         for view in views:
             render.pairs(short_job_name(view.name), job_pairs(view))
     else:
-        JOBS.show(views, is_json=settings.is_json)
+        settings.show(JOBS, views)
 
 
 @click.command("pause")
@@ -87,15 +73,11 @@ def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str
 @click.option("--reason", default="", help="Shown with the job.")
 @until_options
 @asks_cell
-def pause_command(
-    settings: Settings, pattern: str, reason: str, until: int | None, for_: str | None
-) -> None:
+def pause_command(settings: Settings, pattern: str, reason: str, until_ms: int) -> None:
     """Pause the jobs that PATTERN matches; instants that fall due meanwhile are skipped."""
-    end_ms = until_ms(settings.now_ms(), until, for_)
-    request = PauseRequest(pattern=pattern, reason=reason, until_ms=end_ms, by=person())
+    request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms, by=person())
     report = settings.ask(table.PAUSE, request)
-    until_text = f" until {show_ms(end_ms)}" if end_ms else ""
-    _show(settings, report, "paused", f"paused{until_text}", "was paused already")
+    _show(settings, report, "paused", _until(until_ms), "was paused already")
 
 
 @click.command("resume")
@@ -105,11 +87,11 @@ def pause_command(
 def resume_command(settings: Settings, pattern: str) -> None:
     """Resume the jobs that PATTERN matches."""
     report = settings.ask(table.RESUME, ResumeRequest(pattern=pattern, by=person()))
-    _show(settings, report, "resumed", "resumed", "was not paused")
+    _show(settings, report, "resumed", "", "was not paused")
 
 
 def _show(
-    settings: Settings, report: PauseReport, action: str, text: str, unchanged_text: str
+    settings: Settings, report: PauseReport, action: str, until: str, unchanged_text: str
 ) -> None:
     if settings.is_json:
         names = [(name, True) for name in report.changed]
@@ -119,24 +101,29 @@ def _show(
         )
         return
     pauses = {pause.job: pause for pause in report.pauses}
-    lines = [f"{short_job_name(name)} {text}" for name in report.changed]
+    lines = [f"{short_job_name(name)} {action}{until}" for name in report.changed]
     for name in report.unchanged:
-        known = _told(pauses[name]) if name in pauses else ""
+        known = ""
+        if (pause := pauses.get(name)) is not None:
+            by = f" by {pause.by}" if pause.by else ""
+            end = _until(pause.until_ms) or " until it is resumed"
+            known = f"{by},{end}" + _why(pause.reason)
         lines.append(f"{short_job_name(name)} {unchanged_text}{known}")
     for line in render.first_of(lines, "job"):
         render.line(line)
     if len(lines) > render.ALL_MAX:
-        render.line(f"{len(report.changed):,} in all {text}")
+        render.line(f"{len(report.changed):,} in all {action}{until}")
 
 
-def _told(pause: PauseView) -> str:
-    """By whom, until when and why a job is paused."""
-    by = f" by {pause.by}" if pause.by else ""
-    until = f"until {show_ms(pause.until_ms)}" if pause.until_ms else "until it is resumed"
-    return f"{by}, {until}{f': {pause.reason}' if pause.reason else ''}"
+def _until(until_ms: int) -> str:
+    return f" until {show_ms(until_ms)}" if until_ms else ""
 
 
-def job_row(view: JobView) -> render.Row:
+def _why(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def job_row(view: JobView) -> render.JsonRow:
     """Return a job as JSON."""
     needs = view.needs
     row = render.row_of(
@@ -153,55 +140,55 @@ def job_row(view: JobView) -> render.Row:
 
 
 def _schedule(view: JobView) -> str:
-    """The schedule as it was written; a `?` that was placed shows what it became."""
+    """Return the schedule as it was written; a `?` that was placed shows what it became."""
     is_placed = view.resolved and "?" in view.schedule
     return f"{view.schedule} = {view.resolved}" if is_placed else view.schedule
 
 
 def _held(view: JobView) -> str:
-    """What keeps a job from being launched, in a few words."""
+    """Return what keeps a job from being launched, in a few words."""
     gate = f"gate {view.gate.number}" if view.gate is not None else ""
     held = ("unreadable" if view.held else "", "paused" if view.paused else "", gate)
     return ", ".join(filter(None, held)) or "-"
 
 
 def _notes(view: JobView) -> str:
-    """Why it is not launched, until when and by whom that was said, and what was given up."""
+    """Return why a job is not launched, until when and by whom that was said, and how many of its
+    launches were given up."""
     notes = [f"held: {view.held}"] if view.held else []
     if view.paused:
         by = f" by {view.paused_by}" if view.paused_by else ""
-        until = f" until {show_ms(view.paused_until_ms)}" if view.paused_until_ms else ""
-        reason = f": {view.pause_reason}" if view.pause_reason else ""
-        notes.append(f"paused{by}{until}{reason}")
+        notes.append(f"paused{by}{_until(view.paused_until_ms)}{_why(view.pause_reason)}")
     if (gate := view.gate) is not None:
         does = "drops" if gate.action == "drop" else "holds"
         by = f" by {gate.by}" if gate.by else ""
-        until = f" until {show_ms(gate.until_ms)}" if gate.until_ms else ""
-        reason = f": {gate.reason}" if gate.reason else ""
-        notes.append(f"gate {gate.number}, closed{by}{until}, {does} it{reason}")
+        closed = f"closed{by}{_until(gate.until_ms)}"
+        notes.append(f"gate {gate.number}, {closed}, {does} it{_why(gate.reason)}")
     if view.needs.dead:
         notes.append(render.number(view.needs.dead, "dead letter"))
     return ", ".join(notes)
 
 
+def _last_utc(view: JobView) -> str:
+    """Return the newest scheduled time that has a row."""
+    return show_utc(max(view.last.scheduled_s, view.last.last_s) * 1000) if view.last else "-"
+
+
 JOBS: Final = render.Listing[JobView](
     job_row,
+    "job schedule zone next_utc last_utc state running held pool note",
     {
         "job": lambda view: short_job_name(view.name),
         "schedule": _schedule,
-        "zone": lambda view: view.zone,
-        "next utc": lambda view: show_utc(view.next_s[0] * 1000) if view.next_s else "-",
-        "last utc": lambda view: (
-            show_utc(max(view.last.scheduled_s, view.last.last_s) * 1000) if view.last else "-"
-        ),
+        "next_utc": lambda view: show_utc(view.next_s[0] * 1000) if view.next_s else "-",
+        "last_utc": _last_utc,
         "state": lambda view: view.last.state if view.last else "-",
-        "running": lambda view: str(view.running),
         "held": _held,
         "pool": lambda view: view.needs.handler or "-",
-        render.NOTE: _notes,
+        "note": _notes,
     },
     nothing="no jobs",
-    narrow=("running", "last utc", "zone", "pool", "state"),
+    narrow="running last_utc zone pool state",
     spill="job",
 )
 

@@ -13,20 +13,22 @@ from cron.api.limits import LimitChange, LimitRemoval, LimitView
 from cron.cli import render
 from cron.cli.app import Group
 from cron.cli.options import (
-    NO_LIMIT,
-    Most,
-    Scope,
     Settings,
     asks_cell,
     cell_options,
     person,
-    scope_of,
-    scope_options,
+    pool_option,
+    priority_option,
     stale_option,
+    tenant_option,
+    together,
 )
+from cron.cli.values import NO_LIMIT, Parsed, count
+from cron.errors import InvalidInput
+from cron.scopes import EACH_TENANT, scope_text
 
-_RATE: Final = re.compile(r"([0-9]{1,9})/([smh])", re.ASCII)
 WEIGHT_MAX: Final = 10_000
+_RATE: Final = re.compile(r"([0-9]{1,9})/([smh])", re.ASCII)
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
 _LIMIT_KEYS: Final = (
     "tenant? pool? priority concurrent? burst? starts_per_s waiting=waiting_max? reserve=reserved?"
@@ -34,22 +36,20 @@ _LIMIT_KEYS: Final = (
 )
 
 
-class Rate(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
-    """Starts per time, as starts in a thousand seconds."""
+def parse_rate(text: str) -> int:
+    """Return the starts in a thousand seconds of a rate such as `100/s`, `90/m`, `20/h`, or 0 for
+    `none`.
 
-    name = "RATE|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return starts in a thousand seconds; a usage error where the text cannot be read."""
-        if isinstance(value, int):
-            return value
-        match = _RATE.fullmatch(value)
-        if value in ("0", NO_LIMIT) or (match and not int(match[1])):
-            return 0
-        if match is None:
-            self.fail(f"{value[:40]!r} is not a rate; write 100/s, 90/m, 20/h or none", param, ctx)
-        unit_s = _UNIT_S[match[2]]
-        return max(1, (int(match[1]) * 1000 + unit_s // 2) // unit_s)
+    Raises:
+        InvalidInput: it cannot be read.
+    """
+    match = _RATE.fullmatch(text)
+    if text in ("0", NO_LIMIT) or (match and not int(match[1])):
+        return 0
+    if match is None:
+        raise InvalidInput(f"{text[:40]!r} is not a rate", "write 100/s, 90/m, 20/h or none")
+    unit_s = _UNIT_S[match[2]]
+    return max(1, (int(match[1]) * 1000 + unit_s // 2) // unit_s)
 
 
 def show_rate(rate_milli: int) -> str:
@@ -73,17 +73,59 @@ def limit_command() -> None:
     """
 
 
+scope_options = together(
+    tenant_option,
+    click.option("--each-tenant", is_flag=True, help="Every tenant that has no limits of its own."),
+    pool_option,
+    priority_option,
+    click.option("--all", "everything", is_flag=True, help="All launches together."),
+)
+
+
+def _scope(
+    tenant: str, pool: str, priority: int, *, each_tenant: bool, everything: bool
+) -> dict[str, Any]:
+    """Return the scope that `scope_options` name, as fields of a request.
+
+    Raises:
+        click.UsageError: nothing is named, or two things that exclude each other.
+    """
+    if tenant and each_tenant:
+        raise click.UsageError("--tenant and --each-tenant: it is one or the other")
+    if tenant == EACH_TENANT:
+        raise click.UsageError("--tenant '*' is written --each-tenant")
+    is_named = bool(tenant or each_tenant or pool or priority >= 0)
+    if is_named and everything:
+        raise click.UsageError("--all means all launches together: name nothing else")
+    if not is_named and not everything:
+        raise click.UsageError(
+            "nothing is named: --tenant, --each-tenant, --handler, --pool, --priority or --all"
+        )
+    return {"tenant": EACH_TENANT if each_tenant else tenant, "pool": pool, "priority": priority}
+
+
 @limit_command.command("set")
 @scope_options
-@click.option("--concurrent", type=Most(), help="Launches that may run at once.")
-@click.option("--burst", type=Most(), help="Launches while others leave slots free.")
-@click.option("--rate", "rate_milli", type=Rate(), help="Starts per time, such as 100/s or 90/m.")
-@click.option("--waiting", "waiting_max", type=Most(), help="Launches that may wait.")
-@click.option("--reserve", "reserved", type=Most(), help="Slots kept free for this scope.")
+@click.option("--concurrent", type=count(or_none=True), help="Launches that may run at once.")
+@click.option("--burst", type=count(or_none=True), help="Launches while others leave slots free.")
 @click.option(
-    "--weight", type=Most(most=WEIGHT_MAX), help="A tenant's share in the round robin (default 1)."
+    "--rate",
+    "rate_milli",
+    type=Parsed("RATE|none", parse_rate),
+    help="Starts per time, such as 100/s or 90/m.",
 )
-@click.option("--retry-budget", type=Most(), help="Retries that a tenant has in advance.")
+@click.option("--waiting", "waiting_max", type=count(or_none=True), help="Launches that may wait.")
+@click.option(
+    "--reserve", "reserved", type=count(or_none=True), help="Slots kept free for this scope."
+)
+@click.option(
+    "--weight",
+    type=count(most=WEIGHT_MAX, or_none=True),
+    help="A tenant's share in the round robin (default 1).",
+)
+@click.option(
+    "--retry-budget", type=count(or_none=True), help="Retries that a tenant has in advance."
+)
 @asks_cell
 def set_command(settings: Settings, /, **said: Any) -> None:
     """Set limits of one scope; the others of that scope stay, and `none` (or 0) removes a limit.
@@ -93,18 +135,12 @@ def set_command(settings: Settings, /, **said: Any) -> None:
     `--tenant acme --concurrent none` removes the limit for acme alone. After `limit remove --tenant
     acme` the limits of --each-tenant apply to acme again.
     """
-    scope = scope_of(said)
-    if all(value is None for value in said.values()):
+    limits = {field: said.pop(field) for field in _NUMBERS}
+    scope = _scope(**said)
+    if all(value is None for value in limits.values()):
         raise click.UsageError("nothing to limit: say what, such as --concurrent 10")
-    change = LimitChange(
-        tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person(), **said
-    )
-    view = settings.ask(table.SET_LIMIT, change)
-    if settings.is_json:
-        render.json_lines([limit_row(view) | {"notes": view.notes}])
-    else:
-        render.line(f"{scope}: {describe_limits(view) or 'not limited'}")
-        render.notes(view.notes)
+    view = settings.ask(table.SET_LIMIT, LimitChange(by=person(), **scope, **limits))
+    _show(settings, view, "")
 
 
 @limit_command.command("remove")
@@ -112,17 +148,14 @@ def set_command(settings: Settings, /, **said: Any) -> None:
 @asks_cell
 def remove_command(settings: Settings, /, **said: Any) -> None:
     """Remove all limits of one scope; less specific limits apply to it from then on."""
-    scope = scope_of(said)
-    removal = LimitRemoval(
-        tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person()
-    )
-    view = settings.ask(table.REMOVE_LIMIT, removal)
-    if settings.is_json:
-        render.json_lines([limit_row(view) | {"notes": view.notes}])
-    else:
-        had = describe_limits(view) or "not limited"
-        render.line(f"{scope}: its own limits are removed; they were: {had}")
-        render.notes(view.notes)
+    view = settings.ask(table.REMOVE_LIMIT, LimitRemoval(by=person(), **_scope(**said)))
+    _show(settings, view, "its own limits are removed; they were: ")
+
+
+def _show(settings: Settings, view: LimitView, what: str) -> None:
+    limits = describe_limits(view) or "not limited"
+    settings.show_row(limit_row(view) | {"notes": view.notes}, f"{_whose(view)}: {what}{limits}")
+    settings.show_notes(view.notes)
 
 
 @limit_command.command("list")
@@ -130,15 +163,18 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
 @asks_cell
 def list_command(settings: Settings) -> None:
     """List all limits that were set."""
-    views = settings.ask(table.LIMITS).limits
-    LIMITS.show(views, is_json=settings.is_json)
+    settings.show(LIMITS, settings.ask(table.LIMITS).limits)
 
 
-def limit_row(view: LimitView) -> render.Row:
+def limit_row(view: LimitView) -> render.JsonRow:
     """Return limits as JSON; what is not limited is null."""
     priority = view.priority if view.priority >= 0 else None
     starts_per_s = view.rate_milli / 1000 if view.rate_milli else None
     return render.row_of(view, _LIMIT_KEYS, priority=priority, starts_per_s=starts_per_s)
+
+
+def _whose(view: LimitView) -> str:
+    return scope_text((view.tenant, view.pool, view.priority))
 
 
 def _limit(field: str, show: Callable[[int], str] = str) -> Callable[[LimitView], str]:
@@ -158,15 +194,16 @@ _NUMBERS: Final = (
 )  # fmt: skip
 LIMITS: Final = render.Listing[LimitView](
     limit_row,
+    "whose concurrent burst rate waiting reserve weight retry_budget",
     {
-        "whose": lambda view: str(Scope(view.tenant, view.pool, view.priority)),
+        "whose": _whose,
         "concurrent": _limit("concurrent"),
         "burst": _limit("burst"),
         "rate": _limit("rate_milli", show_rate),
         "waiting": _limit("waiting_max"),
         "reserve": _limit("reserved"),
         "weight": _limit("weight"),
-        "retry budget": _limit("retry_budget"),
+        "retry_budget": _limit("retry_budget"),
     },
     nothing="no limits",
 )
@@ -174,5 +211,5 @@ LIMITS: Final = render.Listing[LimitView](
 
 def describe_limits(view: LimitView) -> str:
     """Return limits in one line, "" where there are none."""
-    named = [(name, cell(view)) for name, cell in LIMITS.columns.items()][1:]
+    named = zip(LIMITS.columns[1:], LIMITS.cells(view)[1:], strict=True)
     return ", ".join(f"{name} {cell}" for name, cell in named if cell not in ("-", NO_LIMIT))

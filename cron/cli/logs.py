@@ -74,11 +74,11 @@ def newest_of(client: Client, text: str, *, has_begun: bool = False) -> str:
         verb = "began lately" if has_begun and views else "is known"
         hint = f"`raftcron why {text}` says why, `raftcron next {text}` when it is due"
         raise UnknownLaunch(f"no launch of {text} {verb}", hint)
-    tell_newest(found.launch)
+    say_newest(found.launch)
     return found.launch
 
 
-def tell_newest(launch: str) -> None:
+def say_newest(launch: str) -> None:
     """Say on stderr which launch is taken."""
     render.line(f"raftcron: the newest launch, {short_job_name(launch)}", err=True)
 

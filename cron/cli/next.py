@@ -18,15 +18,10 @@ from cron.calendar.load import Load
 from cron.calendar.spread import place_all
 from cron.cli import render
 from cron.cli.crontabs import STDIN, printable, read_source
-from cron.cli.options import (
-    Moment,
-    Settings,
-    asks_cell,
-    limit_option,
-    stale_option,
-)
+from cron.cli.options import Settings, asks_cell, limit_option, stale_option
 from cron.cli.rows import job_keys
 from cron.cli.times import format_s, local_time, show_ms, show_s
+from cron.cli.values import TIME
 from cron.crontab.jobs import is_default_name
 from cron.errors import InvalidInput, ScheduleError, Unavailable
 from cron.job import Schedule
@@ -61,13 +56,13 @@ class _WithExpression(click.Command):
 @click.command("next", cls=_WithExpression)
 @click.argument("what", metavar="EXPR|FILE|JOB")
 @click.option("--tz", "zone", metavar="ZONE", help="Time zone of the schedule (default UTC).")
-@click.option("--after", type=Moment(), help="Only times after this one (default now).")
+@click.option("--after", "after_ms", type=TIME, help="Only times after this one (default now).")
 @limit_option(COUNT_MAX, 5, "count")
 @click.option("--system", is_flag=True, help="The file has a user column.")
 @stale_option
 @asks_cell
 def next_command(
-    settings: Settings, what: str, zone: str | None, after: int | None, count: int, system: bool
+    settings: Settings, what: str, zone: str | None, after_ms: int | None, count: int, system: bool
 ) -> None:
     """Show when an expression, the jobs of a file, or a job are due next.
 
@@ -79,13 +74,13 @@ def next_command(
     if zone is not None:
         zones.zone(zone)
     what = what.strip(" ") or what
-    after_s = (settings.now_ms() if after is None else after) // 1000
+    after_s = (settings.now_ms() if after_ms is None else after_ms) // 1000
     if is_expression(what):
         found = [_of_expression(what, zone or "UTC", after_s, count)]
     elif what == STDIN or os.path.exists(what):
         found = list(_of_file(what, zone or "UTC", after_s, count, system=system))
     else:
-        after_or_now_s = None if after is None else after_s
+        after_or_now_s = None if after_ms is None else after_s
         found = [_of_job(settings, what, zone, after_or_now_s, count)]
     if settings.is_json:
         render.json_lines(_row(one, at_s) for one in found for at_s in one.times_s)
@@ -152,7 +147,7 @@ def _coming(job: str, schedule: Schedule, after_s: int, count: int) -> Coming:
     )
 
 
-def _row(one: Coming, at_s: int) -> render.Row:
+def _row(one: Coming, at_s: int) -> render.JsonRow:
     names = job_keys(one.job) if one.job else {"job": None, "tenant": None}
     return {
         "scheduled_at": format_s(at_s),

@@ -22,14 +22,14 @@ from typing import Any, Final, Generic, TypeVar
 import click
 import msgspec
 
-from cron.cli.times import format_ms, format_s
+from cron.cli.times import format_ms, format_s, show_length, show_ms, show_utc
 from cron.errors import CronError, CrontabError, Problem
 
 T = TypeVar("T")
 
 V = TypeVar("V", bound=msgspec.Struct)
 
-Row = dict[str, Any]
+JsonRow = dict[str, Any]
 
 NOTE: Final = "note"
 """The column that takes what room is left; without any note it is left out on a terminal."""
@@ -41,7 +41,7 @@ GAP: Final = 2
 TIMES: Final = (" utc", " time")
 """How the heads of columns of times end."""
 FOLD_INDENT: Final = "    "
-_KEY: Final = re.compile(r"(\w+)(?:(=|@)(\w+))?(\??)")
+_KEY: Final = re.compile(r"(\w+)(?:([=@~])(\w+))?(\??)")
 _BLANKS: Final = re.compile(r"(?=(?<! ) )")
 """Before each run of blanks."""
 BREAKS: Final = "\n\t"
@@ -119,7 +119,7 @@ def number(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def json_lines(rows: Iterable[Row]) -> None:
+def json_lines(rows: Iterable[JsonRow]) -> None:
     """Print one object a line; the keys are those of the rows, in their order."""
     encoder = msgspec.json.Encoder()
     for row in rows:
@@ -159,14 +159,14 @@ def table(
         _terminal_table(columns, cells, narrow, spill)
 
 
-def row_of(view: msgspec.Struct, keys: str, **computed: Any) -> Row:
+def row_of(view: msgspec.Struct, keys: str, **computed: Any) -> JsonRow:
     """Return a view as JSON: an object with `keys` in their order, which blanks divide.
 
     `name` is the field of that name, `key=field` another field, `key@field` a time, by the field's
     unit. With `?` behind it a key is null where the field is 0 or empty. A key that is `computed`
     has that value.
     """
-    row: Row = {}
+    row: JsonRow = {}
     for key, mark, field, null in _split_keys(keys):
         value = computed[key] if key in computed else getattr(view, field or key)
         if mark == "@":
@@ -180,39 +180,74 @@ def _split_keys(keys: str) -> list[tuple[str, ...]]:
     return [match.groups("") for one in keys.split() if (match := _KEY.fullmatch(one))]
 
 
-class Listing(Generic[V]):
-    """How views of one type are shown, as JSON and as a table, from one description.
+def cells_of(
+    view: V,
+    columns: str,
+    cells: Mapping[str, Callable[[V], str]],
+    show_time: Callable[[int], str] = show_ms,
+) -> list[tuple[str, str]]:
+    """Return a view as texts for people: for each of `columns` its head and its cell.
 
-    `row` makes an object of a view, `columns` a cell of it under each head. The others are for
-    `table`.
+    The notation is that of `row_of`: `head=field`; `head@field` is a time, `head~field` a length of
+    time. With `?` behind it a cell is "-" where the field is 0 or empty; None is always "-".
+    `cells` has the heads whose cell a function makes. In a head, `_` stands for a blank.
+    """
+    found = []
+    for head, mark, field, is_blank in _split_keys(columns):
+        if head in cells:
+            text = cells[head](view)
+        else:
+            value = getattr(view, field or head)
+            if mark == "@":
+                text = show_time(value)
+            elif mark == "~":
+                text = show_length(value)
+            else:
+                text = "-" if value is None or (is_blank and not value) else str(value)
+        found.append((head.replace("_", " "), text))
+    return found
+
+
+class Listing(Generic[V]):
+    """How views of one type are shown, as JSON and as a table.
+
+    `row` makes an object of a view. `columns` and `cells` are as in `cells_of`; times are in UTC.
+    The others are for `table`.
     """
 
     def __init__(
         self,
-        row: Callable[[V], Row],
-        columns: Mapping[str, Callable[[V], str]],
+        row: Callable[[V], JsonRow],
+        columns: str,
+        cells: Mapping[str, Callable[[V], str]],
         *,
         nothing: str,
-        narrow: Sequence[str] = (),
+        narrow: str = "",
         spill: str = "",
     ) -> None:
-        self.row = row
-        self.columns = columns
+        self._row = row
+        self._columns = columns
+        self._cells = cells
         self._nothing = nothing
-        self._narrow = narrow
+        self._narrow = [head.replace("_", " ") for head in narrow.split()]
         self._spill = spill
+
+    @property
+    def columns(self) -> list[str]:
+        """The heads of the table."""
+        return [head.replace("_", " ") for head, *_ in _split_keys(self._columns)]
 
     def cells(self, view: V) -> list[str]:
         """Return a view as cells, one for each column."""
-        return [cell(view) for cell in self.columns.values()]
+        return [cell for _, cell in cells_of(view, self._columns, self._cells, show_utc)]
 
     def show(self, views: Iterable[V], *, is_json: bool) -> None:
         """Print views: one object a line, or a table."""
         if is_json:
-            json_lines(map(self.row, views))
+            json_lines(map(self._row, views))
             return
         rows = map(self.cells, views)
-        table([*self.columns], rows, self._nothing, narrow=self._narrow, spill=self._spill)
+        table(self.columns, rows, self._nothing, narrow=self._narrow, spill=self._spill)
 
 
 def is_terminal() -> bool:
@@ -258,12 +293,6 @@ def pairs(title: str, values: Iterable[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in kept), default=0)
     for name, value in kept:
         line(f"  {name:<{width}}  {visible(value)}")
-
-
-def notes(texts: Iterable[str]) -> None:
-    """Print on stderr what may be a mistake in what was done as it was asked for."""
-    for text in texts:
-        line(f"note: {text}", err=True)
 
 
 def problem(one: Problem, *, to_stderr: bool) -> None:

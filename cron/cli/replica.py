@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -13,9 +12,9 @@ from cron import endings
 from cron.api import table
 from cron.api.members import ReplaceReport, ReplaceRequest, StatusRow
 from cron.cli import exits, render
-from cron.cli.acts import looks
 from cron.cli.app import Group, become
-from cron.cli.options import Settings, asks_cell, person
+from cron.cli.options import Settings, asks_cell, confirm, person
+from cron.cli.waiting import Wait
 from cron.errors import NotNow, OutcomeUnknown, StillAlive
 from cron.progress import describe_progress
 
@@ -82,31 +81,39 @@ def replica_command(
 @click.option(
     "--client", metavar="HOST:PORT", default="", help="Client address of the new replica."
 )
-@click.option("--yes", is_flag=True, help="Do not ask, even if the old replica is connected.")
+@click.option(
+    "--yes",
+    "is_confirmed",
+    is_flag=True,
+    help="Do not ask, even if the old replica is connected.",
+)
 @click.option(
     "--wait", is_flag=True, help="Wait until the new replica votes, and show its progress."
 )
 @asks_cell
-def replace_command(
-    settings: Settings, replica: str, raft: str, client: str, yes: bool, wait: bool
-) -> None:
+def replace_command(settings: Settings, /, wait: bool, **said: Any) -> None:
     """Allow a new disk to replace the disk of REPLICA, and exclude the old disk for good.
 
     Without --raft and --client, the new replica has the addresses of the old one. With --wait, the
     command exits with 6 if --timeout expires first.
     """
-    request = ReplaceRequest(
-        replica=replica, raft=raft, client=client, is_confirmed=yes, by=person()
-    )
     with settings.client() as cell:
-        report = _replace(cell, request)
+        report = _replace(cell, ReplaceRequest(by=person(), **said))
+        name, number = report.replica, report.incarnation
+        command = f"raftcron replica --config {shlex.quote(name)}.toml --join"
         if not settings.is_json:
-            _show(report)
+            first = f"{name} is open for a new disk (incarnation {number}); its old one is out"
+            if report.was_open:
+                first = f"{name} waits for a new disk already (incarnation {number})"
+            render.line(first)
+            render.line("next, on its machine, with an empty data directory:")
+            render.line(f"  {command}")
+            render.line(f"the others expect it at raft {report.raft} and client {report.client}")
         if wait:
             row = _until_it_votes(settings, cell, report)
             report = msgspec.structs.replace(report, member_state=row.member_state)
     if settings.is_json:
-        render.json_lines([{**msgspec.structs.asdict(report), "command": next_command(report)}])
+        render.json_lines([{**msgspec.structs.asdict(report), "command": command}])
 
 
 def _replace(cell: Client, request: ReplaceRequest) -> ReplaceReport:
@@ -115,32 +122,11 @@ def _replace(cell: Client, request: ReplaceRequest) -> ReplaceReport:
         try:
             return cell.ask(table.REPLACE, request)
         except StillAlive as error:
-            if not sys.stdin.isatty():
-                raise
-            if not click.confirm(f"{error}. Go on?", err=True):
-                render.line("nothing was changed", err=True)
-                raise click.exceptions.Exit(exits.CONFLICT) from error
-        request = msgspec.structs.replace(request, is_confirmed=True)
-        return cell.ask(table.REPLACE, request)
+            confirm(f"{error}. Go on?", error, code=exits.CONFLICT)
+        return cell.ask(table.REPLACE, msgspec.structs.replace(request, is_confirmed=True))
     except OutcomeUnknown as error:
         hint = f"`raftcron status` shows whether {request.replica} is open; then it was done"
         raise OutcomeUnknown(str(error), hint) from error
-
-
-def next_command(report: ReplaceReport) -> str:
-    """Return the command that starts the new disk, on its machine."""
-    return f"raftcron replica --config {shlex.quote(report.replica)}.toml --join"
-
-
-def _show(report: ReplaceReport) -> None:
-    name, number = report.replica, report.incarnation
-    if report.was_open:
-        render.line(f"{name} waits for a new disk already (incarnation {number})")
-    else:
-        render.line(f"{name} is open for a new disk (incarnation {number}); its old one is out")
-    render.line("next, on its machine, with an empty data directory:")
-    render.line(f"  {next_command(report)}")
-    render.line(f"the others expect it at raft {report.raft} and client {report.client}")
 
 
 def _until_it_votes(settings: Settings, cell: Client, report: ReplaceReport) -> StatusRow:
@@ -150,30 +136,25 @@ def _until_it_votes(settings: Settings, cell: Client, report: ReplaceReport) -> 
         NotNow: it was replaced once more. OutcomeUnknown: not within --timeout.
     """
     name, number = report.replica, report.incarnation
-    said: set[str] = set()
-
-    def say(line: str) -> None:
-        if line not in said:  # peers that refuse a disk take turns
-            said.add(line)
-            render.line(line, err=settings.is_json)
+    wait = Wait(settings, settings.timeout_ms, _LOOK_S, is_err=settings.is_json)
 
     def ask() -> StatusRow | None:
         return next((row for row in cell.ask(table.STATUS).rows if row.id == name), None)
 
     refusal = ""  # at the last look; one that stands for no longer is over
-    for row in looks(settings.clock, ask, settings.timeout_ms, pause_s=_LOOK_S):
+    for row in wait.looks(ask):
         if row is not None and row.incarnation > number:
             raise NotNow(f"{name} was replaced once more: incarnation {row.incarnation}")
         if row is None or row.incarnation != number:
             continue
         if row.member_state == "votes":
-            say(f"{name} votes from now on (incarnation {number})")
+            wait.say(f"{name} votes from now on (incarnation {number})")
             return row
         if row.joining is None:
-            say(f"{name} waits for a new disk")
+            wait.say(f"{name} waits for a new disk")
             continue
         before, refusal = refusal, row.joining.text
         if row.joining.stage != "waiting" or before == refusal:
-            say(f"{name} {describe_progress(row.joining)}")
-    within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
-    raise OutcomeUnknown(f"{name} does not vote {within}", "it goes on; `raftcron status` shows it")
+            wait.say(f"{name} {describe_progress(row.joining)}")
+    hint = "it goes on; `raftcron status` shows it"
+    raise OutcomeUnknown(f"{name} does not vote {settings.within}", hint)

@@ -10,8 +10,8 @@ from typing import Final
 
 from cron.api.gates import GateView
 from cron.api.launches import LaunchView
-from cron.cli.render import NOTE, Listing, Row, row_of
-from cron.cli.times import format_s, show_length, show_utc
+from cron.cli.render import JsonRow, Listing, row_of
+from cron.cli.times import format_s, show_length
 from launcher.protocol.names import short_job_name, split_job_name
 
 _LAUNCH_KEYS: Final = (
@@ -34,13 +34,13 @@ _GATE_KEYS: Final = (
 )
 
 
-def job_keys(full_name: str) -> Row:
+def job_keys(full_name: str) -> JsonRow:
     """Return `job` (without its tenant) and `tenant`."""
     tenant, job = split_job_name(full_name)
     return {"job": job, "tenant": tenant}
 
 
-def launch_row(view: LaunchView) -> Row:
+def launch_row(view: LaunchView) -> JsonRow:
     """Return a launch as JSON; a run of skipped instants in one row also says its end and count."""
     job = view.job.rpartition("/")[2]
     row = row_of(view, _LAUNCH_KEYS, job=job, full_name=f"{view.tenant}/{job}")
@@ -49,26 +49,26 @@ def launch_row(view: LaunchView) -> Row:
     return row
 
 
-def launch_details(view: LaunchView) -> Row:
+def launch_details(view: LaunchView) -> JsonRow:
     """Return all that is known of a launch as JSON: the keys of `launch_row` first."""
     parts = [row_of(part, _PART_KEYS) for part in view.parts]
     return launch_row(view) | row_of(view, _DETAIL_KEYS, parts=parts)
 
 
-def gate_row(view: GateView) -> Row:
+def gate_row(view: GateView) -> JsonRow:
     """Return a gate as JSON; what it does not name is null."""
     return row_of(view, _GATE_KEYS, priority=view.priority if view.priority >= 0 else None)
 
 
 def _name(view: LaunchView) -> str:
-    """The name of a launch; the default tenant is left out of it."""
+    """Return the name of a launch without the default tenant."""
     attempt = f"#{view.attempt}" if view.attempt > 1 else ""
     more = f" and {view.count - 1} more" if view.count > 1 else ""
     return f"{short_job_name(view.launch)}{attempt}{more}"
 
 
 def _state(view: LaunchView) -> str:
-    """The state of a launch, and whether it became known late."""
+    """Return the state of a launch, and whether it became known late."""
     if view.is_amended:
         return f"{view.state} (amended)"
     return f"{view.state} (late news)" if view.kind == "amendment" else view.state
@@ -83,19 +83,15 @@ def ran_ms(view: LaunchView) -> int | None:
 
 LAUNCHES: Final = Listing[LaunchView](
     launch_row,
+    "launch attempt? state reason started_utc@started_at_ms late~lateness_ms ran exit=exit_code"
+    " executor? note=waiting",
     {
         "launch": _name,
-        "attempt": lambda view: str(view.attempt or "-"),
         "state": _state,
         "reason": lambda view: view.reason or ("waits" if view.waiting else "-"),
-        "started utc": lambda view: show_utc(view.started_at_ms),
-        "late": lambda view: show_length(view.lateness_ms),
         "ran": lambda view: show_length(ran_ms(view)),
-        "exit": lambda view: "-" if view.exit_code is None else str(view.exit_code),
-        "executor": lambda view: view.executor or "-",
-        NOTE: lambda view: view.waiting,
     },
     nothing="no launches",
     # What can be missed first: a second attempt is in the launch's cell, too.
-    narrow=("executor", "attempt", "started utc", "ran", "exit"),
+    narrow="executor attempt started_utc ran exit",
 )

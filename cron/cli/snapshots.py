@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cron.api import table
-from cron.api.snapshots import KeepingView, SaveReport, SaveRequest, SnapshotsRequest, SnapshotView
+from cron.api.snapshots import (
+    KeepingView,
+    SaveReport,
+    SaveRequest,
+    SnapshotsReport,
+    SnapshotsRequest,
+    SnapshotView,
+)
 from cron.cli import exits, render
-from cron.cli.acts import looks
 from cron.cli.app import Group
-from cron.cli.options import Settings, asks_cell, cell_options, person
-from cron.cli.stores import store_told
-from cron.cli.times import parse_length, show_length, show_ms, show_utc
+from cron.cli.options import Settings, asks_cell, cell_options, person, together
+from cron.cli.stores import store_errors
+from cron.cli.times import show_length, show_ms
+from cron.cli.values import LENGTH
+from cron.cli.waiting import Wait
 from cron.errors import CronError, NotFound, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
@@ -48,28 +56,23 @@ def snapshot_command() -> None:
 
 
 @snapshot_command.command("save")
-@click.option("--wait", "wait", metavar="LENGTH", default="5m", show_default=True,
+@click.option("--wait", "wait_ms", type=LENGTH, default="5m", show_default=True,
               help="How long to wait for the upload.")  # fmt: skip
 @asks_cell
-def save_command(settings: Settings, wait: str) -> None:
+def save_command(settings: Settings, wait_ms: int) -> None:
     """Take a snapshot now, and return once it and all history up to it are uploaded.
 
     Without object storage, the command returns once the snapshot is on the leader's disk. Exits
     with 6 if this takes longer than --wait; the snapshot and the upload continue.
     """
-    wait_ms = parse_length(wait)
     with settings.client() as client:
         report = client.ask(table.SAVE_SNAPSHOT, SaveRequest(by=person()))
         saved = _until_safe(settings, client, report, wait_ms)
-    if settings.is_json:
-        render.json_lines([snapshot_row(saved) | {"store": report.store or None}])
-    elif report.store:
-        render.line(f"saved: {saved.name}, with all history up to it, in {report.store}")
-    else:
-        render.line(
-            f"saved: {saved.name} on the disks of the replicas, and nowhere else: "
-            "no object storage is configured"
-        )
+    text = f"{saved.name} on the disks of the replicas, and nowhere else: no object storage is"
+    text += " configured"
+    if report.store:
+        text = f"{saved.name}, with all history up to it, in {report.store}"
+    settings.show_row(snapshot_row(saved) | {"store": report.store or None}, f"saved: {text}")
 
 
 def _until_safe(
@@ -81,23 +84,17 @@ def _until_safe(
         OutcomeUnknown: not within `wait_ms`.
     """
     place = "remote" if report.store else "local"
-    said = ""
-
-    def say(line: str) -> None:
-        nonlocal said
-        if line != said:
-            said = line
-            render.line(line, err=True)
+    wait = Wait(settings, wait_ms, LOOK_S)
 
     def ask() -> list[SnapshotView]:
         return client.ask(table.SNAPSHOTS).snapshots
 
-    for found in looks(settings.clock, ask, wait_ms, pause_s=LOOK_S, away=say):
+    for found in wait.looks(ask, away=wait.say):
         for view in found:
             at = (view.generation, view.index)
             if view.place == place and at >= (report.generation, report.index):
                 return view
-        say(_waiting(client, report))
+        wait.say(_waiting(client, report))
     text = f"the snapshot at index {report.index} is not {_where(report)} yet"
     raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
 
@@ -107,7 +104,7 @@ def _where(report: SaveReport) -> str:
 
 
 def _waiting(client: Client, report: SaveReport) -> str:
-    """What it waits for, as the leader says."""
+    """Return what the snapshot waits for, as the leader says."""
     try:
         rows = client.ask(table.STATUS).rows
     except CronError:
@@ -124,38 +121,36 @@ def _waiting(client: Client, report: SaveReport) -> str:
     return f"waits for {waiting}the snapshot to be uploaded"
 
 
+store_options = together(
+    click.option(
+        "--from", "url", metavar="URL", help="Read this object storage directly, without the cell."
+    ),
+    click.option(
+        "--cell", default="default", show_default=True, help="With --from: the name of the cell."
+    ),
+)
+
+
 @snapshot_command.command("list")
-@click.option(
-    "--from", "url", metavar="URL", help="Read this object storage directly, without the cell."
-)
-@click.option(
-    "--cell", default="default", show_default=True, help="With --from: the name of the cell."
-)
+@store_options
 @asks_cell
 def list_command(settings: Settings, url: str | None, cell: str) -> None:
     """List snapshots, newest first: on the leader's disk and in object storage."""
-    if url is not None:
-        views, problems = _stored(url, cell)
+    if url is None:
+        report = settings.ask(table.SNAPSHOTS)
     else:
-        with settings.client() as client:
-            report = client.ask(table.SNAPSHOTS)
-        views, problems = report.snapshots, report.problems
-    if url is not None and not (views or problems):
-        raise _none_of(url, cell)
-    _show(settings, views)
-    for problem in problems:
+        report = _stored(url, cell)
+        if not (report.snapshots or report.problems):
+            raise _none_of(url, cell)
+    settings.show(_snapshots_at(settings.now_ms()), report.snapshots)
+    for problem in report.problems:
         render.line(f"cannot be read: {problem}", err=True)
 
 
 @snapshot_command.command("verify")
 @click.argument("name", default="")
 @click.option("--remote", is_flag=True, help="Only snapshots in object storage.")
-@click.option(
-    "--from", "url", metavar="URL", help="Read this object storage directly, without the cell."
-)
-@click.option(
-    "--cell", default="default", show_default=True, help="With --from: the name of the cell."
-)
+@store_options
 @asks_cell
 def verify_command(settings: Settings, name: str, remote: bool, url: str | None, cell: str) -> None:
     """Read all snapshots, or NAME, and check every byte of them.
@@ -166,43 +161,33 @@ def verify_command(settings: Settings, name: str, remote: bool, url: str | None,
         views = _verified(url, cell, name)
     else:
         settings.timeout_ms = settings.timeout_ms or READ_MS
-        with settings.client() as client:
-            views = client.ask(
-                table.VERIFY_SNAPSHOTS, SnapshotsRequest(name=name, is_remote=remote)
-            )
+        views = settings.ask(table.VERIFY_SNAPSHOTS, SnapshotsRequest(name=name, is_remote=remote))
         if not views:
             place = "in object storage" if remote else "at all"
             hint = "`raftcron snapshot save` takes one; `raftcron status` shows what fails"
             raise NotFound(f"the cell has no snapshot {place}", hint)
-    _show(settings, views)
+    settings.show(_snapshots_at(settings.now_ms()), views)
     if any(view.state == "damaged" for view in views):
         raise click.exceptions.Exit(exits.FAILED)
 
 
-def _show(settings: Settings, views: list[SnapshotView]) -> None:
-    now_ms = settings.now_ms()
-    listing = render.Listing[SnapshotView](
+def _snapshots_at(now_ms: int) -> render.Listing[SnapshotView]:
+    """Return how snapshots are shown as of a time."""
+    return render.Listing(
         snapshot_row,
+        "place taken_utc@taken_ms age generation index size state name note=problem",
         {
-            "place": lambda view: view.place,
-            "taken utc": lambda view: show_utc(view.taken_ms),
             "age": lambda view: show_length(
                 max(0, now_ms - view.taken_ms) if view.taken_ms else None
             ),
-            "generation": lambda view: str(view.generation),
-            "index": lambda view: str(view.index),
             "size": lambda view: f"{view.size:,}",
-            "state": lambda view: view.state,
-            "name": lambda view: view.name,
-            "note": lambda view: view.problem,
         },
         nothing="no snapshots",
-        narrow=("name", "generation", "size"),
+        narrow="name generation size",
     )
-    listing.show(views, is_json=settings.is_json)
 
 
-def snapshot_row(view: SnapshotView) -> render.Row:
+def snapshot_row(view: SnapshotView) -> render.JsonRow:
     """Return a snapshot as JSON."""
     return render.row_of(view, _KEYS)
 
@@ -234,10 +219,10 @@ def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Say in the words of this command what the store and the disk report."""
+def _storage_errors() -> Iterator[None]:
+    """Raise errors of the store and of the disk as errors of this command."""
     try:
-        with store_told():
+        with store_errors():
             yield
     except OSError as error:
         import tempfile
@@ -264,12 +249,15 @@ def _listed(url: str, cell: str) -> tuple[BackupStore, list[Manifest], list[Snap
     return (backup_store, *backup_store.manifests())
 
 
-def _stored(url: str, cell: str) -> tuple[list[SnapshotView], list[str]]:
+def _stored(url: str, cell: str) -> SnapshotsReport:
     from cron.api.stored import of_manifest
 
-    with _told():
+    with _storage_errors():
         _, manifests, skipped = _listed(url, cell)
-    return [of_manifest(one) for one in manifests], [str(error) for error in skipped]
+    return SnapshotsReport(
+        snapshots=[of_manifest(one) for one in manifests],
+        problems=[str(error) for error in skipped],
+    )
 
 
 def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
@@ -278,7 +266,7 @@ def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
 
     from cron.api.stored import of_manifest, of_unreadable, read_back
 
-    with _told(), tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
+    with _storage_errors(), tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
         backup_store, manifests, skipped = _listed(url, cell)
         done = [of_unreadable(error) for error in skipped]
         done = [view for view in done if name in ("", view.name)]

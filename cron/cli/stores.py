@@ -13,7 +13,7 @@ AWAY_HINT: Final = "look at the network, the endpoint in the URL, and the store'
 
 
 @contextlib.contextmanager
-def store_told() -> Iterator[None]:
+def store_errors() -> Iterator[None]:
     """Turn errors of a store into those of commands, so that all commands end with one exit code.
 
     Raises:

@@ -8,8 +8,7 @@ from typing import Any, Final
 import click
 
 from cron.cli.app import become
-from cron.cli.options import parse_size
-from cron.cli.times import parse_length
+from cron.cli.values import LENGTH, SIZE, count
 
 EPILOG: Final = """\b
 Exit codes:
@@ -45,21 +44,22 @@ Exit codes:
     metavar="N",
     help="Launches that may wait at each process (default 16 per thread).",
 )
-@click.option("--grace", metavar="LENGTH", default="30s", show_default=True)
+@click.option("--grace", "grace_ms", type=LENGTH, default="30s", show_default=True)
 @click.option(
     "--memory-max",
-    metavar="SIZE",
-    default="",
+    "memory_max_bytes",
+    type=SIZE,
+    default=0,
     help="Replace a process that uses this much memory; kill it at 1.5 times as much.",
 )
 @click.option(
     "--renew-after",
-    type=click.IntRange(1, 1_000_000_000),
-    default=None,
+    type=count(1),
+    default=0,
     metavar="N",
     help="Replace each process after about N launches.",
 )
-def worker_command(grace: str, memory_max: str, renew_after: int | None, **said: Any) -> None:
+def worker_command(**said: Any) -> None:
     """Run the handlers that MODULE registers, on this host.
 
     MODULE is imported from the current directory or the Python path. The executor of this host
@@ -71,7 +71,4 @@ def worker_command(grace: str, memory_max: str, renew_after: int | None, **said:
     that run, and is replaced. No launch fails because of this. One process is replaced at a
     time while the others continue, so use at least two processes.
     """
-    said["grace_ms"] = parse_length(grace)
-    said["memory_max_bytes"] = parse_size(memory_max) if memory_max else 0
-    said["renew_after"] = renew_after or 0
     become("launcher.worker", json.dumps(said))

@@ -21,12 +21,12 @@ from cron.crontab.jobs import (
     is_reboot,
     read_schedule,
 )
-from cron.crontab.options import READERS, Option, option_text, read_options, unknown_key
+from cron.crontab.options import KNOWN, Option, option_text, read_options, unknown_key
 from cron.crontab.payload import dump_payload
 from cron.crontab.reading import Problems, Reading, is_readable
 from cron.errors import InvalidInput, ScheduleError
 
-KEYS: Final = ("schedule", "command", "payload", "zone", "stdin", "env", *READERS)
+KEYS: Final = ("schedule", "command", "payload", "zone", "stdin", "env", *KNOWN)
 _OF_COMMANDS: Final = {
     "command": "remove the command, or the handler",
     "stdin": "hand it over in the payload",
@@ -171,8 +171,7 @@ class _JobFile:
         try:
             zone_of(name)
         except ScheduleError as error:
-            line, column = table.place("zone")
-            self._problems.error(line, column, str(error), error.hint)
+            table.error("zone", str(error), error.hint)
             return self._zone
         return name
 
@@ -182,7 +181,7 @@ class _JobFile:
         for name, value in table.environment():
             if name == "CRON_TZ":
                 message = "CRON_TZ is not a variable of a job file"
-                self._problems.error(line, column, message, "write zone = ... in the job")
+                table.error("env", message, "write zone = ... in the job")
             else:
                 environment.set(name, value, line, column)
         if not table.has("zone"):
@@ -213,19 +212,19 @@ class _JobTable:
         """Return line and column of a key, or of the header if the key was not found."""
         return self._places.get(key) or self._places.get("", (0, 0))
 
+    def error(self, key: str, message: str, hint: str) -> None:
+        """Report an error at a key."""
+        self._problems.error(*self.place(key), message, hint)
+
     def check_keys(self) -> None:
         """Report unknown keys, and strings that cannot be passed to a program."""
         for key, value in self._table.items():
             if key not in KEYS:
-                self._problems.error(*self.place(key), *unknown_key(key, KEYS))
-            elif key == "payload":
+                self.error(key, *unknown_key(key, KEYS))
+            elif key == "payload" or not isinstance(value, str):
                 continue  # JSON can hold any text, and has a bound of its own
-            elif isinstance(value, str) and "\0" in value:
-                message, hint = f"{key} holds a NUL character", "remove it"
-                self._problems.error(*self.place(key), message, hint)
-            elif isinstance(value, str) and _is_too_long(value):
-                message = f"{key} is longer than {limits.CRONTAB_LINE_BYTES_MAX} bytes"
-                self._problems.error(*self.place(key), message, "put it into a script or a file")
+            elif fault := _fault(value):
+                self.error(key, f"{key} {fault[0]}", fault[1])
 
     def text(self, key: str, missing: str = "") -> str:
         """Return a string; "" if it is missing, which is reported with the hint `missing`."""
@@ -235,23 +234,22 @@ class _JobTable:
         if isinstance(value, str) and (value.strip() or not missing):
             return value
         if value is not None and not isinstance(value, str):
-            message, hint = f"{key} is not a text", f'write it in quotes, like {key} = "..."'
-            self._problems.error(*self.place(key), message, hint)
+            self.error(key, f"{key} is not a text", f'write it in quotes, like {key} = "..."')
         elif missing:
             message, _, hint = missing.partition(": ")
-            self._problems.error(*self.place(key), f"{key} {message}", hint)
+            self.error(key, f"{key} {message}", hint)
         return ""
 
     def options(self) -> Iterator[Option]:
         """Yield the options that a crontab would have in `#:` lines."""
-        for key in READERS:
+        for key in KNOWN:
             if not self.has(key):
                 continue
             line, column = self.place(key)
             try:
                 value = option_text(key, self._table[key])
             except InvalidInput as error:
-                self._problems.error(line, column, str(error), error.hint)
+                self.error(key, str(error), error.hint)
                 continue
             yield Option(key, "" if "\0" in value else value, line, column, column)
 
@@ -259,46 +257,45 @@ class _JobTable:
         """Return the payload of a handler, empty for a command; None after reporting an error."""
         if not self.has("handler"):
             if self.has("payload"):
-                message, hint = "payload is for handlers", "write the handler's name beside it"
-                self._problems.error(*self.place("payload"), message, hint)
+                hint = "write the handler's name beside it"
+                self.error("payload", "payload is for handlers", hint)
             return b""
         for key, hint in _OF_COMMANDS.items():
             if self.has(key):
-                message = f"{key} is for commands, and this is a handler's job"
-                self._problems.error(*self.place(key), message, hint)
+                self.error(key, f"{key} is for commands, and this is a handler's job", hint)
         if not self.has("payload"):
             return b""
         try:
             return dump_payload(self._table["payload"])
         except InvalidInput as error:
-            self._problems.error(*self.place("payload"), str(error), error.hint)
+            self.error("payload", str(error), error.hint)
             return None
 
     def environment(self) -> Iterator[tuple[str, str]]:
         """Yield the variables of `env`; report invalid ones."""
         table = self._table.get("env", {})
         if not isinstance(table, dict):
-            message, hint = "env is not a table", 'write env = { NAME = "value" }'
-            self._problems.error(*self.place("env"), message, hint)
+            self.error("env", "env is not a table", 'write env = { NAME = "value" }')
             return
         for name, value in table.items():
             if not name or "=" in name or "\0" in name:
-                message, hint = f"variable {name[:40]!r} is not a name", "use A-Z a-z 0-9 _"
+                self.error("env", f"variable {name[:40]!r} is not a name", "use A-Z a-z 0-9 _")
             elif not isinstance(value, str):
-                message, hint = f"variable {name} is not a text", "write its value in quotes"
-            elif "\0" in value:
-                message, hint = f"variable {name} holds a NUL character", "remove it"
-            elif _is_too_long(value):
-                message = f"variable {name} is longer than {limits.CRONTAB_LINE_BYTES_MAX} bytes"
-                hint = "put it into a file"
+                self.error("env", f"variable {name} is not a text", "write its value in quotes")
+            elif fault := _fault(value):
+                self.error("env", f"variable {name} {fault[0]}", fault[1])
             else:
                 yield name, value
-                continue
-            self._problems.error(*self.place("env"), message, hint)
 
 
-def _is_too_long(text: str) -> bool:
-    return len(text.encode()) > limits.CRONTAB_LINE_BYTES_MAX
+def _fault(text: str) -> tuple[str, str] | None:
+    """Return why a text cannot be passed to a program, and the hint; None if it can."""
+    if "\0" in text:
+        return "holds a NUL character", "remove it"
+    if len(text.encode()) > limits.CRONTAB_LINE_BYTES_MAX:
+        bound = limits.CRONTAB_LINE_BYTES_MAX
+        return f"is longer than {bound} bytes", "put it into a script or a file"
+    return None
 
 
 def _places(text: str, count: int) -> list[dict[str, tuple[int, int]]]:

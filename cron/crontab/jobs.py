@@ -13,10 +13,10 @@ from cron.calendar.expression import Expression, parse
 from cron.calendar.misread import misread
 from cron.calendar.schedule import check, shortest_period_s
 from cron.crontab.conflicts import deadline_with_retries_s, retry_of
-from cron.crontab.options import Policies
+from cron.crontab.options import KNOWN, Policies
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
-from cron.job import Job, OnLost, Overlap, Retry, Schedule
+from cron.job import Job, OnLost, Schedule
 from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 
 _WORD = re.compile(r"[^ \t]+")
@@ -65,13 +65,14 @@ class JobList:
 
     def add(self, declared: Declaration) -> None:
         """Add a job; report a name that is already used."""
-        policies = declared.policies
-        owner = f"{policies.handler}()" if policies.handler else policies.user
-        name = policies.name or self._default_name(owner, declared.command)
+        values = declared.policies.values
+        owner = f"{values['handler']}()" if "handler" in values else values.get("user", "")
+        name = values.get("name") or self._default_name(owner, declared.command)
         if name in self._lines:
+            option = declared.policies.given.get("name")
             self._problems.error(
-                policies.name_line or declared.line,
-                policies.name_column or 1,
+                option.line if option else declared.line,
+                option.value_column if option else 1,
                 f"name {name} is already that of the job on line {self._lines[name]}",
                 "give one of the two another name",
             )
@@ -177,95 +178,59 @@ def _size_bytes(declared: Declaration) -> int:
 
 
 def _job(name: str, declared: Declaration) -> Job:
+    """Return the job; without a deadline it gets one period and the time of all retries."""
     policies = declared.policies
-    retry = retry_of(policies)
-    deadline_s = policies.deadline_s
-    timeout_ms = policies.timeout_ms if policies.timeout_ms < NO_TIMEOUT_MS else 0
-    if not deadline_s:
+    fields = policies.fields(Job) | {"name": name, "retry": retry_of(policies)}
+    schedule = declared.expression.schedule(declared.zone)
+    job = Job(schedule=schedule, work=_work(declared), line=declared.line, **fields)
+    guarded = job.is_limited or job.on_lost is OnLost.RETRY
+    work = msgspec.structs.replace(job.work, guarded=guarded)
+    deadline_s = job.deadline_s
+    if "deadline" not in policies.values:
+        timeout_ms = work.timeout_ms if work.timeout_ms < NO_TIMEOUT_MS else 0
         period_s = default_deadline_s(declared.expression)
-        deadline_s = deadline_with_retries_s(period_s, retry, timeout_ms)
-    return Job(
-        name=name,
-        schedule=declared.expression.schedule(declared.zone),
-        work=_work(declared),
-        overlap=policies.overlap,
-        catchup=policies.catchup,
-        on_lost=policies.on_lost,
-        deadline_s=deadline_s,
-        line=declared.line,
-        retry=retry,
-        concurrency=policies.concurrency,
-        collection=policies.collection,
-        where=policies.where,
-        parts=policies.parts,
-        each=policies.each,
-    )
+        deadline_s = deadline_with_retries_s(period_s, job.retry, timeout_ms)
+    return msgspec.structs.replace(job, work=work, deadline_s=deadline_s)
 
 
 def _work(declared: Declaration) -> WorkSpec:
-    """Return the work of a job; a handler's work has no command, environment or input."""
-    policies = declared.policies
-    timeout_ms = policies.timeout_ms
-    work = WorkSpec(
-        argv=(),
-        timeout_ms=timeout_ms if policies.handler or timeout_ms < NO_TIMEOUT_MS else 0,
-        guarded=(
-            policies.overlap is not Overlap.ALLOW
-            or policies.concurrency > 0
-            or policies.on_lost is OnLost.RETRY
-        ),
-        cpu_milli=policies.cpu_milli,
-        memory_bytes=policies.memory_bytes,
-        priority=policies.priority,
-    )
-    if policies.handler:
-        return msgspec.structs.replace(
-            work,
-            handler=policies.handler,
-            payload=declared.payload,
-            heartbeat_ms=policies.heartbeat_ms,
-        )
-    return msgspec.structs.replace(
-        work,
-        argv=(declared.shell, "-c", declared.script),
-        env=declared.env,
-        stdin=declared.stdin,
-        user=policies.user,
-        cwd=policies.cwd,
-    )
+    """Return the work of a job; a handler's work has no command, environment, input or user."""
+    fields = declared.policies.fields(WorkSpec)
+    if "handler" in fields:
+        return WorkSpec(argv=(), payload=declared.payload, **(fields | {"user": ""}))
+    if fields.get("timeout_ms") == NO_TIMEOUT_MS:
+        del fields["timeout_ms"]
+    argv = (declared.shell, "-c", declared.script)
+    return WorkSpec(argv=argv, env=declared.env, stdin=declared.stdin, **fields)
 
 
-_OF_JOB: Final = {"on_lost": "on-lost", "deadline_s": "deadline"}
-_OF_WORK: Final = {
-    "env": "environment",
-    "timeout_ms": "timeout",
-    "heartbeat_ms": "heartbeat",
-    "cpu_milli": "cpu",
-    "memory_bytes": "memory",
+_NAMES: Final = {(known.owner, known.field): key for key, known in KNOWN.items()} | {
+    (WorkSpec, "env"): "environment"
 }
-_OF_RETRY: Final = {
-    "tries": "retries",
-    "backoff_ms": "backoff",
-    "backoff_max_ms": "backoff-max",
-    "retry_codes": "retry-on",
-    "fatal_codes": "fatal-on",
-}
+"""What a difference in a field is called."""
 # Whether work is guarded follows from overlap, concurrency and on-lost.
-_NO_DIFFERENCE: Final = ("line", "schedule", "work", "retry")
+_COMPARED_APART: Final = ("line", "schedule", "work", "retry", "argv", "guarded")
 
 
 def differences(before: Job, after: Job) -> list[str]:
     """Return what differs, each once; where a job stands in its file is no difference."""
-    names = _of_schedule(before.schedule, after.schedule) + _of_work(before.work, after.work)
-    for field in Job.__struct_fields__:
-        if field not in _NO_DIFFERENCE and getattr(before, field) != getattr(after, field):
-            names.append(_OF_JOB.get(field, field))
+    names = _of_schedule(before.schedule, after.schedule)
+    if before.work.argv[:1] != after.work.argv[:1]:
+        names.append("shell")
+    if before.work.argv[1:] != after.work.argv[1:]:
+        names.append("command")
+    pairs: tuple[tuple[msgspec.Struct, msgspec.Struct], ...] = (
+        (before.work, after.work),
+        (before, after),
+        (before.retry, after.retry),
+    )
     names += [
-        _OF_RETRY[field]
-        for field in Retry.__struct_fields__
-        if getattr(before.retry, field) != getattr(after.retry, field)
+        _NAMES.get((type(was), field), field)
+        for was, now in pairs
+        for field in was.__struct_fields__
+        if field not in _COMPARED_APART and getattr(was, field) != getattr(now, field)
     ]
-    return list(dict.fromkeys(names))
+    return names
 
 
 def _of_schedule(before: Schedule, after: Schedule) -> list[str]:
@@ -277,17 +242,3 @@ def _of_schedule(before: Schedule, after: Schedule) -> list[str]:
     if before.zone != after.zone:
         names.append("zone")
     return names or ["place"]
-
-
-def _of_work(before: WorkSpec, after: WorkSpec) -> list[str]:
-    names = []
-    if before.argv[:1] != after.argv[:1]:
-        names.append("shell")
-    if before.argv[1:] != after.argv[1:]:
-        names.append("command")
-    names += [
-        _OF_WORK.get(field, field)
-        for field in WorkSpec.__struct_fields__
-        if field not in ("argv", "guarded") and getattr(before, field) != getattr(after, field)
-    ]
-    return names

@@ -6,6 +6,7 @@ import difflib
 import enum
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,10 +16,10 @@ from cron.calendar.duration import parse_duration
 from cron.crontab.conflicts import check_together
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
-from cron.job import COMMAND, Catchup, OnLost, Overlap
+from cron.job import COMMAND, Catchup, Job, OnLost, Overlap, Retry
 from cron.where import BadWhere, parse_where
 from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
-from launcher.protocol.work import NO_TIMEOUT_MS
+from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 
 OPTION_MARK: Final = "#:"
 
@@ -52,10 +53,6 @@ _NUMBERS: Final = ("priority", "concurrency", "retries", "parts")
 _LISTS: Final = ("retry-on", "fatal-on")
 
 
-Reader = Callable[[str], tuple[str, Any]]
-"""Reads a value: returns the field of Policies and its value, or raises InvalidInput."""
-
-
 class Option(NamedTuple):
     """One `key=value` and its position."""
 
@@ -66,34 +63,31 @@ class Option(NamedTuple):
     value_column: int
 
 
-class Policies(msgspec.Struct):
-    """The options of a job. 0 and "" mean "not given"; no tenant was added to `name`."""
+class Known(NamedTuple):
+    """An option that jobs have: the struct and the field that it sets, and what reads its value.
 
-    name: str = ""
-    name_line: int = 0
-    name_column: int = 0
-    timeout_ms: int = 0
-    overlap: Overlap = Overlap.ALLOW
-    catchup: Catchup = Catchup.LAST
-    on_lost: OnLost = OnLost.SKIP
-    deadline_s: int = 0
-    user: str = ""
-    cwd: str = ""
-    priority: int = 5
-    collection: str = ""
-    concurrency: int = 0
-    tries: int = 1
-    backoff_ms: int = 0
-    backoff_max_ms: int = 0
-    retry_codes: tuple[int, ...] = ()
-    fatal_codes: tuple[int, ...] = ()
-    where: str = ""
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    handler: str = ""
-    heartbeat_ms: int = 0
-    parts: int = 1
-    each: str = ""
+    `read` is called with the key and the text. It returns the value of the field, or raises
+    InvalidInput.
+    """
+
+    owner: type[msgspec.Struct]
+    field: str
+    read: Callable[[str, str], Any]
+
+
+class Policies(msgspec.Struct):
+    """The options of one job: their values and their positions, by key."""
+
+    values: dict[str, Any] = {}
+    given: dict[str, Option] = {}
+
+    def fields(self, owner: type[msgspec.Struct]) -> dict[str, Any]:
+        """Return the fields of `owner` that the options set."""
+        return {
+            KNOWN[key].field: value
+            for key, value in self.values.items()
+            if KNOWN[key].owner is owner
+        }
 
 
 def split_options(text: str, line: int, problems: Problems) -> list[Option]:
@@ -135,14 +129,12 @@ def _not_an_option(rest: str) -> tuple[str, str]:
 
 
 def read_options(options: Iterable[Option], tenant: str, problems: Problems) -> Policies:
-    """Return the options of one job; report errors."""
+    """Return the options of one job; report errors. `tenant` is added to a name without one."""
     policies = Policies()
-    seen: dict[str, Option] = {}
     for option in options:
-        reader = READERS.get(option.key)
-        earlier = seen.setdefault(option.key, option)
-        if reader is None:
-            problems.error(option.line, option.key_column, *unknown_key(option.key, READERS))
+        earlier = policies.given.setdefault(option.key, option)
+        if option.key not in KNOWN:
+            problems.error(option.line, option.key_column, *unknown_key(option.key, KNOWN))
         elif earlier is not option:
             problems.error(
                 option.line,
@@ -151,21 +143,20 @@ def read_options(options: Iterable[Option], tenant: str, problems: Problems) -> 
                 "remove one of the two",
             )
         else:
-            _read_option(option, reader, policies, problems)
-    check_together(policies, seen, problems)
-    if policies.name and "/" not in policies.name:
-        policies.name = f"{tenant}/{policies.name}"
+            _read_option(option, policies, problems)
+    check_together(policies, problems)
+    if (name := policies.values.get("name", "/")) and "/" not in name:
+        policies.values["name"] = f"{tenant}/{name}"
     return policies
 
 
-def _read_option(option: Option, reader: Reader, policies: Policies, problems: Problems) -> None:
+def _read_option(option: Option, policies: Policies, problems: Problems) -> None:
+    key = option.key
     try:
         if len(option.value) > limits.OPTION_VALUE_CHARS_MAX:
-            raise InvalidInput(
-                f"{option.key} is longer than {limits.OPTION_VALUE_CHARS_MAX} characters",
-                "shorten it",
-            )
-        field, value = reader(option.value)
+            message = f"{key} is longer than {limits.OPTION_VALUE_CHARS_MAX} characters"
+            raise InvalidInput(message, "shorten it")
+        policies.values[key] = KNOWN[key].read(key, option.value)
     except ScheduleError as error:
         offset = max(error.column, 1) - 1
         if option.value_column == option.key_column and offset:
@@ -174,13 +165,8 @@ def _read_option(option: Option, reader: Reader, policies: Policies, problems: P
             problems.error(option.line, option.key_column, message, error.hint)
         else:
             problems.error(option.line, option.value_column + offset, str(error), error.hint)
-        return
     except InvalidInput as error:
         problems.error(option.line, option.value_column, str(error), error.hint)
-        return
-    setattr(policies, field, value)
-    if field == "name":
-        policies.name_line, policies.name_column = option.line, option.value_column
 
 
 def unknown_key(key: str, known: Iterable[str]) -> tuple[str, str]:
@@ -201,7 +187,7 @@ def read_user(text: str) -> str:
     return text
 
 
-def _read_name(text: str) -> tuple[str, Any]:
+def _name(_: str, text: str) -> str:
     try:
         full = parse_job_name(text)
     except BadName as error:
@@ -210,29 +196,31 @@ def _read_name(text: str) -> tuple[str, Any]:
             f"use up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -, "
             "and at most one / between tenant and job",
         ) from error
-    return "name", full if "/" in text else full.removeprefix(f"{DEFAULT_TENANT}/")
+    return full if "/" in text else full.removeprefix(f"{DEFAULT_TENANT}/")
 
 
-def _read_timeout(text: str) -> tuple[str, Any]:
+def _timeout_ms(key: str, text: str) -> int:
     if text == "none":
-        return "timeout_ms", NO_TIMEOUT_MS
-    seconds = parse_duration(text, what="timeout", least_s=1, most_s=limits.TIMEOUT_S_MAX)
-    return "timeout_ms", seconds * 1000
+        return NO_TIMEOUT_MS
+    return 1000 * parse_duration(text, what=key, least_s=1, most_s=limits.TIMEOUT_S_MAX)
 
 
-def _read_deadline(text: str) -> tuple[str, Any]:
-    return "deadline_s", parse_duration(
-        text, what="deadline", least_s=limits.DEADLINE_S_MIN, most_s=limits.DEADLINE_S_MAX
-    )
+def _duration_ms(most_s: int, key: str, text: str) -> int:
+    return 1000 * parse_duration(text, what=key, least_s=1, most_s=most_s)
 
 
-def _read_cwd(text: str) -> tuple[str, Any]:
+def _deadline_s(key: str, text: str) -> int:
+    least_s, most_s = limits.DEADLINE_S_MIN, limits.DEADLINE_S_MAX
+    return parse_duration(text, what=key, least_s=least_s, most_s=most_s)
+
+
+def _cwd(_: str, text: str) -> str:
     if not text.startswith("/"):
         raise InvalidInput(f"cwd {text!r} is not an absolute path", "begin it with /")
-    return "cwd", text
+    return text
 
 
-def _choice(key: str, text: str, kind: type[enum.IntEnum]) -> enum.IntEnum:
+def _choice(kind: type[enum.IntEnum], key: str, text: str) -> enum.IntEnum:
     names = [member.name.lower() for member in kind]
     if text not in names:
         near = difflib.get_close_matches(text.lower(), names, 1, 0.5)
@@ -241,50 +229,31 @@ def _choice(key: str, text: str, kind: type[enum.IntEnum]) -> enum.IntEnum:
     return kind[text.upper()]
 
 
-def read_word(what: str, text: str) -> str:
-    """Return a plain word, such as the name of a handler or a collection.
-
-    Raises:
-                InvalidInput: it is not valid; the message begins with `what`.
-    """
+def _word(key: str, text: str) -> str:
     if not _WORD.fullmatch(text):
-        raise InvalidInput(f"{what} {text[:40]!r} is not a plain word", _WORD_HINT)
+        raise InvalidInput(f"{key} {text[:40]!r} is not a plain word", _WORD_HINT)
     return text
 
 
-def read_number(what: str, text: str, least: int, most: int) -> int:
-    """Return a whole number from `least` to `most`.
-
-    Raises:
-                InvalidInput: it is not valid; the message begins with `what`.
-    """
+def _number(least: int, most: int, key: str, text: str) -> int:
     if not _NUMBER.fullmatch(text):
         hint = f"write one from {least} to {most}"
-        raise InvalidInput(f"{what} {text[:40]!r} is not a whole number", hint)
+        raise InvalidInput(f"{key} {text[:40]!r} is not a whole number", hint)
     if not least <= int(text) <= most:
         hint = f"choose one from {least} to {most}"
-        raise InvalidInput(f"{what} {text} is not in {least} to {most}", hint)
+        raise InvalidInput(f"{key} {text} is not in {least} to {most}", hint)
     return int(text)
 
 
-def read_handler(text: str) -> str:
-    """Return the name of a handler.
-
-    Raises:
-        InvalidInput: it is not a valid name for a handler.
-    """
+def _handler(key: str, text: str) -> str:
     if text == COMMAND:
         hint = "leave the option out for a command, or give the handler another name"
         raise InvalidInput(f"handler {text!r} is what the pool of commands is called", hint)
-    return read_word("handler", text)
+    return _word(key, text)
 
 
-def read_where(key: str, text: str) -> str:
-    """Return the executors that the option `key` selects, in canonical form.
-
-    Raises:
-        ScheduleError: it is not valid; `column` counts characters of the text from 1.
-    """
+def _where(key: str, text: str) -> str:
+    """Return the executors that an option selects, in canonical form."""
     try:
         where = str(parse_where(text))
     except BadWhere as error:
@@ -294,14 +263,14 @@ def read_where(key: str, text: str) -> str:
     return where
 
 
-def _codes(what: str, text: str) -> tuple[int, ...]:
-    codes = [read_number(what, code.strip(), 0, EXIT_CODE_MAX) for code in text.split(",")]
+def _codes(key: str, text: str) -> tuple[int, ...]:
+    codes = [_number(0, EXIT_CODE_MAX, key, code.strip()) for code in text.split(",")]
     if 0 in codes:
-        raise InvalidInput(f"{what} has exit code 0, which is success", "leave it out")
+        raise InvalidInput(f"{key} has exit code 0, which is success", "leave it out")
     return tuple(sorted(set(codes)))
 
 
-def _cpu_milli(text: str) -> int:
+def _cpu_milli(_: str, text: str) -> int:
     match = _CPU.fullmatch(text)
     if match is None:
         hint = "write CPUs like 2 or 0.5, with up to 3 decimals"
@@ -313,7 +282,7 @@ def _cpu_milli(text: str) -> int:
     return milli
 
 
-def _memory_bytes(text: str) -> int:
+def _memory_bytes(_: str, text: str) -> int:
     match = _MEMORY.fullmatch(text)
     if match is None:
         if text.isascii() and text.strip("0").isdigit():
@@ -326,41 +295,32 @@ def _memory_bytes(text: str) -> int:
     return size
 
 
-def _duration_ms(what: str, text: str, most_s: int) -> int:
-    return parse_duration(text, what=what, least_s=1, most_s=most_s) * 1000
-
-
-READERS: Final[dict[str, Reader]] = {
-    "name": _read_name,
-    "timeout": _read_timeout,
-    "overlap": lambda text: ("overlap", _choice("overlap", text, Overlap)),
-    "catchup": lambda text: ("catchup", _choice("catchup", text, Catchup)),
-    "deadline": _read_deadline,
-    "on-lost": lambda text: ("on_lost", _choice("on-lost", text, OnLost)),
-    "user": lambda text: ("user", read_user(text)),
-    "cwd": _read_cwd,
-    "priority": lambda text: ("priority", read_number("priority", text, 0, PRIORITY_MAX)),
-    "collection": lambda text: ("collection", read_word("collection", text)),
-    "concurrency": lambda text: (
-        "concurrency",
-        read_number("concurrency", text, 1, CONCURRENCY_MAX),
-    ),
-    "retries": lambda text: ("tries", read_number("retries", text, 0, RETRIES_MAX) + 1),
-    "backoff": lambda text: ("backoff_ms", _duration_ms("backoff", text, BACKOFF_S_MAX)),
-    "backoff-max": lambda text: (
-        "backoff_max_ms",
-        _duration_ms("backoff-max", text, limits.DEADLINE_S_MAX),
-    ),
-    "retry-on": lambda text: ("retry_codes", _codes("retry-on", text)),
-    "fatal-on": lambda text: ("fatal_codes", _codes("fatal-on", text)),
-    "where": lambda text: ("where", read_where("where", text)),
-    "parts": lambda text: ("parts", read_number("parts", text, 1, limits.PARTS_MAX)),
-    "each": lambda text: ("each", read_where("each", text)),
-    "cpu": lambda text: ("cpu_milli", _cpu_milli(text)),
-    "memory": lambda text: ("memory_bytes", _memory_bytes(text)),
-    "handler": lambda text: ("handler", read_handler(text)),
-    "heartbeat": lambda text: ("heartbeat_ms", _duration_ms("heartbeat", text, HEARTBEAT_S_MAX)),
+KNOWN: Final[dict[str, Known]] = {
+    "name": Known(Job, "name", _name),
+    "timeout": Known(WorkSpec, "timeout_ms", _timeout_ms),
+    "overlap": Known(Job, "overlap", partial(_choice, Overlap)),
+    "catchup": Known(Job, "catchup", partial(_choice, Catchup)),
+    "deadline": Known(Job, "deadline_s", _deadline_s),
+    "on-lost": Known(Job, "on_lost", partial(_choice, OnLost)),
+    "user": Known(WorkSpec, "user", lambda _, text: read_user(text)),
+    "cwd": Known(WorkSpec, "cwd", _cwd),
+    "priority": Known(WorkSpec, "priority", partial(_number, 0, PRIORITY_MAX)),
+    "collection": Known(Job, "collection", _word),
+    "concurrency": Known(Job, "concurrency", partial(_number, 1, CONCURRENCY_MAX)),
+    "retries": Known(Retry, "tries", lambda key, text: _number(0, RETRIES_MAX, key, text) + 1),
+    "backoff": Known(Retry, "backoff_ms", partial(_duration_ms, BACKOFF_S_MAX)),
+    "backoff-max": Known(Retry, "backoff_max_ms", partial(_duration_ms, limits.DEADLINE_S_MAX)),
+    "retry-on": Known(Retry, "retry_codes", _codes),
+    "fatal-on": Known(Retry, "fatal_codes", _codes),
+    "where": Known(Job, "where", _where),
+    "parts": Known(Job, "parts", partial(_number, 1, limits.PARTS_MAX)),
+    "each": Known(Job, "each", _where),
+    "cpu": Known(WorkSpec, "cpu_milli", _cpu_milli),
+    "memory": Known(WorkSpec, "memory_bytes", _memory_bytes),
+    "handler": Known(WorkSpec, "handler", _handler),
+    "heartbeat": Known(WorkSpec, "heartbeat_ms", partial(_duration_ms, HEARTBEAT_S_MAX)),
 }
+"""Every option of a job, by key."""
 
 
 def option_text(key: str, value: Any) -> str:

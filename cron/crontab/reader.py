@@ -166,11 +166,12 @@ class _Crontab:
             return
         column = len(line) + 1 if match["rest"] is None else match.start("rest") + 1
         command, column = self._read_command(match["rest"] or "", number, column, policies)
-        payload = self._read_payload(command, number, column) if policies.handler else b""
-        if payload is None or not (command or policies.handler):
+        is_handler = "handler" in policies.values
+        payload = self._read_payload(command, number, column) if is_handler else b""
+        if payload is None or not (command or is_handler):
             return
         self._environment.note_job()
-        script, stdin = ("", "") if policies.handler else split_percent(command)
+        script, stdin = ("", "") if is_handler else split_percent(command)
         self.jobs.add(
             Declaration(
                 line=number,
@@ -181,7 +182,7 @@ class _Crontab:
                 script=script,
                 stdin=stdin,
                 shell=self._environment.shell,
-                env=() if policies.handler else self._environment.lines,
+                env=() if is_handler else self._environment.lines,
                 payload=payload,
             )
         )
@@ -203,14 +204,14 @@ class _Crontab:
 
         In a system crontab, the user is stored in `policies`.
         """
-        command = rest
+        command, user = rest, ""
         if self._is_system:
             user, command, column = self._split_user(rest, number, column)
-            if user and policies.user:
+            if user and "user" in policies.values:
                 message = "user is given as an option and as a column"
                 self._problems.error(number, column, message, "remove the option")
-            policies.user = user
-        if policies.handler:
+            policies.values["user"] = user
+        if "handler" in policies.values:
             return command, column
         if not split_percent(command)[0].strip(_BLANKS):
             if self._is_system and not rest:
@@ -222,7 +223,7 @@ class _Crontab:
                     hint = "a system crontab has a user between schedule and command"
                 self._problems.error(number, column, "job has no command", hint)
             return "", column
-        if self._is_system and not policies.user:
+        if self._is_system and not user:
             return "", column
         self._warn_of_likely_mistakes(number, column, command)
         return command, column

@@ -62,7 +62,7 @@ class LocalCell:
             child.start()
 
     async def watch(self, say: Callable[[str], None], *, restart: bool) -> None:
-        """Start again who dies (unless told not to), for ever; says who died of what."""
+        """Start dead processes again if `restart`, for ever; say of what they died."""
         while True:
             for child in self.children:
                 if line := child.step(restart=restart):

@@ -107,8 +107,8 @@ class Child:
         except OSError as error:  # no memory, no file: may be over in a moment
             self._restart_at_ms = self._clock.mono_ms() + RESTART_MS_MAX
             return f"{self.member.id} cannot be started: {error}; trying again in a second"
-        is_told = self._short_lives < SHORT_LIVES_MAX
-        return f"{self.member.id} runs again (pid {self.pid})" if is_told else ""
+        is_reported = self._short_lives < SHORT_LIVES_MAX
+        return f"{self.member.id} runs again (pid {self.pid})" if is_reported else ""
 
     def _mourn(self, pid: int, code: int, *, restart: bool) -> str:
         self._process = None

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
-from cron.cli.times import parse_length
+from cron.cli.values import LENGTH
 from cron.dev.options import DevOptions
 
 
@@ -29,16 +29,18 @@ from cron.dev.options import DevOptions
 )
 @click.option(
     "--for",
-    "for_",
-    metavar="LENGTH",
+    "for_ms",
+    type=LENGTH,
     help="Stop after this time, such as 90s, counted from when the cell works.",
 )
 @click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
 @click.option("--no-restart", is_flag=True, help="Do not restart processes that end.")
 @click.option("--system", is_flag=True, help="The crontab has a user column.")
-@click.option("--object-storage", metavar="URL", help="Back up to s3://... or file:///...")
+@click.option(
+    "--object-storage", metavar="URL", default="", help="Back up to s3://... or file:///..."
+)
 @click.option("--restore", is_flag=True, help="Restore the replicas from object storage.")
-def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
+def dev_command(no_restart: bool, **said: Any) -> NoReturn:
     """Run three replicas and an executor on this machine.
 
     Applies CRONTAB at the start, and removes jobs that are no longer in it. Ctrl-C stops
@@ -46,6 +48,4 @@ def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
     """
     from cron.dev.supervisor import run_dev
 
-    said["object_storage"] = said["object_storage"] or ""
-    for_ms = parse_length(for_) if for_ is not None else None
-    sys.exit(run_dev(DevOptions(for_ms=for_ms, restart=not no_restart, **said)))
+    sys.exit(run_dev(DevOptions(restart=not no_restart, **said)))

@@ -1,4 +1,4 @@
-"""What dev tells of its cell: launches, one line each, and who leads whenever that changes."""
+"""The lines that dev prints of its cell: one for each launch, and who leads whenever it changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cron.errors import ConfigError
 from launcher.protocol.names import short_job_name
 
 LIMIT: Final = 1_000
-"""Rows asked for at once: what is beyond it costs the leader more than it tells a person."""
+"""Rows asked for at once: what is beyond it costs the leader more than it is worth."""
 SUMMED: Final = 100
 """Rows asked for while launches are summed up: every row costs the leader, whose time is short."""
 LINES_PER_SECOND: Final = 20
@@ -62,7 +62,7 @@ class LiveList:
             return 0
         limit = SUMMED if self._is_summing else LIMIT
         rows = self._cell.ask(HISTORY, HistoryQuery(limit=limit))
-        fresh = [row for row in rows if self._is_news(row, now_ms)]
+        fresh = [row for row in rows if self._is_new(row, now_ms)]
         self._looked_ms = now_ms
         self._lines = min(LINES_AT_ONCE, self._lines + LINES_PER_SECOND * passed_ms // 1000)
         self._is_summing = len(fresh) > self._lines
@@ -78,7 +78,7 @@ class LiveList:
                 self._show(format_launch(row))
         return len(fresh)
 
-    def _is_news(self, row: LaunchView, now_ms: int) -> bool:
+    def _is_new(self, row: LaunchView, now_ms: int) -> bool:
         if _key(row) in self._seen:
             return False
         if row.is_open:
@@ -157,7 +157,7 @@ class Leaders:
         self._last: StatusRow | None = None
 
     def look(self, cell: Asks, now_ms: int) -> None:
-        """Ask who leads, at most once a second, and say it if that is news.
+        """Ask who leads, at most once a second, and print it if that changed.
 
         Raises:
             ConfigError: before a leader was seen, replicas of another cell answer where those of

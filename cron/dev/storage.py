@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cron.cli.options import person
-from cron.cli.stores import store_told
+from cron.cli.stores import store_errors
 from cron.clock import SystemClock
 from cron.config import load_replica_config
 from cron.dev.options import DevOptions
@@ -71,7 +71,7 @@ def refuse_taken(folder: Path, options: DevOptions, say: Callable[[str], None]) 
         return
     cell = configs[0].cell if configs else CELL
     say(f"looks for a cell {cell} in {url}")
-    with store_told():
+    with store_errors():
         backup_store = BackupStore(open_store(url), cell)
         is_taken = backup_store.newest_generation() > 0 or any(backup_store.manifests())
     if is_taken:
@@ -89,8 +89,10 @@ def restore_first(folder: Path, options: DevOptions, say: Callable[[str], None])
     from cron.storage.restoring import Choices, Report
 
     for number in (2, 3):
-        config = load_replica_config(folder / f"r{number}.toml")
-        _expect_none(Path(config.data))
+        data = Path(load_replica_config(folder / f"r{number}.toml").data)
+        if data.is_dir() and any(data.iterdir()):
+            hint = "--restore is for a cell whose folders are lost; remove them, or leave it out"
+            raise ConfigError(f"{data}: it is not empty", hint)
 
     def agree(report: Report) -> bool:
         show(report)
@@ -98,10 +100,4 @@ def restore_first(folder: Path, options: DevOptions, say: Callable[[str], None])
 
     config = load_replica_config(folder / "r1.toml")
     choices = Choices(by=person(), now_ms=SystemClock().wall_ms())
-    run_restore(config, Path(config.data), None, None, choices, agree, tell=say)
-
-
-def _expect_none(data: Path) -> None:
-    if data.is_dir() and any(data.iterdir()):
-        hint = "--restore is for a cell whose folders are lost; remove them, or leave it out"
-        raise ConfigError(f"{data}: it is not empty", hint)
+    run_restore(config, Path(config.data), choices, agree, say=say)

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import click
-
+from cron.api.jobs import SourceFile
 from cron.api.rpc import Asks
 from cron.cli import exits, render
+from cron.cli.crontabs import read_source
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
-from cron.dev.feed import Connect, Feed, format_error, read_crontab, refuse_errors
+from cron.dev.feed import Connect, Feed
 from cron.dev.files import Member, Ports, check_ports, check_range, move_cell, ports_of, write_cell
 from cron.dev.launches import Leaders
 from cron.dev.options import EXECUTORS_MAX, DevOptions
@@ -64,23 +64,36 @@ def run_dev(
         if not 0 <= options.executors <= EXECUTORS_MAX:
             hint = "a cell on one machine needs one or two"
             raise ConfigError(f"--executors: {options.executors} is not in 0-{EXECUTORS_MAX}", hint)
-        files = [read_crontab(options.crontab)] if options.crontab is not None else []
-        for file in files:
-            refuse_errors(file, system=options.system)
-        feed = Feed(connect or _client, files, system=options.system)
+        files = [] if options.crontab is None else [_read_crontab(options)]
         with (
             private_files(),
             _folder(options) as folder,
             _left_as_found(folder) as is_used,
             _locked(folder),
         ):
-            return asyncio.run(_Dev(options, folder, feed, say, is_used).run(commands))
+            dev = _Dev(options, folder, files, say, is_used)
+            return asyncio.run(dev.run(commands, connect or _client))
     except CronError as error:
-        click.echo(format_error(error), err=True)
+        render.error(error)
         return exits.exit_code(error)
     except BrokenPipeError:  # `raftcron dev | head`: all processes have ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains on its way out
         return 0
+
+
+def _read_crontab(options: DevOptions) -> SourceFile:
+    """Return the crontab. Errors are raised before anything starts, because a cell needs seconds to
+    report them.
+
+    Raises:
+        InvalidInput, LimitExceeded: it cannot be read. CrontabError: it has errors.
+    """
+    from cron.crontab.reader import read_file  # it costs time that `--help` need not wait for
+
+    name = options.crontab or ""
+    file = SourceFile(Path(name).name, read_source(name).content)
+    read_file(file.name, file.content, system=options.system).raise_for_errors()
+    return file
 
 
 class _Dev:
@@ -90,13 +103,13 @@ class _Dev:
         self,
         options: DevOptions,
         folder: Path,
-        feed: Feed,
+        files: list[SourceFile],
         say: Callable[[str], None],
         is_used: threading.Event,
     ) -> None:
         self._options = options
         self._folder = folder
-        self._feed = feed
+        self._files = files
         self._say = say
         self._is_used = is_used
         self._clock = SystemClock()
@@ -105,29 +118,42 @@ class _Dev:
         self._hurry = asyncio.Event()
         self._asked_ms = 0
 
-    async def run(self, commands: Commands) -> int:
+    async def run(self, commands: Commands, connect: Connect) -> int:
         """Start everything, wait for the end, end everything."""
         ports = Ports.from_first(self._options.port)
         await check_ports(ports)
         members = self._members(ports)
         cell = LocalCell(members, commands, self._clock, os.environ)
-        self._catch_signals()
+        look = Leaders(self._say, cell.died_ms, cell.is_ours).look
+        feed = Feed(self._files, self._clock, self._say, look, system=self._options.system)
+        loop = asyncio.get_running_loop()
+        for number in _END_SIGNALS:
+            loop.add_signal_handler(number, self._end)
+
+        def setter(event: asyncio.Event) -> Callable[[], None]:
+            """Return what sets an event from another thread."""
+
+            def set_it() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+                    loop.call_soon_threadsafe(event.set)
+
+            return set_it
+
         self._is_used.set()
         try:
             cell.start()
             self._introduce(ports, cell)
-            tell = Leaders(self._say, cell.died_ms, cell.is_ours).look
-            self._feed.start(ports.servers, self._clock, self._say, tell, *self._from_outside())
+            feed.start(connect(ports.servers), setter(self._ending), setter(self._working))
             await self._watch_until_the_end(cell)
         finally:
-            self._feed.stop()
+            feed.stop()
             with contextlib.suppress(OSError):  # nobody reads any more
                 self._say("ending all processes")
             await cell.stop(self._hurry)
             # All is over: one more Ctrl-C must not turn the exit code into an accident.
             signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
-        if self._feed.failure is not None:
-            raise self._feed.failure
+        if feed.failure is not None:
+            raise feed.failure
         return 0
 
     def _members(self, ports: Ports) -> list[Member]:
@@ -144,24 +170,6 @@ class _Dev:
         if self._options.restore:
             restore_first(self._folder, self._options, self._say)
         return members
-
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in _END_SIGNALS:
-            loop.add_signal_handler(number, self._end)
-
-    def _from_outside(self) -> Iterator[Callable[[], None]]:
-        """Return what another thread calls: to end this, and when the cell works."""
-        loop = asyncio.get_running_loop()
-
-        def setter(event: asyncio.Event) -> Callable[[], None]:
-            def set_it() -> None:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
-                    loop.call_soon_threadsafe(event.set)
-
-            return set_it
-
-        return map(setter, (self._ending, self._working))
 
     def _end(self) -> None:
         """End; on a later call, do not wait for anybody.

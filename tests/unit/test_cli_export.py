@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -111,17 +110,6 @@ def test_a_second_with_more_than_a_page_goes_on_in_the_next() -> None:
     ledger = Ledger(*[at(1, attempt=number) for number in range(7)], at(0))
     assert sum(map(len, fetched(ledger, 5))) == 8
     assert all(one.limit == 5 for one in ledger.asked)
-
-
-def test_a_server_that_cannot_go_on_within_a_second_is_no_endless_loop() -> None:
-    class Older(Ledger):
-        def history(self, query: HistoryQuery) -> list[LaunchView]:
-            return super().history(msgspec.structs.replace(query, after=None))
-
-    crowded = Older(*[at(1, attempt=number) for number in range(10)], at(0))
-    with pytest.raises(LimitExceeded, match="5 launches of one second") as caught:
-        fetched(crowded, 5)
-    assert "one job at a time" in caught.value.hint
 
 
 class Archived(Ledger):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from cron.api.launches import LaunchView, PartView, ShowRequest
-from cron.cli import acts as watch
+from cron.cli import waiting
 from cron.cli.options import Settings
 from cron.errors import NoQuorum, NotNow, OutcomeUnknown, ReplicaFault, UnknownLaunch
 from tests.unit.api_rig import FakeBackend, launch, run_cli, serving
@@ -22,7 +22,7 @@ KILLING = launch(state="launched", reason="killed", is_open=True)
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_POLL_S", 0.001)
+    monkeypatch.setattr(waiting, "_POLL_S", 0.001)
 
 
 async def kill(backend: FakeBackend, *arguments: str) -> Result:
@@ -141,7 +141,7 @@ def test_a_cell_without_a_leader_is_waited_for(capsys: pytest.CaptureFixture[str
     over = launch(state="cancelled", reason="killed", exit_code=143)
     nobody = NoQuorum("no majority of replicas answers")
     client: Any = Away(nobody, nobody, OutcomeUnknown("the leader died"), over)
-    assert watch.Watch(Settings(), client).until(KILLING, is_end=True) == over
+    assert waiting.until_over(Settings(), client, KILLING) == over
     assert capsys.readouterr().err.splitlines() == [
         f"raftcron: {SHORT} waits: no majority of replicas answers",
         f"raftcron: {SHORT} waits: the leader died",
@@ -151,26 +151,26 @@ def test_a_cell_without_a_leader_is_waited_for(capsys: pytest.CaptureFixture[str
 def test_a_cell_that_has_a_bug_is_not_asked_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
     """Replicas that answer INTERNAL were asked again for as long as somebody looked on."""
     bug = ReplicaFault("127.0.0.1:7400: a bug ended the request")
-    client: Any = Away(bug, bug, NoQuorum("no leader"), *[bug] * watch.FAULTS_MAX, KILLING)
+    client: Any = Away(bug, bug, NoQuorum("no leader"), *[bug] * waiting.FAULTS_MAX, KILLING)
     with pytest.raises(OutcomeUnknown, match=r"nobody can say whether it is over: .* a bug"):
-        watch.Watch(Settings(), client).until(KILLING, is_end=True)
+        waiting.until_over(Settings(), client, KILLING)
     assert capsys.readouterr().err.count("a bug ended the request") == 2  # news, and news again
 
 
 def test_launches_of_a_cell_that_has_a_bug_are_not_asked_for_ever() -> None:
     client: Any = Away(ReplicaFault("a bug ended the request"))
     with pytest.raises(OutcomeUnknown, match="nobody can say whether it is over"):
-        watch.Watch(Settings(), client).until_all([LAUNCH])
+        waiting.wait_for_all(Settings(), client, [LAUNCH])
 
 
 def test_a_trigger_that_is_committed_has_not_failed_where_nobody_tells_how_it_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It ended with 5, nothing changed: whoever tried again then triggered twice."""
-    monkeypatch.setattr(watch, "_MOMENT_MS", 30)
+    monkeypatch.setattr(waiting, "_MOMENT_MS", 30)
     client: Any = Away(NoQuorum("no majority of replicas answers"))
     due = launch(state="due", attempt=0, is_open=True)
-    assert watch.Watch(Settings(), client).until(due, is_end=False) == due
+    assert waiting.until_known(Settings(), client, due) == due
 
 
 async def test_for_programs_it_prints_the_launch_once_as_it_ended() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cron.api.jobs import JobNeeds, JobView
 from cron.cli.jobs import JOBS, job_pairs, job_row
-from cron.cli.options import show_cpu, show_size
+from cron.cli.values import show_cpu, show_size
 from cron.crontab.jobs import differences
-from cron.crontab.options import READERS
+from cron.crontab.options import KNOWN
 from cron.crontab.reader import read_crontab
 from cron.job import Retry
 from cron.launch_state import LaunchState
@@ -93,9 +93,7 @@ def test_what_people_see_can_be_written_back_as_options(text):
     job = job_of(text)
     pairs = dict(job_pairs(view_of(job)))
     words = [
-        f"{key}={value}"
-        for key, value in pairs.items()
-        if key in READERS and value not in ("", "-")
+        f"{key}={value}" for key, value in pairs.items() if key in KNOWN and value not in ("", "-")
     ]
     again = job_of(f"#: name=a {' '.join(words)}\n{text.splitlines()[-1]}")
     assert differences(job, again) == []
@@ -105,13 +103,13 @@ def test_what_people_see_can_be_written_back_as_options(text):
 def test_cpus_are_shown_as_they_are_read(milli):
     shown = show_cpu(milli)
     assert "e" not in shown
-    assert READERS["cpu"](shown) == ("cpu_milli", milli)
+    assert KNOWN["cpu"].read("cpu", shown) == milli
 
 
 @given(st.integers(1, 1 << 30), st.sampled_from([20, 30]))
 def test_sizes_are_shown_as_they_are_read(number, bits):
     size = min(number << bits, 1 << 50)
-    assert READERS["memory"](show_size(size)) == ("memory_bytes", size)
+    assert KNOWN["memory"].read("memory", show_size(size)) == size
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, "-"), (1_000, "1000"), (1_536 << 20, "1536M")])

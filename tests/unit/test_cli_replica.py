@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from cron import endings
 from cron.api.members import JoinProgress, ReplaceReport, ReplaceRequest, StatusRow
-from cron.cli import replica
+from cron.cli import options, replica
 from cron.errors import NotNow, OutcomeUnknown, StillAlive, Unavailable, UnknownReplica
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 
@@ -152,13 +151,6 @@ async def test_an_address_that_is_none_is_refused():
     assert "raft address '7411' is not host:port" in result.stderr
 
 
-class Person:
-    """Standard input that a person is said to sit at."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(("answer", "code", "asked"), [(True, 0, 2), (False, 4, 1)])
 async def test_a_person_is_asked_before_one_that_is_well_is_shut_out(
     monkeypatch, answer, code, asked
@@ -169,9 +161,8 @@ async def test_a_person_is_asked_before_one_that_is_well_is_shut_out(
         questions.append(text)
         return answer
 
-    monkeypatch.setattr(replica.click, "confirm", confirm)
-    monkeypatch.setattr(replica, "sys", type(sys)("sys"))
-    monkeypatch.setattr(replica.sys, "stdin", Person(), raising=False)
+    monkeypatch.setattr(options.click, "confirm", confirm)
+    monkeypatch.setattr(options, "_can_ask", lambda: True)
     backend = FakeBackend(replace=lambda request: REPORT if request.is_confirmed else ALIVE)
     result = await replace(backend, "r2")
     assert questions == [f"{ALIVE}. Go on?"]

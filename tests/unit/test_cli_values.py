@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cron.api import limits as api_limits
-from cron.cli import gates, limits, options
+from cron.cli import gates, limits, values
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 
 HUGE = "9" * 30
@@ -43,7 +43,7 @@ async def test_so_is_each_other_number_of_the_pool(arguments):
 
 
 def test_the_bounds_are_those_of_the_server():
-    assert options.COUNT_MAX == api_limits.NUMBER_MAX
+    assert values.COUNT_MAX == api_limits.NUMBER_MAX
     assert limits.WEIGHT_MAX == api_limits.WEIGHT_MAX
     assert gates.NUMBER_MAX == 1 << 62  # `checked_opening`
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cron.cli.options import parse_size
+from cron.cli.values import parse_size
 from cron.errors import InvalidInput
 from launcher.worker.options import worker_options
 from tests.unit.api_rig import run_cli

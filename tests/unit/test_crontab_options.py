@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from cron import limits
 from cron.crontab.environment import DEFAULT_SHELL, Environment, split_assignment
-from cron.crontab.options import READERS, Option, Policies, read_options, split_options
+from cron.crontab.options import KNOWN, Option, Policies, read_options, split_options
 from cron.crontab.reading import Problems, split_lines
-from cron.job import Catchup, Overlap
+from cron.job import Catchup, Job, OnLost, Overlap
+from launcher.protocol.work import WorkSpec
 
 
 def options_of(text):
@@ -44,7 +45,7 @@ def test_what_stands_before_the_fault_is_still_read():
     assert [(problem.line, problem.column) for problem in problems] == [(7, 11)]
 
 
-KEYS = st.sampled_from(sorted(READERS))
+KEYS = st.sampled_from(sorted(KNOWN))
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="'\n\0"), max_size=30)
 
 
@@ -66,8 +67,8 @@ def test_no_option_does_anything_but_report_problems(pairs):
     problems = Problems("tab")
     policies = read_options([Option(k, v, 1, 1, 1) for k, v in pairs], "t", problems)
     assert all(problem.hint for problem in problems.listed())
-    assert 0 <= policies.timeout_ms <= limits.TIMEOUT_S_MAX * 1000
-    assert 0 <= policies.deadline_s <= limits.DEADLINE_S_MAX
+    assert 0 < policies.values.get("timeout", 1) <= limits.TIMEOUT_S_MAX * 1000
+    assert 0 < policies.values.get("deadline", 1) <= limits.DEADLINE_S_MAX
 
 
 def test_no_options_are_the_defaults():
@@ -80,22 +81,27 @@ def test_every_key_is_read_into_its_field():
         user="www-data", cwd="/srv",
     )  # fmt: skip
     assert problems == []
-    assert policies == Policies(
-        name="acme/a",
-        name_line=7,
-        name_column=1,
-        timeout_ms=90_000,
-        overlap=Overlap.REPLACE,
-        catchup=Catchup.ALL,
-        deadline_s=86_400,
-        user="www-data",
-        cwd="/srv",
-    )
+    assert policies.fields(Job) == {
+        "name": "acme/a",
+        "overlap": Overlap.REPLACE,
+        "catchup": Catchup.ALL,
+        "deadline_s": 86_400,
+        "on_lost": OnLost.SKIP,
+    }
+    work = {"timeout_ms": 90_000, "user": "www-data", "cwd": "/srv"}
+    assert policies.fields(WorkSpec) == work
+    assert policies.given["name"] == Option("name", "a", 7, 1, 1)
+
+
+def test_every_option_sets_a_field_of_its_own():
+    fields = {(known.owner, known.field) for known in KNOWN.values()}
+    assert len(fields) == len(KNOWN)
+    assert all(field in owner.__struct_fields__ for owner, field in fields)
 
 
 @pytest.mark.parametrize("user", ["root", "www-data", "_apt", "a.b", "machine$", "u" * 32])
 def test_a_user_of_the_machine_is_taken(user):
-    assert policies_of(user=user)[0].user == user
+    assert policies_of(user=user)[0].values == {"user": user}
 
 
 @pytest.mark.parametrize("user", ["", "0", "-x", "a b", "a:b", "$", "u" * 33, "\u00fc", "a\n"])
@@ -108,7 +114,7 @@ def test_what_can_be_no_user_is_refused(user):
 def test_the_longest_duration_is_taken(key):
     policies, problems = policies_of(**{key: "31d"})
     assert problems == []
-    assert policies.timeout_ms // 1000 + policies.deadline_s == limits.TIMEOUT_S_MAX
+    assert policies.values[key] == limits.TIMEOUT_S_MAX * (1000 if key == "timeout" else 1)
     assert limits.TIMEOUT_S_MAX == limits.DEADLINE_S_MAX
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from cron import limits
 from cron.calendar.duration import format_duration
 from cron.crontab.conflicts import rests_s
 from cron.crontab.jobfile import read_jobs_toml
-from cron.crontab.options import READERS
+from cron.crontab.options import KNOWN
 from cron.crontab.payload import dump_payload, read_payload
 from cron.crontab.reader import read_crontab
 from cron.errors import InvalidInput
@@ -387,7 +388,7 @@ def test_what_is_written_is_what_is_read(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(sorted(READERS)), st.text(max_size=30))
+@given(st.sampled_from(sorted(KNOWN)), st.text(max_size=30))
 def test_no_value_does_anything_but_be_read_or_refused_with_a_way_out(key, text):
-    read_value, refused = outcome(READERS[key], text)
+    read_value, refused = outcome(partial(KNOWN[key].read, key), text)
     assert read_value is not None or refused.hint

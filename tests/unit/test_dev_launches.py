@@ -11,9 +11,9 @@ import pytest
 from cron.api.jobs import ApplyReport, JobChange, SourceFile
 from cron.api.members import StatusRow
 from cron.clock import SystemClock
-from cron.dev.feed import Feed, format_error, format_report
+from cron.dev.feed import Feed, format_report
 from cron.dev.launches import Leaders, LiveList, format_launch
-from cron.errors import ConfigError, CrontabError, InvariantViolated, NoQuorum, NotNow, Problem
+from cron.errors import ConfigError, InvariantViolated, NoQuorum, NotNow, Problem
 from cron.launch_state import LaunchState
 from tests.unit.dev_fakes import START_MS, FakeCell, launch
 
@@ -193,9 +193,9 @@ def test_a_crontab_is_not_applied_to_another_cell() -> None:
     ours = replica("r1", 1, START_MS, pid=7, address="127.0.0.1:7400")
     cell.replicas = [ours, replica("r2", 1, 0, "follower", pid=8, address="127.0.0.1:7401")]
     ended = threading.Event()
-    feed = Feed(cell.connect, [SourceFile("crontab", b"@daily a\n")])
     look = Leaders(lambda _: None, lambda _: 0, lambda pid: pid == 7).look
-    feed.start(["a", "b", "c"], SystemClock(), lambda _: None, look, ended.set)
+    feed = Feed([SourceFile("crontab", b"@daily a\n")], SystemClock(), lambda _: None, look)
+    feed.start(cell.connect(["a", "b", "c"]), ended.set)
     assert ended.wait(60)
     assert isinstance(feed.failure, ConfigError)
     assert "127.0.0.1:7401: r2 of another cell (pid 8) answers there" in str(feed.failure)
@@ -220,7 +220,6 @@ def test_every_state_has_a_line() -> None:
 
 
 def run_feed(cell: FakeCell, files: list[SourceFile], until: str) -> tuple[Feed, list[str]]:
-    feed = Feed(cell.connect, files)
     lines: list[str] = []
     reached = threading.Event()
 
@@ -229,7 +228,8 @@ def run_feed(cell: FakeCell, files: list[SourceFile], until: str) -> tuple[Feed,
         if until in line:
             reached.set()
 
-    feed.start(["a", "b", "c"], SystemClock(), say, look_nowhere, reached.set)
+    feed = Feed(files, SystemClock(), say, look_nowhere)
+    feed.start(cell.connect(["a", "b", "c"]), reached.set)
     assert reached.wait(30)
     feed.stop()
     return feed, lines
@@ -261,13 +261,14 @@ def test_without_a_crontab_nothing_is_applied() -> None:
 def test_the_cell_works_once_it_has_a_leader_and_the_crontab(files: list[SourceFile]) -> None:
     cell = FakeCell()
     cell.failures = [NoQuorum("no leader")]
-    feed, works, failures_left = Feed(cell.connect, files), threading.Event(), []
+    works, failures_left = threading.Event(), []
+    feed = Feed(files, SystemClock(), lambda _: None, look_nowhere)
 
     def note() -> None:
         failures_left.append(len(cell.failures))
         works.set()
 
-    feed.start(["a", "b", "c"], SystemClock(), lambda _: None, look_nowhere, works.set, note)
+    feed.start(cell.connect(["a", "b", "c"]), works.set, note)
     assert works.wait(30)
     feed.stop()
     assert failures_left[0] == 0
@@ -301,16 +302,3 @@ def test_a_report_counts_the_changes_and_repeats_the_warnings() -> None:
         "applied tab: 2 added, 1 removed; default zone Europe/Berlin",
     ]
     assert "no jobs" in format_report(ApplyReport(), "tab")
-
-
-def test_all_problems_of_a_crontab_are_told_with_their_ways_out() -> None:
-    problems = [Problem("tab", 1, 5, "hour 24", "0-23"), Problem("tab", 2, 0, "no command")]
-    assert format_error(CrontabError(problems)).splitlines() == [
-        "tab line 1, column 5: hour 24",
-        "  hint: 0-23",
-        "tab line 2: no command",
-    ]
-    assert format_error(ConfigError("port in use", "choose another")).splitlines() == [
-        "port in use",
-        "  hint: choose another",
-    ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from cron import restore as command
 from cron.state.image import decode_state
 from snapshots.directory import DirectoryStore
 from snapshots.layout import segment_object
@@ -181,7 +181,7 @@ async def test_the_time_is_one_of_a_snapshot(place: Place) -> None:
 
 
 async def test_the_record_says_who_did_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command.getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
     assert (await place.restore("--yes")).exit_code == 0
     restored = decode_state([opened(place.data)[1]]).restored
     assert restored is not None
@@ -195,7 +195,7 @@ async def test_who_has_no_name_restores_all_the_same(
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 4711")
 
-    monkeypatch.setattr(command.getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", nobody)
     assert (await place.restore("--yes")).exit_code == 0
 
 
