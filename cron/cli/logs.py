@@ -102,7 +102,7 @@ def split_part(text: str) -> int:
 
 
 class _Out:
-    """Where output goes: to people as text, to programs as JSON or bytes."""
+    """Prints output: as text for people, as JSON or bytes for programs."""
 
     def __init__(self, launch: str, *, is_json: bool, is_raw: bool) -> None:
         self._launch = launch
@@ -155,7 +155,7 @@ def _print_all(
 
 
 def _read(client: Client, query: OutputQuery, *, follow: bool) -> OutputView | None:
-    """The next part; None while the launch is followed and has not begun."""
+    """Return the next part; None while the launch is followed and has not begun."""
     try:
         return client.ask(table.OUTPUT, query)
     except NotNow:

@@ -38,7 +38,7 @@ class Coming(NextTimes, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """What a person knows the job by: its name, or line and schedule if it has none."""
+        """Return the job's name, or its line and schedule if it has none."""
         if self.line and is_default_name(self.job):
             return f"line {self.line}: {self.schedule}"
         return short_job_name(self.job)
@@ -89,7 +89,7 @@ def next_command(
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text is meant as a schedule: five fields, an @, or blanks where no file is."""
+    """Return whether a text is a schedule: five fields, an @, or several words that are no file."""
     fields = text.split()
     if len(fields) == 5 or text.lstrip().startswith("@"):
         return True
@@ -107,7 +107,7 @@ def _of_expression(text: str, zone: str, after_s: int, count: int) -> Coming:
 
 
 def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) -> Iterator[Coming]:
-    """The jobs of a file in its order; each `?` is placed as in a cell that has no other jobs."""
+    """Yield the jobs of a file; `?` is placed as in a cell without other jobs."""
     from cron.crontab.reader import read_file
 
     file = read_source(name)
@@ -124,7 +124,7 @@ def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) ->
 def _of_job(
     settings: Settings, name: str, zone: str | None, after_s: int | None, count: int
 ) -> Coming:
-    """What the cell says of a job; `zone` only changes the wall clock that is shown."""
+    """Ask the cell for the times of a job; `zone` only changes the wall clock that is shown."""
     if name.lower().endswith(_FILE_ENDINGS) or name.startswith(("/", ".", "~")):
         hint = "name a file that exists, an expression in quotes, or a job: see `raftcron jobs`"
         raise InvalidInput(f"{printable(name)}: no such file", hint)
@@ -162,7 +162,7 @@ def _row(one: Coming, at_s: int) -> render.JsonRow:
 
 
 def _is_paused(one: Coming, at_s: int) -> bool:
-    """Whether an instant is skipped because its job is paused, as things stand."""
+    """Return whether an instant would be skipped because its job is paused now."""
     return one.paused and (not one.paused_until_ms or at_s * 1000 < one.paused_until_ms)
 
 

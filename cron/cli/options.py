@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def is_json(self) -> bool:
-        """Whether the output is for programs."""
+        """Return whether the output is for programs."""
         return self.output == "json"
 
     def client(self) -> Client:
@@ -98,7 +98,7 @@ class Settings:
 
     @property
     def within(self) -> str:
-        """How long --timeout lets a command wait: `within 10 s`."""
+        """Return how long --timeout lets a command wait: `within 10 s`."""
         return f"within {(self.timeout_ms or 0) / 1000:g} s"
 
     def _report_behind(self, behind: Behind) -> None:

@@ -39,7 +39,7 @@ NOTE_CHARS_MIN: Final = 20
 CELL_CHARS_MIN: Final = 10
 GAP: Final = 2
 TIMES: Final = (" utc", " time")
-"""How the heads of columns of times end."""
+"""The ends of the heads of columns with times."""
 FOLD_INDENT: Final = "    "
 _KEY: Final = re.compile(r"(\w+)(?:([=@~])(\w+))?(\??)")
 _BLANKS: Final = re.compile(r"(?=(?<! ) )")

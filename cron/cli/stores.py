@@ -1,4 +1,4 @@
-"""What object storage reports, in the words of a command that asked it."""
+"""Errors of object storage, as errors of the command that used it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class LocalCell:
         return next((one.died_ms for one in self.children if one.member.id == name), 0)
 
     def is_ours(self, pid: int) -> bool:
-        """Whether a process is, or was not long ago, one of this cell."""
+        """Return whether a process is, or was not long ago, one of this cell."""
         return any(pid in child.pids for child in self.children)
 
     def start(self) -> None:
@@ -72,11 +72,11 @@ class LocalCell:
     async def stop(self, hurry: asyncio.Event) -> None:
         """End all within seven seconds, or at once when `hurry` is set; idempotent.
 
-        Executors first: how the commands end that they now end is still written down then.
+        Executors end first, so that the replicas still record how their commands ended.
         """
         executors = [child for child in self.children if child.member.kind == EXECUTOR]
         for children, term_ms in ((executors, EXECUTORS_MS), (self.children, TERM_MS)):
-            for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped must wake up to end
+            for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process must wake up to end
                 for child in children:
                     child.send(number)
             deadline_ms = self._clock.mono_ms() + term_ms
@@ -85,10 +85,3 @@ class LocalCell:
                     for child in children:
                         child.send(signal.SIGKILL)
                 await asyncio.sleep(STEP_S)
-
-    def kill(self) -> None:
-        """End all at once and wait for them."""
-        for child in self.children:
-            child.send(signal.SIGKILL)
-        for child in self.children:
-            child.wait()

@@ -23,20 +23,20 @@ RESTART_MS_MIN: Final = 100
 RESTART_MS_MAX: Final = 900
 """With the time to notice it stays below a second."""
 SHORT_LIFE_MS: Final = 3_000
-"""Who dies within this time of its start has a trouble that a restart does not cure."""
+"""A process that ends so soon after its start has a fault that a restart does not cure."""
 SHORT_LIVES_MAX: Final = 3
 TAIL_BYTES: Final = 2_000
 PIDS_KEPT: Final = 4
 """Ids of its newest processes: what a replica said of itself may be a second old."""
 LAST_WORDS: Final = 2
-"""Lines of a replica that ends by its own choice: what, and the hint."""
+"""The last lines of a replica that ends by its own choice: the reason and the hint."""
 
 
 class Child:
     """A member of the cell as an operating system process.
 
-    It stays in our process group, so that a Ctrl-C reaches it, and dies with us. Not a pool of
-    anything: `step` is called a few times a second and returns what there is to say.
+    It stays in this process group, so that a Ctrl-C reaches it, and dies with this process. `step`
+    is called a few times a second.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id; 0 while it is down."""
+        """Return the process id; 0 while the process is down."""
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
@@ -78,28 +78,27 @@ class Child:
         self._restart_at_ms = None
 
     def step(self, *, restart: bool) -> str:
-        """Look after it once and return a line for the person who watches, mostly empty."""
+        """Check the process, start it again if that is due, and return a line to print, or ""."""
         if self._process is None:
-            return self._start_again() if self._is_due() else ""
+            at_ms = self._restart_at_ms
+            is_due = at_ms is not None and self._clock.mono_ms() >= at_ms
+            return self._start_again() if is_due else ""
         code = self._process.poll()
-        return "" if code is None else self._mourn(self._process.pid, code, restart=restart)
+        return "" if code is None else self._note_end(self._process.pid, code, restart=restart)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if it is still there; nothing is sent to a process that was waited for."""
+        """Send a signal to the process, unless its exit status was collected."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def is_over(self) -> bool:
-        """Whether it is down now; collects its exit status."""
+        """Return whether the process is down; collect its exit status."""
         return self._process is None or self._process.poll() is not None
 
     def wait(self) -> None:
         """Return once it has ended."""
         if self._process is not None:
             self._process.wait()
-
-    def _is_due(self) -> bool:
-        return self._restart_at_ms is not None and self._clock.mono_ms() >= self._restart_at_ms
 
     def _start_again(self) -> str:
         try:
@@ -110,48 +109,41 @@ class Child:
         is_reported = self._short_lives < SHORT_LIVES_MAX
         return f"{self.member.id} runs again (pid {self.pid})" if is_reported else ""
 
-    def _mourn(self, pid: int, code: int, *, restart: bool) -> str:
+    def _note_end(self, pid: int, code: int, *, restart: bool) -> str:
+        """Decide what happens after the end of a process, and return the line that says it."""
         self._process = None
         self.died_ms = self._clock.wall_ms()
-        died = f"{self.member.id} (pid {pid}) {describe_exit(code)}"
-        if self.member.kind == REPLICA and code in (REPLACED, SUPERSEDED):
-            return f"{died}: {self._shut_out() if code == REPLACED else self._outlived()}"
-        if self.member.kind == EXECUTOR and code == 0:
-            return f"{self.member.id} (pid {pid}) {self._left()}"
+        member, log = self.member, self.member.log
+        ended = f"{member.id} (pid {pid}) {describe_exit(code)}"
+        if member.kind == REPLICA and code == REPLACED:
+            return (
+                f"{ended}: its disk does not stand for it any more, so it is never started again; "
+                f"end of {log}:\n{self._tail(LAST_WORDS)}\nstart its new one with: "
+                f"raftcron replica --config {member.config} --join --data NEWDIR"
+            )
+        if member.kind == REPLICA and code == SUPERSEDED:
+            return (
+                f"{ended}: the cell was restored elsewhere, so it is never started again on this "
+                f"data; end of {log}:\n{self._tail(LAST_WORDS)}"
+            )
+        if member.kind == EXECUTOR and code == 0:  # it was drained, or a person sent a TERM
+            return (
+                f"{member.id} (pid {pid}) has left, as it was told to, and stays down; "
+                f"to start it again: raftcron executor --config {member.config}"
+            )
         if not restart:
-            return f"{died}; it stays down (--no-restart); log: {self.member.log}"
+            return f"{ended}; it stays down (--no-restart); log: {log}"
         lived_ms = self._clock.mono_ms() - self._started_ms
         self._short_lives = self._short_lives + 1 if lived_ms < SHORT_LIFE_MS else 0
         delay_ms = min(RESTART_MS_MIN << min(self._short_lives, 10), RESTART_MS_MAX)
         self._restart_at_ms = self._clock.mono_ms() + delay_ms
         if self._short_lives < SHORT_LIVES_MAX:
-            return f"{died}; starting it again"
+            return f"{ended}; starting it again"
         if self._short_lives > SHORT_LIVES_MAX:
             return ""  # it was said once
         return (
-            f"{died}, for the {SHORT_LIVES_MAX}rd time within {SHORT_LIFE_MS // 1000} s of its "
-            f"start; trying again every second; end of {self.member.log}:\n{self._tail()}"
-        )
-
-    def _shut_out(self) -> str:
-        return (
-            "its disk does not stand for it any more, so it is never started again; end of "
-            f"{self.member.log}:\n{self._tail(LAST_WORDS)}\n"
-            f"start its new one with: raftcron replica --config {self.member.config} --join "
-            "--data NEWDIR"
-        )
-
-    def _outlived(self) -> str:
-        return (
-            "the cell was restored elsewhere, so it is never started again on this data; end of "
-            f"{self.member.log}:\n{self._tail(LAST_WORDS)}"
-        )
-
-    def _left(self) -> str:
-        """It was drained, or got a TERM from a person: not to be undone by who watches it."""
-        return (
-            "has left, as it was told to, and stays down; to start it again: "
-            f"raftcron executor --config {self.member.config}"
+            f"{ended}, for the {SHORT_LIVES_MAX}rd time within {SHORT_LIFE_MS // 1000} s of its "
+            f"start; trying again every second; end of {log}:\n{self._tail()}"
         )
 
     def _tail(self, lines_max: int = 12) -> str:

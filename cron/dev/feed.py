@@ -1,7 +1,7 @@
-"""What dev asks of its cell: to take the crontab, and then, twice a second, what was launched.
+"""Applies the crontab of dev to its cell, and then asks twice a second what was launched.
 
-It has a thread of its own, because the client waits, and a replica that does not answer must not
-keep anybody from being started again or ended.
+This runs in a thread of its own, because the client blocks, and a replica that does not answer must
+not keep dev from starting processes again or ending them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cron.errors import NotNow, OutcomeUnknown, Unavailable
 LOOK_S: Final = 0.5
 RETRY_S: Final = 0.1
 PATIENCE_MS: Final = 10_000
-"""After this long without a leader a line says that something is wrong."""
+"""After this time without a leader, a line says that something is wrong."""
 
 
 Connect = Callable[[list[str]], AbstractContextManager[Asks]]
@@ -75,7 +75,7 @@ class Feed:
         threading.Thread(target=run, name="dev-feed", daemon=True).start()
 
     def stop(self) -> None:
-        """Have it end after the call that is under way."""
+        """End after the call that is under way."""
         self._stopping.set()
 
     def _run(self, client: Asks, works: Callable[[], None]) -> None:

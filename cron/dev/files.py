@@ -41,7 +41,7 @@ _MODULES: Final = {REPLICA: "cron.daemon", EXECUTOR: "launcher.executor"}
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where the replicas listen: client and Raft ports of r1, r2, r3."""
+    """The ports of r1, r2 and r3 for clients and for Raft."""
 
     client: tuple[int, ...]
     raft: tuple[int, ...]
@@ -54,7 +54,7 @@ class Ports(msgspec.Struct, frozen=True):
 
     @property
     def servers(self) -> list[str]:
-        """The client addresses."""
+        """Return the client addresses."""
         return [f"{HOST}:{port}" for port in self.client]
 
     @property
@@ -74,7 +74,7 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def argv(self) -> list[str]:
-        """The command that starts it. `-P`: a folder `cron` where the user stands is not ours."""
+        """Return the command that starts it; `-P` ignores a folder `cron` where the user is."""
         program = [sys.executable, "-P", "-m", _MODULES[self.kind], "--config", str(self.config)]
         # A replica learns from the environment whom it must not outlive, an executor from this.
         if self.kind == EXECUTOR:
@@ -265,15 +265,3 @@ async def check_ports(ports: Ports, *, patience_ms: int = 1_000) -> None:
     named = ", ".join(f"{port} ({purpose})" for purpose, port in rest)
     ways = f"choose others with --port, such as --port {ports.client[0] + 100}"
     raise ConfigError(f"port in use on {HOST}: {named}", f"{ways}, or end what listens there")
-
-
-def check_range(port: int) -> None:
-    """Refuse a first port that leaves no room for the others.
-
-    Raises:
-        ConfigError: it is below 1 or too high.
-    """
-    highest = 65_535 - 12
-    if not 0 < port <= highest:
-        hint = "six ports are needed: P, P+1, P+2 and P+10, P+11, P+12"
-        raise ConfigError(f"--port: {port} is not in 1-{highest}", hint)

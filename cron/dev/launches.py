@@ -26,7 +26,7 @@ LINES_AT_ONCE: Final = 60
 """More launches than that are summed up in one line a second."""
 SUMMARY_MS: Final = 1_000
 RUNNING_MS: Final = 2_000
-"""Whoever runs longer is shown while it runs and once more when it is over."""
+"""A launch that runs longer is shown while it runs, and again when it is over."""
 SEEN_MAX: Final = 100_000
 
 _COLOURS: Final = {
@@ -125,7 +125,7 @@ def _name(row: LaunchView) -> str:
 
 
 def _clock(at_ms: int) -> str:
-    """The time of the day: the day is that of the launch's name, which stands beside it."""
+    """Return the time of the day; the launch's name beside it has the date."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     return moment.strftime("%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
 

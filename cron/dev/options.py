@@ -1,4 +1,4 @@
-"""What a person may say to `raftcron dev`."""
+"""The options of `raftcron dev`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class DevOptions(msgspec.Struct, frozen=True):
 
     `crontab`: a file to apply, with prune, once there is a leader. `data`: a folder that keeps
     state between runs; None is one that is removed at the end. `port`: clients on P, P+1, P+2, Raft
-    on P+10 to P+12. `for_ms`: how long to run, from when there are a leader and
-    the crontab; None is until Ctrl-C. `restart`: whether a process
-    that dies is started again. `system`: the crontab has a user column. `object_storage`: a URL to
-    back up to. `restore`: begin a new life of the cell from there.
+    on P+10 to P+12. `for_ms`: how long to run once there are a leader and the crontab; None is
+    until Ctrl-C. `restart`: whether a process that dies is started again. `system`: the crontab has
+    a user column. `object_storage`: a URL to back up to. `restore`: begin a new generation of the
+    cell from there.
     """
 
     crontab: str | None = None
@@ -25,7 +25,3 @@ class DevOptions(msgspec.Struct, frozen=True):
     system: bool = False
     object_storage: str = ""
     restore: bool = False
-
-
-EXECUTORS_MAX = 50
-"""Executors of one `dev`: each is a Python process of 40 MB and more."""

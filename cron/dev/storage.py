@@ -20,7 +20,7 @@ INTERVAL_S: Final = 10
 """Between snapshots: somebody watches, and would not wait ten minutes to see one."""
 
 CELL: Final = "default"
-"""The name of the cell in files that are not written yet."""
+"""The name of a new cell."""
 
 
 def storage_table(url: str) -> str:

@@ -1,8 +1,8 @@
 """`raftcron dev`: a whole cell on this machine, for as long as somebody watches.
 
-Three replicas and some executors run as children on loopback, in this process's group. Whoever dies
-is started again on the same ports and state. All of them end with this process: after TERM, or
-because the kernel kills them when it is gone (`cron.parent`).
+Three replicas and some executors run as children on loopback, in this process's group. A process
+that dies is started again with the same ports and state. All of them end with this process: after
+TERM, or because the kernel kills them when it is gone (`cron.parent`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cron.cli.crontabs import read_source
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.feed import Connect, Feed
-from cron.dev.files import Member, Ports, check_ports, check_range, move_cell, ports_of, write_cell
+from cron.dev.files import Member, Ports, check_ports, move_cell, ports_of, write_cell
 from cron.dev.launches import Leaders
-from cron.dev.options import EXECUTORS_MAX, DevOptions
+from cron.dev.options import DevOptions
 from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
 from cron.errors import ConfigError, CronError
 from launcher.private import private_files
@@ -37,7 +37,7 @@ SAME_SIGNAL_MS: Final = 500
 CLIENT_MS: Final = 30_000
 """A crontab of 100,000 lines takes some seconds. Nobody waits for this but the live list."""
 START_MS_MAX: Final = 30_000
-"""What --for counts from at the latest, where the cell never works."""
+"""After this time --for counts, even if the cell never works."""
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Commands = Callable[[Member], list[str]]
@@ -52,18 +52,14 @@ def run_dev(
 ) -> int:
     """Run a cell until Ctrl-C, or as long as `options` say, and return the exit code.
 
-    It is 0 then, 2 where the options, the folder or the crontab are wrong, and otherwise what
-    `cron.cli.exits` has for an error; all problems are said on stderr. The process is expected to
-    end then: the signals that end it stay blocked. `commands` and `connect` are the programs and
-    the client that make the cell; `say` gets each line for the person who watches.
+    It is 0 then, 2 if the options, the folder or the crontab are wrong, and otherwise the code of
+    the error in `cron.cli.exits`; problems are printed on stderr. The process must end then,
+    because the signals that end it stay blocked. `commands` and `connect` are the programs and the
+    client that make the cell; `say` prints a line.
     """
     # Children are started while the client's threads run; gRPC must not act on that.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
-        check_range(options.port)
-        if not 0 <= options.executors <= EXECUTORS_MAX:
-            hint = "a cell on one machine needs one or two"
-            raise ConfigError(f"--executors: {options.executors} is not in 0-{EXECUTORS_MAX}", hint)
         files = [] if options.crontab is None else [_read_crontab(options)]
         with (
             private_files(),

@@ -149,7 +149,9 @@ async def test_dev_hands_its_options_to_the_supervisor(monkeypatch, tmp_path):
         ["--port", "0"],
         ["--port", "65530"],
         ["--for", "x"],
+        ["--port", "65524"],
         ["--executors", "0"],
+        ["--executors", "51"],
     ],
 )
 async def test_dev_refuses_what_cannot_be_meant(arguments):
