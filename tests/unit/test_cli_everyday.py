@@ -14,6 +14,7 @@ from cron.api.jobs import JobView, PauseReport, PauseView
 from cron.api.launches import HistoryQuery, OutputView, WhyReport
 from cron.api.members import StatusRow
 from cron.cli import render
+from launcher.protocol.names import format_time
 from tests.unit.api_rig import NOON_S, FakeBackend, asks, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
@@ -73,7 +74,8 @@ async def test_why_of_a_manual_launch_tells_of_that_launch(given):
 )
 async def test_why_of_a_job_is_about_its_newest_launch_or_instant(newest_s, asked):
     report = WhyReport(job="default/backup", at_s=NOON_S, verdict="it ran")
-    newest = launch(scheduled_s=NOON_S + newest_s)
+    at_s = NOON_S + newest_s
+    newest = launch(launch=f"default/backup@{format_time(at_s)}", scheduled_s=at_s)
     backend = FakeBackend(history=[newest], why=report)
     result = await cli(backend, "why", "backup")
     assert (result.exit_code, result.stdout) == (0, "it ran\n")

@@ -275,6 +275,7 @@ TOML = [
         "[[job]]\nschedule = '@daily'\nhandler = 'a'\npayload = '2026-01-01'",
     ),
     (f'{JOB}name = "a\\u0000"', "remove it", f"{JOB}name = 'a'"),
+    (f'{JOB}env = {{ A = "a\\u0000" }}', "remove it", f"{JOB}env = {{ A = 'a' }}"),
     ("[[job]]\nschedule = '@reboot'\ncommand = 'x'", "own init", ""),
     (
         "[[job]]\nschedule = 'CRON_TZ=Asia/Tokyo 0 5 * * *'\ncommand = 'x'",
