@@ -347,14 +347,35 @@ class Places:
                 if group.view.load < level
             }
 
-        levels = range(1, FULL + 2)
-        level = bisect_right(levels, count, key=lambda level: sum(below(level).values()))
+        # A level a little too low, at which nearly all are placed; the last ones go one by one.
+        slots = sum(group.slots for group in groups.values())
+        used = sum(group.used for group in groups.values())
+        level = max(0, used + count - len(groups)) * FULL // slots if slots else 0
         shares = below(level)
-        left = count - sum(shares.values())
-        for number, most in sorted(below(level + 1).items()):  # the last of them, by number
-            more = min(most - shares.get(number, 0), left)
-            shares[number] = shares.get(number, 0) + more
-            left -= more
+        if sum(shares.values()) > count:  # one is so full that the others get more than their part
+            levels = range(level)
+            level = bisect_right(levels, count, key=lambda level: sum(below(level).values())) - 1
+            shares = below(level)
+        heap = [
+            (
+                max(group.view.load, (group.used + shares.get(number, 0)) * FULL // group.slots),
+                number,
+            )
+            for number, group in groups.items()
+            if group.used + shares.get(number, 0) < group.slots
+        ]
+        heapify(heap)
+        for _ in range(count - sum(shares.values())):
+            if not heap:
+                break
+            _, number = heap[0]
+            group = groups[number]
+            share = shares[number] = shares.get(number, 0) + 1
+            if group.used + share < group.slots:
+                load = max(group.view.load, (group.used + share) * FULL // group.slots)
+                heapreplace(heap, (load, number))
+            else:
+                heappop(heap)
         return {number: share for number, share in shares.items() if share}
 
     def choose_parts(self, need: Need, parts: int) -> list[int] | None:
