@@ -356,23 +356,22 @@ class Places:
             levels = range(level)
             level = bisect_right(levels, count, key=lambda level: sum(below(level).values())) - 1
             shares = below(level)
+        used_by = {number: one.used + shares.get(number, 0) for number, one in groups.items()}
         heap = [
-            (
-                max(group.view.load, (group.used + shares.get(number, 0)) * FULL // group.slots),
-                number,
-            )
-            for number, group in groups.items()
-            if group.used + shares.get(number, 0) < group.slots
+            (max(one.view.load, used_by[number] * FULL // one.slots), number)
+            for number, one in groups.items()
+            if used_by[number] < one.slots
         ]
         heapify(heap)
         for _ in range(count - sum(shares.values())):
             if not heap:
                 break
-            _, number = heap[0]
-            group = groups[number]
-            share = shares[number] = shares.get(number, 0) + 1
-            if group.used + share < group.slots:
-                load = max(group.view.load, (group.used + share) * FULL // group.slots)
+            number = heap[0][1]
+            one = groups[number]
+            shares[number] = shares.get(number, 0) + 1
+            used_by[number] += 1
+            if used_by[number] < one.slots:
+                load = max(one.view.load, used_by[number] * FULL // one.slots)
                 heapreplace(heap, (load, number))
             else:
                 heappop(heap)
