@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -158,7 +159,10 @@ def running_cell(folder: Path, shape: Shape) -> Iterator[Running]:
             await_ready(client, shape)
             yield running
     finally:
-        cell.kill()
+        for child in cell.children:
+            child.send(signal.SIGKILL)
+        for child in cell.children:
+            child.wait()
         for worker in workers:
             worker.kill()
             worker.wait()

@@ -46,7 +46,7 @@ from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands.children import Children, News
 from launcher.executor.commands.running import order_of
 from launcher.executor.lease import Lease
-from launcher.executor.ledger import FILE, Ledger
+from launcher.executor.ledger import FILE, Ledger, Page
 from launcher.executor.loop import TURN_GAP_MS, ExecutorLoop
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ACCEPTED, ENDED, Batch, Change, Job, Row
@@ -246,10 +246,13 @@ class Leader:
         ends = [one for one in changes if one.status == ENDED]
         self._acks += [pool_pb2.Ack(index=one.index, rows=one.rows) for one in ends]
         if ends:
-            self.feeder.ended(sum(map(len, ends)))
+            self.feeder.ended(sum(len(one.rows) for one in ends))
 
     def offer(self, offers: Sequence[object]) -> None:
         """There are no workers."""
+
+    def recollect(self, page: Page) -> None:
+        """Nobody asks what is remembered."""
 
     def leave(self, reason: str) -> None:
         """It does not."""

@@ -10,7 +10,6 @@ import importlib.util
 from typing import Any, Final
 
 from cron import limits
-from cron.api.client import Client
 
 HAS_TABLE: Final = importlib.util.find_spec("cron.api.table") is not None
 _LAUNCHES: Final = importlib.import_module("cron.api.launches" if HAS_TABLE else "cron.api.views")
@@ -20,19 +19,19 @@ PAGE_MAX: Final = getattr(limits, "HISTORY_PAGE_MAX", None) or limits.HISTORY_RO
 """Before there were pages, one answer held up to HISTORY_ROWS_MAX launches."""
 
 
-def status(client: Client) -> list[Any]:
+def status(client: Any) -> list[Any]:
     """Return the rows of `raftcron status`."""
     if not HAS_TABLE:
         return list(client.status())
     return list(client.ask(_table().STATUS).rows)
 
 
-def history(client: Client, query: Any) -> list[Any]:
+def history(client: Any, query: Any) -> list[Any]:
     """Return a page of history."""
     return list(client.ask(_table().HISTORY, query) if HAS_TABLE else client.history(query))
 
 
-def audit(client: Client, job: str, since_ms: int) -> Any:
+def audit(client: Any, job: str, since_ms: int) -> Any:
     """Return what an audit of a job finds."""
     if not HAS_TABLE:
         return client.audit(job, since_ms)

@@ -136,7 +136,7 @@ def _history_bytes(running: Running) -> int | None:
 def _unsealed(running: Running) -> int:
     """Return how many rows of history are in no segment yet, at the replica that has most."""
     rows = status(running.client)
-    return max(row.keeping.open_rows for row in rows if row.keeping is not None)
+    return max(int(row.keeping.open_rows) for row in rows if row.keeping is not None)
 
 
 def _is_over(pid: int) -> bool:
