@@ -8,8 +8,7 @@ of job names is a plain name, or a shell-like one with `*`, `?` and `[...]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from fnmatch import translate
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Annotated, Any, Final, TypeVar, get_args
 
@@ -63,14 +62,6 @@ def parse_pattern(text: str) -> str:
         raise InvalidInput(str(error)) from error
 
 
-def select(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return the full names that a parsed pattern matches, sorted."""
-    if not pattern:
-        return sorted(names)
-    match = re.compile(translate(pattern)).match
-    return sorted(name for name in names if match(name))
-
-
 def no_such_job(pattern: str) -> UnknownJob:
     """Return the error for a name or pattern that no job has."""
     if not is_wild(pattern):
@@ -91,12 +82,10 @@ SOURCE_CHARS_MAX: Final = 255
 FILES_MAX: Final = 1_000
 NEXT_MAX: Final = 10_000
 OUTPUT_BYTES_MAX: Final = 1 << 20
-REQUEST_ID_CHARS_MAX: Final = 100
 PLACE_CHARS_MAX: Final = 300
 """A host's name has at most 253."""
-INSTANT_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999
-_WORD: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
-_REPLICA: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_WORD: Final = rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}"
+_WORD_HINT: Final = f"up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -"
 
 
 def job_name(text: str) -> str:
@@ -128,40 +117,15 @@ def launch_name(text: str) -> str:
         raise InvalidInput(str(error), "`raftcron history` prints the names of launches") from error
 
 
-def replica_name(text: str) -> str:
-    """Return the id of a replica: 1 to 64 letters, digits, _ . and -, not beginning with . or -."""
-    if not _REPLICA.fullmatch(text):
-        raise InvalidInput(
-            f"replica {text[:80]!r} is not an id", "`raftcron status` lists the replicas"
-        )
-    return text
-
-
 def place(text: str, what: str) -> str:
     """Return `host:port` or `[v6]:port`, or "" for ""; whether it may be used is not asked."""
     if not text:
         return ""
-    host, colon, port = _line(text, what, PLACE_CHARS_MAX).rpartition(":")
+    host, colon, port = line(what, PLACE_CHARS_MAX)(text).rpartition(":")
     is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
     if not host or not colon or not is_port or (":" in host and not host.startswith("[")):
         raise InvalidInput(f"{what} {text!r} is not host:port", "such as 127.0.0.1:7400")
     return text
-
-
-def instant_s(seconds: int, what: str = "time") -> int:
-    """Return seconds since the epoch between 1970 and 9999."""
-    if not 0 <= seconds <= SCHEDULED_S_MAX:
-        raise InvalidInput(f"{what} {seconds} s since 1970 is not between the years 1970 and 9999")
-    return seconds
-
-
-def instant_ms(milliseconds: int, what: str = "time") -> int:
-    """Return milliseconds since the epoch between 1970 and 9999."""
-    if not 0 <= milliseconds <= INSTANT_MS_MAX:
-        raise InvalidInput(
-            f"{what} {milliseconds} ms since 1970 is not between the years 1970 and 9999"
-        )
-    return milliseconds
 
 
 def between(number: int, low: int, high: int, what: str) -> int:
@@ -178,14 +142,21 @@ def bound(low: int, high: int, what: str) -> Callable[[int], int]:
     return partial(between, low=low, high=high, what=what)
 
 
-def instant(what: str) -> Callable[[int], int]:
-    """Return the check of milliseconds since the epoch."""
-    return partial(instant_ms, what=what)
-
-
 def second(what: str) -> Callable[[int], int]:
-    """Return the check of seconds since the epoch."""
-    return partial(instant_s, what=what)
+    """Return the check of seconds since the epoch, between the years 1970 and 9999."""
+    return partial(_instant, what=what, unit="s", most=SCHEDULED_S_MAX)
+
+
+def instant(what: str) -> Callable[[int], int]:
+    """Return the check of milliseconds since the epoch, between the years 1970 and 9999."""
+    return partial(_instant, what=what, unit="ms", most=SCHEDULED_S_MAX * 1000 + 999)
+
+
+def _instant(number: int, what: str, unit: str, most: int) -> int:
+    if not 0 <= number <= most:
+        text = f"{what} {number} {unit} since 1970 is not between the years 1970 and 9999"
+        raise InvalidInput(text)
+    return number
 
 
 def priority(number: int) -> int:
@@ -195,39 +166,35 @@ def priority(number: int) -> int:
     return number
 
 
-def person(text: str) -> str:
-    """Return who asks, as the client says: one line of printable text, or ""."""
-    return _line(text, "name of who asks", PERSON_CHARS_MAX)
+def line(what: str, chars_max: int) -> Callable[[str], str]:
+    """Return the check of a text for people: one line of printable text, or ""."""
+
+    def check(text: str) -> str:
+        if not all(char.isprintable() for char in _short(text, what, chars_max)):
+            raise InvalidInput(f"{what} has characters that cannot be printed: {text[:80]!r}")
+        return text
+
+    return check
 
 
-def note(text: str) -> str:
-    """Return a reason for people: one line of printable text, or ""."""
-    return _line(text, "reason", limits.NOTE_CHARS_MAX)
+def matching(pattern: str, message: str, hint: str = "") -> Callable[[str], str]:
+    """Return the check of a text that a pattern has to match as a whole; `{}` in the message stands
+    for a text that does not."""
+    matches = re.compile(pattern, re.ASCII).fullmatch
+
+    def check(text: str) -> str:
+        if not matches(text):
+            raise InvalidInput(message.format(repr(text[:80])), hint)
+        return text
+
+    return check
 
 
 def source(text: str) -> str:
     """Return the name of a source: one line of printable text, not empty."""
     if not text:
         raise InvalidInput("source is empty", "leave it out to use the file's name")
-    return _line(text, "source", SOURCE_CHARS_MAX)
-
-
-def request_id(text: str) -> str:
-    """Return the id of a request: 1 to 100 letters, digits and -."""
-    is_plain = text.isascii() and text.replace("-", "").isalnum()
-    if not is_plain or len(text) > REQUEST_ID_CHARS_MAX:
-        raise InvalidInput("request id is not 1 to 100 letters, digits and -")
-    return text
-
-
-def word(text: str, what: str) -> str:
-    """Return the name of a tenant, handler or collection, or ""."""
-    if text and not _WORD.fullmatch(text):
-        raise InvalidInput(
-            f"{what} {text[:80]!r} is not a plain word",
-            f"up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -",
-        )
-    return text
+    return line("source", SOURCE_CHARS_MAX)(text)
 
 
 def states(labels: list[str]) -> list[str]:
@@ -241,15 +208,42 @@ def states(labels: list[str]) -> list[str]:
     return [label for label in known if label in labels]
 
 
+def _short(text: str, what: str, chars_max: int) -> str:
+    if len(text) > chars_max:
+        raise InvalidInput(f"{what} has {len(text)} characters, at most {chars_max} are allowed")
+    return text
+
+
 FullJob = Annotated[str, job_name]
 LaunchText = Annotated[str, launch_name]
 Pattern = Annotated[str, parse_pattern]
 NamedPattern = Annotated[str, named_pattern]
-Person = Annotated[str, person]
-Note = Annotated[str, note]
-Tenant = Annotated[str, partial(word, what="tenant")]
-Pool = Annotated[str, partial(word, what="pool")]
-Collection = Annotated[str, partial(word, what="collection")]
+Person = Annotated[str, line("name of who asks", PERSON_CHARS_MAX)]
+Note = Annotated[str, line("reason", limits.NOTE_CHARS_MAX)]
+Source = Annotated[str, source]
+Tenant = Annotated[str, matching(_WORD, "tenant {} is not a plain word", _WORD_HINT)]
+LimitedTenant = Annotated[
+    str, matching(rf"\*|{_WORD}", "tenant {} is not a plain word", _WORD_HINT)
+]
+"""As Tenant, or `*`, which stands for each tenant by itself."""
+Pool = Annotated[str, matching(_WORD, "pool {} is not a plain word", _WORD_HINT)]
+Collection = Annotated[str, matching(_WORD, "collection {} is not a plain word", _WORD_HINT)]
+Priority = Annotated[int, priority]
+ReplicaId = Annotated[
+    str,
+    matching(r"\w[\w.-]{0,63}", "replica {} is not an id", "`raftcron status` lists the replicas"),
+]
+ExecutorId = Annotated[
+    str, matching(r"\w[\w.-]{0,99}", "executor {} is not an id", "`raftcron executors` lists them")
+]
+RequestId = Annotated[
+    str,
+    matching(
+        r"(?=.{1,100}\Z)-*[A-Za-z0-9][A-Za-z0-9-]*",
+        "request id is not 1 to 100 letters, digits and -",
+    ),
+]
+FileName = Annotated[str, matching("[0-9a-z.-]{1,80}", "{} is not the name of a file that is kept")]
 
 Q = TypeVar("Q", bound=Request)
 
@@ -294,16 +288,3 @@ def _checks_of(annotation: Any) -> Iterator[Callable[[Any], Any]]:
 
 def _is_request(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Request)
-
-
-def _short(text: str, what: str, chars_max: int) -> str:
-    if len(text) > chars_max:
-        raise InvalidInput(f"{what} has {len(text)} characters, at most {chars_max} are allowed")
-    return text
-
-
-def _line(text: str, what: str, chars_max: int) -> str:
-    _short(text, what, chars_max)
-    if not all(char.isprintable() for char in text):
-        raise InvalidInput(f"{what} has characters that cannot be printed: {text[:80]!r}")
-    return text

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from cron.api.address import SERVERS_MAX, parse_server
-from cron.api.link import Link, NoAnswer, NotReached, Refused
+from cron.api.http2 import NoAnswer
+from cron.api.link import Link, Refused
 from cron.api.reading import HINT, Behind
 from cron.api.rpc import Request, Rpc, Where
 from cron.clock import SystemClock
@@ -36,6 +37,7 @@ from cron.errors import (
     StorageAway,
     Unavailable,
 )
+from launcher.reach import Unreached
 
 if TYPE_CHECKING:
     from launcher.tls import Credentials
@@ -72,10 +74,13 @@ class _Course(msgspec.Struct):
     deadline_ms: int
     may_have_happened: bool = False
     was_answered: bool = False  # some replica said something
-    reasons: dict[str, str] = {}  # why each server was no use, the newest
-    distrust: dict[str, str] = {}  # those whose certificates and ours do not fit, with the way out
-    refused: dict[str, None] = {}  # those where nobody listens
+    failures: dict[str, Exception] = {}  # why each server was no use, the newest
     last: CronError | None = None
+
+    def was_unreached(self, servers: Iterable[str], is_so: Callable[[Unreached], bool]) -> bool:
+        """Whether the newest failure of each server is that it was not reached, and `is_so`."""
+        found = (self.failures.get(server) for server in servers)
+        return all(isinstance(one, Unreached) and is_so(one) for one in found)
 
 
 def load_certificate(folder: str) -> Credentials:
@@ -154,7 +159,8 @@ class Client:
             left_ms = self._end_ms(course) - self._clock.mono_ms()
             if course.was_answered:
                 left_ms -= _WORTH_ASKING_MS
-            if left_ms <= 0 or course.distrust.keys() >= set(self._servers):
+            is_hopeless = course.was_unreached(self._servers, lambda failure: failure.is_distrust)
+            if left_ms <= 0 or is_hopeless:
                 raise self._verdict(course)
             time.sleep(min(pause_ms, left_ms) / 1000)
             pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
@@ -199,16 +205,10 @@ class Client:
             if self._on_behind is not None and link.behind is not None:
                 self._on_behind(link.behind)
             return answer
-        except NotReached as failure:
-            course.reasons[server] = str(failure)
-            course.distrust.pop(server, None)
-            course.refused.pop(server, None)
-            if failure.is_refused:
-                course.refused[server] = None
-            if failure.is_distrust:
-                course.distrust[server] = failure.hint
+        except Unreached as failure:
+            course.failures[server] = failure
         except NoAnswer as failure:
-            course.reasons[server] = str(failure)
+            course.failures[server] = failure
             course.was_answered = True
             if failure.is_fault:
                 course.last = ReplicaFault(f"{server}: {failure}", "its log says which bug it is")
@@ -224,7 +224,7 @@ class Client:
         """Go on where nothing happened and another replica may do it; else raise."""
         self._learn(refusal.peers)
         error = refusal.error
-        course.reasons[server] = str(error)
+        course.failures[server] = error
         if isinstance(error, OutcomeUnknown):
             self._note_unknown(course, str(error), error)
             return
@@ -268,7 +268,7 @@ class Client:
         """Until when it is worth trying: not long, while nobody is there at all."""
         if course.was_answered:
             return course.deadline_ms
-        is_refused = course.refused.keys() >= set(self._servers)
+        is_refused = course.was_unreached(self._servers, lambda failure: failure.is_refused)
         patience_ms = REFUSED_MS if is_refused else UNREACHED_MS
         return min(course.deadline_ms, course.start_ms + patience_ms)
 
@@ -279,12 +279,13 @@ class Client:
             text = f"no answer {within}: the change may still happen"
             return OutcomeUnknown(text, _LOOK_FIRST)
         end = ": the change did not happen" if course.is_change else ""
-        if not course.was_answered and course.distrust:
-            hint = next(iter(course.distrust.values()))
-            return NotAuthenticated(f"{_places(course.reasons)}{end}", hint)
+        unreached = [one for one in course.failures.values() if isinstance(one, Unreached)]
+        hints = [one.hint for one in unreached if one.is_distrust]
+        if not course.was_answered and hints:
+            return NotAuthenticated(f"{_places(course.failures)}{end}", hints[0])
         if not course.was_answered:
             return Unavailable(
-                f"no replica answers at {_places(course.reasons)}{end}",
+                f"no replica answers at {_places(course.failures)}{end}",
                 "start one with `raftcron dev`, or name the replicas with --server",
             )
         if isinstance(course.last, NotLeader) or course.last is None:
@@ -296,9 +297,9 @@ class Client:
         return kind(f"{course.last}{end}", course.last.hint)
 
 
-def _places(reasons: dict[str, str]) -> str:
-    """`a, b: connection refused; c: no answer`: the servers by why they were no use."""
+def _places(failures: dict[str, Exception]) -> str:
+    """Return `a, b: connection refused; c: no answer`: the servers by why they were no use."""
     by_reason: dict[str, list[str]] = {}
-    for server, reason in reasons.items():
-        by_reason.setdefault(reason, []).append(server)
+    for server, failure in failures.items():
+        by_reason.setdefault(str(failure), []).append(server)
     return "; ".join(f"{', '.join(servers)}: {why}" for why, servers in by_reason.items())

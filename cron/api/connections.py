@@ -69,7 +69,7 @@ def allow_connections(wanted: int) -> Bounds:
     return Bounds(executors, connections)
 
 
-class Connection(msgspec.Struct, frozen=True):
+class AcceptedConnection(msgspec.Struct, frozen=True):
     """An accepted connection as a look finds it: its open file and the other end's address."""
 
     file: int
@@ -134,7 +134,7 @@ class ConnectionWatch:
         self.ended += ended
         return ended
 
-    def _remember(self, found: list[Connection], known: list[str]) -> None:
+    def _remember(self, found: list[AcceptedConnection], known: list[str]) -> None:
         self._looks += 1
         here = {one.address for one in found}
         for address in known:
@@ -142,15 +142,15 @@ class ConnectionWatch:
                 self._callers.pop(address, None)
         self._since = {one: self._since.get(one, self._looks) for one in here}
 
-    def _ranked(self, found: list[Connection]) -> list[Connection]:
+    def _ranked(self, found: list[AcceptedConnection]) -> list[AcceptedConnection]:
         """Return what may be ended, the last connections of those with the most first. A caller
         that is proven keeps its oldest ones, an address of strangers its newest: who is no
         stranger makes a call soon."""
-        groups: dict[tuple[bool, str], list[Connection]] = defaultdict(list)
+        groups: dict[tuple[bool, str], list[AcceptedConnection]] = defaultdict(list)
         for one in found:
             caller = self._callers.get(one.address)
             groups[caller is not None, caller or one.host].append(one)
-        ranked: list[tuple[int, Connection]] = []
+        ranked: list[tuple[int, AcceptedConnection]] = []
         for (is_proven, _), ours in groups.items():
             ours.sort(key=lambda one: self._since[one.address], reverse=not is_proven)
             safe = SAFE_EACH if is_proven else 0
@@ -169,14 +169,14 @@ def _address(host: str, port: object) -> str:
     return f"{host.removeprefix('::ffff:')} {port}"
 
 
-def _connections(port: int) -> list[Connection]:
+def _connections(port: int) -> list[AcceptedConnection]:
     """Return the connections that this process has accepted on a port."""
-    found: list[Connection] = []
+    found: list[AcceptedConnection] = []
     for name in os.listdir(_FOLDER):
         with contextlib.suppress(OSError), _borrowed(int(name)) as sock:
             if sock.type == socket.SOCK_STREAM and sock.getsockname()[1] == port:
                 host, place, *_ = sock.getpeername()
-                found.append(Connection(int(name), _address(host, place), _host(host)))
+                found.append(AcceptedConnection(int(name), _address(host, place), _host(host)))
     return found
 
 
@@ -201,7 +201,7 @@ def _host(host: str) -> str:
     return str(ipaddress.ip_network(f"{host}/64", strict=False))
 
 
-def _shut(connection: Connection) -> bool:
+def _shut(connection: AcceptedConnection) -> bool:
     """End a connection for both sides; False if its open file is another one by now. gRPC, whose
     file it is, sees the end and closes it."""
     with contextlib.suppress(OSError), _borrowed(connection.file) as sock:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 import msgspec
 
-from cron.api.checks import Person, bound
+from cron.api.checks import ExecutorId, Person, bound
 from cron.api.rpc import Request
-from cron.errors import InvalidInput
 
 RUNS_MAX: Final = 1_000
 """Open launches of one executor that one request shows."""
-_EXECUTOR: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
-
-
-def executor_id(text: str) -> str:
-    """Return the id of an executor: 1 to 100 letters, digits, _ . and -."""
-    if not _EXECUTOR.fullmatch(text):
-        hint = "`raftcron executors` lists them"
-        raise InvalidInput(f"executor {text[:80]!r} is not an id", hint)
-    return text
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +90,7 @@ class ExecutorsReport(msgspec.Struct, frozen=True, kw_only=True):
 class ExecutorQuery(Request, frozen=True, kw_only=True):
     """An executor that is asked about, and how many of its launches are to be shown."""
 
-    executor: Annotated[str, executor_id]
+    executor: ExecutorId
     limit: Annotated[int, bound(1, RUNS_MAX, "limit")] = 20
 
 
@@ -145,6 +134,6 @@ class ExecutorReport(msgspec.Struct, frozen=True, kw_only=True):
 class DrainRequest(Request, frozen=True, kw_only=True):
     """An executor that is to get no more work, or work again where `is_over`."""
 
-    executor: Annotated[str, executor_id]
+    executor: ExecutorId
     is_over: bool = False
     by: Person = ""

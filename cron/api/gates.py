@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from cron.api import checks
-from cron.api.checks import Collection, Note, Pattern, Person, Pool, Tenant, instant
+from cron.api.checks import Collection, Note, Pattern, Person, Pool, Priority, Tenant, instant
 from cron.api.rpc import Request
 from cron.errors import InvalidInput
 
@@ -54,7 +54,7 @@ class GateRequest(Request, frozen=True, kw_only=True):
     collection: Collection = ""
     tenant: Tenant = ""
     jobs: Pattern = ""
-    priority: Annotated[int, checks.priority] = -1
+    priority: Priority = -1
     is_everything: bool = False
     by: Person = ""
 

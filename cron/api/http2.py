@@ -6,9 +6,9 @@ is under way at a time, without a thread: frames are read while its answer is wa
 have windows that do not close (2 GiB), and headers need no dynamic table. Servers, and replicas
 among each other, use grpc.
 
-A call that failed either was certainly not handled (`Unsent`) or may have been (`Broken`). A server
-acts only on a whole message. So a call is unsent until its last byte was given to the kernel, and
-where the server says that it did not look at the stream (GOAWAY, REFUSED_STREAM).
+A call that failed either was certainly not handled (`Unreached`) or may have been (`NoAnswer`). A
+server acts only on a whole message. So a call did not reach it until its last byte was given to the
+kernel, nor where the server says that it did not look at the stream (GOAWAY, REFUSED_STREAM).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 
 from cron.api import hpack
 from cron.api.status import Code
+from cron.errors import LimitExceeded
+from launcher.reach import Unreached
 
 DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
 PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 6, 7, 8, 9
@@ -45,16 +47,13 @@ _TIMEOUT_MS_MAX: Final = 99_999_999  # grpc-timeout has eight digits
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
-class Unsent(Exception):
-    """The server certainly did not handle the call. Says why, in a few words."""
+class NoAnswer(Exception):
+    """The call was sent and its answer did not come: it may have been handled. Says why, in a few
+    words. `is_fault`: the server says that it has a bug."""
 
-
-class Broken(Exception):
-    """The call was sent and its answer did not come: it may have been handled."""
-
-
-class TooBig(Exception):
-    """A message is above the limit: the request, which was not sent, or an answer."""
+    def __init__(self, reason: str, *, is_fault: bool = False) -> None:
+        super().__init__(reason)
+        self.is_fault = is_fault
 
 
 class Answer(NamedTuple):
@@ -66,7 +65,7 @@ class Answer(NamedTuple):
     metadata: Metadata
 
 
-class Connection:
+class Http2Connection:
     """Makes one call after the other on a socket on which both sides began HTTP/2. After an
     exception, or where `is_over`, it is of no more use. Not thread-safe."""
 
@@ -103,11 +102,11 @@ class Connection:
         """Return how a call ended; a refusal is an answer, too.
 
         Raises:
-            Unsent: it was not handled. Broken: it may have been. TimeoutError: as Broken, after
-                `timeout_ms`. TooBig: a message is above the limit.
+            Unreached: it was not handled. NoAnswer: it may have been.
+            LimitExceeded: a message is too long: the request, which was not sent, or an answer.
         """
         if len(request) > self._bytes_max:
-            raise TooBig(f"a request of {len(request):,} bytes is above {self._bytes_max:,}")
+            raise LimitExceeded(f"a request of {len(request):,} bytes is above {self._bytes_max:,}")
         self._deadline_s = time.monotonic() + timeout_ms / 1000
         self._stream += 2
         self._stream_window = self._window_start
@@ -116,16 +115,16 @@ class Connection:
         try:
             self._send(path, request, metadata, timeout_ms)
         except TimeoutError as error:  # the message is not whole, here and below
-            raise Unsent("it does not take the request") from error
-        except (OSError, Broken) as error:
-            raise Unsent("connection lost") from error
+            raise Unreached("it does not take the request") from error
+        except (OSError, NoAnswer) as error:
+            raise Unreached("connection lost") from error
         while not self._call.is_ended:
             try:
                 self._read_frame()
-            except TimeoutError:
-                raise
+            except TimeoutError as error:
+                raise too_late(timeout_ms) from error
             except OSError as error:
-                raise Broken("connection lost") from error
+                raise NoAnswer("connection lost") from error
         return self._call.answer()
 
     def is_over(self) -> bool:
@@ -135,7 +134,7 @@ class Connection:
             self._deadline_s = time.monotonic() + 1
             while self._unread or select.select([self._sock], [], [], 0)[0]:
                 self._read_frame()
-        except (OSError, Broken, Unsent):
+        except (OSError, NoAnswer, Unreached):
             return True
         return self._is_closing
 
@@ -186,7 +185,7 @@ class Connection:
         kind, flags = header[3], header[4]
         stream = int.from_bytes(header[5:], "big") & _WINDOW_MAX
         if length > _FRAME_BYTES_OURS:
-            raise Broken("it does not speak HTTP/2")
+            raise NoAnswer("it does not speak HTTP/2")
         content = self._take(length)
         if kind == DATA:
             self._received += length
@@ -202,9 +201,9 @@ class Connection:
             self._stream_window += _number(content)
         elif kind == RST_STREAM:
             if _number(content) == REFUSED_STREAM:
-                raise Unsent("connection lost")
+                raise Unreached("connection lost")
             if not self._call.is_ended:
-                raise Broken("it broke off the call")
+                raise NoAnswer("it broke off the call")
 
     def _take(self, length: int) -> bytes:
         while len(self._unread) < length:
@@ -233,7 +232,7 @@ class Connection:
         elif kind == GOAWAY:
             self._is_closing = True
             if self._stream > _number(content):
-                raise Unsent("connection lost")
+                raise Unreached("connection lost")
 
     def _acknowledge(self, kind: int, content: bytes) -> None:
         # Who has hung up takes no more, but may have said how the call ended: that is still read.
@@ -248,12 +247,12 @@ class Connection:
         else:
             self._fragments += content
         if len(self._fragments) > self._headers_max:
-            raise Broken("it sends too much of a header")
+            raise NoAnswer("it sends too much of a header")
         if flags & END_HEADERS and stream == self._stream:
             try:
                 headers = hpack.decode(bytes(self._fragments))
             except hpack.BadHeaders as error:
-                raise Broken(f"it does not speak HTTP/2: {error}") from error
+                raise NoAnswer(f"it does not speak HTTP/2: {error}") from error
             self._call.note_headers(headers, is_end=self._is_end)
 
 
@@ -278,9 +277,9 @@ class _Call:
         while len(self._data) - at >= 5:
             is_compressed, length = struct.unpack_from(">BI", self._data, at)
             if is_compressed:
-                raise Broken("it compresses its answer, unasked")
+                raise NoAnswer("it compresses its answer, unasked")
             if length > self._bytes_max:
-                raise TooBig(f"an answer of {length:,} bytes is above {self._bytes_max:,}")
+                raise LimitExceeded(f"an answer of {length:,} bytes is above {self._bytes_max:,}")
             if len(self._data) - at - 5 < length:
                 break
             self._messages.append(bytes(self._data[at + 5 : at + 5 + length]))
@@ -292,16 +291,21 @@ class _Call:
         """Return how the call ended, now that it has.
 
         Raises:
-            Broken: the server did not say how.
+            NoAnswer: the server did not say how.
         """
         status = self._headers.get("grpc-status", b"").decode(errors="replace")
         if not status.isdecimal():
             if self._headers.get(":status") == b"404":
                 return Answer([], Code.UNIMPLEMENTED, "", ())
-            raise Broken("its answer is not one of gRPC")
+            raise NoAnswer("its answer is not one of gRPC")
         metadata = [(name, _metadata_value(name, raw)) for name, raw in self._headers.items()]
         details = _unquoted(self._headers.get("grpc-message", b""))
         return Answer(self._messages, int(status), details, metadata)
+
+
+def too_late(timeout_ms: int) -> NoAnswer:
+    """Return what is raised where an answer did not come in time."""
+    return NoAnswer(f"no answer within {timeout_ms / 1000:g} s")
 
 
 def _request_headers(authority: str, path: str, metadata: Metadata, timeout_ms: int) -> bytes:

@@ -16,6 +16,7 @@ from cron.api.checks import (
     Pattern,
     Person,
     Pool,
+    Source,
     Tenant,
     bound,
     instant,
@@ -148,7 +149,7 @@ class NextTimes(msgspec.Struct, frozen=True, kw_only=True):
 class SourceFile(Request, frozen=True):
     """One file of an apply: its name as the user gave it, and its bytes as they are."""
 
-    name: Annotated[str, checks.source]
+    name: Source
     content: bytes
 
     def check(self) -> None:

@@ -14,6 +14,7 @@ from cron.api.checks import (
     LaunchText,
     Person,
     Pool,
+    RequestId,
     Tenant,
     bound,
     instant,
@@ -227,7 +228,7 @@ class TriggerRequest(Request, frozen=True, kw_only=True):
     is then the same launch."""
 
     job: FullJob
-    request_id: Annotated[str, checks.request_id]
+    request_id: RequestId
     by: Person = ""
 
 

@@ -9,23 +9,13 @@ from typing import Annotated, Final
 
 import msgspec
 
-from cron.api import checks
-from cron.api.checks import Person, Pool, bound
+from cron.api.checks import LimitedTenant, Person, Pool, Priority, bound
 from cron.api.rpc import Request
 from cron.errors import InvalidInput
 
 NUMBER_MAX: Final = 1_000_000_000
 RATE_MILLI_MAX: Final = 1_000 * NUMBER_MAX
 WEIGHT_MAX: Final = 10_000
-EACH_TENANT: Final = "*"
-
-
-def limited_tenant(text: str) -> str:
-    """Return a tenant, or what stands for each one or for all together."""
-    return text if text == EACH_TENANT else checks.word(text, "tenant")
-
-
-LimitedTenant = Annotated[str, limited_tenant]
 
 
 def check_scope(tenant: str, pool: str, priority: int) -> None:
@@ -62,7 +52,7 @@ class LimitChange(Request, frozen=True, kw_only=True):
 
     tenant: LimitedTenant = ""
     pool: Pool = ""
-    priority: Annotated[int, checks.priority] = -1
+    priority: Priority = -1
     weight: Annotated[int | None, bound(0, WEIGHT_MAX, "weight")] = None
     concurrent: Annotated[int | None, bound(0, NUMBER_MAX, "concurrent")] = None
     burst: Annotated[int | None, bound(0, NUMBER_MAX, "burst")] = None
@@ -85,7 +75,7 @@ class LimitRemoval(Request, frozen=True, kw_only=True):
 
     tenant: LimitedTenant = ""
     pool: Pool = ""
-    priority: Annotated[int, checks.priority] = -1
+    priority: Priority = -1
     by: Person = ""
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
 """A client's connection to one replica, and the three ways in which a call over it can end badly.
 
-What a caller needs to know of a failure is whether the request may have reached the replica. So a
-replica is first reached and only then asked: until then, nothing was sent.
+What a caller needs to know of a failure is whether the request may have reached the replica: not
+where it is `Unreached`, perhaps where there is `NoAnswer`, certainly where it `Refused`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cron import limits
-from cron.api.http2 import Answer, Broken, Connection, TooBig, Unsent
+from cron.api.http2 import Answer, Http2Connection, NoAnswer, too_late
 from cron.api.reading import STALE, Behind, from_metadata
 from cron.api.rpc import Request, Rpc
 from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal, peers_of
@@ -19,29 +19,6 @@ from launcher.reach import Unreached, greet
 
 if TYPE_CHECKING:
     from launcher.tls import Credentials
-
-
-class NotReached(Exception):
-    """There is no connection: the request was certainly not sent. Says why, in a few words.
-    `is_distrust`: certificates do not fit, and waiting does not change that. `is_refused`: nobody
-    listens there."""
-
-    def __init__(
-        self, reason: str, hint: str = "", *, is_distrust: bool = False, is_refused: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.hint = hint
-        self.is_distrust = is_distrust
-        self.is_refused = is_refused
-
-
-class NoAnswer(Exception):
-    """The request was sent and nobody answered it: it may have been done. Says why. `is_fault`: the
-    replica says that it has a bug."""
-
-    def __init__(self, reason: str, *, is_fault: bool = False) -> None:
-        super().__init__(reason)
-        self.is_fault = is_fault
 
 
 class Refused(Exception):
@@ -60,7 +37,7 @@ class Link:
         self.server = server
         self._credentials = credentials
         self.behind: Behind | None = None
-        self._connection: Connection | None = None
+        self._connection: Http2Connection | None = None
 
     def call(
         self,
@@ -75,7 +52,7 @@ class Link:
         may be behind; `behind` says how far.
 
         Raises:
-            NotReached: nothing was sent. NoAnswer: it was. Refused: it was, and answered.
+            Unreached: it was not handled. NoAnswer: it may have been. Refused: the replica said no.
         """
         content = to_message(request).SerializeToString()
         connection = self._ready(connect_ms)
@@ -85,18 +62,11 @@ class Link:
             answer = connection.call(path, content, metadata, timeout_ms)
             if answer.code:
                 raise self._judge(answer, timeout_ms)
-        except TooBig as error:
-            self.close()
-            raise Refused(LimitExceeded(str(error)), []) from error
-        except Unsent as error:
-            self.close()
-            raise NotReached(str(error)) from error
-        except TimeoutError as error:
-            self.close()
-            raise _too_late(timeout_ms) from error
-        except Broken as error:
-            self.close()
-            raise NoAnswer(str(error)) from error
+        except (Unreached, NoAnswer, LimitExceeded) as error:
+            self.close()  # this connection is of no use any more
+            if isinstance(error, LimitExceeded):
+                raise Refused(error, []) from error
+            raise
         self.behind = from_metadata(dict(answer.metadata))
         return from_answers(rpc, map(answer_class(rpc).FromString, answer.messages))
 
@@ -106,21 +76,13 @@ class Link:
             self._connection.close()
             self._connection = None
 
-    def _ready(self, connect_ms: int) -> Connection:
+    def _ready(self, connect_ms: int) -> Http2Connection:
         """The connection, made anew where there is none or the replica has ended it."""
         if self._connection is not None and self._connection.is_over():
             self.close()
         if self._connection is None:
-            try:
-                sock, header = greet(self.server, connect_ms, self._credentials)
-            except Unreached as error:
-                raise NotReached(
-                    str(error),
-                    error.hint,
-                    is_distrust=error.is_distrust,
-                    is_refused=error.is_refused,
-                ) from error
-            self._connection = Connection(
+            sock, header = greet(self.server, connect_ms, self._credentials)
+            self._connection = Http2Connection(
                 sock,
                 header,
                 self.server,
@@ -134,16 +96,11 @@ class Link:
         error = from_refusal(answer.code, answer.details, answer.metadata)
         if error is not None:
             return Refused(error, peers_of(answer.metadata))
-        self.close()  # this connection is of no use any more
         if answer.code == Code.RESOURCE_EXHAUSTED:
-            return Refused(LimitExceeded(answer.details), [])
+            return LimitExceeded(answer.details)
         if answer.code == Code.UNIMPLEMENTED:
-            return NotReached("it does not know this request: another program, or version")
+            return Unreached("it does not know this request: another program, or version")
         if answer.code == Code.DEADLINE_EXCEEDED:
-            return _too_late(timeout_ms)
+            return too_late(timeout_ms)
         reason = answer.details.partition("\n")[0] or f"gRPC code {answer.code}"
         return NoAnswer(reason, is_fault=answer.code == Code.INTERNAL)
-
-
-def _too_late(timeout_ms: int) -> NoAnswer:
-    return NoAnswer(f"no answer within {timeout_ms / 1000:g} s")

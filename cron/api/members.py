@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from cron.api import checks
-from cron.api.checks import Person
+from cron.api.checks import Person, ReplicaId
 from cron.api.rpc import Request
 from cron.api.snapshots import KeepingView
 
@@ -44,7 +44,7 @@ class ReplaceRequest(Request, frozen=True, kw_only=True):
     also if the old one is connected to the leader.
     """
 
-    replica: Annotated[str, checks.replica_name]
+    replica: ReplicaId
     raft: Annotated[str, partial(checks.place, what="raft address")] = ""
     client: Annotated[str, partial(checks.place, what="client address")] = ""
     is_confirmed: bool = False

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 import msgspec
 
-from cron.api.checks import Person, bound
+from cron.api.checks import FileName, Person, bound
 from cron.api.rpc import Request
-from cron.errors import InvalidInput
 
 PIECE_BYTES_MAX: Final = 1 << 20
-_NAME = re.compile(r"[0-9a-z.-]{1,80}")
-
-
-def file_name(name: str) -> str:
-    """Return the name of a snapshot or segment."""
-    if not _NAME.fullmatch(name):
-        raise InvalidInput(f"{name[:80]!r} is not the name of a file that is kept")
-    return name
-
-
-FileName = Annotated[str, file_name]
 
 
 class SaveRequest(Request, frozen=True, kw_only=True):

@@ -191,8 +191,8 @@ async def test_a_certificate_has_few_connections_that_are_safe(tmp_path: Path) -
         assert ranked[-1].host == "127.0.0.9", "a stranger with one goes after a thief with many"
 
 
-def _connection(port: int, host: str = "127.0.0.2") -> connections.Connection:
-    return connections.Connection(0, f"{host} {port}", host)
+def _connection(port: int, host: str = "127.0.0.2") -> connections.AcceptedConnection:
+    return connections.AcceptedConnection(0, f"{host} {port}", host)
 
 
 def _addresses(port: int) -> list[str]:

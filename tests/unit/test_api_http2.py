@@ -25,12 +25,12 @@ from cron.api.http2 import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    Broken,
-    Connection,
-    TooBig,
-    Unsent,
+    Http2Connection,
+    NoAnswer,
 )
 from cron.api.http2 import _frame as frame
+from cron.errors import LimitExceeded
+from launcher.reach import Unreached
 
 WAIT_MS = 60_000
 HELLO = frame(SETTINGS, 0, 0, b"")
@@ -79,7 +79,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def talking(script: Callable[[Server], None], bytes_max: int = 1 << 20) -> Iterator[Connection]:
+def talking(
+    script: Callable[[Server], None], bytes_max: int = 1 << 20
+) -> Iterator[Http2Connection]:
     """A connection to a server that does what `script` says, and hangs up."""
     ours, theirs = socket.socketpair()
     faults: list[BaseException] = []
@@ -96,7 +98,7 @@ def talking(script: Callable[[Server], None], bytes_max: int = 1 << 20) -> Itera
 
     thread = threading.Thread(target=serve)
     thread.start()
-    connection = Connection(ours, b"", "r:1", bytes_max=bytes_max, headers_max=10_000)
+    connection = Http2Connection(ours, b"", "r:1", bytes_max=bytes_max, headers_max=10_000)
     try:
         yield connection
     finally:
@@ -120,7 +122,7 @@ def ended(stream: int, *messages: bytes) -> bytes:
     return b"".join([*parts, headers(stream, *OK, flags=END_HEADERS | END_STREAM)])
 
 
-def call(connection: Connection, request: bytes = b"please") -> http2.Answer:
+def call(connection: Http2Connection, request: bytes = b"please") -> http2.Answer:
     return connection.call("/s/M", request, (), WAIT_MS)
 
 
@@ -248,7 +250,7 @@ def closed_early(server: Server) -> None:
 
 @pytest.mark.parametrize("script", [away, declined, closed_early])
 def test_what_the_server_did_not_look_at_was_not_sent(script: Callable[[Server], None]) -> None:
-    with talking(script) as connection, pytest.raises(Unsent):
+    with talking(script) as connection, pytest.raises(Unreached):
         call(connection, b"x" * 100_000 if script is closed_early else b"x")
 
 
@@ -312,7 +314,7 @@ def huge_frame(server: Server) -> None:
     ],
 )
 def test_what_was_sent_whole_may_have_been_done(script: Callable[[Server], None]) -> None:
-    with talking(script) as connection, pytest.raises(Broken):
+    with talking(script) as connection, pytest.raises(NoAnswer):
         call(connection)
 
 
@@ -332,9 +334,15 @@ def test_an_answer_above_the_limit_is_not_read() -> None:
             HELLO, headers(1, (":status", b"200")), frame(DATA, 0, 1, b"\x00\x00\x00\x04\x00")
         )
 
-    with talking(script, bytes_max=1_000) as connection, pytest.raises(TooBig, match="1,024"):
+    with (
+        talking(script, bytes_max=1_000) as connection,
+        pytest.raises(LimitExceeded, match="1,024"),
+    ):
         call(connection)
-    with talking(hung_up, bytes_max=1_000) as connection, pytest.raises(TooBig, match="1,001"):
+    with (
+        talking(hung_up, bytes_max=1_000) as connection,
+        pytest.raises(LimitExceeded, match="1,001"),
+    ):
         call(connection, bytes(1_001))
 
 
@@ -346,7 +354,7 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
         done.wait(60)
 
     with talking(script) as connection:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(NoAnswer, match="no answer within"):
             connection.call("/s/M", b"", (), 50)
         done.set()
 

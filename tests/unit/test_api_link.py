@@ -7,11 +7,13 @@ import select
 import pytest
 
 from cron import limits
+from cron.api.http2 import NoAnswer
 from cron.api.jobs import ApplyRequest, JobsRequest, SourceFile
 from cron.api.launches import ShowRequest, TriggerRequest
-from cron.api.link import Link, NoAnswer, NotReached, Refused
+from cron.api.link import Link, Refused
 from cron.api.table import JOBS, PUT_JOBS, TABLE
 from cron.errors import LimitExceeded, UnknownJob
+from launcher.reach import Unreached
 from tests.unit.api_rig import (
     FakeBackend,
     closed_address,
@@ -67,21 +69,21 @@ async def test_one_answer_is_a_view_and_a_stream_the_rows_of_all_its_pages(link_
 
 
 async def test_a_refused_connection_was_not_used(link_to):
-    with pytest.raises(NotReached, match="connection refused"):
+    with pytest.raises(Unreached, match="connection refused"):
         await call(link_to(closed_address()))
 
 
 async def test_a_server_that_says_nothing_was_not_used(link_to):
     with mute() as address:
         link = link_to(address)
-        with pytest.raises(NotReached, match="no answer"):
+        with pytest.raises(Unreached, match="no answer"):
             await in_thread(
                 lambda: link.call(JOBS, JobsRequest(), connect_ms=200, timeout_ms=1_000)
             )
 
 
 async def test_what_does_not_speak_grpc_was_not_used(link_to):
-    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address, pytest.raises(NotReached):
+    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address, pytest.raises(Unreached):
         await call(link_to(address))
 
 
@@ -146,12 +148,12 @@ async def test_a_replica_that_died_after_the_last_request_was_not_used_for_the_n
         link = link_to(server)
         await call(link, "Trigger")
     await disconnected(link)  # what is sent before that may have been done: NoAnswer
-    with pytest.raises(NotReached):
+    with pytest.raises(Unreached):
         await call(link, "Trigger")
-    with pytest.raises(NotReached, match="connection refused"):
+    with pytest.raises(Unreached, match="connection refused"):
         await call(link, "Trigger")
 
 
 async def test_a_server_that_hangs_up_at_once_was_not_used(link_to):
-    with stranger(b"") as address, pytest.raises(NotReached, match=r"connection (closed|reset)"):
+    with stranger(b"") as address, pytest.raises(Unreached, match=r"connection (closed|reset)"):
         await call(link_to(address))

@@ -8,8 +8,9 @@ import pytest
 
 from cron.api import client as route
 from cron.api.client import Client
+from cron.api.http2 import NoAnswer
 from cron.api.launches import KillRequest, ShowRequest
-from cron.api.link import NoAnswer, Refused
+from cron.api.link import Refused
 from cron.api.table import JOBS, KILL, SHOW
 from cron.errors import NoQuorum, NotLeader, Unavailable
 
