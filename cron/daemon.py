@@ -56,10 +56,10 @@ from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import has_log, with_room
 from cron.scheduler.plan import Settings
-from cron.service.members import WAITING, ClusterStatus, Identity, client_address
+from cron.service.members import WAITING, ClusterStatus, ReplicaIdentity, client_address
 from cron.service.replacing import Replacing
-from cron.service.resetting import Resetting
-from cron.service.service import CellService, Operations
+from cron.service.replica import Replica
+from cron.service.service import CellService
 from cron.service.snapshots import Saving, keeping_view
 from cron.state import commands as c
 from cron.storage.folders import check_format
@@ -137,20 +137,18 @@ class Daemon:
         self._cluster_status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
         parse = functools.partial(parse_address, is_secure=self._credentials is not None)
         self._service = CellService(
-            leader=self._leader,
-            applier=self._applier,
-            row_store=self._row_store,
-            cluster_status=self._cluster_status,
-            clock=self._clock,
-            zone=config.zone,
-            operations=Operations(
-                Replacing(self._replicated, config.peers, parse),
-                Resetting(
-                    self._leader, self._applier, self._row_store, self._clock, self._replicated
-                ),
-                self._saving,
-                queued=lambda: self._leader.queues,
+            Replica(
+                self._leader,
+                self._applier,
+                self._row_store,
+                self._clock,
+                config.zone,
+                self._saving.archive,
             ),
+            log=self._replicated,
+            cluster_status=self._cluster_status,
+            replacing=Replacing(self._replicated, config.peers, parse),
+            saving=self._saving,
         )
 
     def _make_pool(self) -> Pool:
@@ -203,7 +201,7 @@ class Daemon:
     def _make_cluster_status(self) -> ClusterStatus:
         config = self._config
         return ClusterStatus(
-            identity=Identity(
+            identity=ReplicaIdentity(
                 replica=config.id,
                 address=config.peers[config.id].client,
                 pid=os.getpid(),

@@ -33,20 +33,11 @@ from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.notes import sentence
 from cron.state.rows import Row, RowKind
-from cron.state.state import LeaderTerm
+from cron.state.state import LeaderTerm, Paused
 from launcher.protocol.names import format_time
 
 TRIES_TOLD: Final = 3
 """Attempts before the last that a verdict tells of; the story has them all."""
-
-
-class PauseState(msgspec.Struct, frozen=True):
-    """Why a job does not run. `until_ms` is 0 for "until somebody resumes it"."""
-
-    reason: str
-    by: str
-    since_ms: int
-    until_ms: int = 0
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -59,7 +50,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 def explain(
     job: AuditedJob | None,
-    pause: PauseState | None,
+    pause: Paused | None,
     at_s: int,
     rows: list[Row],
     open_row: OpenRow | None,
@@ -206,7 +197,7 @@ def _on(executor: str) -> str:
 # ---- without rows
 
 
-def _silent_verdict(job: AuditedJob, pause: PauseState | None, at_s: int, now_s: int) -> str:
+def _silent_verdict(job: AuditedJob, pause: Paused | None, at_s: int, now_s: int) -> str:
     span = job.span_at(at_s)
     if span is None:
         return _undeclared(job, at_s)
@@ -256,7 +247,7 @@ def _no_instant(span: RevisionSpan, at_s: int) -> str:
     return f"it is no instant of the schedule {text}{zone}{near}"
 
 
-def _future(span: RevisionSpan, pause: PauseState | None, at_s: int, now_s: int) -> str:
+def _future(span: RevisionSpan, pause: Paused | None, at_s: int, now_s: int) -> str:
     wait = format_ms((at_s - now_s) * 1000)
     if pause is None or 0 < pause.until_ms <= at_s * 1000:
         return f"it is due in {wait}, by revision {span.revision}"
@@ -264,7 +255,7 @@ def _future(span: RevisionSpan, pause: PauseState | None, at_s: int, now_s: int)
     return f"it is due in {wait}, and will be skipped{_paused(pause)} {until}"
 
 
-def _paused(pause: PauseState | None) -> str:
+def _paused(pause: Paused | None) -> str:
     if pause is None:
         return ""
     why = f" ({pause.reason})" if pause.reason else ""

@@ -10,14 +10,11 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
 from cron.errors import Conflict, TooManyTimes
 from cron.history.audited import AuditedJob
-from cron.history.store import RowStore
 from cron.job import Schedule
 from cron.launch_state import REOPENABLE, LaunchState
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
-from cron.leader.requests import Build
 from cron.limits import BACKFILL_MAX
 from cron.service.proofs import audited_job
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
@@ -27,81 +24,67 @@ from launcher.protocol.names import LaunchName, format_time
 ATTEMPTS = 5
 
 
-class Backfills:
-    """Backfills on the leader."""
+async def backfill(replica: Replica, request: BackfillRequest) -> BackfillReport:
+    """Reopen what did not succeed in [from_s, to_s), or say what would be.
 
-    def __init__(self, leader: Leader, applier: StateApplier, row_store: RowStore) -> None:
-        self._leader = leader
-        self._applier = applier
-        self._row_store = row_store
+    Raises:
+        UnknownJob, TooManyTimes: nothing happened.
+        Conflict: launches of the job kept ending meanwhile; nothing happened.
+    """
+    for _ in range(ATTEMPTS):
+        items, read_at = await _items(replica, request)
+        names = [str(LaunchName(request.job, item.key[1], item.key[2])) for item in items]
+        if request.is_dry_run or not items:
+            return BackfillReport(launches=names, is_dry_run=request.is_dry_run)
+        command = c.Reopen(tuple(items), read_at, request.by or "somebody")
 
-    async def run(self, request: BackfillRequest) -> BackfillReport:
-        """Reopen what did not succeed in [from_s, to_s), or say what would be.
-
-        Raises:
-            UnknownJob, TooManyTimes: nothing happened.
-            Conflict: launches of the job kept ending meanwhile; nothing happened.
-        """
-        for _ in range(ATTEMPTS):
-            items, read_at = await self._items(request)
-            names = [str(LaunchName(request.job, item.key[1], item.key[2])) for item in items]
-            if request.is_dry_run or not items:
-                return BackfillReport(launches=names, is_dry_run=request.is_dry_run)
-            command = c.Reopen(tuple(items), read_at, request.by or "somebody")
-            _, results = await self._leader.submit(self._admitting(request.job, command))
-            verdicts = results[0].items
-            if any(verdict == Verdict.STALE_REVISION for verdict in verdicts):
-                continue  # a launch of the job ended since history was read: read it again
-            reopened = [
-                name
-                for name, verdict in zip(names, verdicts, strict=True)
-                if verdict == Verdict.ACCEPTED
-            ]
-            return BackfillReport(launches=reopened)
-        raise Conflict(
-            f"launches of job {request.job} keep ending while its history is read", "try again"
-        )
-
-    def _admitting(self, name: str, command: c.Reopen) -> Build:
-        """Return what reopens the launches if that many more may wait."""
-
-        def build(state: State, _now_ms: int) -> list[c.Command]:
-            job = state.jobs[name].job if name in state.jobs else None
+        def build(state: State, _now_ms: int, command: c.Reopen = command) -> list[c.Command]:
+            job = state.jobs[request.job].job if request.job in state.jobs else None
             # Applying refuses what is open meanwhile, and all of it if a launch of the job ended.
             count = sum(1 for item in command.items if state.row(item.key) is None)
             if job is not None and count:
-                self._leader.indexes.queues.admission.admit(name, job, count)
+                replica.leader.indexes.queues.admission.admit(request.job, job, count)
             return [command]
 
-        return build
+        _, results = await replica.leader.submit(build)
+        verdicts = results[0].items
+        if any(verdict == Verdict.STALE_REVISION for verdict in verdicts):
+            continue  # a launch of the job ended since history was read: read it again
+        pairs = zip(names, verdicts, strict=True)
+        reopened = [name for name, verdict in pairs if verdict == Verdict.ACCEPTED]
+        return BackfillReport(launches=reopened)
+    raise Conflict(
+        f"launches of job {request.job} keep ending while its history is read", "try again"
+    )
 
-    async def _items(self, request: BackfillRequest) -> tuple[list[c.ReopenItem], int]:
-        """Return what may be reopened, and the log index at which that is true."""
-        state: State = self._applier.state
-        record = state.jobs.get(request.job)
-        if record is None or record.job is None:
-            raise unknown_job(request.job)
-        read_at = state.index
-        until_s = min(request.to_s - 1, record.horizon_s)
-        job = audited_job(record)
-        is_open = {at_s for at_s, trigger in state.open_of(record) if not trigger}
-        # Up to BACKFILL_MAX instants of any schedule: a third of a second, beside the loop.
-        instants = await asyncio.to_thread(
-            _instants, job, record.job.schedule, request.from_s - 1, until_s
-        )
-        newest: dict[int, Row] = {}
-        for row in await self._row_store.of_job(request.job, request.from_s - 1, until_s):
-            _note(newest, row, instants, read_at)
-        if len(instants) > BACKFILL_MAX:
-            raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")
-        missing = {scheduled_s for scheduled_s in instants if scheduled_s not in is_open}
-        _check_history(job, sorted(missing - set(newest)), state.forgotten_s)
-        items = [
-            _item(record.number, scheduled_s, local_min, newest.get(scheduled_s))
-            for scheduled_s, local_min in sorted(instants.items())
-            if scheduled_s not in is_open
-        ]
-        return [item for item in items if item is not None], read_at
+
+async def _items(replica: Replica, request: BackfillRequest) -> tuple[list[c.ReopenItem], int]:
+    """Return what may be reopened, and the log index at which that is true."""
+    state = replica.state
+    record = state.jobs.get(request.job)
+    if record is None or record.job is None:
+        raise unknown_job(request.job)
+    read_at = state.index
+    until_s = min(request.to_s - 1, record.horizon_s)
+    job = audited_job(record)
+    is_open = {at_s for at_s, trigger in state.open_of(record) if not trigger}
+    # Up to BACKFILL_MAX instants of any schedule: a third of a second, beside the loop.
+    instants = await asyncio.to_thread(
+        _instants, job, record.job.schedule, request.from_s - 1, until_s
+    )
+    newest: dict[int, Row] = {}
+    for row in await replica.row_store.of_job(request.job, request.from_s - 1, until_s):
+        _note(newest, row, instants, read_at)
+    if len(instants) > BACKFILL_MAX:
+        raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")
+    missing = {scheduled_s for scheduled_s in instants if scheduled_s not in is_open}
+    _check_history(job, sorted(missing - set(newest)), state.forgotten_s)
+    items = [
+        _item(record.number, scheduled_s, local_min, newest.get(scheduled_s))
+        for scheduled_s, local_min in sorted(instants.items())
+        if scheduled_s not in is_open
+    ]
+    return [item for item in items if item is not None], read_at
 
 
 def _instants(job: AuditedJob, schedule: Schedule, after_s: int, until_s: int) -> dict[int, int]:

@@ -41,7 +41,6 @@ from cron.errors import (
 )
 from cron.job import Job
 from cron.launch_state import LaunchState
-from cron.leader.leader import Leader
 from cron.limits import (
     JOBS_MAX,
     JOBS_PER_ENTRY_BYTES_MAX,
@@ -50,6 +49,7 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Accounted, account_for, as_lines
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
@@ -119,18 +119,20 @@ def compare(
     clashing = clashes(declared, live)
     if clashing:
         raise CrontabError(clashing)
+    jobs = {record.name: record.job for record in live.values() if record.job is not None}
     load = Load()
-    for record in live.values():
-        if record.job is not None:
-            load.add(record.job.schedule)
+    for job in jobs.values():
+        load.add(job.schedule)
     diff = Diff(declared.source, base, [], [], [])
     diff.left = _left_out(declared, live)
     if prune:
         diff.removed, diff.left = diff.left, []
-        diff.changes += [_removal(live[name], now_s, load) for name in diff.removed]
+        for name in diff.removed:
+            load.remove(jobs[name].schedule)
+            diff.changes.append(_change("removed", jobs[name], jobs[name], now_s))
     # What has a fixed place comes first, so that the `?` of the same file keep out of its way.
     for job in sorted(declared.jobs, key=lambda job: not job.schedule.is_placed):
-        _compare_job(diff, live.get(job.name), job, load, now_s)
+        _compare_job(diff, jobs.get(job.name), job, load, now_s)
     if len(live) + len(diff.changed) - len(diff.removed) > JOBS_MAX:
         raise LimitExceeded(f"more than {JOBS_MAX} jobs in one cell", "use another cell for some")
     diff.changes.sort(key=lambda change: change.job)
@@ -161,48 +163,41 @@ def clashes(declared: Declared, live: Mapping[str, JobRecord]) -> list[Problem]:
     return [problem for problems in by_file.values() for problem in problems.listed()]
 
 
-def refuse_clashes(
-    declared: Sequence[Declared], records: Sequence[JobRecord], *, prune: bool
+def check_sources(
+    declared: Sequence[Declared],
+    records: Sequence[JobRecord],
+    *,
+    prune: bool,
+    is_confirmed: bool = True,
 ) -> None:
-    """Return if no job belongs to another source, so that either all sources are put or none.
+    """Return if all sources can be put, so that either all are put or none.
 
-    What one source prunes, the next may declare.
-
-    Raises:
-        CrontabError: with all that do.
-    """
-    live = {record.name: record for record in records if record.job is not None}
-    found: list[Problem] = []
-    for one in declared:
-        found += clashes(one, live)
-        if prune:
-            for name in _left_out(one, live):
-                del live[name]
-    if found:
-        raise CrontabError(found)
-
-
-def refuse_removals(declared: Sequence[Declared], records: Sequence[JobRecord]) -> None:
-    """Return if what pruning removes needs no confirmation: few jobs, and not all of a source.
+    What one source prunes, the next may declare. Pruning needs a confirmation where it removes many
+    jobs, or all of a source: a file that was emptied by mistake must not remove its jobs.
 
     Raises:
-        InvalidInput: it needs one. A file that was emptied by mistake must not remove its jobs.
+        CrontabError: jobs belong to another source; all of them are in it.
+        InvalidInput: it needs a confirmation.
     """
     live = {record.name: record for record in records if record.job is not None}
-    removed = 0
+    clashing: list[Problem] = []
+    removed, loss = 0, ""
     for one in declared:
-        count = len(_left_out(one, live))
-        removed += count
-        if count and not one.jobs:
-            what = "job" if count == 1 else f"all {count} jobs"
-            raise _unconfirmed(f"source {one.source} declares no job: it would lose its {what}")
-    if removed > PRUNE_WITHOUT_YES_MAX:
-        raise _unconfirmed(f"{removed} jobs would be removed")
-
-
-def _unconfirmed(text: str) -> InvalidInput:
-    hint = "look at it with --dry-run, then repeat it with --yes, or leave --prune out"
-    return InvalidInput(f"{text}; nothing was changed", hint)
+        clashing += clashes(one, live)
+        left = _left_out(one, live) if prune else []
+        removed += len(left)
+        if left and not one.jobs and not loss:
+            what = "job" if len(left) == 1 else f"all {len(left)} jobs"
+            loss = f"source {one.source} declares no job: it would lose its {what}"
+        for name in left:
+            del live[name]
+    if clashing:
+        raise CrontabError(clashing)
+    if removed > PRUNE_WITHOUT_YES_MAX and not loss:
+        loss = f"{removed} jobs would be removed"
+    if loss and not is_confirmed:
+        hint = "look at it with --dry-run, then repeat it with --yes, or leave --prune out"
+        raise InvalidInput(f"{loss}; nothing was changed", hint)
 
 
 def _left_out(declared: Declared, live: Mapping[str, JobRecord]) -> list[str]:
@@ -227,23 +222,7 @@ def _left_warning(diff: Diff) -> list[Problem]:
     return [Problem(diff.source, 0, 0, message, hint, is_warning=True)]
 
 
-def _removal(record: JobRecord, now_s: int, load: Load) -> JobChange:
-    job = record.job
-    if job is None:
-        return JobChange(action="unchanged", job=record.name)
-    load.remove(job.schedule)
-    return JobChange(
-        action="removed",
-        job=record.name,
-        schedule=job.schedule.text,
-        resolved=job.schedule.resolved,
-        zone=job.schedule.zone,
-        next_before_s=next_times(job.schedule, now_s, _NEXT_SHOWN),
-    )
-
-
-def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now_s: int) -> None:
-    before = record.job if record is not None else None
+def _compare_job(diff: Diff, before: Job | None, job: Job, load: Load, now_s: int) -> None:
     if len(encode_work(job.work)) > WORK_BYTES_MAX:
         raise LimitExceeded(
             f"line {job.line}: command, environment and input of job {job.name} take more than "
@@ -255,18 +234,24 @@ def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now
     action = "added" if before is None else ("changed" if what else "unchanged")
     if action != "unchanged":
         diff.changed.append(placed)
+    diff.changes.append(_change(action, before, placed, now_s, what))
+
+
+def _change(
+    action: str, before: Job | None, job: Job, now_s: int, what: Sequence[str] = ()
+) -> JobChange:
+    """Return what becomes of a job; of one that is removed, `job` is what it was."""
     earlier = next_times(before.schedule, now_s, _NEXT_SHOWN) if before is not None else []
-    diff.changes.append(
-        JobChange(
-            action=action,
-            job=job.name,
-            schedule=placed.schedule.text,
-            resolved=placed.schedule.resolved,
-            zone=placed.schedule.zone,
-            what=what,
-            next_before_s=earlier,
-            next_after_s=next_times(placed.schedule, now_s, _NEXT_SHOWN),
-        )
+    later = next_times(job.schedule, now_s, _NEXT_SHOWN) if action != "removed" else []
+    return JobChange(
+        action=action,
+        job=job.name,
+        schedule=job.schedule.text,
+        resolved=job.schedule.resolved,
+        zone=job.schedule.zone,
+        what=[*what],
+        next_before_s=earlier,
+        next_after_s=later,
     )
 
 
@@ -283,156 +268,146 @@ def _placed(job: Job, before: Job | None, load: Load) -> Job:
     return msgspec.structs.replace(job, schedule=schedule)
 
 
-class Catalog:
-    """The jobs as files see them; on the leader."""
+async def put(replica: Replica, request: ApplyRequest) -> ApplyReport:
+    """Apply files: read, place, commit; or only say what would change.
 
-    def __init__(self, leader: Leader, zone: str) -> None:
-        self._leader = leader
-        self._zone = zone
+    Raises:
+        CrontabError, InvalidInput: nothing was changed.
+        RevisionConflict: somebody else changed the jobs again and again meanwhile.
+        OutcomeUnknown: some of several sources were changed, or may be.
+    """
+    declared, problems = await asyncio.to_thread(read_declared, request, replica.zone)
+    await asyncio.to_thread(
+        check_sources,
+        declared,
+        list(replica.state.jobs.values()),
+        prune=request.prune,
+        is_confirmed=request.is_dry_run or request.is_confirmed,
+    )
+    changes: list[JobChange] = []
+    gone: set[str] = set()  # jobs that a dry run would have removed before
+    done: list[str] = []
+    for source in declared:
+        try:
+            diff = await _put_source(replica, source, request, gone)
+        except CronError as error:
+            so_far = f"applied {', '.join(done)}, but not {source.source}" if done else ""
+            raise _after(so_far, error) from error
+        changes += diff.changes
+        problems += _left_warning(diff)
+        if request.is_dry_run:
+            gone.update(diff.removed)
+        else:
+            done.append(source.source)
+    return ApplyReport(
+        zone=replica.zone,
+        source=", ".join(source.source for source in declared),
+        revision=replica.state.catalog,
+        changes=changes,
+        problems=problems,
+        is_dry_run=request.is_dry_run,
+        applied=not request.is_dry_run,
+    )
 
-    async def put(self, request: ApplyRequest, state: State, now_s: int) -> ApplyReport:
-        """Apply files: read, place, commit; or only say what would change.
 
-        Raises:
-            CrontabError, InvalidInput: nothing was changed.
-            RevisionConflict: somebody else changed the jobs again and again meanwhile.
-            OutcomeUnknown: some of several sources were changed, or may be.
-        """
-        declared, problems = await asyncio.to_thread(read_declared, request, self._zone)
-        await asyncio.to_thread(
-            refuse_clashes, declared, list(state.jobs.values()), prune=request.prune
+async def _put_source(
+    replica: Replica, declared: Declared, request: ApplyRequest, gone: set[str]
+) -> Diff:
+    """Put one source, or say what that would change, as if the jobs in `gone` were removed."""
+    state, now_s = replica.state, replica.clock.wall_ms() // 1000
+    done: dict[str, JobChange] = {}  # before others changed the jobs, too
+    for _ in range(ATTEMPTS):
+        base = state.catalog
+        records = [record for record in state.jobs.values() if record.name not in gone]
+        diff = await asyncio.to_thread(
+            compare, declared, records, base, prune=request.prune, now_s=now_s
         )
-        if request.prune and not (request.is_dry_run or request.is_confirmed):
-            await asyncio.to_thread(refuse_removals, declared, list(state.jobs.values()))
-        changes: list[JobChange] = []
-        gone: set[str] = set()
-        done: list[str] = []
-        for source in declared:
-            try:
-                diff = await self._put_source(source, request, state, now_s, gone)
-            except CronError as error:
-                told = f"applied {', '.join(done)}, but not {source.source}" if done else ""
-                raise _after(told, error) from error
-            if not request.is_dry_run:
-                done.append(source.source)
-            changes += diff.changes
-            problems += _left_warning(diff)
-            if request.is_dry_run:
-                gone.update(diff.removed)
-        return ApplyReport(
-            zone=self._zone,
-            source=", ".join(source.source for source in declared),
-            revision=state.catalog,
-            changes=changes,
-            problems=problems,
-            is_dry_run=request.is_dry_run,
-            applied=not request.is_dry_run,
-        )
+        names: list[str] = []
+        try:
+            if not request.is_dry_run and (diff.changed or diff.removed):
+                await _commit(replica, diff, request.by, names)
+        except RevisionConflict:
+            done |= {one.job: one for one in diff.changes if one.job in {*names}}
+            continue
+        except CronError as error:
+            raise _after(_so_far(len(done) + len(names), diff), error) from error
+        others = [one for one in diff.changes if one.job not in done]
+        diff.changes = sorted([*others, *done.values()], key=lambda one: one.job)
+        return diff
+    text = "the jobs were changed by others again and again meanwhile"
+    raise _after(_so_far(len(done), diff), RevisionConflict(text, "try again"))
 
-    async def _put_source(
-        self, declared: Declared, request: ApplyRequest, state: State, now_s: int, gone: set[str]
-    ) -> Diff:
-        """Put one source; `gone` are jobs that a dry run would have removed before."""
-        done: dict[str, JobChange] = {}  # before others changed the jobs, too
-        for _ in range(ATTEMPTS):
-            base = state.catalog
-            records = [record for record in state.jobs.values() if record.name not in gone]
-            diff = await asyncio.to_thread(
-                compare, declared, records, base, prune=request.prune, now_s=now_s
-            )
-            names: list[str] = []
-            try:
-                if not request.is_dry_run and (diff.changed or diff.removed):
-                    await self._commit(diff, request.by, state, names)
-            except RevisionConflict:
-                done |= {one.job: one for one in diff.changes if one.job in {*names}}
-                continue
-            except CronError as error:
-                raise _after(_told(len(done) + len(names), diff), error) from error
-            others = [one for one in diff.changes if one.job not in done]
-            diff.changes = sorted([*others, *done.values()], key=lambda one: one.job)
-            return diff
-        text = "the jobs were changed by others again and again meanwhile"
-        conflict = RevisionConflict(text, "try again")
-        raise _after(_told(len(done), diff), conflict)
 
-    async def remove(self, request: RemoveRequest, state: State) -> RemoveReport:
-        """Remove jobs by name, those of each source in one entry.
+async def remove(replica: Replica, request: RemoveRequest) -> RemoveReport:
+    """Remove jobs by name, those of each source in one entry.
 
-        Raises:
-            UnknownJob: one of them does not exist; nothing was removed.
-            RevisionConflict: somebody else changed the jobs again and again meanwhile.
-            OutcomeUnknown: those of some sources were removed, or may be.
-        """
-        done: list[RemovedJob] = []
-        left = _by_source(state, request.jobs)
-        tries = ATTEMPTS
-        while left:
+    Raises:
+        UnknownJob: one of them does not exist; nothing was removed.
+        RevisionConflict: somebody else changed the jobs again and again meanwhile.
+        OutcomeUnknown: those of some sources were removed, or may be.
+    """
+    state, done, tries = replica.state, dict[str, RemovedJob](), ATTEMPTS
+    try:
+        while left := _by_source(state, [name for name in request.jobs if name not in done]):
             source, names = next(iter(left.items()))
             removed: list[str] = []
             try:
                 diff = Diff(source, state.catalog, [], names, [])
-                await self._commit(diff, request.by, state, removed)
-            except RevisionConflict as error:
-                done += [RemovedJob(name, source) for name in removed]
+                await _commit(replica, diff, request.by, removed)
+            except RevisionConflict:
                 tries -= 1
                 if not tries:
-                    raise _of_removed(error, done) from error
-            except CronError as error:
-                done += [RemovedJob(name, source) for name in removed]
-                raise _of_removed(error, done) from error
-            else:
-                done += [RemovedJob(name, source) for name in names]
-            known = {one.job for one in done}
-            try:
-                left = _by_source(state, [name for name in request.jobs if name not in known])
-            except UnknownJob as error:
-                raise _of_removed(error, done) from error
-        return RemoveReport(jobs=sorted(done, key=lambda one: one.job))
-
-    async def _commit(self, diff: Diff, by: str, state: State, done: list[str]) -> None:
-        """Append the change: as many parts as the size of its jobs asks for, of which the last one
-        does it. Of many removals each portion is a change of its own, after the others.
-
-        `done` gets the names of the jobs of each change that is committed.
-        """
-        at_once = diff.removed if len(diff.removed) <= REMOVED_AT_ONCE else []
-        if diff.changed or at_once:
-            await self._commit_whole(diff, at_once, by, state)
-            done += [*(job.name for job in diff.changed), *at_once]
-            diff = msgspec.structs.replace(diff, base=diff.base + 1, changed=[])
-        later = diff.removed if not at_once else []
-        for first in range(0, len(later), REMOVED_AT_ONCE):
-            portion = later[first : first + REMOVED_AT_ONCE]
-            diff = msgspec.structs.replace(diff, removed=portion)
-            await self._commit_whole(diff, portion, by, state)
-            done += portion
-            diff = msgspec.structs.replace(diff, base=diff.base + 1)
-
-    async def _commit_whole(
-        self, diff: Diff, removed: Sequence[str], by: str, state: State
-    ) -> None:
-        """Append a change that happens with the last of its entries."""
-        parts = split_jobs(diff.changed)
-        change = change_id(diff, by)
-        for number, jobs in enumerate(parts[:-1], 1):
-            part = c.PutJobs(diff.source, diff.base, 0, jobs, (), by, change, number, len(parts))
-            _, results = await self._leader.append(part)  # it changes nothing yet
-            _check(results[0].verdict)
-        last = c.PutJobs(
-            diff.source, diff.base, 0, parts[-1], tuple(removed), by, change,
-            len(parts), len(parts),
-        )  # fmt: skip
-        while waiting := waiting_of_removed(state, [job.name for job in diff.changed]):
-            await self._leader.append(c.Cancel(waiting))
-        names = [*(job.name for job in diff.changed), *removed]
-        _, results = await self._leader.submit(
-            lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
-        )
-        _check(results[-1].verdict)
+                    raise
+            finally:
+                done |= {name: RemovedJob(name, source) for name in removed}
+    except CronError as error:
+        which = ", ".join(map(short_job_name, [*done][:_LEFT_SHOWN]))
+        so_far = f"removed {len(done)}, such as {which}, but not all" if done else ""
+        raise _after(so_far, error, "`raftcron jobs` shows what is left") from error
+    return RemoveReport(jobs=[done[name] for name in sorted(done)])
 
 
-def _told(done: int, diff: Diff) -> str:
+async def _commit(replica: Replica, diff: Diff, by: str, done: list[str]) -> None:
+    """Append the change: as many parts as the size of its jobs asks for, of which the last one does
+    it. Of many removals each portion is a change of its own, after the others.
+
+    `done` gets the names of the jobs of each change that is committed.
+    """
+    at_once = diff.removed if len(diff.removed) <= REMOVED_AT_ONCE else []
+    if diff.changed or at_once:
+        await _commit_whole(replica, diff, at_once, by)
+        done += [*(job.name for job in diff.changed), *at_once]
+        diff = msgspec.structs.replace(diff, base=diff.base + 1, changed=[])
+    later = diff.removed if not at_once else []
+    for first in range(0, len(later), REMOVED_AT_ONCE):
+        portion = later[first : first + REMOVED_AT_ONCE]
+        diff = msgspec.structs.replace(diff, removed=portion)
+        await _commit_whole(replica, diff, portion, by)
+        done += portion
+        diff = msgspec.structs.replace(diff, base=diff.base + 1)
+
+
+async def _commit_whole(replica: Replica, diff: Diff, removed: Sequence[str], by: str) -> None:
+    """Append a change that happens with the last of its entries."""
+    parts = split_jobs(diff.changed)
+    change = change_id(diff, by)
+    for number, jobs in enumerate(parts[:-1], 1):
+        part = c.PutJobs(diff.source, diff.base, 0, jobs, (), by, change, number, len(parts))
+        _, results = await replica.leader.append(part)  # it changes nothing yet
+        _check(results[0].verdict)
+    last = c.PutJobs(
+        diff.source, diff.base, 0, parts[-1], tuple(removed), by, change, len(parts), len(parts)
+    )
+    while waiting := waiting_of_removed(replica.state, [job.name for job in diff.changed]):
+        await replica.leader.append(c.Cancel(waiting))
+    names = [*(job.name for job in diff.changed), *removed]
+    _, results = await replica.leader.submit(
+        lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
+    )
+    _check(results[-1].verdict)
+
+
+def _so_far(done: int, diff: Diff) -> str:
     return f"applied {done} changes of {diff.source}, but not all" if done else ""
 
 
@@ -468,13 +443,6 @@ def _by_source(state: State, names: Sequence[str]) -> dict[str, list[str]]:
         text = f"{what} {which}{more} {verb} not exist; nothing was removed"
         raise UnknownJob(text, "`raftcron jobs` lists them")
     return found
-
-
-def _of_removed(error: CronError, done: Sequence[RemovedJob]) -> CronError:
-    """Return the error of a removal; where others are removed already, one that names them."""
-    names = ", ".join(short_job_name(one.job) for one in done[:_LEFT_SHOWN])
-    told = f"removed {len(done)}, such as {names}, but not all" if done else ""
-    return _after(told, error, "`raftcron jobs` shows what is left")
 
 
 def change_id(diff: Diff, by: str) -> str:

@@ -7,11 +7,11 @@ from typing import Final, TypeAlias
 
 from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.errors import LimitExceeded, NotFound
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
 from cron.limits import ATTEMPTS_MAX
 from cron.notes import sentence
+from cron.scheduler.admission import Admission
 from cron.scheduler.job_filter import JobFilter, selector
+from cron.service.replica import Replica
 from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
 from cron.state.pool import DeadLetter, DropDead, Redrive
@@ -27,109 +27,99 @@ _WHY: Final = {
 }
 
 
-class DeadLetters:
-    """Answers about dead letters on the leader."""
+async def listed(replica: Replica, query: DeadQuery) -> DeadReport:
+    """Return the dead letters that fit, the oldest or the newest first.
 
-    def __init__(self, leader: Leader, applier: StateApplier) -> None:
-        self._leader = leader
-        self._applier = applier
+    Raises:
+        NotFound: a launch is named that is none.
+    """
+    found = await _find(replica.state, query)
+    if query.is_newest:
+        found.reverse()
+    letters = [_view(one) for one in found[: query.limit]]
+    return DeadReport(letters=letters, total=len(found))
 
-    async def listed(self, query: DeadQuery) -> DeadReport:
-        """Return the dead letters that fit, the oldest or the newest first.
 
-        Raises:
-            NotFound: a launch is named that is none.
-        """
-        found = await self._find(query)
-        if query.is_newest:
-            found.reverse()
-        letters = [_view(one) for one in found[: query.limit]]
-        return DeadReport(letters=letters, total=len(found))
+async def redrive(replica: Replica, change: DeadChange) -> DeadOutcome:
+    """Make dead letters due again, DEAD_MAX at once, or say which would be.
 
-    async def redrive(self, change: DeadChange) -> DeadOutcome:
-        """Make dead letters due again, DEAD_MAX at once, or say which would be.
+    Letters for which the queues have no room are left.
 
-        Letters for which the queues have no room are left.
+    Raises:
+        LimitExceeded: the queues have no room for any of them.
+    """
+    return await _change(replica, change, is_drop=False)
 
-        Raises:
-            LimitExceeded: the queues have no room for any of them.
-        """
-        return await self._change(change, is_drop=False)
 
-    async def drop(self, change: DeadChange) -> DeadOutcome:
-        """Forget dead letters, DEAD_MAX at once, or say which would be."""
-        return await self._change(change, is_drop=True)
+async def drop(replica: Replica, change: DeadChange) -> DeadOutcome:
+    """Forget dead letters, DEAD_MAX at once, or say which would be."""
+    return await _change(replica, change, is_drop=True)
 
-    async def _change(self, change: DeadChange, *, is_drop: bool) -> DeadOutcome:
-        found = await self._find(change.query)
-        at_once = found[:DEAD_MAX]
-        left = len(found) - len(at_once)
-        names = [_name(one) for one in at_once]
-        if change.is_dry_run or not at_once:
-            verdicts = [Verdict.ACCEPTED if is_drop else _foreseen(one) for one in at_once]
+
+async def _change(replica: Replica, change: DeadChange, *, is_drop: bool) -> DeadOutcome:
+    found = await _find(replica.state, change.query)
+    at_once = found[:DEAD_MAX]
+    if change.is_dry_run or not at_once:
+        verdicts = [Verdict.ACCEPTED if is_drop else _foreseen(one) for one in at_once]
+    else:
+        by = change.by or "somebody"
+
+        def build(_state: State, _now_ms: int) -> list[Command]:
+            nonlocal at_once
+            if not is_drop:
+                at_once = _admitted(replica.leader.indexes.queues.admission, at_once)
+            keys = tuple(key for key, _, _ in at_once)
+            return [DropDead(keys, by) if is_drop else Redrive(keys, by)]
+
+        _, results = await replica.leader.submit(build)
+        verdicts = [Verdict(item) for item in results[0].items]
+    outcomes = [(_name(one), verdict) for one, verdict in zip(at_once, verdicts, strict=True)]
+    return DeadOutcome(
+        launches=[name for name, verdict in outcomes if verdict is Verdict.ACCEPTED],
+        kept=[
+            f"{name}: {_WHY.get(verdict, verdict.label)}"
+            for name, verdict in outcomes
+            if verdict is not Verdict.ACCEPTED
+        ],
+        left=len(found) - len(at_once),
+        is_dry_run=change.is_dry_run,
+        collection=change.query.collection,
+    )
+
+
+def _admitted(admission: Admission, letters: list[Found]) -> list[Found]:
+    """Return the letters whose launches may wait, in their order; they count as waiting.
+
+    Raises:
+        LimitExceeded: none of them may.
+    """
+    admitted: list[Found] = []
+    refusal: LimitExceeded | None = None
+    for one in letters:
+        record = one[2]
+        try:
+            if record.job is not None:
+                admission.admit(record.name, record.job)
+        except LimitExceeded as error:
+            refusal = error
         else:
-            by = change.by or "somebody"
+            admitted.append(one)
+    if refusal is not None and not admitted:
+        raise refusal
+    return admitted
 
-            def build(_state: State, _now_ms: int) -> list[Command]:
-                nonlocal at_once
-                if not is_drop:
-                    at_once = self._admitted(at_once)
-                keys = tuple(key for key, _, _ in at_once)
-                return [DropDead(keys, by) if is_drop else Redrive(keys, by)]
 
-            _, results = await self._leader.submit(build)
-            verdicts = [Verdict(item) for item in results[0].items]
-            left, names = len(found) - len(at_once), [_name(one) for one in at_once]
-        outcomes = list(zip(names, verdicts, strict=True))
-        return DeadOutcome(
-            launches=[name for name, verdict in outcomes if verdict is Verdict.ACCEPTED],
-            kept=[
-                f"{name}: {_WHY.get(verdict, verdict.label)}"
-                for name, verdict in outcomes
-                if verdict is not Verdict.ACCEPTED
-            ],
-            left=left,
-            is_dry_run=change.is_dry_run,
-            collection=change.query.collection,
-        )
-
-    def _admitted(self, letters: list[Found]) -> list[Found]:
-        """Return the letters whose launches may wait, in their order; they count as waiting.
-
-        Raises:
-            LimitExceeded: none of them may.
-        """
-        admission = self._leader.indexes.queues.admission
-        admitted: list[Found] = []
-        refusal: LimitExceeded | None = None
-        for one in letters:
-            record = one[2]
-            try:
-                if record.job is not None:
-                    admission.admit(record.name, record.job)
-            except LimitExceeded as error:
-                refusal = error
-            else:
-                admitted.append(one)
-        if refusal is not None and not admitted:
-            raise refusal
-        return admitted
-
-    async def _find(self, query: DeadQuery) -> list[Found]:
-        """Return what fits; a hundred thousand are looked through beside the loop that ticks."""
-        state: State = self._applier.state
-        if query.launch:
-            key = state.key_of(parse_launch_name(query.launch))
-            letter = state.dead.get(key) if key is not None else None
-            if key is None or letter is None:
-                hint = "`raftcron dead list` shows them; `raftcron show` tells of any launch"
-                raise NotFound(f"launch {query.launch} is not a dead letter", hint)
-            everything = [(key, letter, state.by_number[key[0]])]
-        else:
-            everything = [
-                (key, letter, state.by_number[key[0]]) for key, letter in state.dead.items()
-            ]
-        return await asyncio.to_thread(_fitting, query, everything)
+async def _find(state: State, query: DeadQuery) -> list[Found]:
+    """Return what fits; a hundred thousand are looked through beside the loop that ticks."""
+    letters = state.dead
+    if query.launch:
+        key = state.key_of(parse_launch_name(query.launch))
+        if key is None or key not in letters:
+            hint = "`raftcron dead list` shows them; `raftcron show` tells of any launch"
+            raise NotFound(f"launch {query.launch} is not a dead letter", hint)
+        letters = {key: letters[key]}
+    everything = [(key, letter, state.by_number[key[0]]) for key, letter in letters.items()]
+    return await asyncio.to_thread(_fitting, query, everything)
 
 
 def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
@@ -141,15 +131,10 @@ def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
         one
         for one in everything
         if one[0][0] in fits
-        and query.reason in ("", cause(one[1]))
+        and query.reason in ("", one[1].reason.label or one[1].state.label)
         and one[1].at_ms >= query.since_ms
         and (not query.until_ms or one[1].at_ms < query.until_ms)
     ]
-
-
-def cause(letter: DeadLetter) -> str:
-    """Return why a launch was given up in one word: the reason, or the state where it has none."""
-    return letter.reason.label or letter.state.label
 
 
 def _foreseen(found: Found) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import nsmallest
 
 import msgspec
@@ -18,16 +19,16 @@ from cron.api.executors import (
     GroupView,
     RunView,
 )
-from cron.clock import Clock
 from cron.errors import NotFound
 from cron.job import COMMAND
 from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
+from cron.service.replica import Replica
 from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
 from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
 from cron.state.state import ExecutorRecord, LaunchRow, State
+from launcher.pool.pool import Pool
 from launcher.pool.session import Session
 from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
@@ -43,73 +44,58 @@ LEDGER_FULL = (
 )
 
 
-class Hosts:
-    """Answers about executors on the leader."""
+async def listed(replica: Replica, _request: ExecutorsRequest) -> ExecutorsReport:
+    """Return all executors, by id; one that came back with another ledger is there twice."""
+    pool = replica.leader.pool
+    views = views_of(replica.state.executors.values(), pool.sessions())
+    return ExecutorsReport(executors=views, duplicate_ids=_duplicate_ids(pool))
 
-    def __init__(self, leader: Leader, applier: StateApplier, clock: Clock) -> None:
-        self._leader = leader
-        self._applier = applier
-        self._clock = clock
-        self._gone = DrainedExecutors(applier)
 
-    async def listed(self, _request: ExecutorsRequest) -> ExecutorsReport:
-        """Return all executors, by id; one that came back with another ledger is there twice."""
-        sessions = {(one.executor, one.ledger): one for one in self._leader.pool.sessions()}
-        views = [
-            _view(record, sessions.get((record.executor, record.ledger)))
-            for record in self._applier.state.executors.values()
-        ]
-        views.sort(key=lambda view: (view.id, view.ledger))
-        return ExecutorsReport(executors=views, duplicate_ids=self._duplicate_ids())
+async def one(replica: Replica, query: ExecutorQuery, drained: DrainedExecutors) -> ExecutorReport:
+    """Return all that is known of one executor, or how it was when it left.
 
-    async def one(self, query: ExecutorQuery) -> ExecutorReport:
-        """Return all that is known of one executor, or how it was when it left.
+    Raises:
+        NotFound: there is none of that id.
+    """
+    state, pool, name = replica.state, replica.leader.pool, query.executor
+    records = {one.ledger: one for one in state.executors.values() if one.executor == name}
+    session = pool.view(name)
+    views = views_of(records.values(), [session] if session is not None else [])
+    details = [detail(state, records[view.ledger], view, query.limit) for view in views]
+    gone = drained.of(name)
+    if not details and gone is not None:
+        details.append(ExecutorDetail(executor=gone))
+    if not details:
+        raise _unknown(name)
+    details.sort(key=lambda one: one.executor.role != CONNECTED)
+    duplicate_ids = [one for one in _duplicate_ids(pool) if one.executor == name]
+    return ExecutorReport(
+        details=details, duplicate_ids=duplicate_ids, now_ms=replica.clock.wall_ms()
+    )
 
-        Raises:
-            NotFound: there is none of that id.
-        """
-        state, name = self._applier.state, query.executor
-        details = []
-        for record in state.executors.values():
-            if record.executor == name:
-                session = self._leader.pool.view(name)
-                is_its = session is not None and session.ledger == record.ledger
-                view = _view(record, session if is_its else None)
-                details.append(detail(state, record, view, query.limit))
-        gone = self._gone.of(name)
-        if not details and gone is not None:
-            details.append(ExecutorDetail(executor=gone))
-        if not details:
-            raise _unknown(name)
-        details.sort(key=lambda one: (one.executor.role != CONNECTED, one.executor.ledger))
-        duplicate_ids = [
-            duplicate_id for duplicate_id in self._duplicate_ids() if duplicate_id.executor == name
-        ]
-        return ExecutorReport(
-            details=details, duplicate_ids=duplicate_ids, now_ms=self._clock.wall_ms()
-        )
 
-    def _duplicate_ids(self) -> list[DuplicateIdView]:
-        recent = self._leader.pool.duplicate_ids.recent()
-        return [DuplicateIdView(**msgspec.structs.asdict(duplicate_id)) for duplicate_id in recent]
+def _duplicate_ids(pool: Pool) -> list[DuplicateIdView]:
+    recent = pool.duplicate_ids.recent()
+    return [DuplicateIdView(**msgspec.structs.asdict(duplicate_id)) for duplicate_id in recent]
 
-    async def drain(self, request: DrainRequest) -> ExecutorView:
-        """Give an executor no more work, or work again. One that was drained and has left is as
-        wanted, and is shown as it was.
 
-        Raises:
-            NotFound: there is none of that id.
-        """
-        command = Drain(request.executor, request.by or "somebody", request.is_over)
-        _, results = await self._leader.append(command)
-        report = await self.listed(ExecutorsRequest())
-        views = [one for one in report.executors if one.id == request.executor]
-        if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
-            gone = self._gone.of(request.executor)
-            if gone is not None and not request.is_over:
-                return gone
-            raise _unknown(request.executor)
-        return next((view for view in views if view.role == CONNECTED), views[-1])
+async def drain(replica: Replica, request: DrainRequest, drained: DrainedExecutors) -> ExecutorView:
+    """Give an executor no more work, or work again. One that was drained and has left is as wanted,
+    and is shown as it was.
+
+    Raises:
+        NotFound: there is none of that id.
+    """
+    command = Drain(request.executor, request.by or "somebody", request.is_over)
+    _, results = await replica.leader.append(command)
+    records = [one for one in replica.state.executors.values() if one.executor == request.executor]
+    views = views_of(records, replica.leader.pool.sessions())
+    if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
+        gone = drained.of(request.executor)
+        if gone is not None and not request.is_over:
+            return gone
+        raise _unknown(request.executor)
+    return next((view for view in views if view.role == CONNECTED), views[-1])
 
 
 class DrainedExecutors:
@@ -166,45 +152,51 @@ def _unknown(executor: str) -> NotFound:
     return NotFound(f"executor {executor} does not exist", "`raftcron executors` lists them")
 
 
-def _view(record: ExecutorRecord, session: Session | None) -> ExecutorView:
-    view = ExecutorView(
-        id=record.executor,
-        role=IN_DOUBT,
-        host=record.host,
-        version=record.version,
-        slots=record.slots,
-        open=record.count_open(),
-        labels=[f"{name}={value}" for name, value in sorted(record.labels)],
-        cpu_milli=record.cpu_milli,
-        memory_bytes=record.memory_bytes,
-        drained_by=record.drained_by,
-        drained_ms=record.drained_ms,
-        ledger=record.ledger,
-        joined_ms=record.joined_ms,
-        note="; ".join(filter(None, (_drained(record), _silent(session)))),
-    )
-    return view if session is None else _connected(view, session)
+def views_of(records: Iterable[ExecutorRecord], sessions: Iterable[Session]) -> list[ExecutorView]:
+    """Return executors as they are shown, by id and ledger, each with its session if it is
+    connected."""
+    by_ledger = {(one.executor, one.ledger): one for one in sessions}
+    views = []
+    for record in records:
+        session = by_ledger.get((record.executor, record.ledger))
+        view = ExecutorView(
+            id=record.executor,
+            role=IN_DOUBT,
+            host=record.host,
+            version=record.version,
+            slots=record.slots,
+            open=record.count_open(),
+            labels=[f"{name}={value}" for name, value in sorted(record.labels)],
+            cpu_milli=record.cpu_milli,
+            memory_bytes=record.memory_bytes,
+            drained_by=record.drained_by,
+            drained_ms=record.drained_ms,
+            ledger=record.ledger,
+            joined_ms=record.joined_ms,
+            note="; ".join(filter(None, (_drained(record), _why_no_work(session)))),
+        )
+        views.append(view if session is None else _connected(view, session))
+    return sorted(views, key=lambda view: (view.id, view.ledger))
 
 
 def _connected(view: ExecutorView, session: Session) -> ExecutorView:
-    fields = {name: getattr(view, name) for name in view.__struct_fields__}
-    fields |= {
-        "role": CONNECTED,
-        "address": session.address,
-        "pid": session.greeting.pid,
-        "version": session.greeting.version,
-        "running": session.running,
-        "groups": [
+    return msgspec.structs.replace(
+        view,
+        role=CONNECTED,
+        address=session.address,
+        pid=session.greeting.pid,
+        version=session.greeting.version,
+        running=session.running,
+        groups=[
             GroupView(group=offer.group, slots=offer.slots, handlers=list(offer.handlers))
             for offer in session.offers
         ],
-        "silent_ms": session.silent_ms,
-        "clock_offset_ms": session.offset_ms,
-        "connected_since_ms": session.connected_since_ms,
-        "gets_work": session.gets_work and not view.drained_by,
-        "incarnation": session.greeting.incarnation,
-    }
-    return ExecutorView(**fields)
+        silent_ms=session.silent_ms,
+        clock_offset_ms=session.offset_ms,
+        connected_since_ms=session.connected_since_ms,
+        gets_work=session.gets_work and not view.drained_by,
+        incarnation=session.greeting.incarnation,
+    )
 
 
 def _drained(record: ExecutorRecord) -> str:
@@ -215,17 +207,17 @@ def _drained(record: ExecutorRecord) -> str:
     return f"drained by {record.drained_by} since {since}, {rest}"
 
 
-def _silent(session: Session | None) -> str:
-    """Why an executor gets no work that is not drained."""
+def _why_no_work(session: Session | None) -> str:
+    """Return why an executor that is not drained gets no work, "" where it does."""
     if session is None:
         return "not connected; its launches are lost when its lease is over"
     if not session.is_leased:
-        return "no answered heartbeat yet"
+        return "no answered heartbeat yet: it gets no work"
     if session.is_full:
         return LEDGER_FULL
     if session.is_silent:
         return "it does not answer; it gets no launches until it does"
-    return "" if session.gets_work else "its clock is off, or it is silent"
+    return "" if session.gets_work else "it gets no work: its clock is off, or it is silent"
 
 
 def detail(state: State, record: ExecutorRecord, view: ExecutorView, limit: int) -> ExecutorDetail:

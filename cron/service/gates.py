@@ -7,12 +7,10 @@ from typing import Final
 import msgspec
 
 from cron.api.gates import GateOpening, GateRequest, GatesReport, GatesRequest, GateView
-from cron.clock import Clock
 from cron.errors import InvalidInput, LimitExceeded
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
 from cron.limits import GATES_MAX
 from cron.scheduler.job_filter import JobFilter
+from cron.service.replica import Replica
 from cron.service.unknown_names import unknown_names
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LiftGates
@@ -20,81 +18,54 @@ from cron.state.pool import CloseGate, Gate, GateAction, LiftGates
 _ACTIONS: Final = {action.name.lower(): action for action in GateAction}
 
 
-def of_gate(gate: Gate, number: int) -> GateView:
+def of_gate(gate: Gate) -> GateView:
     """Return a gate as it is shown."""
-    return GateView(
-        number=number,
-        action=gate.action.name.lower(),
-        reason=gate.reason,
-        by=gate.by,
-        since_ms=gate.since_ms,
-        until_ms=gate.until_ms,
-        pool=gate.pool,
-        collection=gate.collection,
-        tenant=gate.tenant,
-        jobs=gate.jobs,
-        priority=gate.priority,
-    )
+    fields = msgspec.structs.asdict(gate)
+    return GateView(**fields | {"action": gate.action.name.lower()})
 
 
-class Gates:
-    """The gates of a cell, on the leader."""
+async def close(replica: Replica, request: GateRequest) -> GateView:
+    """Close a gate. The notes say which names nobody has.
 
-    def __init__(self, leader: Leader, applier: StateApplier, clock: Clock) -> None:
-        self._leader = leader
-        self._applier = applier
-        self._clock = clock
+    Raises:
+        InvalidInput: its time is over already. LimitExceeded: too many gates are closed.
+    """
+    gate = Gate(
+        0, _ACTIONS[request.action], request.reason, request.by, 0, request.until_ms, request.pool,
+        request.collection, request.tenant, request.jobs, request.priority,
+    )  # fmt: skip
+    _, results = await replica.leader.append(CloseGate(gate))
+    verdict, number = results[0].verdict, results[0].number
+    if verdict is Verdict.TOO_MANY:
+        raise LimitExceeded(f"{GATES_MAX} gates are closed already", "open some of them")
+    if verdict is Verdict.BAD_TIMES:
+        raise InvalidInput("the time until which the gate is to be closed is over already")
+    closed = replica.state.gates.get(number, msgspec.structs.replace(gate, number=number))
+    named = JobFilter(request.jobs, request.tenant, request.pool, request.collection)
+    notes = await unknown_names(replica, named, request.priority)
+    return msgspec.structs.replace(of_gate(closed), notes=notes)
 
-    async def close(self, request: GateRequest) -> GateView:
-        """Close a gate. The notes say which names nobody has.
 
-        Raises:
-            InvalidInput: its time is over already. LimitExceeded: too many gates are closed.
-        """
-        gate = Gate(
-            number=0,
-            action=_ACTIONS[request.action],
-            reason=request.reason,
-            by=request.by,
-            since_ms=0,
-            until_ms=request.until_ms,
-            pool=request.pool,
-            collection=request.collection,
-            tenant=request.tenant,
-            jobs=request.jobs,
-            priority=request.priority,
-        )
-        _, results = await self._leader.append(CloseGate(gate))
-        verdict, number = results[0].verdict, results[0].number
-        if verdict is Verdict.TOO_MANY:
-            raise LimitExceeded(f"{GATES_MAX} gates are closed already", "open some of them")
-        if verdict is Verdict.BAD_TIMES:
-            raise InvalidInput("the time until which the gate is to be closed is over already")
-        closed = self._applier.state.gates.get(number)
-        view = of_gate(closed if closed is not None else gate, number)
-        named = JobFilter(request.jobs, request.tenant, request.pool, request.collection)
-        notes = await unknown_names(self._applier.state, self._leader.pool, named, request.priority)
-        return msgspec.structs.replace(view, notes=notes)
+async def open_gates(replica: Replica, opening: GateOpening) -> GatesReport:
+    """Open gates; the report names the numbers that no closed gate has."""
+    gates = replica.state.gates
+    before = {number: gates[number] for number in opening.numbers if number in gates}
+    command = LiftGates(tuple(opening.numbers), opening.by)
+    _, results = await replica.leader.append(command)
+    opened = [
+        number
+        for number, verdict in zip(opening.numbers, results[0].items, strict=True)
+        if verdict == Verdict.ACCEPTED
+    ]
+    views = [
+        of_gate(before[number]) if number in before else GateView(number=number)
+        for number in opened
+    ]
+    return GatesReport(gates=views, unknown=sorted({*opening.numbers} - {*opened}))
 
-    async def open(self, opening: GateOpening) -> GatesReport:
-        """Open gates; the report names the numbers that no closed gate has."""
-        gates = self._applier.state.gates
-        before = {number: gates[number] for number in opening.numbers if number in gates}
-        command = LiftGates(tuple(opening.numbers), opening.by)
-        _, results = await self._leader.append(command)
-        opened = [
-            number
-            for number, verdict in zip(opening.numbers, results[0].items, strict=True)
-            if verdict == Verdict.ACCEPTED
-        ]
-        views = [
-            of_gate(before[number], number) if number in before else GateView(number=number)
-            for number in opened
-        ]
-        return GatesReport(gates=views, unknown=sorted({*opening.numbers} - {*opened}))
 
-    async def listed(self, _request: GatesRequest) -> GatesReport:
-        """Return the gates that are closed now, by number."""
-        now_ms, gates = self._clock.wall_ms(), self._applier.state.gates
-        held = [gates[number] for number in sorted(gates) if gates[number].holds(now_ms)]
-        return GatesReport(gates=[of_gate(gate, gate.number) for gate in held])
+async def listed(replica: Replica, _request: GatesRequest) -> GatesReport:
+    """Return the gates that are closed now, by number."""
+    now_ms, gates = replica.clock.wall_ms(), replica.state.gates
+    held = [gates[number] for number in sorted(gates) if gates[number].holds(now_ms)]
+    return GatesReport(gates=[of_gate(gate) for gate in held])

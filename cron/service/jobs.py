@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cron.api.checks import no_such_job, select, unknown_job
+from cron.api.checks import no_such_job, unknown_job
 from cron.api.jobs import (
     JobNeeds,
     JobsRequest,
@@ -20,24 +20,16 @@ from cron.api.jobs import (
     PauseView,
     ResumeRequest,
 )
-from cron.api.launches import (
-    LaunchView,
-)
+from cron.api.launches import LaunchView
 from cron.calendar.schedule import next_times, unreadable
 from cron.clock import Clock
-from cron.errors import (
-    CronError,
-    LimitExceeded,
-    OutcomeUnknown,
-)
-from cron.history.store import RowStore
+from cron.errors import CronError, LimitExceeded, OutcomeUnknown
 from cron.job import Job
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
 from cron.scheduler.gates import Gates
 from cron.scheduler.job_filter import JobFilter, select_jobs
 from cron.service.gates import of_gate
 from cron.service.launches import of_row
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, Paused
@@ -56,7 +48,7 @@ def of_job(
     record: JobRecord, job: Job, last: LaunchView | None, now_ms: int, runs: int = 0
 ) -> JobView:
     """Return a job as it is shown; `runs`: how many of its launches do."""
-    paused = record.paused if record.paused and record.paused.holds(now_ms) else None
+    paused = _pause_of(record, now_ms)
     return JobView(
         name=record.name,
         schedule=job.schedule.text,
@@ -118,131 +110,128 @@ def _next_s(record: JobRecord, job: Job, paused: Paused | None, now_ms: int) -> 
     return next_times(job.schedule, after_s, NEXT_SHOWN)
 
 
-class Jobs:
-    """The pauses of jobs, on the leader; jobs and their next times, on any replica."""
+async def pause(replica: Replica, request: PauseRequest) -> PauseReport:
+    """Pause the jobs that a pattern matches now, a portion in an entry.
 
-    def __init__(
-        self, leader: Leader, applier: StateApplier, row_store: RowStore, clock: Clock
-    ) -> None:
-        self._leader = leader
-        self._applier = applier
-        self._row_store = row_store
-        self._clock = clock
-        self._aside = Aside(clock)
+    Raises:
+        UnknownJob: the pattern matches none. OutcomeUnknown: some of them were paused.
+    """
+    names = await _matching(replica, request.pattern)
+    command = c.Pause((), request.reason, request.until_ms, request.by)
+    return await _change(replica, names, command)
 
-    async def pause(self, request: PauseRequest) -> PauseReport:
-        """Pause the jobs that a pattern matches now, a portion in an entry.
 
-        Raises:
-            UnknownJob: the pattern matches none. OutcomeUnknown: some of them were paused.
-        """
-        names = await self._select(request.pattern)
-        return await self._change(names, c.Pause((), request.reason, request.until_ms, request.by))
+async def resume(replica: Replica, request: ResumeRequest) -> PauseReport:
+    """Resume the jobs that a pattern matches now, a portion in an entry.
 
-    async def resume(self, request: ResumeRequest) -> PauseReport:
-        """Resume the jobs that a pattern matches now, a portion in an entry.
+    Raises:
+        UnknownJob: the pattern matches none. OutcomeUnknown: some of them were resumed.
+    """
+    names = await _matching(replica, request.pattern)
+    now_ms = replica.clock.wall_ms()
+    going = {name for name in names if _pause_of(replica.state.jobs.get(name), now_ms) is None}
+    report = await _change(replica, names, c.Resume((), request.by))
+    # A pause whose time is over is removed with the others, but nothing goes on by that.
+    changed = [name for name in report.changed if name not in going]
+    unchanged = sorted({*report.unchanged, *report.changed} - {*changed})
+    return PauseReport(changed=changed, unchanged=unchanged)
 
-        Raises:
-            UnknownJob: the pattern matches none. OutcomeUnknown: some of them were resumed.
-        """
-        names = await self._select(request.pattern)
-        now_ms = self._clock.wall_ms()
-        going = {name for name in names if self._pause_of(name, now_ms) is None}
-        report = await self._change(names, c.Resume((), request.by))
-        # A pause whose time is over is removed with the others, but nothing goes on by that.
-        changed = [name for name in report.changed if name not in going]
-        unchanged = sorted({*report.unchanged, *report.changed} - {*changed})
-        return PauseReport(changed=changed, unchanged=unchanged)
 
-    async def next_times(self, request: NextRequest) -> NextTimes:
-        """Return the next times of a job, and the pause that holds.
-
-        Raises:
-            UnknownJob: there is no such job. LimitExceeded: they take too long to find.
-        """
-        record = self._applier.state.jobs.get(request.job)
-        if record is None or record.job is None:
-            raise unknown_job(request.job)
-        schedule = record.job.schedule
-        now_ms = self._clock.wall_ms()
-        after_s = now_ms // 1000 if request.after_s is None else request.after_s
-        paused = self._pause_of(request.job, now_ms)
-        times_s = await self._aside.run(
-            lambda patience: next_times(schedule, after_s, request.count, patience.spend),
-            "ask for fewer times, or for those after a later one",
-        )
-        return NextTimes(
-            job=request.job,
-            schedule=schedule.text,
-            resolved=schedule.resolved,
-            zone=schedule.zone,
-            times_s=times_s,
-            paused=paused is not None,
-            pause_reason=paused.reason if paused is not None else "",
-            paused_until_ms=paused.until_ms if paused is not None else 0,
-        )
-
-    async def listed(self, request: JobsRequest) -> list[JobView]:
-        """Return the jobs that fit, by name, each with its newest launch and the gate that decides
-        over the next."""
-        wanted = JobFilter(request.pattern, request.tenant, request.pool, request.collection)
-        names = select_jobs(self._applier.state.jobs.values(), wanted, is_live=True)
-        if not names and wanted == JobFilter(request.pattern) and request.pattern:
-            raise no_such_job(request.pattern)
-        gates = Gates(self._applier.state)
-        now_ms = self._clock.wall_ms()
-        lasts = await self._row_store.last_of_each(names[:LAST_SHOWN_MAX])
-        views = []
-        for name in names:
-            record, last = self._applier.state.jobs[name], lasts.get(name)
-            if record.job is not None:
-                view = of_row(last) if last is not None else None
-                runs = self._applier.state.running.get(record.number, 0)
-                shown = of_job(record, record.job, view, now_ms, runs)
-                gate = gates.of(record, record.job, now_ms)
-                if gate is not None:
-                    shown = msgspec.structs.replace(shown, gate=of_gate(gate, gate.number))
-                views.append(shown)
-        return views
-
-    def _pause_of(self, name: str, now_ms: int) -> Paused | None:
-        """Return the pause that holds for a job now."""
-        record = self._applier.state.jobs.get(name)
-        paused = record.paused if record is not None else None
-        return paused if paused is not None and paused.holds(now_ms) else None
-
-    async def _change(self, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
-        changed: list[str] = []
-        unchanged: list[str] = []
-        for first in range(0, len(names), PAUSED_AT_ONCE):
-            portion = names[first : first + PAUSED_AT_ONCE]
-            try:
-                one = msgspec.structs.replace(command, jobs=tuple(portion))
-                _, results = await self._leader.append(one)
-            except CronError as error:
-                if not first:
-                    raise
-                raise OutcomeUnknown(
-                    f"it is done for {first} of {len(names)} jobs, and then: {error}",
-                    "repeat it: what is done stays as it is",
-                ) from error
-            for name, verdict in zip(portion, results[0].items, strict=True):
-                (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
-        now_ms = self._clock.wall_ms()
-        pauses = [
-            PauseView(job=name, until_ms=pause.until_ms, by=pause.by, reason=pause.reason)
-            for name in unchanged
-            if (pause := self._pause_of(name, now_ms)) is not None
-        ]
-        return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
-
-    async def _select(self, pattern: str) -> list[str]:
-        jobs = self._applier.state.jobs.values()
-        live = [record.name for record in jobs if record.job is not None]
-        names = await asyncio.to_thread(select, pattern, live)
-        if names:
-            return names
+async def _matching(replica: Replica, pattern: str) -> list[str]:
+    records = list(replica.state.jobs.values())
+    names = await asyncio.to_thread(select_jobs, records, JobFilter(pattern), is_live=True)
+    if not names:
         raise no_such_job(pattern)
+    return names
+
+
+async def _change(replica: Replica, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
+    changed: list[str] = []
+    unchanged: list[str] = []
+    for first in range(0, len(names), PAUSED_AT_ONCE):
+        portion = names[first : first + PAUSED_AT_ONCE]
+        try:
+            one = msgspec.structs.replace(command, jobs=tuple(portion))
+            _, results = await replica.leader.append(one)
+        except CronError as error:
+            if not first:
+                raise
+            raise OutcomeUnknown(
+                f"it is done for {first} of {len(names)} jobs, and then: {error}",
+                "repeat it: what is done stays as it is",
+            ) from error
+        for name, verdict in zip(portion, results[0].items, strict=True):
+            (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
+    now_ms = replica.clock.wall_ms()
+    pauses = [
+        PauseView(job=name, until_ms=paused.until_ms, by=paused.by, reason=paused.reason)
+        for name in unchanged
+        if (paused := _pause_of(replica.state.jobs.get(name), now_ms)) is not None
+    ]
+    return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
+
+
+async def next_times_of(replica: Replica, request: NextRequest, aside: Aside) -> NextTimes:
+    """Return the next times of a job, and the pause that holds.
+
+    Raises:
+        UnknownJob: there is no such job. LimitExceeded: they take too long to find.
+    """
+    record = replica.state.jobs.get(request.job)
+    if record is None or record.job is None:
+        raise unknown_job(request.job)
+    schedule = record.job.schedule
+    now_ms = replica.clock.wall_ms()
+    after_s = now_ms // 1000 if request.after_s is None else request.after_s
+    paused = _pause_of(record, now_ms)
+    times_s = await aside.run(
+        lambda patience: next_times(schedule, after_s, request.count, patience.spend),
+        "ask for fewer times, or for those after a later one",
+    )
+    return NextTimes(
+        job=request.job,
+        schedule=schedule.text,
+        resolved=schedule.resolved,
+        zone=schedule.zone,
+        times_s=times_s,
+        paused=paused is not None,
+        pause_reason=paused.reason if paused is not None else "",
+        paused_until_ms=paused.until_ms if paused is not None else 0,
+    )
+
+
+async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
+    """Return the jobs that fit, by name, each with its newest launch and the gate that decides over
+    the next.
+
+    Raises:
+        UnknownJob: a pattern alone is named, and matches none.
+    """
+    wanted = JobFilter(request.pattern, request.tenant, request.pool, request.collection)
+    names = select_jobs(replica.state.jobs.values(), wanted, is_live=True)
+    if not names and wanted == JobFilter(request.pattern) and request.pattern:
+        raise no_such_job(request.pattern)
+    gates = Gates(replica.state)
+    now_ms = replica.clock.wall_ms()
+    lasts = await replica.row_store.last_of_each(names[:LAST_SHOWN_MAX])
+    views = []
+    for name in names:
+        record, last = replica.state.jobs[name], lasts.get(name)
+        if record.job is not None:
+            view = of_row(last) if last is not None else None
+            runs = replica.state.running.get(record.number, 0)
+            shown = of_job(record, record.job, view, now_ms, runs)
+            gate = gates.of(record, record.job, now_ms)
+            if gate is not None:
+                shown = msgspec.structs.replace(shown, gate=of_gate(gate))
+            views.append(shown)
+    return views
+
+
+def _pause_of(record: JobRecord | None, now_ms: int) -> Paused | None:
+    """Return the pause that holds for a job now."""
+    paused = record.paused if record is not None else None
+    return paused if paused is not None and paused.holds(now_ms) else None
 
 
 ASIDE_MS_MAX: Final = 2_000

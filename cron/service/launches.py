@@ -6,7 +6,8 @@ in between is shown as it stood then, never twice and never not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from heapq import nlargest
 from typing import Final
 
@@ -18,9 +19,9 @@ from cron.api.launches import (
     KillRequest,
     LaunchView,
     PartView,
+    ShowRequest,
     TriggerRequest,
 )
-from cron.clock import Clock
 from cron.errors import (
     InvalidInput,
     LimitExceeded,
@@ -33,20 +34,18 @@ from cron.history.store import RowStore
 from cron.history.story import memory_of
 from cron.job import Schedule
 from cron.launch_state import ACTIVE, LaunchState
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
 from cron.limits import HISTORY_ROWS_MAX
 from cron.notes import sentence
 from cron.pace import in_turns
 from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.job_filter import JobFilter, select_jobs
 from cron.scheduler.why import Queued, why_waiting
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.archive import Stream
 from cron.state.outcome import Verdict
 from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
 from cron.state.state import LaunchRow, Part, State
-from cron.storage.archived_rows import ArchivedRows
 from launcher.protocol.names import (
     SCHEDULED_S_MAX,
     LaunchName,
@@ -106,7 +105,7 @@ def of_row(row: Row) -> LaunchView:
         last_s=row.last_s,
         count=row.count,
         output_bytes=row.output_bytes,
-        parts=[_ended_part(number, part) for number, part in enumerate(row.parts, 1)],
+        parts=[_part(number, part, part.executor) for number, part in enumerate(row.parts, 1)],
         number=row.number if row.number >= 0 else None,
         amends=_key(row.amends),
         cpu_ms=row.cpu_ms or None,
@@ -114,11 +113,10 @@ def of_row(row: Row) -> LaunchView:
     )
 
 
-def amended_by(row: Row, news: Row) -> LaunchView:
-    """Return a lost attempt as it is shown with the newest news of it, which amend it: begun as
-    the one says, ended as the other."""
-    known = of_row(row)
-    late = of_row(news)
+def amended_by(row: Row, amendment: Row) -> LaunchView:
+    """Return a lost attempt as it is shown with its newest amendment: begun as the one says, ended
+    as the other."""
+    known, late = of_row(row), of_row(amendment)
     return msgspec.structs.replace(
         late,
         begun_at_ms=known.begun_at_ms or late.begun_at_ms,
@@ -141,16 +139,16 @@ def amended_by(row: Row, news: Row) -> LaunchView:
 
 
 def _key(key: tuple[int, int] | None) -> str:
-    """`ended_index.number` of a row; its index alone where it has no number."""
+    """Return `ended_index.number` of a row; its index alone where it has no number."""
     if key is None:
         return ""
     return f"{key[0]}.{key[1]}" if key[1] >= 0 else str(key[0])
 
 
-def _ended_part(number: int, part: PartRow) -> PartView:
+def _part(number: int, part: PartRow | Part, executor: str) -> PartView:
     return PartView(
         part=number,
-        executor=part.executor,
+        executor=executor,
         state=part.state.label,
         reason=part.reason.label,
         started_at_ms=part.started_ms,
@@ -161,16 +159,6 @@ def _ended_part(number: int, part: PartRow) -> PartView:
         cpu_ms=part.cpu_ms or None,
         memory_peak_bytes=part.memory_peak_bytes or None,
     )
-
-
-def _open_part(state: State, number: int, part: Part) -> PartView:
-    executor = state.executors.get(part.executor)
-    name = executor.executor if executor is not None else part.name
-    ended = PartRow(
-        name, "", part.state, part.reason, part.exit_code, part.started_ms, part.finished_ms,
-        part.output_bytes, part.detail, part.note, part.cpu_ms, part.memory_peak_bytes,
-    )  # fmt: skip
-    return _ended_part(number, ended)
 
 
 def of_open(
@@ -186,6 +174,10 @@ def of_open(
     executor = state.executors.get(row.executor) if row.begun_index else None
     name = executor.executor if executor else ""
     is_active = row.state in ACTIVE
+    parts = []
+    for number, part in enumerate(row.parts, 1):
+        host = state.executors.get(part.executor)
+        parts.append(_part(number, part, host.executor if host is not None else part.name))
     return msgspec.structs.replace(
         shown,
         reason=row.cancel.label,
@@ -198,7 +190,7 @@ def of_open(
         deadline_at_ms=shown_deadline_ms(state, row, record, now_ms),
         is_open=True,
         last_s=row.scheduled_s,
-        parts=[_open_part(state, number, part) for number, part in enumerate(row.parts, 1)],
+        parts=parts,
     )
 
 
@@ -208,230 +200,217 @@ def open_row(row: LaunchRow, executor: str = "", waiting: str = "") -> OpenRow:
     return OpenRow(**same, executor=executor, waiting=waiting)
 
 
-class LaunchReads:
-    """Answers about launches, on any replica. `connected` gives the numbers of the executors that
-    are, `queued` what waits in the queues."""
+def open_viewer(replica: Replica) -> Callable[[LaunchRow], LaunchView]:
+    """Return what shows open launches to one request, which asks each thing that is dear once."""
+    state, connected = replica.state, replica.connected()
+    now_ms, queued = replica.clock.wall_ms(), replica.queued()
+    return lambda row: of_open(state, row, connected, now_ms, queued)
 
-    def __init__(
-        self,
-        applier: StateApplier,
-        row_store: RowStore,
-        clock: Clock,
-        archive: ArchivedRows | None = None,
-    ) -> None:
-        self._applier = applier
-        self.row_store = row_store
-        self.clock = clock
-        self._archive = archive
-        self.connected: frozenset[int] = frozenset()
-        self.queued: Queued | None = None
 
-    @property
-    def state(self) -> State:
-        """State as it is applied here."""
-        return self._applier.state
+async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
+    """Return launches, open ones included, newest ScheduledTime first.
 
-    async def listed(self, query: HistoryQuery) -> list[LaunchView]:
-        """Return launches, open ones included, newest ScheduledTime first.
-
-        Raises:
-            LimitExceeded: too many rows would have to be read for one page.
-        """
-        states = frozenset(_state_of(label) for label in query.states)
-        names = self._named(query)
-        after = _after(query)
-        fitting = [
-            row
-            for row in self._open_rows(names)
-            if (not states or row.state in states) and _in_period(row, query)
-        ]
-        if after is not None:
-            fitting = [row for row in fitting if self._place_of_open(row) < after]
-        # A hundred thousand may be open: only what can be shown is told why it waits.
-        newest = nlargest(query.limit, fitting, key=self._place_of_open)
-        index = self.state.index  # of which `newest` is true, whatever happens meanwhile
-        listed = [(self._place_of_open(row), self.of_open(row)) async for row in in_turns(newest)]
-        until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
-        if after is not None:
-            until_ms = min(until_ms, after[0] * 1000)
-        wanted = Query(None, states or None, query.since_ms, until_ms, query.limit)
-        if names is not None and len(names) == 1:
-            wanted = msgspec.structs.replace(wanted, job=names[0])
-        while True:
-            rows, floor = await self._rows_for(wanted, names, is_archive=query.archive)
-            if names and not rows and not any(name in self.state.jobs for name in names):
-                raise unknown_job(query.job)
-            told = [row for row in rows if row.ended_index <= index]
-            amended = {} if query.is_all else await self._amended(told)
-            ended = await self._newest_ended(told, amended, query, until_ms, (after, floor))
-            if len(ended) >= query.limit or floor is None:
-                break
-            # Some of what was read is shown elsewhere, or is older than what was not read yet.
-            if wanted.limit >= HISTORY_ROWS_MAX:
-                raise LimitExceeded(
-                    f"more than {HISTORY_ROWS_MAX:,} rows would have to be read for this list",
-                    "ask for one job, or for a shorter period",
-                )
-            more = min(4 * wanted.limit, HISTORY_ROWS_MAX)
-            wanted = msgspec.structs.replace(wanted, limit=more)
-        listed += ended
-        listed.sort(key=lambda one: one[0], reverse=True)
-        return [view for _, view in listed[: query.limit]]
-
-    async def _rows_for(
-        self, wanted: Query, names: list[str] | None, *, is_archive: bool
-    ) -> tuple[list[Row], Place | None]:
-        """Return the newest rows of a query, and the place down to which they are all there are;
-        None where that is the end."""
-        rows = await self._newest(wanted, names)
-        ends = sorted((_end_place(row) for row in rows), reverse=True)
-        floor = ends[-1] if len(rows) >= wanted.limit else None
-        if is_archive and self._archive is not None and names != []:
-            # The catalog after the index: what is in neither has been let go, and what is in both
-            # was retired in between, and is told apart.
-            rows += await self._archive.rows(self.state.history, wanted, rows)
-            single = sorted(
-                (place_of(row) for row in rows if row.kind is not RowKind.RANGE), reverse=True
-            )
-            if len(single) >= wanted.limit:
-                last = single[wanted.limit - 1]
-                floor = last if floor is None else max(floor, last)
-        return rows, floor
-
-    async def _amended(self, rows: list[Row]) -> dict[Place, Row | None]:
-        """Return what is shown instead of rows, by their places: a lost attempt that was amended is
-        shown once, by the newest news of it. None: nothing."""
-        attempts = {
-            (row.job, row.scheduled_s, row.attempt): None
-            for row in rows
-            if row.kind is RowKind.AMENDMENT or _is_lost(row)
-        }
-        if not attempts:
-            return {}
-        found = {place_of(row): row for row in await self.row_store.of_attempts([*attempts])}
-        found |= {place_of(row): row for row in rows if row.kind is RowKind.AMENDMENT}
-        by_attempt: dict[tuple[str, int, int, int], list[Row]] = {}
-        for row in sorted([*found.values()], key=lambda row: (row.ended_index, row.number)):
-            if row.kind is RowKind.AMENDMENT or _is_lost(row):
-                name = (row.job, row.scheduled_s, row.trigger, row.attempt)
-                by_attempt.setdefault(name, []).append(row)
-        instead: dict[Place, Row | None] = {}
-        for told in by_attempt.values():
-            lost = [row for row in told if row.kind is RowKind.ENDED]
-            if len(told) > len(lost):
-                instead |= {place_of(row): None for row in told}
-                instead[place_of(told[-1])] = lost[-1] if lost else told[-1]
-        return instead
-
-    async def _newest_ended(
-        self,
-        rows: list[Row],
-        amended: Mapping[Place, Row | None],
-        query: HistoryQuery,
-        until_ms: int,
-        bounds: tuple[Place | None, Place | None],
-    ) -> list[tuple[Place, LaunchView]]:
-        """Return the newest launches that rows speak of, as many as a query asks for, between two
-        places: below the first and not below the second."""
-        after, floor = bounds
-        since_s, until_s = -(-query.since_ms // 1000), until_ms // 1000
-        found: list[tuple[Place, LaunchView]] = []
-        async for row in in_turns(newest_first(rows, self._schedule_of, since_s, until_s)):
-            place = place_of(row)
-            if floor is not None and _is_below(place, floor):
-                break
-            if after is not None and place >= after:
-                continue
-            instead = amended.get(place, row)
-            if instead is not None:
-                view = of_row(row) if instead is row else amended_by(instead, row)
-                found.append((place, view))
-            if len(found) == query.limit:
-                break
-        return found
-
-    def _place_of_open(self, row: LaunchRow) -> Place:
-        name = self.state.by_number[row.number].name
-        return (row.scheduled_s, row.attempt, 0, 0, -1, name, row.trigger)
-
-    def _named(self, query: HistoryQuery) -> list[str] | None:
-        """Return the jobs that a query names, None for all.
-
-        Raises:
-            UnknownJob: it names none. LimitExceeded: it names too many.
-            InvalidInput: the archive is asked for more than one of them.
-        """
-        wanted = JobFilter(query.job, query.tenant, query.pool, query.collection)
-        if wanted.is_all:
-            return None
-        if wanted == JobFilter(query.job) and not is_wild(query.job):
-            return [query.job]
-        names = select_jobs(self.state.jobs.values(), wanted, is_live=False)
-        if not names and wanted == JobFilter(query.job):
-            raise no_such_job(query.job)
-        if len(names) > HISTORY_JOBS_MAX:
+    Raises:
+        LimitExceeded: too many rows would have to be read for one page.
+    """
+    state, shown = replica.state, open_viewer(replica)
+    states = frozenset(LaunchState[label.upper()] for label in query.states)
+    names = _named(state, query)
+    after = _after(query)
+    fitting = [
+        row
+        for row in _open_rows(state, names)
+        if (not states or row.state in states) and _in_period(row, query)
+    ]
+    if after is not None:
+        fitting = [row for row in fitting if _place_of_open(state, row) < after]
+    # A hundred thousand may be open: only what can be shown is told why it waits.
+    newest = nlargest(query.limit, fitting, key=partial(_place_of_open, state))
+    index = state.index  # of which `newest` is true, whatever happens meanwhile
+    listed = [(_place_of_open(state, row), shown(row)) async for row in in_turns(newest)]
+    until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
+    if after is not None:
+        until_ms = min(until_ms, after[0] * 1000)
+    wanted = Query(None, states or None, query.since_ms, until_ms, query.limit)
+    if names is not None and len(names) == 1:
+        wanted = msgspec.structs.replace(wanted, job=names[0])
+    while True:
+        rows, floor = await _rows_for(replica, wanted, names, is_archive=query.archive)
+        if names and not rows and not any(name in state.jobs for name in names):
+            raise unknown_job(query.job)
+        known = [row for row in rows if row.ended_index <= index]
+        amended = {} if query.is_all else await _amended(replica.row_store, known)
+        ended = await _newest_ended(state, known, amended, query, until_ms, (after, floor))
+        if len(ended) >= query.limit or floor is None:
+            break
+        # Some of what was read is shown elsewhere, or is older than what was not read yet.
+        if wanted.limit >= HISTORY_ROWS_MAX:
             raise LimitExceeded(
-                f"{len(names):,} jobs fit, of which history looks through {HISTORY_JOBS_MAX:,}",
-                "choose a narrower pattern or filter, or ask for all jobs",
+                f"more than {HISTORY_ROWS_MAX:,} rows would have to be read for this list",
+                "ask for one job, or for a shorter period",
             )
-        if query.archive and len(names) > 1:
-            raise InvalidInput(
-                f"the archive is read for one job or for all, and {len(names)} fit",
-                "name one job, or leave the filter out",
-            )
-        return names
+        more = min(4 * wanted.limit, HISTORY_ROWS_MAX)
+        wanted = msgspec.structs.replace(wanted, limit=more)
+    listed += ended
+    listed.sort(key=lambda one: one[0], reverse=True)
+    return [view for _, view in listed[: query.limit]]
 
-    async def _newest(self, wanted: Query, names: list[str] | None) -> list[Row]:
-        """Return the newest rows of a query, of these jobs (None: as the query says)."""
-        if names is None or len(names) == 1:
-            return await self.row_store.newest(wanted)
-        rows: list[Row] = []
+
+async def _rows_for(
+    replica: Replica, wanted: Query, names: list[str] | None, *, is_archive: bool
+) -> tuple[list[Row], Place | None]:
+    """Return the newest rows of a query, and the place down to which they are all there are; None
+    where that is the end."""
+    if names is None or len(names) == 1:
+        rows = await replica.row_store.newest(wanted)
+    else:
+        rows = []
         for name in names:
-            rows += await self.row_store.newest(msgspec.structs.replace(wanted, job=name))
+            rows += await replica.row_store.newest(msgspec.structs.replace(wanted, job=name))
             if len(rows) > 2 * wanted.limit:
                 rows = nlargest(wanted.limit, rows, key=_end_place)
-        return nlargest(wanted.limit, rows, key=_end_place)
+        rows = nlargest(wanted.limit, rows, key=_end_place)
+    floor = min(map(_end_place, rows)) if len(rows) >= wanted.limit else None
+    if is_archive and replica.archive is not None and names != []:
+        # The catalog after the index: what is in neither has been let go, and what is in both was
+        # retired in between, and is told apart.
+        rows += await replica.archive.rows(replica.state.history, wanted, rows)
+        single = [place_of(row) for row in rows if row.kind is not RowKind.RANGE]
+        if len(single) >= wanted.limit:
+            last = nlargest(wanted.limit, single)[-1]
+            floor = last if floor is None else max(floor, last)
+    return rows, floor
 
-    async def show(self, launch: str) -> list[LaunchView]:
-        """Return all attempts of a launch, newest last."""
-        name = parse_launch_name(launch)
-        key = self.state.key_of(name)
-        row = self.state.row(key) if key is not None else None
-        at_ms = name.scheduled_s * 1000
-        ended = await self.row_store.of_launch(name)
-        views = [view for one in ended for view in self.expanded(one, at_ms, at_ms, 1)]
-        if row is not None:
-            views.append(self.of_open(row))
-        if not views:
-            raise UnknownLaunch(
-                f"launch {name} does not exist",
-                f"`raftcron why {short_job_name(name.job)} TIME` says whether one was due",
-            )
-        return views
 
-    def expanded(self, row: Row, since_ms: int, until_ms: int, limit: int) -> list[LaunchView]:
-        """Return one view per instant: people expect a row for each, however they are kept."""
-        schedule = self._schedule_of(row)
-        rows = expand(row, schedule, limit, since_s=-(-since_ms // 1000), until_s=until_ms // 1000)
-        return [of_row(single) for single in rows]
+async def _amended(row_store: RowStore, rows: list[Row]) -> dict[Place, Row | None]:
+    """Return what is shown instead of rows, by their places: a lost attempt that was amended is
+    shown once, by its newest amendment. None: nothing."""
+    attempts = {
+        (row.job, row.scheduled_s, row.attempt): None
+        for row in rows
+        if row.kind is RowKind.AMENDMENT or _is_lost(row)
+    }
+    if not attempts:
+        return {}
+    found = {place_of(row): row for row in await row_store.of_attempts([*attempts])}
+    found |= {place_of(row): row for row in rows if row.kind is RowKind.AMENDMENT}
+    by_attempt: dict[tuple[str, int, int, int], list[Row]] = {}
+    for row in sorted([*found.values()], key=lambda row: (row.ended_index, row.number)):
+        if row.kind is RowKind.AMENDMENT or _is_lost(row):
+            name = (row.job, row.scheduled_s, row.trigger, row.attempt)
+            by_attempt.setdefault(name, []).append(row)
+    instead: dict[Place, Row | None] = {}
+    for ends in by_attempt.values():
+        lost = [row for row in ends if row.kind is RowKind.ENDED]
+        if len(ends) > len(lost):
+            instead |= {place_of(row): None for row in ends}
+            instead[place_of(ends[-1])] = lost[-1] if lost else ends[-1]
+    return instead
 
-    def _schedule_of(self, row: Row) -> Schedule | None:
-        """Return the schedule whose instants a range is of, None where it is not known any more."""
-        record = self.state.jobs.get(row.job) if row.kind is RowKind.RANGE else None
-        spans = reversed(record.spans) if record is not None else ()
-        return next((span.schedule for span in spans if span.revision <= row.revision), None)
 
-    def _open_rows(self, names: list[str] | None) -> Iterable[LaunchRow]:
-        if names is None:
-            return list(self.state.open_rows())
-        jobs = self.state.jobs
-        return [
-            row for name in names if name in jobs for row in self.state.open_of(jobs[name]).values()
-        ]
+async def _newest_ended(
+    state: State,
+    rows: list[Row],
+    amended: Mapping[Place, Row | None],
+    query: HistoryQuery,
+    until_ms: int,
+    bounds: tuple[Place | None, Place | None],
+) -> list[tuple[Place, LaunchView]]:
+    """Return the newest launches that rows speak of, as many as a query asks for, between two
+    places: below the first and not below the second."""
+    after, floor = bounds
+    since_s, until_s = -(-query.since_ms // 1000), until_ms // 1000
+    found: list[tuple[Place, LaunchView]] = []
+    schedule_of = partial(_schedule_of, state)
+    async for row in in_turns(newest_first(rows, schedule_of, since_s, until_s)):
+        place = place_of(row)
+        if floor is not None and _is_below(place, floor):
+            break
+        if after is not None and place >= after:
+            continue
+        instead = amended.get(place, row)
+        if instead is not None:
+            view = of_row(row) if instead is row else amended_by(instead, row)
+            found.append((place, view))
+        if len(found) == query.limit:
+            break
+    return found
 
-    def of_open(self, row: LaunchRow) -> LaunchView:
-        """Return an open launch as it is shown."""
-        return of_open(self.state, row, self.connected, self.clock.wall_ms(), self.queued)
+
+def _place_of_open(state: State, row: LaunchRow) -> Place:
+    name = state.by_number[row.number].name
+    return (row.scheduled_s, row.attempt, 0, 0, -1, name, row.trigger)
+
+
+def _named(state: State, query: HistoryQuery) -> list[str] | None:
+    """Return the jobs that a query names, None for all.
+
+    Raises:
+        UnknownJob: it names none. LimitExceeded: it names too many.
+        InvalidInput: the archive is asked for more than one of them.
+    """
+    wanted = JobFilter(query.job, query.tenant, query.pool, query.collection)
+    if wanted.is_all:
+        return None
+    if wanted == JobFilter(query.job) and not is_wild(query.job):
+        return [query.job]
+    names = select_jobs(state.jobs.values(), wanted, is_live=False)
+    if not names and wanted == JobFilter(query.job):
+        raise no_such_job(query.job)
+    if len(names) > HISTORY_JOBS_MAX:
+        raise LimitExceeded(
+            f"{len(names):,} jobs fit, of which history looks through {HISTORY_JOBS_MAX:,}",
+            "choose a narrower pattern or filter, or ask for all jobs",
+        )
+    if query.archive and len(names) > 1:
+        raise InvalidInput(
+            f"the archive is read for one job or for all, and {len(names)} fit",
+            "name one job, or leave the filter out",
+        )
+    return names
+
+
+async def show(replica: Replica, request: ShowRequest) -> list[LaunchView]:
+    """Return all attempts of a launch, newest last.
+
+    Raises:
+        UnknownLaunch: there is no such launch.
+    """
+    name = parse_launch_name(request.launch)
+    key = replica.state.key_of(name)
+    row = replica.state.row(key) if key is not None else None
+    at_ms = name.scheduled_s * 1000
+    ended = await replica.row_store.of_launch(name)
+    views = [view for one in ended for view in expanded(replica.state, one, at_ms, at_ms, 1)]
+    if row is not None:
+        views.append(open_viewer(replica)(row))
+    if not views:
+        raise UnknownLaunch(
+            f"launch {name} does not exist",
+            f"`raftcron why {short_job_name(name.job)} TIME` says whether one was due",
+        )
+    return views
+
+
+def expanded(state: State, row: Row, since_ms: int, until_ms: int, limit: int) -> list[LaunchView]:
+    """Return one view per instant: people expect a row for each, however they are kept."""
+    schedule = _schedule_of(state, row)
+    rows = expand(row, schedule, limit, since_s=-(-since_ms // 1000), until_s=until_ms // 1000)
+    return [of_row(single) for single in rows]
+
+
+def _schedule_of(state: State, row: Row) -> Schedule | None:
+    """Return the schedule whose instants a range is of, None where it is not known any more."""
+    record = state.jobs.get(row.job) if row.kind is RowKind.RANGE else None
+    spans = reversed(record.spans) if record is not None else ()
+    return next((span.schedule for span in spans if span.revision <= row.revision), None)
+
+
+def _open_rows(state: State, names: list[str] | None) -> list[LaunchRow]:
+    if names is None:
+        return list(state.open_rows())
+    records = [state.jobs[name] for name in names if name in state.jobs]
+    return [row for record in records for row in state.open_of(record).values()]
 
 
 def _end_place(row: Row) -> Place:
@@ -466,57 +445,42 @@ def _in_period(row: LaunchRow, query: HistoryQuery) -> bool:
     return scheduled_ms >= query.since_ms and (not query.until_ms or scheduled_ms < query.until_ms)
 
 
-def _state_of(label: str) -> LaunchState:
-    try:
-        return LaunchState[label.upper()]
-    except KeyError as error:
-        known = ", ".join(state.label for state in LaunchState)
-        raise InvalidInput(f"state {label!r} is none of {known}") from error
+async def trigger(replica: Replica, request: TriggerRequest) -> LaunchView:
+    """Launch a job by hand, once for each request id.
+
+    Raises:
+        UnknownJob: there is no such job. LimitExceeded: no more launches of it may wait.
+    """
+    job = request.job
+
+    def build(state: State, _now_ms: int) -> list[c.Command]:
+        # A request that was accepted before is answered again, whatever waits by now.
+        record = state.jobs.get(job) if request.request_id not in state.requests else None
+        if record is not None and record.job is not None:
+            replica.leader.indexes.queues.admission.admit(job, record.job)
+        return [c.Trigger(job, request.request_id, request.by)]
+
+    _, results = await replica.leader.submit(build)
+    result = results[0]
+    if result.verdict is Verdict.UNKNOWN_JOB:
+        raise unknown_job(job)
+    name = str(LaunchName(job, result.scheduled_s, result.number))
+    return (await show(replica, ShowRequest(launch=name)))[-1]
 
 
-class Launches:
-    """Changes of single launches, on the leader."""
+async def kill(replica: Replica, request: KillRequest) -> LaunchView:
+    """Cancel a launch; its kill is sent once that is committed (rule R8).
 
-    def __init__(self, leader: Leader, applier: StateApplier, history: LaunchReads) -> None:
-        self._leader = leader
-        self._applier = applier
-        self._history = history
-
-    async def trigger(self, request: TriggerRequest) -> LaunchView:
-        """Launch a job by hand, once for each request id.
-
-        Raises:
-            UnknownJob: there is no such job. LimitExceeded: no more launches of it may wait.
-        """
-        job = request.job
-
-        def build(state: State, _now_ms: int) -> list[c.Command]:
-            # A request that was accepted before is answered again, whatever waits by now.
-            record = state.jobs.get(job) if request.request_id not in state.requests else None
-            if record is not None and record.job is not None:
-                self._leader.indexes.queues.admission.admit(job, record.job)
-            return [c.Trigger(job, request.request_id, request.by)]
-
-        _, results = await self._leader.submit(build)
-        result = results[0]
-        if result.verdict is Verdict.UNKNOWN_JOB:
-            raise unknown_job(job)
-        name = str(LaunchName(job, result.scheduled_s, result.number))
-        return (await self._history.show(name))[-1]
-
-    async def kill(self, request: KillRequest) -> LaunchView:
-        """Cancel a launch; its kill is sent once that is committed (rule R8).
-
-        Raises:
-            UnknownLaunch: there is no such launch. NotNow: it is over.
-        """
-        name = parse_launch_name(request.launch)
-        key = self._applier.state.key_of(name)
-        if key is None:
-            raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
-        command = c.Cancel((c.CancelItem(key, Reason.KILLED, request.by),))
-        _, results = await self._leader.append(command)
-        views = await self._history.show(request.launch)
-        if results[0].items[0] == Verdict.NOT_OPEN:
-            raise NotNow(f"launch {name} is over: {views[-1].state}", "nothing is left to kill")
-        return views[-1]
+    Raises:
+        UnknownLaunch: there is no such launch. NotNow: it is over.
+    """
+    name = parse_launch_name(request.launch)
+    key = replica.state.key_of(name)
+    if key is None:
+        raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
+    command = c.Cancel((c.CancelItem(key, Reason.KILLED, request.by),))
+    _, results = await replica.leader.append(command)
+    views = await show(replica, ShowRequest(launch=request.launch))
+    if results[0].items[0] == Verdict.NOT_OPEN:
+        raise NotNow(f"launch {name} is over: {views[-1].state}", "nothing is left to kill")
+    return views[-1]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitsRequest, LimitView
 from cron.errors import InvalidInput, LimitExceeded, NotFound
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
 from cron.limits import LIMITS_MAX
 from cron.scheduler.job_filter import JobFilter
 from cron.scopes import EACH_TENANT, PRIORITIES, Scope, scope_text
+from cron.service.replica import Replica
 from cron.service.unknown_names import unknown_names
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -23,67 +22,62 @@ from cron.state.state import State
 _NONE: Final = Limits()
 
 
-class ScopeLimits:
-    """The limits of a cell, on the leader."""
+async def set_limits(replica: Replica, change: LimitChange) -> LimitView:
+    """Set limits of a scope; what is not named stays. The notes say which other limits apply or are
+    overridden, and which names nobody has.
 
-    def __init__(self, leader: Leader, applier: StateApplier) -> None:
-        self._leader = leader
-        self._applier = applier
+    Raises:
+        InvalidInput: the limits cannot be meant together. LimitExceeded: too many scopes.
+    """
+    scope: Scope = (change.tenant, change.pool, change.priority)
+    made, notes = Limits(), list[str]()
 
-    async def set(self, change: LimitChange) -> LimitView:
-        """Set limits of a scope; what is not named stays. The notes say which other limits apply
-        or are overridden, and which names nobody has.
+    def build(state: State, _now_ms: int) -> list[c.Command]:
+        nonlocal made, notes
+        before = held_by(state.limits, scope)
+        own = state.limits.get(scope)
+        made, note = without_idle_burst(own, merged(before, change), change)
+        check_limits(scope, made)
+        notes = [*([note] if note else []), *notes_of_set(state.limits, scope, made)]
+        # Limits without any number say that a scope is not limited, whatever others say.
+        is_kept = made != _NONE or overridden(state.limits, scope)
+        item = LimitItem(scope, made if is_kept else None)
+        return [SetLimits((item,), change.by), *forgetting(before, made)]
 
-        Raises:
-            InvalidInput: the limits cannot be meant together. LimitExceeded: too many scopes.
-        """
-        scope: Scope = (change.tenant, change.pool, change.priority)
-        made: list[Limits] = []
-        told: list[str] = []
+    _, results = await replica.leader.submit(build)
+    if results[0].items[0] == Verdict.TOO_MANY:
+        hint = "remove some, or set limits for each tenant alike"
+        raise LimitExceeded(f"{LIMITS_MAX} scopes have limits already", hint)
+    named = JobFilter(tenant=change.tenant, pool=change.pool)
+    unknown = await unknown_names(replica, named, change.priority)
+    return limit_view(scope, made, [*notes, *unknown])
 
-        def build(state: State, _now_ms: int) -> list[c.Command]:
-            before = held_by(state.limits, scope)
-            own = state.limits.get(scope)
-            limits, note = without_idle_burst(own, merged(before, change), change)
-            check_limits(scope, limits)
-            made.append(limits)
-            told[:] = [note] if note else []
-            told.extend(notes_of_set(state.limits, scope, limits))
-            item = LimitItem(scope, kept(state.limits, scope, limits))
-            return [SetLimits((item,), change.by), *forgetting(before, limits)]
 
-        _, results = await self._leader.submit(build)
-        if results[0].items[0] == Verdict.TOO_MANY:
-            hint = "remove some, or set limits for each tenant alike"
-            raise LimitExceeded(f"{LIMITS_MAX} scopes have limits already", hint)
-        named = JobFilter(tenant=change.tenant, pool=change.pool)
-        notes = await unknown_names(self._applier.state, self._leader.pool, named, change.priority)
-        return msgspec.structs.replace(limit_view(scope, made[-1]), notes=[*told, *notes])
+async def remove(replica: Replica, removal: LimitRemoval) -> LimitView:
+    """Remove the limits of a scope. The notes say which apply now instead.
 
-    async def remove(self, removal: LimitRemoval) -> LimitView:
-        """Remove the limits of a scope. The notes say which apply now instead.
+    Raises:
+        NotFound: the scope has none.
+    """
+    scope: Scope = (removal.tenant, removal.pool, removal.priority)
+    had = Limits()
 
-        Raises:
-            NotFound: the scope has none.
-        """
-        scope: Scope = (removal.tenant, removal.pool, removal.priority)
-        had: list[Limits] = []
+    def build(state: State, _now_ms: int) -> list[c.Command]:
+        nonlocal had
+        if scope not in state.limits:
+            hint = "`raftcron limit list` shows what there is"
+            raise NotFound(f"{scope_text(scope)} has no limits", hint)
+        had = state.limits[scope]
+        return [SetLimits((LimitItem(scope),), removal.by), *forgetting(had, None)]
 
-        def build(state: State, _now_ms: int) -> list[c.Command]:
-            if scope not in state.limits:
-                hint = "`raftcron limit list` shows what there is"
-                raise NotFound(f"{scope_text(scope)} has no limits", hint)
-            had.append(state.limits[scope])
-            return [SetLimits((LimitItem(scope),), removal.by), *forgetting(had[-1], None)]
+    await replica.leader.submit(build)
+    return limit_view(scope, had, notes_of_removal(replica.state.limits, scope))
 
-        await self._leader.submit(build)
-        notes = notes_of_removal(self._applier.state.limits, scope)
-        return msgspec.structs.replace(limit_view(scope, had[-1]), notes=notes)
 
-    async def listed(self, _request: LimitsRequest) -> LimitsReport:
-        """Return all limits: those of all tenants together, of each tenant, then of single ones."""
-        limits = self._applier.state.limits
-        return LimitsReport(limits=[limit_view(scope, limits[scope]) for scope in sorted(limits)])
+async def listed(replica: Replica, _request: LimitsRequest) -> LimitsReport:
+    """Return all limits: those of all tenants together, of each tenant, then of single ones."""
+    limits = replica.state.limits
+    return LimitsReport(limits=[limit_view(scope, limits[scope]) for scope in sorted(limits)])
 
 
 def held_by(limits: Mapping[Scope, Limits], scope: Scope) -> Limits | None:
@@ -135,27 +129,19 @@ def overridden(limits: Mapping[Scope, Limits], scope: Scope) -> list[Scope]:
     return [one for one in found if one != scope and limits.get(one, _NONE) != _NONE]
 
 
-def kept(limits: Mapping[Scope, Limits], scope: Scope, wanted: Limits) -> Limits | None:
-    """Return what State keeps for a scope: None where nothing is limited and nothing overridden.
-
-    Limits without any number say that a scope is not limited, whatever less specific ones say.
-    """
-    return None if is_nothing(wanted) and not overridden(limits, scope) else wanted
-
-
 def notes_of_set(limits: Mapping[Scope, Limits], scope: Scope, wanted: Limits) -> list[str]:
     """Return what else a person needs to know of limits that were just set."""
     notes = []
     for other in overridden(limits, scope):
         notes.append(
-            f"this replaces the limits of {scope_text(other)}, {tell_limits(limits[other])}, as a "
+            f"this replaces the limits of {scope_text(other)}, {limits_text(limits[other])}, as a "
             f"whole; `raftcron limit remove {scope_arguments(scope)}` makes them apply again"
         )
         if not wanted.weight and (weight := limits[other].weight):
             notes.append(f"but a weight of {weight} is still theirs; --weight sets another")
-    if is_nothing(wanted):
+    if wanted == _NONE:
         notes += [
-            f"its launches also count for {scope_text(other)}: {tell_limits(limits[other])}"
+            f"its launches also count for {scope_text(other)}: {limits_text(limits[other])}"
             for other in _besides(limits, scope)
         ]
     return notes
@@ -165,7 +151,7 @@ def notes_of_removal(limits: Mapping[Scope, Limits], scope: Scope) -> list[str]:
     """Return which limits apply now that those of a scope are gone; `limits` are those left."""
     others = [*overridden(limits, scope), *_besides(limits, scope)]
     return [
-        f"what applies now are the limits of {scope_text(other)}: {tell_limits(limits[other])}"
+        f"what applies now are the limits of {scope_text(other)}: {limits_text(limits[other])}"
         for other in others
     ]
 
@@ -194,7 +180,7 @@ def scope_arguments(scope: Scope) -> str:
     return " ".join(parts) or "--all"
 
 
-def tell_limits(limits: Limits) -> str:
+def limits_text(limits: Limits) -> str:
     """Return limits in one line: `concurrent 20, burst 60`."""
     named = (
         ("concurrent", limits.concurrent),
@@ -213,11 +199,6 @@ def forgetting(before: Limits | None, after: Limits | None) -> tuple[ForgetDebts
     retries of it must not begin with debts, should there ever be another budget."""
     is_taken = before is not None and before.retry_budget and not (after or _NONE).retry_budget
     return (ForgetDebts(),) if is_taken else ()
-
-
-def is_nothing(limits: Limits) -> bool:
-    """Whether nothing is limited."""
-    return limits == _NONE
 
 
 def check_limits(scope: Scope, limits: Limits) -> None:
@@ -266,8 +247,8 @@ def check_limits(scope: Scope, limits: Limits) -> None:
         )
 
 
-def limit_view(scope: Scope, limits: Limits) -> LimitView:
+def limit_view(scope: Scope, limits: Limits, notes: Sequence[str] = ()) -> LimitView:
     """Return the limits of a scope as the API shows them."""
     tenant, pool, priority = scope
     fields = msgspec.structs.asdict(limits)
-    return LimitView(tenant=tenant, pool=pool, priority=priority, **fields)
+    return LimitView(tenant=tenant, pool=pool, priority=priority, **fields, notes=[*notes])

@@ -14,15 +14,14 @@ import structlog
 
 from consensus.cell import Joining, MemberView, PeerView
 from consensus.log import ReplicatedLog
+from cron.api.executors import ExecutorView
 from cron.api.members import JoinProgress, StatusRow
 from cron.api.snapshots import KeepingView
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.service.executors import LEDGER_FULL
+from cron.service.executors import views_of
 from cron.state.commands import FORMAT
-from cron.state.state import ExecutorRecord
-from launcher.pool.session import Session
 from launcher.protocol.names import format_time
 
 _log = structlog.get_logger()
@@ -33,9 +32,7 @@ FIRST_POLLS = 50
 """At its start a replica compares clocks more often: it should know of its own before it leads."""
 MISSED_MAX = 5
 """What a replica said of its clock holds for so many polls that it does not answer."""
-_NO_WORK = "gets no work: its lease is not renewed yet, or its clock is off"
 _NO_EXECUTOR = "no executor is connected: launches wait, and are skipped at their deadline"
-_SILENT = "silent: what runs there is in doubt until it returns or its lease ends"
 ASK_TIMEOUT_MS = 400
 STATUS_TIMEOUT_MS = 1_000
 """A client gives a replica 2 s for `status`: time for its own poll, and for the leader's."""
@@ -51,7 +48,7 @@ class Ask(Protocol):
         """Return what the replica there says of all."""
 
 
-class Peer(msgspec.Struct):
+class OtherReplica(msgspec.Struct):
     """Another replica: where it is configured to be, what it said last, and how far its clock is
     off.
 
@@ -66,7 +63,7 @@ class Peer(msgspec.Struct):
     missed: int = 0  # polls in a row that it did not answer
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ReplicaIdentity(msgspec.Struct, frozen=True):
     """What does not change while this replica lives. `peers`: client addresses of all replicas."""
 
     replica: str
@@ -107,23 +104,13 @@ def _lacks_leader(row: StatusRow, note: str) -> str:
     return f"{note}; {row.note}" if row.note else note
 
 
-def _why_no_work(session: Session) -> str:
-    if session.gets_work:
-        return ""
-    if session.is_full:
-        return LEDGER_FULL
-    if session.is_leased and session.silent_ms >= 2_000:
-        return f"silent for {session.silent_ms // 1000} s: gets no work until it is heard again"
-    return _NO_WORK
-
-
 class ClusterStatus:
     """All replicas and executors, as this replica sees them."""
 
     def __init__(
         self,
         *,
-        identity: Identity,
+        identity: ReplicaIdentity,
         log: CellLog,
         applier: StateApplier,
         leader: Leader,
@@ -133,7 +120,7 @@ class ClusterStatus:
     ) -> None:
         self._identity = identity
         self._peers = {
-            name: Peer(name, address)
+            name: OtherReplica(name, address)
             for name, address in identity.peers.items()
             if name != identity.replica
         }
@@ -216,10 +203,10 @@ class ClusterStatus:
         rows = [self.own(), *(self._row_of(peer) for peer in self._peers.values())]
         rows = with_leader(sorted(rows, key=lambda row: row.id))
         leader = next((row.id for row in rows if row.role == "leader"), "")
-        told = await self._ask_leader(leader)
-        if told is not None:
-            executors = [row for row in told if row.kind == "executor"]
-            return noted(as_leader_says(rows, told)) + executors
+        answer = await self._ask_leader(leader)
+        if answer is not None:
+            executors = [row for row in answer if row.kind == "executor"]
+            return as_leader_says(rows, answer) + executors
         leads = self._leader.epoch is not None
         rows = with_member_state(
             rows,
@@ -227,7 +214,9 @@ class ClusterStatus:
             self._replicated.peers() if leads else {},
             self._applier.state.index if leads else None,
         )
-        return noted(rows) + self._executors()
+        records = self._applier.state.executors.values()
+        views = views_of(records, self._leader.pool.sessions())
+        return rows + [_executor_row(view, leads=leads) for view in views]
 
     async def poll(self) -> None:
         """Ask every other replica, at once."""
@@ -235,7 +224,7 @@ class ClusterStatus:
             for peer in self._peers.values():
                 tasks.create_task(self._poll_peer(peer))
 
-    async def _poll_peer(self, peer: Peer) -> None:
+    async def _poll_peer(self, peer: OtherReplica) -> None:
         asked_ms = self._clock.wall_ms()
         try:
             row = await self._ask.peer_status(self._address_of(peer), ASK_TIMEOUT_MS)
@@ -252,10 +241,10 @@ class ClusterStatus:
         peer.offset_ms = row.wall_ms - (asked_ms + self._clock.wall_ms()) // 2
         peer.frame_ms = self._frame_ms()
 
-    def _address_of(self, peer: Peer) -> str:
+    def _address_of(self, peer: OtherReplica) -> str:
         return client_address(self._replicated.members, peer.id, peer.address)
 
-    def _row_of(self, peer: Peer) -> StatusRow:
+    def _row_of(self, peer: OtherReplica) -> StatusRow:
         if peer.row is None:
             return StatusRow(
                 kind="replica", id=peer.id, address=self._address_of(peer), role=UNREACHABLE,
@@ -274,44 +263,6 @@ class ClusterStatus:
         except Exception as error:  # noqa: BLE001 - whatever it is, the leader is silent
             _log.debug("peer.unreachable", replica=leader.id, error=str(error))
             return None
-
-    def _executors(self) -> list[StatusRow]:
-        """Return the executors, by id, as far as this replica knows."""
-        sessions = {(one.executor, one.ledger): one for one in self._leader.pool.sessions()}
-        rows = [
-            self._executor_row(record, sessions.get((record.executor, record.ledger)))
-            for record in self._applier.state.executors.values()
-        ]
-        return sorted(rows, key=lambda row: row.id)
-
-    def _executor_row(self, record: ExecutorRecord, session: Session | None) -> StatusRow:
-        if session is None:
-            leads = self._leader.epoch is not None
-            return StatusRow(
-                kind="executor",
-                id=record.executor,
-                address=record.host,
-                role="in-doubt" if leads else "unknown",
-                since_ms=record.joined_ms,
-                slots=record.slots,
-                running=record.count_open(),
-                ledger=record.ledger,
-                note=_SILENT if leads else "there is no leader to ask",
-            )
-        return StatusRow(
-            kind="executor",
-            id=record.executor,
-            address=session.address,
-            pid=session.greeting.pid,
-            role="connected",
-            version=session.greeting.version,
-            clock_offset_ms=session.offset_ms,
-            since_ms=session.connected_since_ms,
-            slots=record.slots,
-            running=record.count_open(),
-            ledger=record.ledger,
-            note=_why_no_work(session),
-        )
 
     # ---- clocks (rule R10)
 
@@ -423,6 +374,24 @@ def progress_of(joining: Joining | None) -> JoinProgress | None:
     return JoinProgress(joining.stage, joining.done, joining.goal, joining.text)
 
 
+def _executor_row(view: ExecutorView, *, leads: bool) -> StatusRow:
+    """Return an executor as `status` shows it; only a leader knows which are connected."""
+    return StatusRow(
+        kind="executor",
+        id=view.id,
+        address=view.address or view.host,
+        pid=view.pid,
+        role=view.role if leads else "unknown",
+        version=view.version,
+        clock_offset_ms=view.clock_offset_ms,
+        since_ms=view.connected_since_ms or view.joined_ms,
+        slots=view.slots,
+        running=view.open,
+        ledger=view.ledger,
+        note=view.note if leads else "there is no leader to ask",
+    )
+
+
 def with_member_state(
     rows: Sequence[StatusRow],
     members: Mapping[str, MemberView],
@@ -435,39 +404,43 @@ def with_member_state(
     any other replica none and None.
     """
     return [
-        _with_progress(
-            msgspec.structs.replace(
-                row,
-                incarnation=members[row.id].incarnation,
-                member_state=members[row.id].member_state,
-            ),
-            peers.get(row.id),
-            leader_applied,
-        )
+        _as_member(row, members[row.id], peers.get(row.id), leader_applied)
         if row.id in members
         else row
         for row in rows
     ]
 
 
-def _with_progress(row: StatusRow, peer: PeerView | None, leader_applied: int | None) -> StatusRow:
+def _as_member(
+    row: StatusRow, member: MemberView, peer: PeerView | None, leader_applied: int | None
+) -> StatusRow:
+    matched, note, joining = row.matched, row.note, row.joining
+    is_away = row.role == UNREACHABLE
     if row.role == "leader":
-        return msgspec.structs.replace(row, matched=leader_applied)
-    if peer is None or leader_applied is None or row.member_state == OPEN:
-        return row
-    note = _ONLY_RAFT if peer.connected and row.role == UNREACHABLE else row.note
-    joining = row.joining
-    if joining is None and row.member_state == JOINING:
-        joining = JoinProgress("log", peer.matched, leader_applied)
-        if peer.dump_size:
-            joining = JoinProgress("dump", peer.dump_sent, peer.dump_size)
-    return msgspec.structs.replace(row, matched=peer.matched, joining=joining, note=note)
+        matched = leader_applied
+    elif member.member_state == OPEN:  # how far the old disk was is of no use
+        note = _OPEN if is_away else note
+    elif peer is not None and leader_applied is not None:
+        matched = peer.matched
+        note = _ONLY_RAFT if is_away and peer.connected else note
+        if joining is None and member.member_state == JOINING:
+            joining = JoinProgress("log", peer.matched, leader_applied)
+            if peer.dump_size:
+                joining = JoinProgress("dump", peer.dump_sent, peer.dump_size)
+    return msgspec.structs.replace(
+        row,
+        incarnation=member.incarnation,
+        member_state=member.member_state,
+        matched=matched,
+        note=note,
+        joining=joining,
+    )
 
 
-def as_leader_says(rows: Sequence[StatusRow], told: Sequence[StatusRow]) -> list[StatusRow]:
+def as_leader_says(rows: Sequence[StatusRow], answer: Sequence[StatusRow]) -> list[StatusRow]:
     """Return the rows of replicas with what the leader's own answer has of each: who stands for an
     id, and how far it is."""
-    of = {row.id: row for row in told if row.kind == "replica"}
+    of = {row.id: row for row in answer if row.kind == "replica"}
     return [
         msgspec.structs.replace(
             row,
@@ -478,16 +451,6 @@ def as_leader_says(rows: Sequence[StatusRow], told: Sequence[StatusRow]) -> list
             note=of[row.id].note if row.role == UNREACHABLE else row.note,
         )
         if row.id in of
-        else row
-        for row in rows
-    ]
-
-
-def noted(rows: Sequence[StatusRow]) -> list[StatusRow]:
-    """Return the rows with a note where an id waits for a disk that nobody has started."""
-    return [
-        msgspec.structs.replace(row, note=_OPEN)
-        if row.member_state == OPEN and row.role == UNREACHABLE
         else row
         for row in rows
     ]

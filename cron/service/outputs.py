@@ -11,7 +11,7 @@ import shutil
 from collections import OrderedDict
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -29,120 +29,76 @@ from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
 OUTPUT_TIMEOUT_MS: Final = 5_000
 
 
-class Shows(Protocol):
-    """Who knows of launches."""
+async def read(
+    pool: Pool, stored: StoredOutputs | None, views: list[LaunchView], query: OutputQuery
+) -> OutputView:
+    """Return a part of what a launch wrote; `store` in it says where it is from, if that is not its
+    executor. `views` are all attempts of the launch; `stored` is None without object storage.
 
-    async def show(self, launch: str) -> list[LaunchView]:
-        """Return all attempts of a launch, newest last."""
-
-
-class Logs:
-    """Answers about output. `stored` is None where no object storage is configured."""
-
-    def __init__(self, pool: Pool, history: Shows, stored: StoredOutputs | None) -> None:
-        self._pool = pool
-        self._history = history
-        self._stored = stored
-
-    async def read(self, query: OutputQuery) -> OutputView:
-        """Return a part of what a launch wrote; `store` in it says where it is from, if that is not
-        its executor.
-
-        Raises:
-            NotNow: it has not begun, or never will. ExecutorAway, Conflict: nobody gives it.
-            CronError: what `show` raises.
-        """
-        views = await self._history.show(query.launch)
-        view = _attempt_of(views, query.attempt)
-        if view is None:
-            raise _unbegun(views, query)
-        ended = _with_output(views, view.attempt)
-        if view.parts:
-            return await self._of_part(view, query)
-        if query.part != 1:
-            raise _no_part(query, 1)
-        try:
-            given = await self._from_executor(view, query, is_kept=ended is not None)
-            _check_known(views, view, given)
-            return given
-        except (ExecutorAway, Conflict) as error:
-            if ended is None or self._stored is None:
-                raise
-            found = await self._from_store(self._stored, ended, view, query, error)
-            if found is None:
-                text = f"{error}; and it is not in {self._stored.url}"
-                raise type(error)(text, error.hint) from error
-            return found
-
-    async def _of_part(self, view: LaunchView, query: OutputQuery) -> OutputView:
-        """Return a piece of what one of several parts wrote. Its executor alone keeps it."""
-        if query.part > len(view.parts):
-            raise _no_part(query, len(view.parts))
+    Raises:
+        NotFound: there is no such part. NotNow: it has not begun, or never will.
+        ExecutorAway, Conflict: nobody gives it.
+    """
+    view = _attempt_of(views, query.attempt)
+    if view is None:
+        raise _unbegun(views, query)
+    if query.part > max(1, len(view.parts)):
+        raise _no_part(query, max(1, len(view.parts)))
+    if view.parts:  # the executor of a part alone keeps what that wrote
         part = view.parts[query.part - 1]
         its = msgspec.structs.replace(view, executor=part.executor)
-        return await self._from_executor(its, query, is_kept=part.output_bytes > 0)
-
-    async def _from_executor(
-        self, view: LaunchView, query: OutputQuery, *, is_kept: bool
-    ) -> OutputView:
-        sessions = self._pool.sessions()
-        session = next((one for one in sessions if one.executor == view.executor), None)
-        if session is None:
-            raise ExecutorAway(
-                f"executor {view.executor}, which keeps the output, is not connected",
-                "`raftcron status` shows it",
-            )
+        return await _from_executor(pool, its, query, is_kept=part.output_bytes > 0)
+    ended = _with_output(views, view.attempt)
+    try:
+        given = await _from_executor(pool, view, query, is_kept=ended is not None)
+        _check_known(views, view, given)
+        return given
+    except (ExecutorAway, Conflict) as error:
+        if ended is None or stored is None:
+            raise
         try:
-            piece = await self._pool.output(
-                session.executor,
-                session.ledger,
-                AttemptName(parse_launch_name(query.launch), view.attempt, query.part),
-                offset=query.offset,
-                limit=query.limit,
-                tail=query.tail,
-                timeout_ms=OUTPUT_TIMEOUT_MS,
-            )
-        except (NotConnected, TimedOut) as error:
-            raise ExecutorAway(str(error), "`raftcron status` shows it") from error
-        except OutputUnavailable as error:
-            raise Conflict(str(error)) from error
-        if is_kept and not piece.size:
-            raise Conflict(f"executor {view.executor} does not have the output any more")
-        return OutputView(
-            content=piece.data,
-            offset=piece.offset,
-            size=piece.size,
-            ended=piece.ended,
-            dropped=piece.dropped,
-            executor=view.executor,
-        )
+            found = await stored.read(ended, query)
+        except CronError as failure:
+            raise type(failure)(f"{error}; {failure}", failure.hint) from failure
+        if found is None:
+            text = f"{error}; and it is not in {stored.url}"
+            raise type(error)(text, error.hint) from error
+        return msgspec.structs.replace(found, executor=view.executor, note=str(error))
 
-    async def _from_store(
-        self,
-        stored: StoredOutputs,
-        ended: LaunchView,
-        view: LaunchView,
-        query: OutputQuery,
-        why: CronError,
-    ) -> OutputView | None:
-        """Return it as the store has it; `why` the executor did not give it goes into what is
-        raised."""
-        try:
-            piece = await stored.read(ended, query)
-        except CronError as error:
-            raise type(error)(f"{why}; {error}", error.hint) from error
-        if piece is None:
-            return None
-        return OutputView(
-            content=piece.data,
-            offset=piece.offset,
-            size=piece.size,
-            ended=piece.offset + len(piece.data) >= piece.dropped + piece.size,
-            dropped=piece.dropped,
-            executor=view.executor,
-            store=stored.url,
-            note=str(why),
+
+async def _from_executor(
+    pool: Pool, view: LaunchView, query: OutputQuery, *, is_kept: bool
+) -> OutputView:
+    session = next((one for one in pool.sessions() if one.executor == view.executor), None)
+    if session is None:
+        raise ExecutorAway(
+            f"executor {view.executor}, which keeps the output, is not connected",
+            "`raftcron status` shows it",
         )
+    try:
+        piece = await pool.output(
+            session.executor,
+            session.ledger,
+            AttemptName(parse_launch_name(query.launch), view.attempt, query.part),
+            offset=query.offset,
+            limit=query.limit,
+            tail=query.tail,
+            timeout_ms=OUTPUT_TIMEOUT_MS,
+        )
+    except (NotConnected, TimedOut) as error:
+        raise ExecutorAway(str(error), "`raftcron status` shows it") from error
+    except OutputUnavailable as error:
+        raise Conflict(str(error)) from error
+    if is_kept and not piece.size:
+        raise Conflict(f"executor {view.executor} does not have the output any more")
+    return OutputView(
+        content=piece.data,
+        offset=piece.offset,
+        size=piece.size,
+        ended=piece.ended,
+        dropped=piece.dropped,
+        executor=view.executor,
+    )
 
 
 def _no_part(query: OutputQuery, parts: int) -> NotFound:
@@ -206,16 +162,6 @@ FETCH_TIMEOUT_S: Final = 20.0
 """A client waits for so long; the fetch goes on, and the next one who asks may find it done."""
 
 
-class StoredPiece(msgspec.Struct, frozen=True):
-    """A part of an output, as executors give it: `offset` of its first byte in all of it, `size`
-    bytes kept, `dropped` before these that nobody has."""
-
-    data: bytes
-    offset: int
-    size: int
-    dropped: int
-
-
 _Key = tuple[int, str, int]  # when it ended, launch, attempt
 
 
@@ -238,7 +184,7 @@ class StoredOutputs:
         """End the thread."""
         self._call_thread.close()
 
-    async def read(self, ended: LaunchView, query: OutputQuery) -> StoredPiece | None:
+    async def read(self, ended: LaunchView, query: OutputQuery) -> OutputView | None:
         """Return the part of an output that `query` asks for, of an attempt by its end; None if it
         is not in the store.
 
@@ -262,7 +208,7 @@ class StoredOutputs:
 
     # ---- in the thread
 
-    def _read(self, key: _Key, query: OutputQuery, bytes_max: int) -> StoredPiece | None:
+    def _read(self, key: _Key, query: OutputQuery, bytes_max: int) -> OutputView | None:
         found = self._fetched.get(key) or self._fetch(key, bytes_max)
         if found is None:
             return None
@@ -274,7 +220,15 @@ class StoredOutputs:
         with path.open("rb") as file:
             file.seek(begin - dropped)
             data = file.read(query.limit)
-        return StoredPiece(data, begin, header.size, dropped)
+        is_all = begin + len(data) >= end
+        return OutputView(
+            content=data,
+            offset=begin,
+            size=header.size,
+            ended=is_all,
+            dropped=dropped,
+            store=self.url,
+        )
 
     def _fetch(self, key: _Key, bytes_max: int) -> tuple[Path, OutputHeader] | None:
         if not self._count:

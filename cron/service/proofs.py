@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -12,17 +11,22 @@ from cron import limits
 from cron.api.checks import unknown_job
 from cron.api.launches import (
     AuditReport,
+    AuditRequest,
+    LaunchView,
     StoryLine,
     Violation,
     WhyReport,
+    WhyRequest,
 )
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan, judged
 from cron.history.census import Census, count
 from cron.history.order import Query
+from cron.history.store import RowStore
 from cron.history.story import tell_dead, tell_manual, tell_newer
-from cron.history.why import PauseState, explain
-from cron.service.launches import LaunchReads, open_row
+from cron.history.why import explain
+from cron.service.launches import expanded, open_row, open_viewer
+from cron.service.replica import Replica
 from cron.state.rows import Row
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.protocol.status import Reason
@@ -39,13 +43,14 @@ WINDOW_MAX = 20_000
 
 
 class Tally:
-    """What an audit has counted and found so far."""
+    """What an audit has counted and found so far. `end_ms` of the monotonic clock is when it gives
+    up; `forgotten_s` is the newest time in its period of which schedules are not known."""
 
-    def __init__(self) -> None:
+    def __init__(self, end_ms: int) -> None:
         self.census = Census()
         self.violations: list[Violation] = []
-        self.end_ms = 0  # of the monotonic clock: when it gives up
-        self.forgotten_s = 0  # newest time in the period of which schedules are not known
+        self.end_ms = end_ms
+        self.forgotten_s = 0
 
     def found(self, job: str, scheduled_s: int, kind: str, message: str) -> None:
         """Note a violation."""
@@ -53,164 +58,143 @@ class Tally:
             Violation(job=job, scheduled_s=scheduled_s, kind=kind, message=message)
         )
 
-    def report(self, jobs: int, since_ms: int, until_ms: int) -> AuditReport:
-        """Return all of it."""
-        counts = msgspec.structs.asdict(self.census)
-        return AuditReport(
-            jobs=jobs,
-            launches=self.census.ran + self.census.manual,
-            since_ms=since_ms,
-            until_ms=until_ms,
-            violations=self.violations,
-            forgotten_until_ms=self.forgotten_s * 1000,
-            **counts,
+
+async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
+    """Return what the ledger proves about a job, or about all, since a time.
+
+    Raises:
+        UnknownJob: there is no such job.
+    """
+    state, clock, job = replica.state, replica.clock, request.job
+    if job and job not in state.jobs:
+        raise unknown_job(job)
+    names = [job] if job else list(state.jobs)
+    since_s, until_s = -(-request.since_ms // 1000) - 1, clock.wall_ms() // 1000
+    tally = Tally(clock.mono_ms() + limits.AUDIT_MS_MAX)
+    if not job and state.forgotten_s > since_s:
+        tally.forgotten_s = state.forgotten_s
+    for done, name in enumerate(names):
+        record = replica.state.jobs.get(name)
+        if record is None:  # State has forgotten it meanwhile
+            continue
+        if not await _audit_job(replica, record, since_s, until_s, tally):
+            seconds, left = limits.AUDIT_MS_MAX // 1000, len(names) - done
+            message = f"{left:,} of {len(names):,} jobs could not be audited within {seconds} s"
+            tally.found("", 0, "unproven", f"{message}; name a job, or a later --since")
+            break
+    for gap in replica.row_store.gaps():
+        message = (
+            f"history after log index {gap.from_index} up to {gap.to_index} is not on this replica"
         )
+        tally.found("", 0, "unproven", message)
+    return AuditReport(
+        jobs=len(names),
+        launches=tally.census.ran + tally.census.manual,
+        since_ms=request.since_ms,
+        until_ms=until_s * 1000,
+        violations=tally.violations,
+        forgotten_until_ms=tally.forgotten_s * 1000,
+        **msgspec.structs.asdict(tally.census),
+    )
 
 
-class Proofs:
-    """Audits and explanations, on any replica. `awaits_row(number)` says why a job's newest
-    instants have no rows yet."""
-
-    def __init__(self, history: LaunchReads) -> None:
-        self._history = history
-        self._row_store = history.row_store
-        self._clock = history.clock
-        self.awaits_row: Callable[[int], str] = lambda number: ""
-
-    @property
-    def _state(self) -> State:
-        return self._history.state
-
-    async def audit(self, job: str, since_ms: int) -> AuditReport:
-        """Return what the ledger proves about a job, or about all, since a time."""
-        if job and job not in self._state.jobs:
-            raise unknown_job(job)
-        names = [job] if job else list(self._state.jobs)
-        since_s, until_s = -(-since_ms // 1000) - 1, self._clock.wall_ms() // 1000
-        tally = Tally()
-        if not job and self._state.forgotten_s > since_s:
-            tally.forgotten_s = self._state.forgotten_s
-        tally.end_ms = self._clock.mono_ms() + limits.AUDIT_MS_MAX
-        for done, name in enumerate(names):
-            record = self._state.jobs.get(name)
-            if record is None:  # State has forgotten it meanwhile
-                continue
-            if not await self._audit_job(record, since_s, until_s, tally):
-                seconds, left = limits.AUDIT_MS_MAX // 1000, len(names) - done
-                message = f"{left:,} of {len(names):,} jobs could not be audited within {seconds} s"
-                tally.found("", 0, "unproven", f"{message}; name a job, or a later --since")
-                break
-        for gap in self._row_store.gaps():
-            message = (
-                f"history after log index {gap.from_index} up to {gap.to_index} "
-                "is not on this replica"
-            )
-            tally.found("", 0, "unproven", message)
-        return tally.report(len(names), since_ms, until_s * 1000)
-
-    async def _audit_job(self, record: JobRecord, since_s: int, until_s: int, tally: Tally) -> bool:
-        """Audit one job, window by window: its history may be longer than one look can take. Return
-        whether the time of the audit was enough for it."""
-        audited, open_rows, index = (
-            audited_job(record),
-            _open(self._state, record),
-            self._state.index,
-        )
-        if audited.forgotten_s > since_s:
-            tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
-            since_s = audited.forgotten_s
-        if reason := await asyncio.to_thread(audited.unreadable, since_s, until_s):
-            tally.found(record.name, 0, "unproven", f"{record.name}: {reason}")
-            return True
-        begin_s = since_s
-        while since_s < until_s:
-            if self._clock.mono_ms() >= tally.end_ms:
-                return False
-            end_s = await asyncio.to_thread(_window_end, audited, since_s, until_s)
-            rows = await self._row_store.of_job(record.name, since_s, end_s)
-            rows = [row for row in rows if row.ended_index <= index]
-            rows, judged_open = judged(audited, rows, open_rows, self._state.resets)
-            counted, found = await asyncio.to_thread(
-                partial(
-                    _look, audited, rows, judged_open, since_s, end_s, is_first=since_s == begin_s
-                )
-            )
-            tally.census.add(counted)
-            for finding in found:
-                if finding.is_violation:
-                    tally.found(
-                        record.name, finding.scheduled_s, str(finding.kind), finding.message
-                    )
-            since_s = end_s
-        silent = await asyncio.to_thread(_silent, audited, until_s)
-        if record.job is not None and silent is not None and not self.awaits_row(record.number):
-            tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
+async def _audit_job(
+    replica: Replica, record: JobRecord, since_s: int, until_s: int, tally: Tally
+) -> bool:
+    """Audit one job, window by window: its history may be longer than one look can take. Return
+    whether the time of the audit was enough for it."""
+    state, audited = replica.state, audited_job(record)
+    open_rows, index = _open(state, record), state.index
+    if audited.forgotten_s > since_s:
+        tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
+        since_s = audited.forgotten_s
+    if reason := await asyncio.to_thread(audited.unreadable, since_s, until_s):
+        tally.found(record.name, 0, "unproven", f"{record.name}: {reason}")
         return True
+    begin_s = since_s
+    while since_s < until_s:
+        if replica.clock.mono_ms() >= tally.end_ms:
+            return False
+        end_s = await asyncio.to_thread(_window_end, audited, since_s, until_s)
+        rows = await replica.row_store.of_job(record.name, since_s, end_s)
+        rows = [row for row in rows if row.ended_index <= index]
+        rows, judged_open = judged(audited, rows, open_rows, state.resets)
+        counted, found = await asyncio.to_thread(
+            partial(_look, audited, rows, judged_open, since_s, end_s, is_first=since_s == begin_s)
+        )
+        tally.census.add(counted)
+        for one in found:
+            if one.is_violation:
+                tally.found(record.name, one.scheduled_s, str(one.kind), one.message)
+        since_s = end_s
+    silent = await asyncio.to_thread(_silent, audited, until_s)
+    awaits_row = replica.leader.awaits_row(record.number)
+    if record.job is not None and silent is not None and not awaits_row:
+        tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
+    return True
 
-    async def why(self, job: str, at_s: int, *, is_nearest: bool = False) -> WhyReport:
-        """Return why a job did or did not run at an instant, or, with `is_nearest`, at the newest
-        instant that is not after it, if there is one."""
-        record = self._state.jobs.get(job)
-        if record is None:
-            raise unknown_job(job)
-        audited, index = audited_job(record), self._state.index
-        newest_s = audited.newest_at(at_s) if is_nearest else None
-        at_s = at_s if newest_s is None else newest_s
-        mine = self._state.open_of(record).values()
-        open_rows = [self._open_row(row, at_s) for row in mine]
-        open_views = [self._history.of_open(row) for row in mine if row.scheduled_s == at_s]
-        open_row = next(
-            (row for row in open_rows if (row.scheduled_s, row.trigger) == (at_s, 0)), None
-        )
-        pause = _pause_of(record)
-        found = await self._row_store.of_job(job, at_s, at_s)
-        found = sorted(  # of all launches of that second, in log order
-            (row for row in found if row.ended_index <= index), key=lambda row: row.ended_index
-        )
-        rows = [row for row in found if not row.trigger]
-        told = explain(
-            audited,
-            pause,
-            at_s,
-            rows,
-            open_row,
-            self._clock.wall_ms() // 1000,
-            self._state.leader_terms,
-        )
-        if not found and (reason := audited.unreadable(at_s - 1, at_s)):
-            verdict = f"this replica cannot tell whether it is due: {reason}; {HELD}"
-            told = msgspec.structs.replace(told, verdict=verdict)
-        is_due = record.horizon_s < at_s <= self._clock.wall_ms() // 1000
-        if is_due and not found and (held_up := self.awaits_row(record.number)):
-            verdict = f"it waits for its turn and has no row yet: {held_up}"
-            told = msgspec.structs.replace(told, verdict=verdict)
-        newer = await self._newer(rows[-1], open_rows) if rows and open_row is None else ""
-        at_ms = at_s * 1000
-        views = [view for row in found for view in self._history.expanded(row, at_ms, at_ms, 1)]
-        return WhyReport(
-            job=job,
-            at_s=at_s,
-            verdict=told.verdict
-            + newer
-            + tell_dead(record.dead.get((at_s, 0)), job, at_s)
-            + tell_manual(found, open_rows, job, at_s),
-            story=[StoryLine(line_ms, text) for line_ms, text in told.story],
-            launches=views + open_views,
-        )
 
-    async def _newer(self, row: Row, open_rows: list[OpenRow]) -> str:
-        """Say which launch replaced an ended one, if one did: it was due when that one ended."""
-        if row.reason is not Reason.REPLACED:
-            return ""
-        since_ms, until_ms = row.scheduled_s * 1000, row.ended_at_ms + CLOCKS_APART_MS
-        newest = Query(row.job, None, since_ms, until_ms, NEWER_LOOKED_AT)
-        return tell_newer(row, await self._row_store.newest(newest), open_rows)
+async def why(replica: Replica, request: WhyRequest) -> WhyReport:
+    """Return why a job did or did not run at an instant, or, with `is_nearest`, at the newest
+    instant that is not after it, if there is one.
 
-    def _open_row(self, row: LaunchRow, asked_s: int) -> OpenRow:
-        """Return an open launch; one of the second that is asked about says what it waits for."""
-        executor = self._state.executors.get(row.executor) if row.begun_index else None
-        waiting = self._history.of_open(row).waiting if row.scheduled_s == asked_s else ""
-        return open_row(row, executor.executor if executor is not None else "", waiting)
+    Raises:
+        UnknownJob: there is no such job.
+    """
+    state, job, at_s = replica.state, request.job, request.at_s
+    record = state.jobs.get(job)
+    if record is None:
+        raise unknown_job(job)
+    audited, index = audited_job(record), state.index
+    newest_s = audited.newest_at(at_s) if request.is_nearest else None
+    at_s = at_s if newest_s is None else newest_s
+    mine, shown = list(state.open_of(record).values()), open_viewer(replica)
+    views = {row.key: shown(row) for row in mine if row.scheduled_s == at_s}
+    open_rows = [_open_row(state, row, views.get(row.key)) for row in mine]
+    now_s = replica.clock.wall_ms() // 1000
+    open_row = next((row for row in open_rows if (row.scheduled_s, row.trigger) == (at_s, 0)), None)
+    found = await replica.row_store.of_job(job, at_s, at_s)
+    found = sorted(  # of all launches of that second, in log order
+        (row for row in found if row.ended_index <= index), key=lambda row: row.ended_index
+    )
+    rows = [row for row in found if not row.trigger]
+    terms = state.leader_terms
+    explained = explain(audited, record.paused, at_s, rows, open_row, now_s, terms)
+    verdict = explained.verdict
+    if not found and (reason := audited.unreadable(at_s - 1, at_s)):
+        verdict = f"this replica cannot tell whether it is due: {reason}; {HELD}"
+    is_due = record.horizon_s < at_s <= now_s
+    if is_due and not found and (held_up := replica.leader.awaits_row(record.number)):
+        verdict = f"it waits for its turn and has no row yet: {held_up}"
+    if rows and open_row is None:
+        verdict += await _newer(replica.row_store, rows[-1], open_rows)
+    verdict += tell_dead(record.dead.get((at_s, 0)), job, at_s)
+    verdict += tell_manual(found, open_rows, job, at_s)
+    at_ms = at_s * 1000
+    ended = [view for row in found for view in expanded(state, row, at_ms, at_ms, 1)]
+    return WhyReport(
+        job=job,
+        at_s=at_s,
+        verdict=verdict,
+        story=[StoryLine(line_ms, text) for line_ms, text in explained.story],
+        launches=[*ended, *views.values()],
+    )
+
+
+async def _newer(row_store: RowStore, row: Row, open_rows: list[OpenRow]) -> str:
+    """Return which launch replaced an ended one, if one did: it was due when that one ended."""
+    if row.reason is not Reason.REPLACED:
+        return ""
+    since_ms, until_ms = row.scheduled_s * 1000, row.ended_at_ms + CLOCKS_APART_MS
+    newest = Query(row.job, None, since_ms, until_ms, NEWER_LOOKED_AT)
+    return tell_newer(row, await row_store.newest(newest), open_rows)
+
+
+def _open_row(state: State, row: LaunchRow, view: LaunchView | None) -> OpenRow:
+    """Return an open launch as stories see it; one that is shown says what it waits for."""
+    executor = state.executors.get(row.executor) if row.begun_index else None
+    name = executor.executor if executor is not None else ""
+    return open_row(row, name, view.waiting if view is not None else "")
 
 
 def audited_job(record: JobRecord) -> AuditedJob:
@@ -224,13 +208,6 @@ def audited_job(record: JobRecord) -> AuditedJob:
 
 def _open(state: State, record: JobRecord) -> list[OpenRow]:
     return [open_row(row) for row in state.open_of(record).values()]
-
-
-def _pause_of(record: JobRecord) -> PauseState | None:
-    paused = record.paused
-    if paused is None:
-        return None
-    return PauseState(paused.reason, paused.by, paused.since_ms, paused.until_ms)
 
 
 def _look(

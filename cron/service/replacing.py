@@ -58,8 +58,10 @@ class Replacing:
         if name not in members:
             known = ", ".join(sorted(members or self._peers))
             raise UnknownReplica(f"replica {name} does not exist", f"the cell has {known}")
-        self._check_addresses(request, members)
-        if self._is_open(request, members[name]):
+        now = {one: self._addresses(one, member) for one, member in members.items()}
+        self._check_addresses(request, now)
+        is_same = request.raft in ("", now[name].raft) and request.client in ("", now[name].client)
+        if members[name].member_state == OPEN and is_same:  # as after a request that came twice
             return self._report(name, members[name], was_open=True)
         self._check_sense(request, members)
         said = {"replaced": name, "by": request.by, "raft": request.raft, "client": request.client}
@@ -73,14 +75,6 @@ class Replacing:
             raise _as_cron_error(error, name) from error
         _log.warning("replacement.committed", **said, incarnation=member.incarnation)
         return self._report(name, member, was_open=False)
-
-    # ---- what speaks against it
-
-    def _is_open(self, request: ReplaceRequest, member: MemberView) -> bool:
-        """Whether all that is asked for is so already, as after a request that came twice."""
-        now = self._addresses(request.replica, member)
-        is_same = request.raft in ("", now.raft) and request.client in ("", now.client)
-        return member.member_state == OPEN and is_same
 
     def _check_sense(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:
         name, peers = request.replica, self._log.peers()
@@ -112,15 +106,19 @@ class Replacing:
                 "stop it first, or repeat it with --yes; nothing was changed",
             )
 
-    def _check_addresses(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:
+    def _check_addresses(self, request: ReplaceRequest, now: Mapping[str, PeerAddresses]) -> None:
+        """Refuse addresses of others; `now` are those in force."""
+        name = request.replica
         taken = {
             self._parse_address(address, f"peers.{other}"): f"{other}'s"
-            for other, member in members.items()
-            if other != request.replica
-            for address in self._all_addresses(other, member)
+            for other, addresses in now.items()
+            if other != name
+            for address in (addresses.client, addresses.raft)
         }
-        now = self._addresses(request.replica, members[request.replica])
-        wanted = (("--raft", request.raft or now.raft), ("--client", request.client or now.client))
+        wanted = (
+            ("--raft", request.raft or now[name].raft),
+            ("--client", request.client or now[name].client),
+        )
         for option, address in wanted:
             place = self._parse_address(address, option)
             if place in taken:
@@ -129,13 +127,9 @@ class Replacing:
             taken[place] = "its --raft"
 
     def _addresses(self, name: str, member: MemberView) -> PeerAddresses:
-        """The addresses in force."""
+        """Return the addresses in force."""
         configured = self._peers[name]
         return PeerAddresses(member.about or configured.client, member.raft or configured.raft)
-
-    def _all_addresses(self, name: str, member: MemberView) -> list[str]:
-        now = self._addresses(name, member)
-        return [now.client, now.raft]
 
     def _report(self, name: str, member: MemberView, *, was_open: bool) -> ReplaceReport:
         now = self._addresses(name, member)

@@ -16,11 +16,8 @@ from consensus.log import ReplicatedLog
 from cron.api.members import ClockReport, ClockRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
-from cron.clock import Clock
 from cron.errors import Conflict, NotNow
-from cron.history.store import RowStore
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.clock import LEAST_MS
 from cron.state.outcome import Verdict
@@ -37,112 +34,90 @@ TRIES: Final = 20
 """So often the leader reads a job again of which a launch ended meanwhile."""
 
 
-class Resetting:
-    """Sets the cell's time back to the leader's own."""
+async def reset(replica: Replica, log: ReplicatedLog, request: ClockRequest) -> ClockReport:
+    """Return what a reset does, after doing it unless the request is a dry run.
 
-    def __init__(
-        self,
-        leader: Leader,
-        applier: StateApplier,
-        row_store: RowStore,
-        clock: Clock,
-        log: ReplicatedLog,
-    ) -> None:
-        self._leader = leader
-        self._applier = applier
-        self._row_store = row_store
-        self._clock = clock
-        self._log = log
-
-    @property
-    def _state(self) -> State:
-        return self._applier.state
-
-    async def reset(self, request: ClockRequest) -> ClockReport:
-        """Return what a reset does, after doing it unless the request is a dry run.
-
-        Raises:
-            NotNow: the time is not ahead, or this leader's clock is off itself.
-            Conflict: an old replica is in the cell, or one job cannot be set back.
-            OutcomeUnknown: a part of it may be done; to ask again finishes it.
-        """
-        if reason := self._leader.may_tick():
-            raise NotNow(f"this leader's clock is wrong itself: {reason}", "set the clock first")
-        now_ms, before_ms = self._clock.wall_ms(), self._state.at_ms
-        is_ahead = before_ms - now_ms >= LEAST_MS
-        to_ms = now_ms if is_ahead or not self._state.resets else self._state.resets[-1].to_ms
-        jobs = len(self._ahead(to_ms // 1000)) if is_ahead or self._state.resets else 0
-        if not is_ahead and not jobs:
-            raise NotNow(
-                f"the cell's time, {format_time(before_ms // 1000)}, is not ahead of this leader's"
-                " clock",
-                "nothing is to be reset",
-            )
-        report = ClockReport(cell_ms=before_ms, clock_ms=now_ms, jobs=jobs)
-        if request.is_dry_run:
-            return report
-        if is_ahead:
-            await self._set_back(now_ms, request.by)
-        to_s = self._state.resets[-1].to_ms // 1000
-        spent = await self._reset_horizons(to_s)
-        _log.warning("clock.reset", by=request.by, jobs=jobs, spent=spent)
-        await self._log.transfer()  # the next leader remembers nothing of the wrong time
-        return ClockReport(cell_ms=before_ms, clock_ms=now_ms, jobs=jobs, spent=spent, is_done=True)
-
-    async def _set_back(self, to_ms: int, by: str) -> None:
-        _, results = await self._leader.append(c.ResetClock(to_ms, by))
-        verdict = results[0].verdict
-        if verdict is not Verdict.ACCEPTED:
-            raise NotNow(f"the cell's time was not reset: {verdict.label}")
-
-    def _ahead(self, to_s: int) -> list[JobRecord]:
-        """The jobs, removed ones too, whose horizons lie after `to_s`, as a clock that was wrong
-        has left them. A horizon goes with the clock, or a change of jobs: one that is ahead of
-        State's time by more than a moment is one of these."""
-        state_s = max(to_s, self._state.at_ms // 1000 if self._state.resets else to_s)
-        return [one for one in self._state.by_number.values() if one.horizon_s > state_s]
-
-    async def _reset_horizons(self, to_s: int) -> int:
-        """Set all horizons back; return how many names were found to have begun."""
-        spent = 0
-        for _ in range(TRIES):
-            waiting = self._ahead(to_s)
-            if not waiting:
-                return spent
-            for start in range(0, len(waiting), JOBS_AT_ONCE):
-                portion = waiting[start : start + JOBS_AT_ONCE]
-                # To the present: what fell due since the time was reset is caught up.
-                items = [
-                    await self._item(record, min(to_s, self._state.at_ms // 1000))
-                    for record in portion
-                ]
-                command = c.ResetHorizons(tuple(items))
-                _, results = await self._leader.append(command, changes_jobs=True)
-                for item, verdict in zip(items, results[0].items, strict=True):
-                    spent += len(item.spent) * (verdict is Verdict.ACCEPTED)
-        raise Conflict(
-            f"{len(self._ahead(to_s))} jobs end launches too fast to be set back",
-            "pause them, and ask again: the rest is done",
+    Raises:
+        NotNow: the time is not ahead, or this leader's clock is off itself.
+        Conflict: an old replica is in the cell, or one job cannot be set back.
+        OutcomeUnknown: a part of it may be done; to ask again finishes it.
+    """
+    if reason := replica.leader.may_tick():
+        raise NotNow(f"this leader's clock is wrong itself: {reason}", "set the clock first")
+    now_ms, before_ms = replica.clock.wall_ms(), replica.state.at_ms
+    is_ahead = before_ms - now_ms >= LEAST_MS
+    to_ms = now_ms if is_ahead or not replica.state.resets else replica.state.resets[-1].to_ms
+    jobs = len(_ahead(replica.state, to_ms // 1000)) if is_ahead or replica.state.resets else 0
+    if not is_ahead and not jobs:
+        raise NotNow(
+            f"the cell's time, {format_time(before_ms // 1000)}, is not ahead of this leader's"
+            " clock",
+            "nothing is to be reset",
         )
+    report = ClockReport(cell_ms=before_ms, clock_ms=now_ms, jobs=jobs)
+    if request.is_dry_run:
+        return report
+    if is_ahead:
+        _, results = await replica.leader.append(c.ResetClock(now_ms, request.by))
+        if results[0].verdict is not Verdict.ACCEPTED:
+            raise NotNow(f"the cell's time was not reset: {results[0].verdict.label}")
+    to_s = replica.state.resets[-1].to_ms // 1000
+    spent = await _reset_horizons(replica, to_s)
+    _log.warning("clock.reset", by=request.by, jobs=jobs, spent=spent)
+    await log.transfer()  # the next leader remembers nothing of the wrong time
+    return ClockReport(cell_ms=before_ms, clock_ms=now_ms, jobs=jobs, spent=spent, is_done=True)
 
-    async def _item(self, record: JobRecord, to_s: int) -> c.HorizonItem:
-        read_at, from_s = self._state.index, record.horizon_s
-        rows = await self._row_store.of_job(record.name, to_s + 1, from_s, SPENT_MAX + 1)
-        if len(rows) > SPENT_MAX:
-            raise Conflict(
-                f"{record.name} has more than {SPENT_MAX} rows in the stretch",
-                "remove the job, and apply it under another name",
-            )
-        reset = self._state.resets[-1].index
-        begun = [
-            row
-            for row in rows
-            # What was skipped after the reset has its row for good.
-            if not row.trigger and (row.begun_index or row.ended_index > reset)
-        ]
-        spent = sorted({row.scheduled_s for row in begun if row.scheduled_s > to_s})
-        local_min = await asyncio.to_thread(_local_min, record, to_s)
-        return c.HorizonItem(record.number, from_s, to_s, read_at, tuple(spent), local_min)
+
+def _ahead(state: State, to_s: int) -> list[JobRecord]:
+    """Return the jobs, removed ones too, whose horizons lie after `to_s`, as a clock that was wrong
+    has left them. A horizon goes with the clock, or a change of jobs: one that is ahead of
+    State's time by more than a moment is one of these."""
+    state_s = max(to_s, state.at_ms // 1000 if state.resets else to_s)
+    return [one for one in state.by_number.values() if one.horizon_s > state_s]
+
+
+async def _reset_horizons(replica: Replica, to_s: int) -> int:
+    """Set all horizons back; return how many names were found to have begun."""
+    spent = 0
+    for _ in range(TRIES):
+        waiting = _ahead(replica.state, to_s)
+        if not waiting:
+            return spent
+        for start in range(0, len(waiting), JOBS_AT_ONCE):
+            portion = waiting[start : start + JOBS_AT_ONCE]
+            # To the present: what fell due since the time was reset is caught up.
+            items = [
+                await _item(replica, record, min(to_s, replica.state.at_ms // 1000))
+                for record in portion
+            ]
+            command = c.ResetHorizons(tuple(items))
+            _, results = await replica.leader.append(command, changes_jobs=True)
+            for item, verdict in zip(items, results[0].items, strict=True):
+                spent += len(item.spent) * (verdict is Verdict.ACCEPTED)
+    raise Conflict(
+        f"{len(_ahead(replica.state, to_s))} jobs end launches too fast to be set back",
+        "pause them, and ask again: the rest is done",
+    )
+
+
+async def _item(replica: Replica, record: JobRecord, to_s: int) -> c.HorizonItem:
+    read_at, from_s = replica.state.index, record.horizon_s
+    rows = await replica.row_store.of_job(record.name, to_s + 1, from_s, SPENT_MAX + 1)
+    if len(rows) > SPENT_MAX:
+        raise Conflict(
+            f"{record.name} has more than {SPENT_MAX} rows in the stretch",
+            "remove the job, and apply it under another name",
+        )
+    reset = replica.state.resets[-1].index
+    begun = [
+        row
+        for row in rows
+        # What was skipped after the reset has its row for good.
+        if not row.trigger and (row.begun_index or row.ended_index > reset)
+    ]
+    spent = sorted({row.scheduled_s for row in begun if row.scheduled_s > to_s})
+    local_min = await asyncio.to_thread(_local_min, record, to_s)
+    return c.HorizonItem(record.number, from_s, to_s, read_at, tuple(spent), local_min)
 
 
 def _local_min(record: JobRecord, to_s: int) -> int:

@@ -3,53 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from cron.api import table as t
-from cron.api.members import ClockReport, ClockRequest, StatusReport
+from cron.api.launches import OutputQuery, OutputView, ShowRequest
+from cron.api.members import ClockReport, ClockRequest, StatusReport, StatusRow
 from cron.api.reading import Behind, current
 from cron.api.rpc import Request, Rpc, Where
 from cron.api.snapshots import SegmentPiece, SegmentRequest, SnapshotsRequest
-from cron.clock import Clock
 from cron.errors import NotLeader
-from cron.history.store import RowStore
-from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
-from cron.scheduler.why import AskQueued, asked
-from cron.service.backfill import Backfills
-from cron.service.catalog import Catalog
-from cron.service.dead import DeadLetters
-from cron.service.executors import Hosts
-from cron.service.gates import Gates
-from cron.service.jobs import Jobs
-from cron.service.launches import Launches, LaunchReads
-from cron.service.limits import ScopeLimits
-from cron.service.members import ClusterStatus
-from cron.service.outputs import Logs
-from cron.service.proofs import Proofs
-from cron.service.queues import QueueAnswers
+from cron.service import (
+    backfill,
+    catalog,
+    dead,
+    executors,
+    gates,
+    jobs,
+    launches,
+    limits,
+    outputs,
+    proofs,
+    queues,
+    resetting,
+)
+from cron.service.members import CellLog, ClusterStatus
 from cron.service.replacing import Replacing
-from cron.service.resetting import Resetting
+from cron.service.replica import Replica
 from cron.service.snapshots import Saving
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
+Answer = Callable[[Replica, Any], Awaitable[Any]]
 
 
-def _no_queues() -> None:
-    """Say that there are no queues here."""
+def _row(
+    rpc: Rpc[Q, A], answer: Callable[[Replica, Q], Awaitable[A]]
+) -> tuple[Rpc[Any, Any], Answer]:
+    return rpc, answer
 
 
-class Operations(msgspec.Struct, frozen=True):
-    """What operators do to a cell beside its jobs, and see of it: `queued` gives the queues while
-    the replica leads."""
-
-    replacing: Replacing
-    resetting: Resetting
-    saving: Saving
-    queued: AskQueued = _no_queues
+ANSWERS: Final = (
+    _row(t.PUT_JOBS, catalog.put),
+    _row(t.REMOVE_JOBS, catalog.remove),
+    _row(t.PAUSE, jobs.pause),
+    _row(t.RESUME, jobs.resume),
+    _row(t.JOBS, jobs.listed),
+    _row(t.TRIGGER, launches.trigger),
+    _row(t.KILL, launches.kill),
+    _row(t.BACKFILL, backfill.backfill),
+    _row(t.HISTORY, launches.listed),
+    _row(t.SHOW, launches.show),
+    _row(t.WHY, proofs.why),
+    _row(t.AUDIT, proofs.audit_jobs),
+    _row(t.SET_LIMIT, limits.set_limits),
+    _row(t.REMOVE_LIMIT, limits.remove),
+    _row(t.LIMITS, limits.listed),
+    _row(t.CLOSE_GATE, gates.close),
+    _row(t.OPEN_GATES, gates.open_gates),
+    _row(t.GATES, gates.listed),
+    _row(t.DEAD, dead.listed),
+    _row(t.REDRIVE, dead.redrive),
+    _row(t.DROP_DEAD, dead.drop),
+    _row(t.EXECUTORS, executors.listed),
+    _row(t.QUEUES, queues.depths),
+    _row(t.WAITS, queues.waits),
+)
+"""The calls that one replica answers from its State, history and leader."""
 
 
 class CellService:
@@ -57,26 +76,54 @@ class CellService:
 
     def __init__(
         self,
+        replica: Replica,
         *,
-        leader: Leader,
-        applier: StateApplier,
-        row_store: RowStore,
+        log: CellLog,
         cluster_status: ClusterStatus,
-        clock: Clock,
-        zone: str,
-        operations: Operations,
+        replacing: Replacing,
+        saving: Saving,
     ) -> None:
-        self._leader = leader
-        self._applier = applier
-        self._cluster_status = cluster_status
-        self._operations = operations
-        self._history = LaunchReads(applier, row_store, clock, operations.saving.archive)
-        self._proofs = Proofs(self._history)
-        self._answers: dict[str, Callable[[Any], Awaitable[Any]]] = {}
-        self._answer_about_jobs(row_store, clock, zone)
-        self._answer_about_launches(row_store)
-        self._answer_about_pool(clock)
-        self._answer_about_cell()
+        self._replica = replica
+        self._answers = {rpc.name: answer for rpc, answer in ANSWERS}
+        aside = jobs.Aside(replica.clock)
+        drained = executors.DrainedExecutors(replica.applier)
+
+        async def output(replica: Replica, asks: OutputQuery) -> OutputView:
+            views = await launches.show(replica, ShowRequest(launch=asks.launch))
+            return await outputs.read(replica.leader.pool, saving.outputs, views, asks)
+
+        async def reset_clock(replica: Replica, asks: ClockRequest) -> ClockReport:
+            await cluster_status.poll()  # a clock that was set right a moment ago counts
+            return await resetting.reset(replica, log, asks)
+
+        async def segment(_replica: Replica, asks: SegmentRequest) -> SegmentPiece:
+            content, size = await saving.segment(asks.name, asks.offset, asks.limit)
+            return SegmentPiece(content=content, size=size)
+
+        async def status(_replica: Replica, _asks: Request) -> StatusReport:
+            return StatusReport(rows=await cluster_status.status())
+
+        async def own_status(_replica: Replica, _asks: Request) -> StatusRow:
+            return cluster_status.own()
+
+        async def verify(_replica: Replica, asks: SnapshotsRequest) -> Any:
+            return saving.verify(asks.name, is_remote=asks.is_remote)
+
+        for rpc, answer in (
+            _row(t.NEXT, lambda replica, asks: jobs.next_times_of(replica, asks, aside)),
+            _row(t.EXECUTOR, lambda replica, asks: executors.one(replica, asks, drained)),
+            _row(t.DRAIN, lambda replica, asks: executors.drain(replica, asks, drained)),
+            _row(t.OUTPUT, output),
+            _row(t.SAVE_SNAPSHOT, lambda _replica, _asks: saving.save()),
+            _row(t.SNAPSHOTS, lambda _replica, asks: saving.list(is_remote=asks.is_remote)),
+            _row(t.VERIFY_SNAPSHOTS, verify),
+            _row(t.FETCH_SEGMENT, segment),
+            _row(t.REPLACE, lambda _replica, asks: replacing.replace(asks)),
+            _row(t.RESET_CLOCK, reset_clock),
+            _row(t.STATUS, status),
+            _row(t.PEER_STATUS, own_status),
+        ):
+            self._answers[rpc.name] = answer
 
     async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:
         """Return the answer to a checked request, if this replica may give it now.
@@ -85,108 +132,20 @@ class CellService:
             NotLeader, Unavailable: it may not. What else a call raises, its function says.
         """
         await self._admit(rpc)
-        answer: A = await self._answers[rpc.name](request)
+        answer: A = await self._answers[rpc.name](self._replica, request)
         return answer
 
     async def _admit(self, rpc: Rpc[Any, Any]) -> None:
         """Return when a call may be answered from what is applied here: a change once this replica
         leads, a read once a majority has confirmed that it does, and at once what may be stale."""
-        wanted = current()
         if rpc.where is Where.REPLICA:
             return
+        wanted, leader = current(), self._replica.leader
         if rpc.where is Where.ANY and wanted.is_stale:
-            fresh = self._leader.freshness
-            wanted.behind = Behind(
-                self._leader.replica_id, fresh.applied, fresh.known, fresh.age_ms
-            )
-        else:
-            if rpc.where is not Where.CHANGE:
-                await self._leader.confirm()
-            if self._leader.epoch is None:
-                raise NotLeader(self._leader.leader_address())
-        # Only a leader has connections: elsewhere all executors count as connected.
-        leads = self._leader.epoch is not None
-        connected = self._leader.executors.connected() if leads else self._applier.state.executors
-        self._history.connected = frozenset(connected)
-        self._history.queued = asked(self._operations.queued())
-        self._proofs.awaits_row = self._leader.awaits_row
-
-    def _add(self, rpc: Rpc[Q, A], answer: Callable[[Q], Awaitable[A]]) -> None:
-        self._answers[rpc.name] = answer
-
-    def _answer_about_jobs(self, row_store: RowStore, clock: Clock, zone: str) -> None:
-        applier, catalog = self._applier, Catalog(self._leader, zone)
-        jobs = Jobs(self._leader, applier, row_store, clock)
-        self._add(
-            t.PUT_JOBS, lambda asks: catalog.put(asks, applier.state, clock.wall_ms() // 1000)
-        )
-        self._add(t.REMOVE_JOBS, lambda asks: catalog.remove(asks, applier.state))
-        self._add(t.PAUSE, jobs.pause)
-        self._add(t.RESUME, jobs.resume)
-        self._add(t.JOBS, jobs.listed)
-        self._add(t.NEXT, jobs.next_times)
-
-    def _answer_about_launches(self, row_store: RowStore) -> None:
-        history, proofs = self._history, self._proofs
-        launches = Launches(self._leader, self._applier, history)
-        self._add(t.TRIGGER, launches.trigger)
-        self._add(t.KILL, launches.kill)
-        self._add(t.BACKFILL, Backfills(self._leader, self._applier, row_store).run)
-        self._add(t.HISTORY, history.listed)
-        self._add(t.SHOW, lambda asks: history.show(asks.launch))
-        logs = Logs(self._leader.pool, history, self._operations.saving.outputs)
-        self._add(t.OUTPUT, logs.read)
-        self._add(t.WHY, lambda asks: proofs.why(asks.job, asks.at_s, is_nearest=asks.is_nearest))
-        self._add(t.AUDIT, lambda asks: proofs.audit(asks.job, asks.since_ms))
-
-    def _answer_about_pool(self, clock: Clock) -> None:
-        leader, applier = self._leader, self._applier
-        limits = ScopeLimits(leader, applier)
-        self._add(t.SET_LIMIT, limits.set)
-        self._add(t.REMOVE_LIMIT, limits.remove)
-        self._add(t.LIMITS, limits.listed)
-        gates = Gates(leader, applier, clock)
-        self._add(t.CLOSE_GATE, gates.close)
-        self._add(t.OPEN_GATES, gates.open)
-        self._add(t.GATES, gates.listed)
-        letters = DeadLetters(leader, applier)
-        self._add(t.DEAD, letters.listed)
-        self._add(t.REDRIVE, letters.redrive)
-        self._add(t.DROP_DEAD, letters.drop)
-        hosts = Hosts(leader, applier, clock)
-        self._add(t.EXECUTORS, hosts.listed)
-        self._add(t.EXECUTOR, hosts.one)
-        self._add(t.DRAIN, hosts.drain)
-        lines = QueueAnswers(applier, clock, self._operations.queued, leader.behind)
-        self._add(t.QUEUES, lines.depths)
-        self._add(t.WAITS, lambda asks: lines.waits(asks, leader.executors.connected()))
-
-    def _answer_about_cell(self) -> None:
-        saving, cluster_status = self._operations.saving, self._cluster_status
-        resetting = self._operations.resetting
-
-        async def reset_clock(request: ClockRequest) -> ClockReport:
-            await cluster_status.poll()  # a clock that was set right a moment ago counts
-            return await resetting.reset(request)
-
-        async def segment(asks: SegmentRequest) -> SegmentPiece:
-            content, size = await saving.segment(asks.name, asks.offset, asks.limit)
-            return SegmentPiece(content=content, size=size)
-
-        async def status(_request: Request) -> StatusReport:
-            return StatusReport(rows=await cluster_status.status())
-
-        async def own(_request: Request) -> Any:
-            return cluster_status.own()
-
-        async def verify(asks: SnapshotsRequest) -> Any:
-            return saving.verify(asks.name, is_remote=asks.is_remote)
-
-        self._add(t.SAVE_SNAPSHOT, lambda _request: saving.save())
-        self._add(t.SNAPSHOTS, lambda asks: saving.list(is_remote=asks.is_remote))
-        self._add(t.VERIFY_SNAPSHOTS, verify)
-        self._add(t.FETCH_SEGMENT, segment)
-        self._add(t.REPLACE, self._operations.replacing.replace)
-        self._add(t.RESET_CLOCK, reset_clock)
-        self._add(t.STATUS, status)
-        self._add(t.PEER_STATUS, own)
+            fresh = leader.freshness
+            wanted.behind = Behind(leader.replica_id, fresh.applied, fresh.known, fresh.age_ms)
+            return
+        if rpc.where is not Where.CHANGE:
+            await leader.confirm()
+        if leader.epoch is None:
+            raise NotLeader(leader.leader_address())

@@ -117,7 +117,7 @@ class Saving:
         """
         try:
             async with asyncio.timeout(LIST_S):
-                return await _told(backup_store.manifests, self._call_thread.work)
+                return await _in_thread(backup_store.manifests, self._call_thread.work)
         except TimeoutError as error:
             text = f"{backup_store.store.url}: no answer within {LIST_S:g} s"
             raise StorageAway(text, "`raftcron status` says since when backups fail") from error
@@ -129,7 +129,7 @@ class Saving:
             if name in ("", file.path.name):
                 view = of_file(file)
                 try:
-                    await _told(partial(_check, file.path, file.header.cell))
+                    await _in_thread(partial(_check, file.path, file.header.cell))
                     view = msgspec.structs.replace(view, state="verified")
                 except (SnapshotError, InvariantViolated) as error:
                     view = msgspec.structs.replace(view, state=DAMAGED, problem=str(error))
@@ -155,7 +155,7 @@ class Saving:
         for manifest in manifests:
             if name in ("", of_manifest(manifest).name):
                 read = partial(self._read, backup_store, manifest)
-                found = await _told(partial(read_back, backup_store, manifest, read))
+                found = await _in_thread(partial(read_back, backup_store, manifest, read))
                 if found is not None:
                     yield found
 
@@ -236,7 +236,7 @@ def _check(path: Path, cell: str) -> None:
         raise SnapshotError(path.name, "the state in it is not that of its header")
 
 
-async def _told(
+async def _in_thread(
     call: Callable[[], _T],
     work: Callable[[Callable[[], _T]], Awaitable[_T]] = asyncio.to_thread,
 ) -> _T:

@@ -13,8 +13,8 @@ from cron.api.checks import is_wild
 from cron.job import COMMAND
 from cron.scheduler.job_filter import JobFilter, selector
 from cron.scopes import EACH_TENANT
-from cron.state.state import JobRecord, State
-from launcher.pool.pool import Pool
+from cron.service.replica import Replica
+from cron.state.state import JobRecord
 from launcher.protocol.names import short_job_name, split_job_name
 
 GUESSED_MAX: Final = 100_000
@@ -23,17 +23,16 @@ are more there is no guess."""
 _EVERYBODY: Final = ("", EACH_TENANT, COMMAND)
 
 
-async def unknown_names(
-    state: State, pool: Pool, named: JobFilter, priority: int = -1
-) -> list[str]:
+async def unknown_names(replica: Replica, named: JobFilter, priority: int = -1) -> list[str]:
     """Return a note for each name that neither a job nor a connected worker has, or one note if no
     job has all of them together. -1 is any priority. A million jobs are looked through beside the
     loop that ticks."""
     # A thousand sessions are listed only where a handler is named that some worker may serve.
-    sessions = pool.sessions() if named.pool not in _EVERYBODY else []
+    sessions = replica.leader.pool.sessions() if named.pool not in _EVERYBODY else []
     offers = [offer for session in sessions for offer in session.offers]
     handlers = [handler for offer in offers for handler in offer.handlers]
-    return await asyncio.to_thread(_notes, list(state.jobs.values()), handlers, named, priority)
+    records = list(replica.state.jobs.values())
+    return await asyncio.to_thread(_notes, records, handlers, named, priority)
 
 
 def _notes(

@@ -12,9 +12,8 @@ from cron.api.members import StatusRow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader, LeaderSettings
-from cron.service.backfill import Backfills
-from cron.service.catalog import Catalog
-from cron.service.members import ClusterStatus, Identity
+from cron.service import replica as serving
+from cron.service.members import ClusterStatus, ReplicaIdentity
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from launcher.pool.lease import LeaseTimes
@@ -158,7 +157,7 @@ class Replica:
         self.leader.leader_address = self._leader_address
         self.servicer = PoolServicer(self.pool, self._leader_address)
         self.cluster_status = ClusterStatus(
-            identity=Identity(
+            identity=ReplicaIdentity(
                 replica=self.name,
                 address=ADDRESSES[self.name],
                 pid=1,
@@ -176,8 +175,7 @@ class Replica:
         self.leader.may_tick = self.cluster_status.why_not_tick
         self.leader.shared_format = self.cluster_status.shared_format
         self.leader.clock_error_ms = self.cluster_status.clock_error_ms
-        self.catalog = Catalog(self.leader, "UTC")
-        self.backfills = Backfills(self.leader, applier, self.row_store)
+        self.served = serving.Replica(self.leader, applier, self.row_store, self.clock)
         await self.log.start()
         self.leader.start()
         self._tasks = [self._loop.create_task(self.cluster_status.watch())]

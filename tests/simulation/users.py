@@ -11,6 +11,7 @@ from consensus.errors import ConsensusError
 from cron.api.jobs import ApplyRequest, SourceFile
 from cron.api.launches import BackfillRequest
 from cron.errors import CronError
+from cron.service import backfill, catalog
 from cron.state import commands as c
 from cron.state import pool as p
 from launcher.protocol.names import parse_attempt_name
@@ -52,8 +53,7 @@ class Users:
             return False
         file = SourceFile("crontab", text.encode())
         request = ApplyRequest(files=[file], prune=True, by="anna")
-        state = leader.applier.state
-        report = await leader.catalog.put(request, state, leader.clock.wall_ms() // 1000)
+        report = await catalog.put(leader.served, request)
         return report.applied
 
     async def limit(self, limits: dict[p.Scope, p.Limits]) -> bool:
@@ -166,5 +166,5 @@ class Users:
         now_s = leader.clock.wall_ms() // 1000
         from_s = now_s - self._rng.choice((10, 60))
         request = BackfillRequest(job=name, from_s=from_s, to_s=now_s, by="anna")
-        report = await leader.backfills.run(request)
+        report = await backfill.backfill(leader.served, request)
         return f"{name} {len(report.launches)}"

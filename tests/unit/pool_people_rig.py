@@ -10,7 +10,8 @@ from cron.errors import NotLeader
 from cron.launch_state import LaunchState
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.views import Depth, Wait
-from cron.service.service import CellService, Operations
+from cron.service.replica import Replica
+from cron.service.service import CellService
 from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
@@ -75,17 +76,13 @@ class World:
         world: Any = self
         clock: Any = FakeClock(rig)
         nothing: Any = None
-        operators: Any = SimpleNamespace(replace=None)
-        saving: Any = SimpleNamespace(archive=None, outputs=None)
         self.service = Calls(
             CellService(
-                leader=world,
-                applier=world,
-                row_store=nothing,
+                Replica(world, world, nothing, clock),
+                log=nothing,
                 cluster_status=nothing,
-                clock=clock,
-                zone="UTC",
-                operations=Operations(operators, nothing, saving, queued=lambda: self.queues),
+                replacing=nothing,
+                saving=nothing,
             )
         )
 

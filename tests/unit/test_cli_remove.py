@@ -11,7 +11,7 @@ import structlog
 from click.testing import Result
 
 from cron.cli import crontabs, options
-from cron.service.catalog import Catalog
+from cron.service import catalog
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 from tests.unit.test_leader_term import Replica, reigning
 
@@ -53,10 +53,9 @@ async def cell() -> AsyncIterator[Cell]:
 @contextlib.asynccontextmanager
 async def led() -> AsyncIterator[Cell]:
     async with reigning() as replica:
-        catalog = Catalog(replica.leader, "UTC")
         backend = FakeBackend(
-            put_jobs=lambda request: catalog.put(request, replica.state, replica.clock.ms // 1000),
-            remove_jobs=lambda request: catalog.remove(request, replica.state),
+            put_jobs=lambda request: catalog.put(replica.served, request),
+            remove_jobs=lambda request: catalog.remove(replica.served, request),
         )
         async with serving(backend) as server:
             yield Cell(replica, server)

@@ -6,11 +6,12 @@ import pytest
 
 from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.history.story import SENTENCES, format_ms, sentence_of
-from cron.history.why import Explanation, PauseState, explain
+from cron.history.why import Explanation, explain
 from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode
 from cron.state.rows import Row, RowKind
+from cron.state.state import Paused
 from launcher.protocol.names import parse_time
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
@@ -73,7 +74,7 @@ def why(
     open_row: OpenRow | None = None,
     *,
     of: AuditedJob | None = None,
-    pause: PauseState | None = None,
+    pause: Paused | None = None,
     at: str = AT,
     now: str = "2026-12-01T00:00:00Z",
 ) -> Explanation:
@@ -314,14 +315,14 @@ def test_a_job_that_never_was() -> None:
 def test_the_future_says_when_and_whether_a_pause_will_hold() -> None:
     now = "2026-03-20T02:28:30Z"
     assert why(now=now).verdict == "it is due in 1 min 30 s, by revision 3"
-    pause = PauseState("holidays", "ann", parse_time("2026-03-18T09:00:00Z") * 1000)
+    pause = Paused("holidays", "ann", parse_time("2026-03-18T09:00:00Z") * 1000, 0)
     assert why(now=now, pause=pause).verdict == (
         "it is due in 1 min 30 s, and will be skipped; the job has been paused since "
         "2026-03-18T09:00:00Z, by ann (holidays) until resumed"
     )
-    until = PauseState("", "", pause.since_ms, until_ms=AT_S * 1000 + 1)
+    until = Paused("", "", pause.since_ms, until_ms=AT_S * 1000 + 1)
     assert why(now=now, pause=until).verdict.endswith("by somebody until 2026-03-20T02:30:00Z")
-    over = PauseState("", "", pause.since_ms, until_ms=AT_S * 1000)
+    over = Paused("", "", pause.since_ms, until_ms=AT_S * 1000)
     assert "skipped" not in why(now=now, pause=over).verdict
 
 

@@ -12,7 +12,6 @@ from cron.job import Overlap
 from cron.scheduler import plan as planning
 from cron.scheduler.why import why_waiting
 from cron.service import catalog
-from cron.service.catalog import Catalog
 from cron.service.catalog import _build as build
 from cron.state import commands as c
 from tests.unit.queues_rig import QueuesRig
@@ -78,8 +77,7 @@ async def applied(replica: Replica, *names: str) -> ApplyReport:
     """Have the source declare these jobs and no others."""
     content = "".join(f"#: name={name} overlap=allow\n@every 1s true\n" for name in names)
     request = ApplyRequest(files=[SourceFile("tab", content.encode())], prune=True, by="anna")
-    catalog = Catalog(replica.leader, "UTC")
-    return await catalog.put(request, replica.state, replica.clock.ms // 1000)
+    return await catalog.put(replica.served, request)
 
 
 async def pile_up(replica: Replica, seconds: int) -> None:

@@ -17,6 +17,7 @@ from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.leader.leader import BUSY_TURNS, Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
+from cron.service import replica as serving
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.pool import CloseGate, Drain, Gate, GateAction, LiftGates
@@ -80,6 +81,7 @@ class Replica:
             about=c.Claim("2026b", "0.1.0", log_format),
             on_failure=self.failures.append,
         )
+        self.served = serving.Replica(self.leader, self.applier, history, self.clock)
 
     def hear(self, event: Event) -> None:
         self.leader.on_event(event)

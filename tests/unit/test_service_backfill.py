@@ -11,7 +11,8 @@ from cron.errors import Conflict
 from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.scheduler.indexes import LeaderIndexes
-from cron.service.backfill import Backfills
+from cron.service.backfill import backfill
+from cron.service.replica import Replica
 from cron.state.commands import Forget
 from cron.state.outcome import Result
 from cron.state.rows import Row, RowKind
@@ -50,9 +51,12 @@ class FakeWorld:
         ]
 
     async def run(self, *, dry: bool = False) -> BackfillReport:
+        return await self.ask(from_s=T0 + 1, to_s=T0 + 181, is_dry_run=dry)
+
+    async def ask(self, **asks: Any) -> BackfillReport:
         world: Any = self
-        request = BackfillRequest(job=JOB, from_s=T0 + 1, to_s=T0 + 181, is_dry_run=dry, by="anna")
-        return await Backfills(world, world, world).run(request)
+        request = BackfillRequest(job=JOB, by="anna", **asks)
+        return await backfill(Replica(world, world, world, world), request)
 
 
 def three_instants() -> StateRig:
@@ -109,9 +113,7 @@ async def test_what_history_does_not_know_is_not_run_again() -> None:  # promise
 
 async def test_what_was_before_the_job_may_be_filled_back() -> None:
     rig = with_job()
-    world: Any = FakeWorld(rig)
-    request = BackfillRequest(job=JOB, from_s=T0 - 119, to_s=T0 + 1, is_dry_run=False, by="anna")
-    report = await Backfills(world, world, world).run(request)
+    report = await FakeWorld(rig).ask(from_s=T0 - 119, to_s=T0 + 1)
     assert report.launches == names(-60, 0)
 
 
@@ -123,9 +125,8 @@ async def test_a_period_before_an_edit_has_the_instants_that_it_had_then() -> No
     rig.put(job())
     rig.to(240).account(240)
     rig.skip(240)
-    world: Any = FakeWorld(rig)
-    request = BackfillRequest(job=JOB, from_s=T0 + 1, to_s=T0 + 241, is_dry_run=True, by="anna")
-    assert (await Backfills(world, world, world).run(request)).launches == names(240)
+    report = await FakeWorld(rig).ask(from_s=T0 + 1, to_s=T0 + 241, is_dry_run=True)
+    assert report.launches == names(240)
 
 
 async def test_what_may_have_run_under_a_forgotten_job_is_not_repeated() -> None:
@@ -139,11 +140,6 @@ async def test_what_may_have_run_under_a_forgotten_job_is_not_repeated() -> None
     world = FakeWorld(rig)
     world.forgotten = {row.ended_index for row in rig.rows}  # retention has taken it
     with pytest.raises(Conflict, match="is forgotten"):
-        await backfill_of(world, 1, 61)
-    assert (await backfill_of(world, 61, 121)).launches == names(120), "nothing ran after that"
-
-
-async def backfill_of(world: FakeWorld, first: int, end: int) -> BackfillReport:
-    leader: Any = world
-    request = BackfillRequest(job=JOB, from_s=T0 + first, to_s=T0 + end, by="anna")
-    return await Backfills(leader, leader, leader).run(request)
+        await world.ask(from_s=T0 + 1, to_s=T0 + 61)
+    report = await world.ask(from_s=T0 + 61, to_s=T0 + 121)
+    assert report.launches == names(120), "nothing ran after that"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,20 +14,27 @@ from cron.leader.leader import Leader
 from cron.leader.requests import Build
 from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
 from cron.service.catalog import (
-    Catalog,
     Declared,
     Diff,
     change_id,
+    check_sources,
     compare,
+    put,
     read_declared,
-    refuse_clashes,
     split_jobs,
 )
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord
 from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, job
+
+
+def served(rig: StateRig, leader: object = None) -> Replica:
+    """Return a replica on a rig; without a leader it must not ask one."""
+    world: Any = SimpleNamespace(state=rig.state, wall_ms=lambda: rig.at_ms)
+    return Replica(cast("Leader", leader), world, world, world)
 
 
 def diff_of(*jobs: c.Job) -> Diff:
@@ -89,7 +97,7 @@ def record(name: str, source: str, number: int = 1) -> JobRecord:
 
 def clashing(declared: list[Declared], *records: JobRecord, prune: bool = False) -> list[Problem]:
     with pytest.raises(CrontabError) as caught:
-        refuse_clashes(declared, records, prune=prune)
+        check_sources(declared, records, prune=prune)
     return caught.value.problems
 
 
@@ -121,7 +129,7 @@ def test_the_same_line_without_a_name_in_another_source_asks_for_a_name() -> Non
 def test_a_job_may_move_from_a_source_that_is_pruned_to_one_after_it() -> None:
     declared = read(("one", b"@daily x\n"), ("two", b"#: name=a\n@daily x\n"))
     moved = record("a", "one")
-    refuse_clashes(declared, [moved], prune=True)
+    check_sources(declared, [moved], prune=True)
     assert len(clashing(declared, moved)) == 1
     assert len(clashing(declared[::-1], moved, prune=True)) == 1
 
@@ -129,27 +137,25 @@ def test_a_job_may_move_from_a_source_that_is_pruned_to_one_after_it() -> None:
 async def test_where_one_source_clashes_none_is_changed() -> None:
     """The first source was committed before the second was looked at."""
     rig = StateRig()
-    put = c.PutJobs("other", 0, T0, (job("a"),), (), "anna", "1", 1, 1)
-    assert rig.answer(put).verdict is Verdict.ACCEPTED
+    change = c.PutJobs("other", 0, T0, (job("a"),), (), "anna", "1", 1, 1)
+    assert rig.answer(change).verdict is Verdict.ACCEPTED
     files = [SourceFile("one", b"@daily x\n"), SourceFile("two", b"#: name=a\n@daily x\n")]
-    catalog = Catalog(cast("Leader", None), "UTC")  # who must not be asked
     with pytest.raises(CrontabError, match="belongs to source other, not to two"):
-        await catalog.put(ApplyRequest(files=files), rig.state, T0)
+        await put(served(rig), ApplyRequest(files=files))
 
 
 @pytest.mark.parametrize("prune", [True, False])
 async def test_a_dry_run_lets_jobs_move_between_sources_as_the_change_does(prune: bool) -> None:
     rig = StateRig()
-    put = c.PutJobs("one", 0, T0, (job("a"),), (), "anna", "1", 1, 1)
-    assert rig.answer(put).verdict is Verdict.ACCEPTED
+    change = c.PutJobs("one", 0, T0, (job("a"),), (), "anna", "1", 1, 1)
+    assert rig.answer(change).verdict is Verdict.ACCEPTED
     files = [SourceFile("one", b"@daily x\n"), SourceFile("two", b"#: name=a\n@daily x\n")]
     request = ApplyRequest(files=files, is_dry_run=True, prune=prune)
-    catalog = Catalog(cast("Leader", None), "UTC")
     if not prune:
         with pytest.raises(CrontabError, match="belongs to source one"):
-            await catalog.put(request, rig.state, T0)
+            await put(served(rig), request)
         return
-    report = await catalog.put(request, rig.state, T0)
+    report = await put(served(rig), request)
     actions = [(change.action, change.job) for change in report.changes]
     assert ("removed", "default/a") in actions
     assert ("added", "default/a") in actions
@@ -163,10 +169,10 @@ async def test_jobs_that_a_source_declares_no_more_are_told_unless_removed(
     text = b"#: name=kept\n* * * * * kept\n"
     (declared,) = read(("tab", text))
     gone = [job(f"gone{number}") for number in range(7)]
-    put = c.PutJobs("tab", 0, T0, (*declared.jobs, *gone), (), "anna", "1", 1, 1)
-    assert rig.answer(put).verdict is Verdict.ACCEPTED
+    change = c.PutJobs("tab", 0, T0, (*declared.jobs, *gone), (), "anna", "1", 1, 1)
+    assert rig.answer(change).verdict is Verdict.ACCEPTED
     request = ApplyRequest(files=[SourceFile("tab", text)], is_dry_run=is_dry_run, prune=prune)
-    report = await Catalog(cast("Leader", None), "UTC").put(request, rig.state, T0)
+    report = await put(served(rig), request)
     if prune:
         assert report.problems == []
         return
@@ -214,8 +220,7 @@ class LostHalfWay:
 async def test_half_an_apply_is_never_told_as_nothing() -> None:
     """Leadership was lost between two sources; the answer was that nothing had happened."""
     rig = StateRig()
-    catalog = Catalog(cast("Leader", LostHalfWay(rig)), "UTC")
     files = [SourceFile("one", b"@daily a\n"), SourceFile("two", b"@daily b\n")]
     with pytest.raises(OutcomeUnknown, match="applied one, but not two"):
-        await catalog.put(ApplyRequest(files=files), rig.state, T0)
+        await put(served(rig, LostHalfWay(rig)), ApplyRequest(files=files))
     assert [record.source for record in rig.state.jobs.values()] == ["one"]

@@ -12,7 +12,7 @@ import pytest
 from consensus.cell import MemberView, PeerView
 from consensus.leadership import Leadership
 from cron.api.members import JoinProgress, StatusRow
-from cron.service.members import MISSED_MAX, ClusterStatus, Identity, with_leader
+from cron.service.members import MISSED_MAX, ClusterStatus, ReplicaIdentity, with_leader
 from cron.state.commands import FORMAT
 from launcher.pool.limits import PROTOCOL
 from launcher.pool.reading import parse_hello
@@ -66,7 +66,7 @@ def cluster_status(clock: HandClock, others: Others) -> ClusterStatus:
     log: Any = FakeCell()
     peers = {name: name for name in ("r1", *others.off_ms)}
     return ClusterStatus(
-        identity=Identity("r1", "r1", 1, "0", "2026a", peers),
+        identity=ReplicaIdentity("r1", "r1", 1, "0", "2026a", peers),
         log=log,
         applier=nobody,
         leader=nobody,
@@ -202,7 +202,7 @@ async def test_a_leader_says_what_becomes_of_launches_without_executors_or_a_ful
     async with reigning() as replica:
         log: Any = FakeCell(replica.log)
         one = ClusterStatus(
-            identity=Identity("r1", "r1", 1, "0", "2026a", {"r1": "r1"}),
+            identity=ReplicaIdentity("r1", "r1", 1, "0", "2026a", {"r1": "r1"}),
             log=log,
             applier=replica.applier,
             leader=replica.leader,
@@ -290,7 +290,7 @@ async def test_a_leader_shows_who_joins_and_how_far_it_is() -> None:
         log.members = FOUNDED | {"r2": MemberView(2, "joining")}
         log.reached = {"r2": PeerView(True, 7), "r3": PeerView(False, 3)}
         one = ClusterStatus(
-            identity=Identity("r1", "r1", 1, "0", "2026a", {"r1": "r1", "r2": "r2"}),
+            identity=ReplicaIdentity("r1", "r1", 1, "0", "2026a", {"r1": "r1", "r2": "r2"}),
             log=log,
             applier=replica.applier,
             leader=replica.leader,

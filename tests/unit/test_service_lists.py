@@ -39,7 +39,7 @@ def amended_in(row_store: RowStore) -> Asked:
 
 
 async def listed(rig: Asked, **fields: Any) -> list[tuple[int, str, str]]:
-    views = await rig.history.listed(HistoryQuery(**fields))
+    views = await rig.history(HistoryQuery(**fields))
     return [(view.scheduled_s - T0, view.state, view.kind) for view in views]
 
 
@@ -50,7 +50,7 @@ async def test_an_amended_launch_is_listed_once_with_its_end(row_store: RowStore
         (120, "succeeded", "launch"),
         (60, "succeeded", "launch"),
     ]
-    amended = (await rig.history.listed(HistoryQuery()))[1]
+    amended = (await rig.history(HistoryQuery()))[1]
     lost = rig.rows[1]
     assert amended.is_amended
     assert amended.amends == f"{lost.ended_index}.{lost.number}"
@@ -78,7 +78,7 @@ async def test_an_amended_launch_has_the_state_that_it_was_amended_to(
         (180, "succeeded", "launch"),
         (120, "succeeded", "launch"),
     ]
-    report = await rig.proofs.audit(JOB, 0)
+    report = await rig.audit(JOB, 0)
     assert report.violations == []
 
 
@@ -114,7 +114,7 @@ async def test_long_pauses_of_many_jobs_are_listed_up_to_one_limit(
         return real(row)
 
     monkeypatch.setattr(service, "of_row", counted)
-    views = await rig.history.listed(HistoryQuery(limit=1_000))
+    views = await rig.history(HistoryQuery(limit=1_000))
     assert len(views) == 1_000
     assert shown <= 1_000
     assert {view.scheduled_s for view in views} == {T0 + 5_000 - n for n in range(20)}
@@ -133,12 +133,12 @@ async def test_pages_hold_every_launch_once_in_one_order(row_store: RowStore, si
     rig.launched(waiting[0])
     rig.lost(waiting[0])
     rig.finished(waiting[0])
-    whole = await rig.history.listed(HistoryQuery(limit=500))
+    whole = await rig.history(HistoryQuery(limit=500))
     assert len(whole) == 3 * 20 + 15
     pages: list[LaunchView] = []
     while True:
         after = cursor_at(pages[-1]) if pages else None
-        page = await rig.history.listed(HistoryQuery(limit=size, after=after))
+        page = await rig.history(HistoryQuery(limit=size, after=after))
         pages += page
         if len(page) < size:
             break
@@ -155,8 +155,8 @@ async def test_pages_of_a_pattern_hold_every_launch_once(row_store: RowStore) ->
     items = tuple(c.SkippedItem((number, T0 + 60, 0), Reason.DEADLINE) for number in numbers)
     rig.append(c.Skip(items))
     query = HistoryQuery(job="default/j*", limit=4)
-    first = await rig.history.listed(query)
-    second = await rig.history.listed(msgspec.structs.replace(query, after=cursor_at(first[-1])))
+    first = await rig.history(query)
+    second = await rig.history(msgspec.structs.replace(query, after=cursor_at(first[-1])))
     assert sorted(view.job for view in first + second) == [f"j{number}" for number in range(6)]
 
 

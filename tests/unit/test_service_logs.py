@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cron.api.launches import LaunchView, OutputQuery
+from cron.api.launches import LaunchView, OutputQuery, OutputView
 from cron.errors import Conflict, ExecutorAway, NotNow, Unavailable
 from cron.service import outputs as stored_outputs
-from cron.service.outputs import BYTES_MAX_MIN, FETCHED_MAX, Logs, StoredOutputs
+from cron.service.outputs import BYTES_MAX_MIN, FETCHED_MAX, StoredOutputs
 from launcher.executor.commands.output import Output, read
 from launcher.pool.errors import TimedOut
 from launcher.protocol.names import AttemptName, LaunchName, parse_launch_name
@@ -29,17 +30,6 @@ LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 CONTENT = b"printed on the executor\n"
 
 
-class Shown:
-    """Who knows of launches: these views of any."""
-
-    def __init__(self, *views: LaunchView) -> None:
-        self.views = list(views)
-
-    async def show(self, launch: str) -> list[LaunchView]:
-        assert launch == LAUNCH
-        return self.views
-
-
 class Rig:
     """A launch that is over, its executor, and a store."""
 
@@ -49,8 +39,7 @@ class Rig:
         self.folder = folder / "outputs" / "read"
         self.stored = StoredOutputs(self.backup_store, self.folder)
         self.pool = FakeExecutors()
-        self.shown = Shown(view())
-        self.logs = Logs(self.pool, self.shown, self.stored)
+        self.views = [view()]
 
     def keep(self, content: bytes = CONTENT, dropped: int = 0, attempt: int = 1) -> None:
         """Have the executor keep an output."""
@@ -64,9 +53,15 @@ class Rig:
         header = OutputHeader("prod", launch, attempt, len(content), dropped)
         put_output(self.backup_store, AT_MS, header, content)
 
+    async def ask(self, query: OutputQuery, *, has_store: bool = True) -> OutputView:
+        pool: Any = self.pool
+        return await stored_outputs.read(
+            pool, self.stored if has_store else None, self.views, query
+        )
+
     async def read(self, **asked: object) -> tuple[bytes, str, str]:
         query = OutputQuery(**{"launch": LAUNCH, **asked})  # type: ignore[arg-type]
-        found = await self.logs.read(query)
+        found = await self.ask(query)
         return found.content, found.store, found.note
 
 
@@ -157,17 +152,17 @@ async def test_damage_is_told_of_and_not_shown(rig: Rig) -> None:
 
 
 async def test_without_a_store_it_is_as_it_was(rig: Rig) -> None:
-    logs = Logs(rig.pool, rig.shown, None)
     rig.keep()
-    assert (await logs.read(OutputQuery(launch=LAUNCH))).content == CONTENT
+    query = OutputQuery(launch=LAUNCH)
+    assert (await rig.ask(query, has_store=False)).content == CONTENT
     rig.pool.connected.clear()
     with pytest.raises(ExecutorAway, match=r"is not connected$"):
-        await logs.read(OutputQuery(launch=LAUNCH))
+        await rig.ask(query, has_store=False)
 
 
 async def test_a_running_launch_is_read_from_its_executor_alone(rig: Rig) -> None:
-    rig.shown.views = [view(state="launched", is_open=True, ended_at_ms=0, output_bytes=0)]
-    assert (await rig.logs.read(OutputQuery(launch=LAUNCH))).content == b"", "nothing yet"
+    rig.views = [view(state="launched", is_open=True, ended_at_ms=0, output_bytes=0)]
+    assert (await rig.ask(OutputQuery(launch=LAUNCH))).content == b"", "nothing yet"
     rig.pool.connected.clear()
     with pytest.raises(ExecutorAway):
         await rig.read()
@@ -175,17 +170,17 @@ async def test_a_running_launch_is_read_from_its_executor_alone(rig: Rig) -> Non
 
 
 async def test_a_launch_that_wrote_nothing_has_an_empty_output(rig: Rig) -> None:
-    rig.shown.views = [view(output_bytes=0)]
-    found = await rig.logs.read(OutputQuery(launch=LAUNCH))
+    rig.views = [view(output_bytes=0)]
+    found = await rig.ask(OutputQuery(launch=LAUNCH))
     assert (found.content, found.ended, found.store) == (b"", True, "")
 
 
 async def test_what_has_not_begun_has_no_output_yet(rig: Rig) -> None:
     due = view(attempt=0, executor="", output_bytes=0, state="due", is_open=True)
-    rig.shown.views = [due]
+    rig.views = [due]
     with pytest.raises(NotNow, match="has not begun, it has no output yet"):
         await rig.read()
-    rig.shown.views = [view(1, state="failed"), due]
+    rig.views = [view(1, state="failed"), due]
     with pytest.raises(NotNow, match=r"^attempt 2 of launch .* has not begun"):
         await rig.read(attempt=2)
 
@@ -203,7 +198,7 @@ async def test_what_will_never_begin_is_not_told_as_if_it_would(
     rig: Rig, state: str, reason: str, text: str
 ) -> None:
     unbegun = view(attempt=0, executor="", output_bytes=0, state=state, reason=reason)
-    rig.shown.views = [unbegun]
+    rig.views = [unbegun]
     with pytest.raises(NotNow) as error:
         await rig.read()
     assert str(error.value) == text
@@ -212,18 +207,18 @@ async def test_what_will_never_begin_is_not_told_as_if_it_would(
 
 async def test_of_a_lost_launch_without_output_nobody_knows_what_it_printed(rig: Rig) -> None:
     lost = view(state="lost", output_bytes=0)
-    rig.shown.views = [lost]
+    rig.views = [lost]
     with pytest.raises(Conflict, match="executor e1 has no output of it: whether it printed"):
         await rig.read()
     rig.keep()
     assert (await rig.read())[0] == CONTENT, "what it printed before it was lost"
     rig.pool.kept.clear()
-    rig.shown.views = [lost, view(executor="", output_bytes=0, kind="amendment")]
+    rig.views = [lost, view(executor="", output_bytes=0, kind="amendment")]
     assert (await rig.read())[0] == b"", "late news say that it printed nothing"
 
 
 async def test_each_attempt_has_its_own_and_the_newest_is_shown_first(rig: Rig) -> None:
-    rig.shown.views = [view(1, state="failed"), view(2)]
+    rig.views = [view(1, state="failed"), view(2)]
     rig.put(b"first", attempt=1)
     rig.put(b"second", attempt=2)
     rig.pool.connected.clear()
@@ -233,7 +228,7 @@ async def test_each_attempt_has_its_own_and_the_newest_is_shown_first(rig: Rig) 
 
 async def test_late_news_of_a_lost_attempt_says_where_it_is(rig: Rig) -> None:
     lost = view(state="lost", output_bytes=0, ended_at_ms=AT_MS - 86_400_000)
-    rig.shown.views = [lost, view(executor="", kind="amendment")]
+    rig.views = [lost, view(executor="", kind="amendment")]
     rig.put()
     rig.pool.connected.clear()
     assert (await rig.read())[0] == CONTENT
@@ -260,13 +255,13 @@ async def test_what_is_far_larger_than_its_launch_wrote_is_not_fetched(rig: Rig)
 
 async def test_a_large_one_is_fetched_once_however_many_pieces_are_read(rig: Rig) -> None:
     content = b"".join(b"%09d\n" % n for n in range(20_000))
-    rig.shown.views = [view(output_bytes=len(content))]
+    rig.views = [view(output_bytes=len(content))]
     rig.put(content, dropped=500)
     rig.pool.connected.clear()
     rig.store.calls.clear()
     whole, offset, ended = b"", 0, False
     while not ended:
-        found = await rig.logs.read(OutputQuery(launch=LAUNCH, offset=offset, limit=30_000))
+        found = await rig.ask(OutputQuery(launch=LAUNCH, offset=offset, limit=30_000))
         assert found.offset == max(offset, 500)
         assert (found.size, found.dropped) == (len(content), 500)
         whole += found.content
@@ -283,7 +278,7 @@ async def test_only_the_newest_few_stay_on_the_disk(rig: Rig) -> None:
         for name in names:
             found = await rig.stored.read(view(), OutputQuery(launch=name))
             assert found is not None
-            assert found.data == name.encode()
+            assert found.content == name.encode()
     assert len(list(rig.folder.iterdir())) == FETCHED_MAX
 
 
@@ -294,7 +289,7 @@ async def test_what_an_earlier_process_has_left_goes_with_the_first_question(rig
     rig.put()
     found = await rig.stored.read(view(), OutputQuery(launch=LAUNCH))
     assert found is not None
-    assert found.data == CONTENT
+    assert found.content == CONTENT
     assert [path.name for path in rig.folder.iterdir()] == ["1"]
 
 
@@ -363,5 +358,5 @@ async def test_the_store_answers_every_question_as_the_executor_does(
         rig.stored.close()
     assert found is not None
     told = read(stem, offset, limit, tail=tail)
-    assert (found.data, found.offset) == (told.data, told.offset)
+    assert (found.content, found.offset) == (told.data, told.offset)
     assert (found.size, found.dropped) == (told.kept, told.dropped)

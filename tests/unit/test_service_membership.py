@@ -9,7 +9,6 @@ from cron.api.members import JoinProgress, StatusRow
 from cron.service.members import (
     as_leader_says,
     client_address,
-    noted,
     progress_of,
     with_member_state,
 )
@@ -75,10 +74,10 @@ def test_what_a_joining_replica_says_of_itself_counts_more() -> None:
 def test_an_open_place_says_what_it_waits_for_unless_one_waits_to_be_taken_in() -> None:
     members = FOUNDED | {"r2": MemberView(2, "open")}
     old = {"r2": PeerView(False, 70)}
-    (shown,) = noted(with_member_state([row("r2", "unreachable")], members, old, 100))
+    (shown,) = with_member_state([row("r2", "unreachable")], members, old, 100)
     assert shown.note == "waits for a new disk: start one with --join"
     assert shown.matched is None, "how far the old one was is of no use"
-    (shown,) = noted(with_member_state([row("r2", "learner")], members, old, 100))
+    (shown,) = with_member_state([row("r2", "learner")], members, old, 100)
     assert shown.note == ""
 
 

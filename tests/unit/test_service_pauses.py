@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from cron.api.jobs import PauseRequest, PauseView
+from cron.service import replica as serving
 from cron.service.jobs import of_job
-from cron.service.members import ClusterStatus
-from cron.service.service import CellService, Operations
-from cron.service.snapshots import Saving
+from cron.service.service import CellService
 from tests.unit.api_rig import Calls
 from tests.unit.state_rig import job
 from tests.unit.test_leader_term import Replica, reigning
@@ -21,19 +18,8 @@ HOUR_MS = 3_600_000
 
 def service(replica: Replica, row_store: Any = None, clock: Any = None) -> Calls:
     nobody: Any = None
-    cluster_status: ClusterStatus = nobody
-    operators: Any = SimpleNamespace(replace=None)
-    made = CellService(
-        leader=replica.leader,
-        applier=replica.applier,
-        row_store=row_store,
-        cluster_status=cluster_status,
-        clock=clock or replica.clock,
-        zone="UTC",
-        operations=Operations(
-            operators, nobody, Saving(replica.leader, replica.applier, nobody, None, Path())
-        ),
-    )
+    one = serving.Replica(replica.leader, replica.applier, row_store, clock or replica.clock)
+    made = CellService(one, log=nobody, cluster_status=nobody, replacing=nobody, saving=nobody)
     return Calls(made)
 
 

@@ -60,8 +60,8 @@ async def test_one_that_is_away_is_in_doubt_and_says_so() -> None:
     ("fields", "note"),
     [
         ({}, ""),
-        ({"is_leased": False, "gets_work": False}, "no answered heartbeat yet"),
-        ({"gets_work": False}, "its clock is off, or it is silent"),
+        ({"is_leased": False, "gets_work": False}, "no answered heartbeat yet: it gets no work"),
+        ({"gets_work": False}, "it gets no work: its clock is off, or it is silent"),
         (
             {"gets_work": False, "is_silent": True},
             "it does not answer; it gets no launches until it does",

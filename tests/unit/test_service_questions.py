@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,17 +13,22 @@ import pytest
 from consensus.log import Position
 from cron import limits
 from cron.api.jobs import JobsRequest
-from cron.api.launches import HistoryQuery
+from cron.api.launches import (
+    AuditReport,
+    AuditRequest,
+    HistoryQuery,
+    LaunchView,
+    WhyReport,
+    WhyRequest,
+)
 from cron.errors import UnknownJob
 from cron.history.store import RowStore
 from cron.job import Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.scheduler.views import Wait, WaitFor
-from cron.service import proofs
-from cron.service.jobs import Jobs
-from cron.service.launches import LaunchReads
-from cron.service.proofs import Proofs
+from cron.service import jobs, launches, proofs
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.commands import Forget
 from cron.state.pool import CloseGate, Gate, GateAction
@@ -69,10 +75,8 @@ class Asked(StateRig):
         applier = StateApplier(row_store)
         self.machine: Any = Machine(applier)
         self.clock = HandClock()
-        self.history = LaunchReads(applier, row_store, self.clock)
-        self.proofs = Proofs(self.history)
-        leader: Any = None
-        self.jobs = Jobs(leader, applier, row_store, self.clock)
+        self.leader: Any = SimpleNamespace(epoch=None, queues=None, awaits_row=lambda _number: "")
+        self.served = Replica(self.leader, applier, row_store, self.clock)
         self.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         self.put(job(overlap=overlap))
         self.join()
@@ -83,9 +87,18 @@ class Asked(StateRig):
         self.launched(second)
         self.finished(second, **fields)
 
+    async def history(self, query: HistoryQuery) -> list[LaunchView]:
+        return await launches.listed(self.served, query)
+
+    async def audit(self, name: str, since_ms: int) -> AuditReport:
+        return await proofs.audit_jobs(self.served, AuditRequest(job=name, since_ms=since_ms))
+
+    async def explained(self, second: int, *, is_nearest: bool = False) -> WhyReport:
+        request = WhyRequest(job=JOB, at_s=T0 + second, is_nearest=is_nearest)
+        return await proofs.why(self.served, request)
+
     async def why(self, second: int, *, is_nearest: bool = False) -> str:
-        told = await self.proofs.why(JOB, T0 + second, is_nearest=is_nearest)
-        return told.verdict
+        return (await self.explained(second, is_nearest=is_nearest)).verdict
 
 
 @pytest.fixture
@@ -123,7 +136,7 @@ async def test_a_manual_launch_of_the_second_is_told_with_its_outcome(
     assert (await rig.why(60)).endswith(
         f"{JOB}@2026-11-20T16:01:00Z+t1 by anna, begun and not over"
     )
-    told = await rig.proofs.why(JOB, T0 + 60)
+    told = await rig.explained(60)
     assert [view.launch[-5:] for view in told.launches] == ["1:00Z", "0Z+t1"]
     assert told.verdict.startswith("it ran on e1, ")
 
@@ -162,11 +175,11 @@ async def test_the_nearest_instant_is_the_newest_not_after_the_time(
     rig = Asked(row_store, Overlap.ALLOW)
     rig.account(60, 120)
     rig.run(60)
-    told = await rig.proofs.why(JOB, T0 + 119, is_nearest=True)
+    told = await rig.explained(119, is_nearest=True)
     assert (told.at_s, told.verdict[:13]) == (T0 + 60, "it ran on e1,")
-    assert (await rig.proofs.why(JOB, T0 + 120, is_nearest=True)).at_s == T0 + 120
+    assert (await rig.explained(120, is_nearest=True)).at_s == T0 + 120
     assert "no instant of the schedule" in await rig.why(119)
-    assert (await rig.proofs.why(JOB, T0 + 59, is_nearest=True)).at_s == T0 + 59  # none yet
+    assert (await rig.explained(59, is_nearest=True)).at_s == T0 + 59  # none yet
 
 
 async def test_the_nearest_instant_may_be_one_of_an_older_schedule(
@@ -175,7 +188,7 @@ async def test_the_nearest_instant_may_be_one_of_an_older_schedule(
     rig = Asked(row_store, Overlap.ALLOW)
     rig.account(60, to=90)
     rig.to(90).put(job(deadline_s=30), effective_s=T0 + 90)
-    assert (await rig.proofs.why(JOB, T0 + 100, is_nearest=True)).at_s == T0 + 60
+    assert (await rig.explained(100, is_nearest=True)).at_s == T0 + 60
 
 
 async def test_the_counts_of_an_audit_add_up(
@@ -188,13 +201,13 @@ async def test_the_counts_of_an_audit_add_up(
     rig.run(300)
     rig.to(600).trigger("first")
     rig.clock.now_ms = (T0 + 601) * 1000
-    whole = await rig.proofs.audit(JOB, 0)
+    whole = await rig.audit(JOB, 0)
     assert whole.violations == []
     assert (whole.instants, whole.ran, whole.skipped, whole.skipped_in_runs) == (10, 2, 0, 7)
     assert (whole.runs, whole.open, whole.extra_attempts, whole.manual) == (1, 1, 1, 1)
     assert whole.launches == 3
     monkeypatch.setattr(proofs, "WINDOW_MAX", 2)
-    assert await rig.proofs.audit("", 0) == whole
+    assert await rig.audit("", 0) == whole
 
 
 async def test_an_audit_ends_in_time_and_says_what_it_did_not_prove(
@@ -212,7 +225,7 @@ async def test_an_audit_ends_in_time_and_says_what_it_did_not_prove(
         return await of_job(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(row_store, "of_job", slowly)
-    report = await rig.proofs.audit("", 0)
+    report = await rig.audit("", 0)
     assert len(looks) == 2
     (unproven,) = report.violations
     assert unproven.kind == "unproven"
@@ -231,8 +244,8 @@ async def test_history_asks_the_queues_only_of_what_it_shows(row_store: RowStore
     queues.waits = {second: Wait(WaitFor.JOB_LIMIT, limit=second) for second in seconds}
     asked: list[int] = []
     queues.why = lambda key: asked.append(key[1] - T0) or queues.waits[key[1] - T0]  # type: ignore
-    rig.history.queued = queues
-    views = await rig.history.listed(HistoryQuery(limit=3))
+    rig.leader.queues = queues
+    views = await rig.history(HistoryQuery(limit=3))
     assert [view.scheduled_s - T0 for view in views] == [600, 540, 480]
     assert [view.waiting.split()[7] for view in views] == ["600", "540", "480"]
     assert asked == [600, 540, 480]
@@ -266,10 +279,10 @@ async def test_an_audit_says_up_to_when_schedules_are_forgotten(
     row_store: RowStore,
 ) -> None:
     rig = await forgetful(row_store)
-    report = await rig.proofs.audit(JOB, 0)
+    report = await rig.audit(JOB, 0)
     assert report.violations == []
     assert report.forgotten_until_ms == (T0 + 60) * 1000
-    assert (await rig.proofs.audit(JOB, (T0 + 61) * 1000)).forgotten_until_ms == 0
+    assert (await rig.audit(JOB, (T0 + 61) * 1000)).forgotten_until_ms == 0
 
 
 async def test_a_question_about_a_forgotten_schedule_is_answered_so(
@@ -288,13 +301,13 @@ async def test_history_of_a_removed_job_is_shown_though_its_record_is_forgotten(
     rig.put(removed=(JOB,))
     rig.to(120).append(Forget((), 0, (1,)))
     assert JOB not in rig.state.jobs
-    (view,) = await rig.history.listed(HistoryQuery(job=JOB, limit=9))
+    (view,) = await rig.history(HistoryQuery(job=JOB, limit=9))
     assert view.state == "skipped"
-    report = await rig.proofs.audit("", 0)
+    report = await rig.audit("", 0)
     assert (report.jobs, report.violations) == (0, [])
     assert report.forgotten_until_ms == (T0 + 60) * 1000
     with pytest.raises(UnknownJob):
-        await rig.history.listed(HistoryQuery(job="default/never", limit=9))
+        await rig.history(HistoryQuery(job="default/never", limit=9))
 
 
 async def test_a_range_that_a_merged_revision_skipped_is_expanded(
@@ -305,7 +318,7 @@ async def test_a_range_that_a_merged_revision_skipped_is_expanded(
     rig.skip(60)
     rig.put(job(deadline_s=99))  # the same instants
     rig.to(300).account(to=300, skipped=(skips(120, 300, 4),))
-    views = await rig.history.listed(HistoryQuery(job=JOB, limit=9))
+    views = await rig.history(HistoryQuery(job=JOB, limit=9))
     assert [view.scheduled_s - T0 for view in views] == [300, 240, 180, 120, 60]
 
 
@@ -345,17 +358,17 @@ async def test_history_takes_patterns_and_filters(
     row_store: RowStore, wanted: dict[str, str], found: list[str]
 ) -> None:
     rig = Nightly(row_store)
-    views = await rig.history.listed(HistoryQuery(**wanted))
+    views = await rig.history(HistoryQuery(**wanted))
     assert sorted(f"{view.tenant}/{view.job}" for view in views) == found
     times = [view.scheduled_s for view in views]
     assert times == sorted(times, reverse=True)
-    newest = await rig.history.listed(HistoryQuery(**wanted, limit=2))
+    newest = await rig.history(HistoryQuery(**wanted, limit=2))
     assert newest == views[:2]
 
 
 async def test_a_pattern_that_matches_no_job_is_unknown(row_store: RowStore) -> None:
     with pytest.raises(UnknownJob, match="matches no job"):
-        await Nightly(row_store).history.listed(HistoryQuery(job="acme/x*"))
+        await Nightly(row_store).history(HistoryQuery(job="acme/x*"))
 
 
 async def test_jobs_takes_filters_and_names_the_gate_that_decides(
@@ -364,10 +377,10 @@ async def test_jobs_takes_filters_and_names_the_gate_that_decides(
     rig = Nightly(row_store)
     gate = Gate(0, GateAction.PAUSE, "disk full", "ada", 0, collection="nightly")
     rig.append(CloseGate(gate))
-    views = await rig.jobs.listed(JobsRequest(collection="nightly"))
+    views = await jobs.listed(rig.served, JobsRequest(collection="nightly"))
     assert [view.name for view in views] == ["acme/a", "default/c"]
     assert [view.gate.reason if view.gate else "" for view in views] == ["disk full"] * 2
-    views = await rig.jobs.listed(JobsRequest(tenant="acme"))
+    views = await jobs.listed(rig.served, JobsRequest(tenant="acme"))
     assert [(view.name, view.gate is None) for view in views] == [
         ("acme/a", False),
         ("acme/b", True),

@@ -15,7 +15,8 @@ from cron.errors import NotNow
 from cron.history.store import RowStore
 from cron.job import Overlap
 from cron.scheduler.policy import account_for, as_lines
-from cron.service.resetting import Resetting
+from cron.service.replica import Replica
+from cron.service.resetting import reset
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -46,6 +47,9 @@ class _Leader:
     def may_tick(self) -> str:
         return self._reason
 
+    def awaits_row(self, _number: int) -> str:
+        return ""
+
     async def append(self, *commands: c.Command, changes_jobs: bool = False) -> Any:
         story = self._story
         story.at_ms = max(story.clock.now_ms, story.state.at_ms)
@@ -60,9 +64,8 @@ class Story(Asked):
         super().__init__(row_store, Overlap.ALLOW)
         self.transferred = 0
         leader: Any = _Leader(self, reason)
-        log: Any = self
         machine: Machine = self.machine
-        self.resetting = Resetting(leader, machine._applier, row_store, self.clock, log)
+        self.served = Replica(leader, machine._applier, row_store, self.clock)
 
     async def transfer(self) -> None:
         self.transferred += 1
@@ -86,10 +89,11 @@ class Story(Asked):
                 self.run(due.scheduled_s - T0)
 
     async def reset(self, *, is_dry_run: bool = False) -> Any:
-        return await self.resetting.reset(ClockRequest(is_dry_run=is_dry_run, by=BY))
+        log: Any = self
+        return await reset(self.served, log, ClockRequest(is_dry_run=is_dry_run, by=BY))
 
     async def violations(self) -> list[str]:
-        report = await self.proofs.audit(JOB, 0)
+        report = await self.audit(JOB, 0)
         return [one.message for one in report.violations]
 
     def begun(self) -> Counter[int]:

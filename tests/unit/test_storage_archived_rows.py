@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from cron.errors import Conflict, LimitExceeded, Unavailable
 from cron.history.order import Match, Query
 from cron.launch_state import LaunchState
-from cron.service.launches import LaunchReads
+from cron.service.launches import listed
+from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.commands import SegmentKey
@@ -330,13 +332,13 @@ async def test_history_with_and_without_the_archive(away: Away) -> None:
         state = away.state
 
     applier: Any = Applied()
-    clock: Any = None
-    history = LaunchReads(applier, row_store, clock, away.archive)
-    without = await history.listed(HistoryQuery(limit=50))
-    whole = await history.listed(HistoryQuery(limit=50, archive=True))
+    nobody: Any = SimpleNamespace(epoch=None, queues=None, wall_ms=lambda: 0)
+    replica = Replica(nobody, applier, row_store, nobody, archive=away.archive)
+    without = await listed(replica, HistoryQuery(limit=50))
+    whole = await listed(replica, HistoryQuery(limit=50, archive=True))
     assert (len(without), len(whole)) == (3, 6)
     instants = [view.scheduled_s for view in whole]
     assert instants == sorted(instants, reverse=True)
     assert whole[:3] == without
-    few = await history.listed(HistoryQuery(limit=4, archive=True))
+    few = await listed(replica, HistoryQuery(limit=4, archive=True))
     assert few == whole[:4]
