@@ -62,9 +62,8 @@ class LeaderIndexes:
                         refusal = Verdict(verdict).label if verdict else ""
                         self.due_heap.answered(numbers, refusal)
                     keys = [(one, due.scheduled_s, 0) for due in line.due for one in numbers]
-                    if not verdict:  # what has begun by this very entry has moved
-                        keys = [key for key in keys if key in self._state.due]
-                    self.queues.follow(keys)
+                    # What has begun by this very entry has moved.
+                    self.queues.follow(keys if verdict else self._state.due.among(keys))
             elif not isinstance(command, c.Report):
                 self._changed(command, result)
 

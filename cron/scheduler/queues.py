@@ -115,20 +115,18 @@ class Queues:
 
     def follow(self, keys: Iterable[Key]) -> None:
         """Agree with State on these launches."""
-        active, due, running = self.state.active, self.state.due, self._running
+        keys, running, waiting = list(keys), self._running, self._waiting
+        active, due = set(self.state.active.among(keys)), set(self.state.due.among(keys))
         over: list[Key] = []
         for key in keys:
             ran = running.get(key)
-            is_active = key in active
-            if ran is not None and is_active and len(ran.executors) == 1:  # the usual case
-                if key in self._waiting:
-                    self._forget_waiting(key, is_running=True)
-            elif ran is not None and not is_active and key not in due:
-                if key in self._waiting:  # cancelled before the plan's entry, or in it
-                    self._forget_waiting(key, is_running=True)
-                over.append(key)
-            else:
+            if ran is None or (len(ran.executors) > 1 if key in active else key in due):
                 self._follow(key)
+                continue
+            if key in waiting:  # cancelled before the plan's entry, or in it
+                self._forget_waiting(key, is_running=True)
+            if key not in active:
+                over.append(key)
         self.placement.vacate(over)
         self.fair.ended(over)
 

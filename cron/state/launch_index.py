@@ -73,6 +73,18 @@ class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
                 return self._row_of(key[0], key[1], what)
         return row
 
+    def among(self, keys: Iterable[Key]) -> list[Key]:
+        """Return those of these keys that are here, in their order."""
+        odd, usual = self.odd, self.usual
+        if not odd and not usual:
+            return []
+        nothing: Mapping[int, T] = {}
+        return [
+            key
+            for key in keys
+            if key in odd or (not key[2] and key[0] in usual.get(key[1], nothing))
+        ]
+
     def of_jobs(self, numbers: Collection[int]) -> list[Key]:
         """Return which launches of these jobs are usual, oldest first; a look at all instants."""
         wanted = set(numbers)
