@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bench import launches
-from bench.launches_cell import Kind, Running, Shape, ThreadPool, apply, running_cell, until
+from bench import launches, launches_cell
+from bench.launches_cell import Kind, Running, Shape, apply, running_cell, until
 from bench.launches_tally import percentile
 from bench.load import Load
 from bench.probes.calls import status
@@ -30,6 +30,10 @@ NOT_DONE: Final = ("skipped", "failed", "lost", "cancelled")
 OPEN: Final = ("due", "begun", "launched")
 TENANTS: Final = 20
 SEALED_S: Final = 20
+# An older tree has other names for the processes with threads that run handlers.
+HAS_POOLS: Final = hasattr(launches_cell, "ThreadPool")
+_POOLS: Final = "thread_pools" if HAS_POOLS else "crews"
+_ThreadPool: Final = getattr(launches_cell, "ThreadPool" if HAS_POOLS else "Crew")
 
 
 class Sealing(Shape, frozen=True, kw_only=True):
@@ -57,7 +61,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         """Return the cell that does this work."""
         app = "bench.noop_tasks" if self.kind == "noop" else "bench.flood_tasks:shared"
         kind: Kind = "command" if self.kind == "command" else "handler"
-        thread_pools = (ThreadPool(app, threads=self.threads),) if kind == "handler" else ()
+        pools = {_POOLS: (_ThreadPool(app, threads=self.threads),)} if kind == "handler" else {}
         # The buffer of no-op handlers is that of `make bench-launches`.
         buffer = 5_000 if self.kind == "noop" else 1_000
         return Sealing(
@@ -65,7 +69,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
             executors=self.executors,
             slots=self.slots,
             buffer=buffer,
-            thread_pools=thread_pools,
+            **pools,
         )
 
     def crontab(self, rate: int) -> str:
