@@ -7,14 +7,15 @@ ConsensusError            .code (stable), .hint (what the operator can do, or ""
 ├ QueueFull               refused before anything happened
 ├ Stopped                 the log is closed
 ├ BadConfig               a setting is refused; the message says which and what to write
-├ DataInUse(path)         another process works in this data directory
-├ NoData(path)            the data directory is empty, and neither bootstrap nor join was given
-├ NotEmpty(path)          the directory must be empty and is not
-├ DiskFull(path)          no space for the journal; the replica stops until there is some
-├ LogDamaged(path)        the files are damaged; the replica does not start
+├ FileError               names a file or directory
+│ ├ DataInUse             another process works in this data directory
+│ ├ NoData                the data directory is empty, and neither bootstrap nor join was given
+│ ├ NotEmpty              the directory must be empty and is not
+│ ├ DiskFull              no space for the journal; the replica stops until there is some
+│ └ LogDamaged            the files are damaged; the replica does not start
 ├ UnknownFormat(what)     written by a newer version; the replica stops until it is upgraded
 ├ ChangeRefused           the change of members is not possible now; nothing happened
-└ Replaced(replica)       another disk has replaced this one, which must never take part again
+└ Replaced                another disk has replaced this one, which must never take part again
 InvariantViolated         a bug. Not a ConsensusError, never caught: the replica stops
 """
 
@@ -68,29 +69,34 @@ class BadConfig(ConsensusError):
     code = "bad_config"
 
 
-class DataInUse(ConsensusError):
-    """Another process works in the data directory at `path`."""
+class FileError(ConsensusError):
+    """Base class of errors of the file or directory at `path`."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: {what}")
+
+
+class DataInUse(FileError):
+    """Another process works in the data directory."""
 
     code = "data_in_use"
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: another process works in this data directory; stop it first")
-        self.path = path
+        super().__init__(path, "another process works in this data directory; stop it first")
 
 
-class NotEmpty(ConsensusError):
-    """The directory at `path` is not empty; nothing was written."""
+class NotEmpty(FileError):
+    """The directory is not empty; nothing was written."""
 
     code = "not_empty"
     hint = "name another directory, or move what is there away"
 
     def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"{path}: it is not empty: {what}")
-        self.path = path
+        super().__init__(path, f"it is not empty: {what}")
 
 
-class LogDamaged(ConsensusError):
-    """The journal or dump at `path` cannot be read back."""
+class LogDamaged(FileError):
+    """The journal or dump cannot be read back."""
 
     code = "log_damaged"
     hint = (
@@ -98,13 +104,9 @@ class LogDamaged(ConsensusError):
         " replica replace ID` on the living, then start an empty directory with --join"
     )
 
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"{path}: {what}")
-        self.path = path
 
-
-class NoData(ConsensusError):
-    """The directory at `path` is empty, and neither bootstrap nor join was given."""
+class NoData(FileError):
+    """The directory is empty, and neither bootstrap nor join was given."""
 
     code = "no_data"
     hint = (
@@ -113,19 +115,17 @@ class NoData(ConsensusError):
     )
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: empty; an id that forgot its votes could undo what was agreed")
-        self.path = path
+        super().__init__(path, "empty; an id that forgot its votes could undo what was agreed")
 
 
-class DiskFull(ConsensusError):
-    """There is no free space at `path`; nothing that was acknowledged is lost."""
+class DiskFull(FileError):
+    """There is no free space; nothing that was acknowledged is lost."""
 
     code = "disk_full"
     hint = "make room; the replica goes on where it was"
 
     def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"{path}: disk full: {what}")
-        self.path = path
+        super().__init__(path, f"disk full: {what}")
 
 
 class UnknownFormat(ConsensusError):
@@ -147,9 +147,8 @@ class Replaced(ConsensusError):
     code = "replaced"
     hint = "this data directory is of no use to the cell; a new one starts with --join"
 
-    def __init__(self, replica: str, text: str, hint: str = "") -> None:
+    def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
-        self.replica = replica
         if hint:
             self.hint = hint
 

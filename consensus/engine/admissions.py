@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from consensus.engine.membership import Admit, Change, Join, Member, Replace
-from consensus.engine.membership_log import MembershipLog, newcomers, open_places
+from consensus.engine.membership import Admit, Change, Join, Replace
+from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.wire import Hello, Welcome
 from consensus.errors import ChangeRefused
 
@@ -46,14 +46,15 @@ class Admissions:
     def next_change(self, commit: int, peer: Peer) -> Change | None:
         """Return the change of members to append now; everything up to `commit` is committed."""
         members = self._membership_log.members
-        for name, member in open_places(members):
-            caller = peer(name)
-            # It may have a number already, from an Admit that was truncated when its leader died.
-            if caller is not None and caller.joins and caller.token not in member.past:
-                return Admit(name, member.number, caller.token)
-        for name, member in newcomers(members):
-            goal = self._goals.setdefault(name, commit)
-            if self.learned(name) >= goal:
+        for name, member in sorted(
+            members.items(), key=lambda item: (bool(item[1].token), item[0])
+        ):
+            if not member.token:
+                caller = peer(name)
+                # It may have a number from an Admit that was truncated when its leader died.
+                if caller is not None and caller.joins and caller.token not in member.past:
+                    return Admit(name, member.number, caller.token)
+            elif not member.votes and self.learned(name) >= self._goals.setdefault(name, commit):
                 return Join(name, member.number)
         return None
 
@@ -79,19 +80,3 @@ class Admissions:
                 f" no majority of {len(self._membership_log.ids)}; bring another replica back first"
             )
         return Replace(name, members[name].number + 1, raft, about)
-
-
-def is_settled(changed_at: int, noop_at: int | None, commit: int) -> bool:
-    """Return whether the next change of members may be appended: the last change is committed, and
-    so is an entry of the leader's own term (Raft thesis 4.1, and its erratum of 2015).
-    """
-    return noop_at is not None and noop_at <= commit and changed_at <= commit
-
-
-def describe(member: Member) -> tuple[str, str]:
-    """Return the state of `member`, and a text that says what it waits for."""
-    if member.votes:
-        return "votes", ""
-    if member.token:
-        return "joining", "has not got all that is committed yet"
-    return "open", "no disk has asked for this place yet"

@@ -16,11 +16,10 @@ import msgspec
 
 from consensus.engine.config import EngineConfig
 from consensus.engine.handover import Dumped, TakeDump
-from consensus.engine.matching import align
 from consensus.engine.network.wire import DumpChunk
-from consensus.engine.storage.disk import Disk, File
+from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump
-from consensus.engine.storage.incoming import Aside, Incoming, Target
+from consensus.engine.storage.incoming import Aside, Incoming, Target, ignore
 from consensus.engine.storage.journal import FileJournal
 from consensus.leadership import Position
 from consensus.limits import TRAILING_BYTES
@@ -89,16 +88,11 @@ class Compaction:
             _log.warning("no dump was written: %s", result)
             self._retry_at = now_s + _RETRY_S
             return Dumped(self.dumped, result)
-        if (
-            result.position.index <= self.dumped.index
-        ):  # a dump from the leader was installed meanwhile
+        if result.position.index <= self.dumped.index:
+            # A dump from the leader was installed meanwhile.
             self._disk.remove(TAKEN)
             return Dumped(self.dumped, None)
-        old = self._open_in_force()
-        self._disk.rename(TAKEN, IN_FORCE)
-        self._disk.sync_names()
-        self._close(old)
-        self.dump = msgspec.structs.replace(result, name=IN_FORCE)
+        self._put_in_force(result)
         self._journal.forget_before(self._trailing_start(result.position.index))
         self._journal_bytes = self._journal.size_bytes
         self._remove_obsolete()
@@ -134,23 +128,24 @@ class Compaction:
         if received.position.index <= self.dumped.index:
             self.incoming.drop()
             return
-        old = self._open_in_force()
-        self.incoming.install(IN_FORCE)
-        self._close(old)
-        self.dump = msgspec.structs.replace(received, name=IN_FORCE)
-        align(self._journal, received.position)
+        dump = self._put_in_force(received)
+        self.incoming.drop()
+        self._journal.continue_dump(received.position)
         self._journal_bytes = self._journal.size_bytes
         self._remove_obsolete()
-        done(self.dump)
+        done(dump)
 
-    # --- files that are not needed any more: deleting large files can take long
-
-    def _open_in_force(self) -> File | None:
-        return self._disk.open(IN_FORCE) if self.dump is not None else None
-
-    def _close(self, old: File | None) -> None:
+    def _put_in_force(self, dump: Dump) -> Dump:
+        """Rename a complete dump durably, so that it replaces the old one; return it."""
+        old = self._disk.open(IN_FORCE) if self.dump is not None else None
+        self._disk.rename(dump.name, IN_FORCE)
+        self._disk.sync_names()
         if old is not None:
-            self._aside(old.close, _ignore)
+            self._aside(old.close, ignore)  # deleting a large file can take long
+        self.dump = msgspec.structs.replace(dump, name=IN_FORCE)
+        return self.dump
+
+    # --- segments that are not needed any more: deleting them can take long
 
     def _remove_obsolete(self) -> None:
         if not self._is_removing and self._journal.has_obsolete:
@@ -163,7 +158,3 @@ class Compaction:
             _log.warning("old segments were not removed: %s", result)
         else:
             self._remove_obsolete()
-
-
-def _ignore(_: object) -> None:
-    pass

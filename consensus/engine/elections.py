@@ -25,7 +25,7 @@ class Elections:
         self._raft = raft
         self._membership_log = raft.membership_log
         self._quiet_s = raft.config.election_min_ms / 1000
-        self._heard_s = _NEVER
+        self._leader_s = _NEVER
         self._asked_term = 0
         self._granted: set[str] = set()
         self._ask_again_s = _NEVER
@@ -76,24 +76,24 @@ class Elections:
 
     # --- as a voter
 
-    def hear_leader(self) -> None:
+    def note_leader(self) -> None:
         """Record a message from the leader; earlier PreVote answers become invalid."""
-        self._heard_s = self._raft.mono()
+        self._leader_s = self._raft.mono()
         self._asked_term = 0
 
     def lose_leader(self) -> None:
         """Record that the leader's connection broke."""
-        self._heard_s = _NEVER
+        self._leader_s = _NEVER
 
     def take_question(self, node: Node, message: PreVote) -> None:
         """Answer a PreVote of `node`; changes nothing here."""
         raft = self._raft
-        hears_leader = raft.mono() - self._heard_s < self._quiet_s
+        has_leader = raft.mono() - self._leader_s < self._quiet_s
         granted = (
             message.term > raft.term
             and self._membership_log.gives_vote
             and not raft.leads
-            and not hears_leader
+            and not has_leader
             and not self._is_behind(message)
         )
         raft.transport.send(node, PreVoteAnswer(raft.term, message.term, granted))

@@ -22,7 +22,6 @@ ENTRY: Final = 0
 BARRIER: Final = 1
 MEMBERS: Final = 2
 _HEAD: Final = struct.Struct(">BBQQB")
-OVERHEAD_BYTES_MAX: Final = _HEAD.size + 255
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):

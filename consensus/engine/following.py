@@ -17,7 +17,6 @@ from consensus.engine.compaction import Compaction
 from consensus.engine.envelope import content
 from consensus.engine.handover import Restored
 from consensus.engine.library import Library
-from consensus.engine.matching import match_log
 from consensus.engine.membership import decode_members
 from consensus.engine.network.wire import (
     Answer,
@@ -28,13 +27,15 @@ from consensus.engine.network.wire import (
     HeartbeatAnswer,
 )
 from consensus.engine.storage.dump import Dump, read_pieces
+from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import Entry
+from consensus.errors import invariant
 
 
 class Following:
     """The follower's side of replication. Used in the tick thread.
 
-    `leader_commit` is the leader's last commit index, which may be ahead of this log. `heard` has
+    `leader_commit` is the leader's last commit index, which may be ahead of this log. `commit_seen`
     it with its time of arrival; `fresh_s` is the last time at which this replica was level with it.
     `may_acknowledge` decides by an entry's content whether the entry is accepted before it is
     committed; it must be quick.
@@ -43,7 +44,7 @@ class Following:
     def __init__(self, raft: Library, compaction: Compaction) -> None:
         self.leader_commit = 0
         self.may_acknowledge: Callable[[bytes], bool] = lambda entry: True
-        self.heard: tuple[int, float] | None = None
+        self.commit_seen: tuple[int, float] | None = None
         self.fresh_s: float | None = None
         self._raft = raft
         self._journal = raft.journal
@@ -58,9 +59,9 @@ class Following:
     def _note_commit(self, index: int) -> None:
         """Record that the leader has committed up to `index` now."""
         self.leader_commit = index
-        if self.heard is not None and self._raft.applied >= self.heard[0]:
-            self.fresh_s = self.heard[1]
-        self.heard = (index, self._raft.mono())
+        if self.commit_seen is not None and self._raft.applied >= self.commit_seen[0]:
+            self.fresh_s = self.commit_seen[1]
+        self.commit_seen = (index, self._raft.mono())
 
     def take_entries(self, node: Node, message: Append) -> None:
         """Make the journal match the message, and answer with the match index."""
@@ -115,3 +116,36 @@ class Following:
         parts.handover.post(Restored(dump, read_pieces(parts.disk, dump)))
         if message.term == raft.term:
             raft.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))
+
+
+def match_log(journal: FileJournal, message: Append, base: int, commit: int) -> tuple[int, bool]:
+    """Apply a leader's message to `journal`. Return (match index, True); or, after a mismatch, (the
+    index before the leader's next attempt, False).
+
+    Existing equal entries are kept (Raft §5.3: truncate only at a conflict). Committed entries are
+    never changed; a message that would change them proves a bug.
+    """
+    last, previous = journal[-1][1], message.prev_index
+    for place, entry in enumerate(message.entries):
+        if entry[1] != previous + 1 + place:
+            return last, False  # not from a correct leader: ignored
+    if previous > last:
+        return last, False
+    if previous >= base and journal[previous - base][2] != message.prev_term:
+        invariant(previous > commit, "a leader contradicts a committed entry")
+        term, index = journal[previous - base][2], previous
+        while index - 1 > max(commit, base) and journal[index - 1 - base][2] == term:
+            index -= 1
+        return index - 1, False
+    for command, index, term in message.entries:
+        if index <= base:
+            continue
+        if index <= last:
+            if journal[index - base][2] == term:
+                continue
+            invariant(index > commit, "a leader contradicts a committed entry")
+            journal.cut_from(index)
+            last = index - 1
+        journal.add(command, index, term)
+        last = index
+    return previous + len(message.entries), True

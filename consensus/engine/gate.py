@@ -29,7 +29,7 @@ class Gatekeeper:
     def __init__(self, config: EngineConfig, membership_log: MembershipLog) -> None:
         self.committed: Callable[[], int] = lambda: 0
         self.leads: Callable[[], bool] = lambda: False
-        self.on_caller_gone: Callable[[str], None] = lambda _: None
+        self.caller_gone: Callable[[str], None] = lambda _: None
         self.on_address: Callable[[str, str], None] = lambda *_: None
         self.refusal = ""
         self._config = config
@@ -73,8 +73,8 @@ class Gatekeeper:
         goodbye = judge(self._membership_log.members, caller)
         if goodbye is None:
             return foreign
-        settled = judge(self._membership_log.at(self.committed()), caller)
-        may_lead = settled is None or settled.reason == WAIT
+        by_commit = judge(self._membership_log.at(self.committed()), caller)
+        may_lead = by_commit is None or by_commit.reason == WAIT
         if may_lead and foreign is None and caller.number and not self.leads():
             # The caller's own log admits it. Our log may lack that entry, or have entries that were
             # truncated elsewhere. The caller may lead in a newer term, and a refusal would hide it
@@ -82,7 +82,7 @@ class Gatekeeper:
             return None
         if goodbye.reason not in (REPLACED, UNKNOWN):
             return goodbye
-        if settled is not None and settled.reason == goodbye.reason:
+        if by_commit is not None and by_commit.reason == goodbye.reason:
             return goodbye
         return Goodbye(WAIT, goodbye.number, goodbye.text)
 
@@ -99,11 +99,7 @@ class Gatekeeper:
             goodbye.reason == UNKNOWN and not mine and not self._membership_log.identity.joins
         )
         if outlived:
-            raise Replaced(self._config.replica, goodbye.text)
+            raise Replaced(goodbye.text)
         if is_strange:
             name = self._config.replica
-            raise Replaced(name, goodbye.text, _STRANGE_HINT.format(name=name))
-
-    def caller_gone(self, name: str) -> None:
-        """Record that the connection of `name` is closed."""
-        self.on_caller_gone(name)
+            raise Replaced(goodbye.text, _STRANGE_HINT.format(name=name))

@@ -32,9 +32,12 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Appends that were not logged and will not be, because this replica does not lead."""
+    """Appends that were not logged and will not be, because of `error`; None: this replica does not
+    lead.
+    """
 
     counters: list[int]
+    error: ConsensusError | None = None
 
 
 class TakeDump(msgspec.Struct, frozen=True):
@@ -54,13 +57,6 @@ class Dumped(msgspec.Struct, frozen=True):
     error: Exception | None
 
 
-class Declined(msgspec.Struct, frozen=True):
-    """An append was not logged and will not be, for the reason of `error`."""
-
-    counter: int
-    error: ConsensusError
-
-
 class Restored(msgspec.Struct, frozen=True):
     """The leader's state, which replaces this replica's state; `pieces` reads it."""
 
@@ -74,7 +70,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-Event = Committed | Changed | Refused | Declined | TakeDump | Dumped | Restored | Failed
+Event = Committed | Changed | Refused | TakeDump | Dumped | Restored | Failed
 _SLICE_S = 0.005
 """How long the event loop applies entries before it runs other callbacks, such as leases; one entry
 is applied as a whole.

@@ -29,10 +29,10 @@ from typing import Final
 from pysyncobj.node import Node
 
 from consensus.cell import PeerView
-from consensus.engine.admissions import Admissions, is_settled
+from consensus.engine.admissions import Admissions
 from consensus.engine.compaction import Compaction
 from consensus.engine.envelope import MEMBERS, Origin, seal
-from consensus.engine.handover import Declined, Refused
+from consensus.engine.handover import Refused
 from consensus.engine.library import Library
 from consensus.engine.membership import Change, Found, encode_change
 from consensus.engine.membership_log import MembershipLog
@@ -49,7 +49,7 @@ from consensus.limits import TICK_BYTES
 
 _log = logging.getLogger(__name__)
 
-_COMMIT_NEWS_S: Final = 0.01
+_COMMIT_WAIT_S: Final = 0.01
 """How long a commit index waits to be sent together with further entries: sent at once, it costs
 two messages and two answers, just while the next entries arrive.
 """
@@ -113,16 +113,16 @@ class Leading:
             self._confirm()
         self._tend_members()
         never = float("-inf")
-        heard = [raft.mono(), *(raft.heard_s.get(node, never) for node in raft.others)]
-        confirmed_s = sorted(heard, reverse=True)[len(heard) // 2]
+        answered = [raft.mono(), *(raft.answered_s.get(node, never) for node in raft.others)]
+        confirmed_s = sorted(answered, reverse=True)[len(answered) // 2]
         if confirmed_s != never:
             self.confirmed_s = confirmed_s
         last, commit = self._sent
-        is_overdue = raft.commit != commit and raft.mono() - self._sent_s >= _COMMIT_NEWS_S
-        news = raft.last_index != last or is_overdue
+        is_overdue = raft.commit != commit and raft.mono() - self._sent_s >= _COMMIT_WAIT_S
+        announce = raft.last_index != last or is_overdue
         self.sender.reads_on = False
-        if news or self.sender.lags(raft.last_index, raft.following):
-            self.send(heartbeat=False, news=news)
+        if announce or self.sender.lags(raft.last_index, raft.following):
+            self.send(heartbeat=False, announce=announce)
         if self._transfer is not None:
             self._try_transfer(*self._transfer)
         if self._withheld:
@@ -132,7 +132,7 @@ class Leading:
         self.confirming.is_due = False
         for node in self._raft.connected():
             self._beat(node)
-        self.confirming.settle()  # a single replica needs no answer
+        self.confirming.finish_rounds()  # a single replica needs no answer
 
     def _beat(self, node: Node) -> None:
         raft, number = self._raft, self.confirming.round
@@ -167,19 +167,19 @@ class Leading:
         if heir is not None:
             raft.transport.send(heir, TimeoutNow(raft.term))
 
-    def send(self, *, heartbeat: bool, news: bool) -> None:
-        """Send every follower the entries that it lacks; with `news`, send at least an empty
+    def send(self, *, heartbeat: bool, announce: bool) -> None:
+        """Send every follower the entries that it lacks; with `announce`, send at least an empty
         message.
         """
         raft, now_s = self._raft, self._raft.mono()
         if heartbeat:
             raft.note_heartbeat(now_s)
-        if news:
+        if announce:
             self._sent, self._sent_s = (raft.last_index, raft.commit), now_s
         self.sender.begin(raft.term, raft.commit, int(now_s * 1000), self._compaction.dump)
         for node in raft.connected():
             is_busy = self.confirming.is_waiting or self.sender.is_busy(node)
-            self.sender.feed(node, raft.following, heartbeat=heartbeat, news=news)
+            self.sender.feed(node, raft.following, heartbeat=heartbeat, announce=announce)
             if heartbeat and is_busy:
                 self._beat(node)
 
@@ -194,8 +194,8 @@ class Leading:
             return  # a refusal of our older term, by a peer that was in this term before us
         counts = raft.is_member(node) and self._membership_log.counts(node.id)
         if counts:
-            heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
-            raft.heard_s[node] = heard
+            answered = max(raft.answered_s[node], min(message.sent_ms / 1000, raft.mono()))
+            raft.answered_s[node] = answered
         if isinstance(message, HeartbeatAnswer):
             if counts:
                 self.confirming.answered(node.id, message.round)
@@ -262,7 +262,7 @@ class Leading:
         for node in raft.others:
             if not self._membership_log.counts(node.id):
                 raft.matched[node] = 0
-                raft.heard_s[node] = float("-inf")
+                raft.answered_s[node] = float("-inf")
             elif learned := self._admissions.learned(node.id):
                 raft.matched[node] = max(raft.matched[node], learned)
                 self._admissions.forget(node.id)
@@ -277,7 +277,7 @@ class Leading:
             return
         recent_s = raft.mono() - raft.config.fallback_ms / 1000
         # A new leadership begins as if all peers had answered; a match index proves an answer.
-        reached = {n.id for n in raft.others if raft.matched[n] and raft.heard_s[n] > recent_s}
+        reached = {n.id for n in raft.others if raft.matched[n] and raft.answered_s[n] > recent_s}
         try:
             if not self._may_change():
                 raise ChangeRefused("another change of the members is under way; try again soon")
@@ -285,7 +285,7 @@ class Leading:
                 name, raft_address, about, leader=raft.me.id, reached=reached
             )
         except ChangeRefused as refusal:
-            raft.parts.handover.post(Declined(origin.counter, refusal))
+            raft.parts.handover.post(Refused([origin.counter], refusal))
             return
         self._admissions.forget(name)
         self.logged = max(self.logged, origin.counter)
@@ -300,7 +300,13 @@ class Leading:
             self._log_change(change)
 
     def _may_change(self) -> bool:
-        return is_settled(self._membership_log.changed_at, self._raft.noop_at, self._raft.commit)
+        """Return whether the next change of members may be appended: the last change is committed,
+        and so is an entry of this leadership (Raft thesis 4.1, and its erratum of 2015).
+        """
+        raft = self._raft
+        if raft.noop_at is None or raft.noop_at > raft.commit:
+            return False
+        return self._membership_log.changed_at <= raft.commit
 
     def _log_change(self, change: Change, origin: Origin | None = None) -> None:
         raft = self._raft
@@ -353,33 +359,34 @@ class Confirming:
         """Return whether a round waits for answers of a majority."""
         return bool(self._asked)
 
-    def ask(self, told: Callable[[bool], None]) -> None:
-        """Call `told(True)` once a majority has answered a heartbeat that is sent after this call,
-        `told(False)` if the leadership ends before."""
+    def ask(self, answer: Callable[[bool], None]) -> None:
+        """Call `answer(True)` once a majority has answered a heartbeat that is sent after this
+        call, `answer(False)` if the leadership ends before.
+        """
         if not self.is_due:
             self.is_due = True
             self.round += 1
-        self._asked.append((self.round, told))
+        self._asked.append((self.round, answer))
 
     def answered(self, name: str, number: int) -> None:
         """Record that the voter `name` answered a heartbeat of the round `number`."""
         self._answered[name] = max(number, self._answered.get(name, 0))
-        self.settle()
+        self.finish_rounds()
 
-    def settle(self) -> None:
+    def finish_rounds(self) -> None:
         """Call the callbacks of rounds that a majority has answered."""
         while self._asked:
-            number, told = self._asked[0]
+            number, answer = self._asked[0]
             names = {name for name, newest in self._answered.items() if newest >= number}
             if not self._membership_log.has_quorum(names | {self._me}):
                 return
             self._asked.popleft()
-            told(True)
+            answer(True)
 
     def end(self) -> None:
         """Call all waiting callbacks with False: the leadership is over."""
         self._answered.clear()
         self.is_due = False
         asked, self._asked = self._asked, deque()
-        for _, told in asked:
-            told(False)
+        for _, answer in asked:
+            answer(False)

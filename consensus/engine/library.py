@@ -127,7 +127,7 @@ class Library(SyncObj):
         return self._SyncObj__raftNextIndex
 
     @property
-    def heard_s(self) -> dict[Node, float]:
+    def answered_s(self) -> dict[Node, float]:
         """As leader: the time of sending of the newest message that each follower answered."""
         return self._SyncObj__lastResponseTime
 
@@ -233,7 +233,7 @@ class Library(SyncObj):
         """Send a message to every follower."""
 
     @abstractmethod
-    def hear(self, node: Node, message: Message) -> None:
+    def receive(self, node: Node, message: Message) -> None:
         """Handle a message of a peer."""
 
     @abstractmethod
@@ -269,7 +269,7 @@ class Library(SyncObj):
         self.send_heartbeat()
 
     def _SyncObj__onMessageReceived(self, node: Node, message: Any) -> None:  # noqa: N802
-        self.hear(node, message)
+        self.receive(node, message)
 
     def _SyncObj__onNodeConnected(self, node: Node) -> None:  # noqa: N802
         super()._SyncObj__onNodeConnected(node)

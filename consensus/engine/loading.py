@@ -10,7 +10,6 @@ import msgspec
 
 from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import changes_members
-from consensus.engine.matching import align
 from consensus.engine.membership import decode_members
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump, check_dump
@@ -144,5 +143,5 @@ def _join(disk: Disk, journal: FileJournal, dump: Dump | None) -> None:
         raise LogDamaged(
             place, f"holds what is up to {dump.position.index}, but the journal begins at {begin}"
         )
-    align(journal, dump.position)
+    journal.continue_dump(dump.position)
     journal.remove_obsolete()

@@ -177,20 +177,6 @@ def change_in(command: bytes, index: int) -> Change:
         raise UnknownFormat(f"entry {index} changes members in an unknown way: {error}") from error
 
 
-def open_places(members: Members) -> list[tuple[str, Member]]:
-    """Return ids with an incarnation that has no disk yet."""
-    return [(name, member) for name, member in sorted(members.items()) if not member.token]
-
-
-def newcomers(members: Members) -> list[tuple[str, Member]]:
-    """Return ids with a disk that does not vote yet."""
-    return [
-        (name, member)
-        for name, member in sorted(members.items())
-        if member.token and not member.votes
-    ]
-
-
 # --- as far as it is committed
 
 
@@ -230,7 +216,6 @@ class MemberState:
         mine, was = self._members.get(self._replica), before.get(self._replica)
         if was is not None and mine is not None and was.token == self._token != mine.token:
             raise Replaced(
-                self._replica,
                 f"{self._replica} was replaced: it is at incarnation {mine.number} now, and this"
                 f" data directory is incarnation {was.number}",
             )

@@ -20,10 +20,15 @@ from consensus.engine.compaction import Compaction
 from consensus.engine.config import EngineConfig
 from consensus.engine.elections import Elections
 from consensus.engine.following import Following
-from consensus.engine.handover import Changed, Committed, Failed, Refused, TakeDump
+from consensus.engine.gate import Gatekeeper
+from consensus.engine.handover import Changed, Committed, Failed, Handover, Refused, TakeDump
 from consensus.engine.leading import Leading
 from consensus.engine.library import Library, Parts
-from consensus.engine.membership import encode_members
+from consensus.engine.loading import Loaded
+from consensus.engine.membership import decode_members, encode_members
+from consensus.engine.membership_log import MembershipLog
+from consensus.engine.network.net import Network
+from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import (
     Answer,
     Append,
@@ -38,11 +43,14 @@ from consensus.engine.network.wire import (
     TimeoutNow,
     Vote,
 )
+from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import Dump
+from consensus.engine.storage.incoming import Aside
 from consensus.errors import invariant
 from consensus.leadership import Leadership
 from consensus.limits import HANDOVER_BATCH, READ_BACK_BYTES
 
+_log = logging.getLogger(__name__)
 _FOUNDING_S: Final = (0.05, 0.05)
 """A short election timeout for the first leader of a new cell."""
 _RETURN_S: Final = (0.25, 0.75)
@@ -74,7 +82,7 @@ class Raft(Library):
             self.applied = self.commit = parts.dump.position.index
         parts.gate.committed = lambda: self.commit
         parts.gate.leads = lambda: self.leads
-        parts.gate.on_caller_gone = self._lose_caller
+        parts.gate.caller_gone = self._lose_caller
         parts.gate.on_address = self.transport.set_address
         self.addOnTickCallback(self._end_tick)
 
@@ -90,14 +98,14 @@ class Raft(Library):
         self._asked.append(action)
         self.transport.ring()
 
-    def confirm(self, term: int, told: Callable[[bool], None]) -> None:
-        """Call `told(True)` once a majority has confirmed this leader of `term` after this call,
-        `told(False)` if it cannot be confirmed. Runs in the tick thread.
+    def confirm(self, term: int, answer: Callable[[bool], None]) -> None:
+        """Call `answer(True)` once a majority has confirmed this leader of `term` after this call,
+        `answer(False)` if it cannot be confirmed. Runs in the tick thread.
         """
         if self.leads and self.term == term:
-            self.leading.confirming.ask(told)
+            self.leading.confirming.ask(answer)
         else:
-            told(False)
+            answer(False)
 
     # --- the tick
 
@@ -207,7 +215,7 @@ class Raft(Library):
 
     def send_heartbeat(self) -> None:
         """Send a message to every follower."""
-        self.leading.send(heartbeat=True, news=True)
+        self.leading.send(heartbeat=True, announce=True)
 
     def link_changed(self, node: Node, *, is_up: bool) -> None:
         """Record that `node` is connected, or not any more."""
@@ -232,11 +240,11 @@ class Raft(Library):
         if self.leader is None:
             self.hurry_election(*_RETURN_S)
 
-    def hear(self, node: Node, message: Message) -> None:
+    def receive(self, node: Node, message: Message) -> None:
         """Handle a message of a peer, of any term."""
         match message:
             case Append() | DumpChunk() | Heartbeat():
-                self._hear_leader(node, message)
+                self._receive_from_leader(node, message)
             case Answer() | DumpAnswer() | HeartbeatAnswer():
                 self.leading.take_answer(node, message)
             case RequestVote():
@@ -255,12 +263,12 @@ class Raft(Library):
                 ):
                     self.stand_at_once()
 
-    def _hear_leader(self, node: Node, message: Append | DumpChunk | Heartbeat) -> None:
+    def _receive_from_leader(self, node: Node, message: Append | DumpChunk | Heartbeat) -> None:
         if message.term < self.term:
             self.transport.send(node, Answer(self.term, 0, False, message.sent_ms))
         elif not (message.term == self.term and self.leads):
             self.follow(node, message.term)
-            self.elections.hear_leader()
+            self.elections.note_leader()
             if isinstance(message, Heartbeat):
                 self.followed.take_heartbeat(node, message)
             elif isinstance(message, Append):
@@ -288,10 +296,47 @@ class Raft(Library):
         self.handover.post(self.compaction.finish(dump, self.mono()))
 
 
-_log = logging.getLogger(__name__)
+# --- a replica, on a real machine or on a simulated one, and its thread `consensus-tick`
 
 
-# --- the thread `consensus-tick`
+def assemble(
+    config: EngineConfig,
+    loaded: Loaded,
+    *,
+    disk: Disk,
+    network: Network,
+    handover: Handover,
+    aside: Aside,
+    mono: Callable[[], float],
+) -> Raft:
+    """Return a replica that listens and waits for its first tick.
+
+    Raises:
+        ConsensusError: it cannot listen on the address.
+    """
+    journal, dump = loaded.journal, loaded.dump
+    membership_log = MembershipLog(journal.identity, config.peers)
+    if dump is None:
+        membership_log.start(0, {}, journal.log.kept)
+    else:
+        members = decode_members(dump.members)
+        membership_log.start(dump.position.index, members, journal.log.kept, life=dump.life)
+    journal.watcher = membership_log
+    nodes = {name: Node(name) for name in config.peers}
+    gate = Gatekeeper(config, membership_log)
+    transport = PeerTransport(config, nodes, journal, network, mono, gate)
+    parts = Parts(
+        journal=journal,
+        dump=dump,
+        disk=disk,
+        membership_log=membership_log,
+        gate=gate,
+        transport=transport,
+        handover=handover,
+        aside=aside,
+        mono=mono,
+    )
+    return Raft(config, nodes, parts)
 
 
 def tick(raft: Raft) -> None:
@@ -305,7 +350,7 @@ def tick(raft: Raft) -> None:
         error = failure
     try:
         raft.destroy()
-    except Exception as failure:  # noqa: BLE001 - the first error is the one to tell
+    except Exception as failure:  # noqa: BLE001 - the first error is reported
         error = error or failure
     if error is not None:
         try:

@@ -19,13 +19,11 @@ from typing import Literal, TypeVar
 from pysyncobj.monotonic import monotonic
 
 from consensus.cell import Joining, MemberView, PeerView
-from consensus.engine.assembly import assemble
 from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import BARRIER, ENTRY, MEMBERS, Origin, seal, unseal
 from consensus.engine.handover import (
     Changed,
     Committed,
-    Declined,
     Dumped,
     Event,
     Failed,
@@ -39,7 +37,7 @@ from consensus.engine.membership_log import MemberState, change_in
 from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.tls import check_files
 from consensus.engine.pending import Barriers, Pending, within
-from consensus.engine.raft import Raft, tick
+from consensus.engine.raft import Raft, assemble, tick
 from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.dump import TAKEN, Dump, read_pieces, write_dump
 from consensus.errors import (
@@ -126,10 +124,10 @@ class EngineLog:
             return Freshness(applied, applied)
         # Owned by the tick thread: each value is read once, and may be a moment old.
         following, confirmed_s = raft.followed, raft.leading.confirmed_s
-        heard, fresh_s = following.heard, following.fresh_s
+        seen, fresh_s = following.commit_seen, following.fresh_s
         known = max(applied, following.leader_commit, raft.commit)
-        if heard is not None and applied >= heard[0]:
-            fresh_s = heard[1]
+        if seen is not None and applied >= seen[0]:
+            fresh_s = seen[1]
         times = [one for one in (fresh_s, confirmed_s) if one is not None]
         age_ms = max(0, int((raft.mono() - max(times)) * 1000)) if times else None
         return Freshness(applied, known, age_ms)
@@ -252,26 +250,24 @@ class EngineLog:
 
     async def confirm(self, *, timeout_ms: int) -> None:
         """Return once a majority has answered a heartbeat that was sent after the call."""
-        raft = self._check_leads()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[None] = loop.create_future()
+        raft, loop = self._check_leads(), asyncio.get_running_loop()
+        confirmed: asyncio.Future[None] = loop.create_future()
 
-        def told(is_leader: bool) -> None:  # in the tick thread
-            loop.call_soon_threadsafe(self._answer_confirm, answer, is_leader)
+        def answer(is_leader: bool) -> None:
+            if is_leader and not confirmed.done():
+                confirmed.set_result(None)
+            elif not confirmed.done():
+                confirmed.set_exception(NotLeader(self._leadership.leader))
 
-        self._confirming.add(answer)
+        def answer_soon(is_leader: bool) -> None:  # in the tick thread
+            loop.call_soon_threadsafe(answer, is_leader)
+
+        self._confirming.add(confirmed)
         try:
-            raft.ask(partial(raft.confirm, self._leadership.term, told))
-            await within(answer, timeout_ms)
+            raft.ask(partial(raft.confirm, self._leadership.term, answer_soon))
+            await within(confirmed, timeout_ms)
         finally:
-            self._confirming.discard(answer)
-
-    def _answer_confirm(self, answer: asyncio.Future[None], is_leader: bool) -> None:
-        if not answer.done():
-            if is_leader:
-                answer.set_result(None)
-            else:
-                answer.set_exception(NotLeader(self._leadership.leader))
+            self._confirming.discard(confirmed)
 
     async def snapshot(self) -> Position:
         """Take a dump of the state applied now, after a dump in progress. Return its position once
@@ -311,11 +307,6 @@ class EngineLog:
         self._running()
         await self._transfer(replica)
 
-    def silence(self, peers: frozenset[str]) -> None:
-        """Drop all messages from and to `peers` from now on: a partition, for tests."""
-        raft = self._running()
-        raft.ask(partial(setattr, raft.transport, "silenced", peers))
-
     # --- appends
 
     def _running(self) -> Raft:
@@ -353,11 +344,10 @@ class EngineLog:
                     self._apply(Position(term, index), command)
             case Changed(leadership, logged):
                 self._believe(leadership, logged)
-            case Refused(counters):
+            case Refused(counters, error):
                 for counter in counters:
-                    self._pending.refuse(counter, NotLeader(self._leadership.leader))
-            case Declined(counter, error):
-                self._pending.refuse(counter, error)
+                    refusal = error or NotLeader(self._leadership.leader)
+                    self._pending.refuse(counter, refusal)
             case TakeDump():
                 self._take_dump(event)
             case Dumped(position, error):

@@ -17,8 +17,8 @@ from consensus.engine.storage.disk import ReadDirectory
 from consensus.engine.storage.dump import IN_FORCE, Dump, check_dump, read_pieces
 from consensus.engine.storage.entries import Entries
 from consensus.engine.storage.records import Entry
-from consensus.engine.storage.recovery import Recovered, recover
-from consensus.engine.storage.segments import segment_name, segment_numbers
+from consensus.engine.storage.recovery import recover
+from consensus.engine.storage.segments import segment_numbers
 from consensus.errors import LogDamaged, NoData
 from consensus.leadership import Position
 from consensus.limits import DUMP_PIECE_BYTES
@@ -35,8 +35,7 @@ class Salvaged(msgspec.Struct, frozen=True):
     """The newest state on a disk: a dump, if there is one, and the entries after it.
 
     `last` is the position of the last entry of any kind, `term` the newest term on the disk. It is
-    unknown whether `entries` are committed; `own` counts the engine's own entries between them.
-    `torn_bytes` at the end belong to a write that never finished and was never acknowledged.
+    unknown whether `entries` are committed.
     """
 
     cell: str
@@ -45,8 +44,6 @@ class Salvaged(msgspec.Struct, frozen=True):
     entries: list[SalvagedEntry]
     last: Position
     term: int
-    own: int = 0
-    torn_bytes: int = 0
 
 
 class Salvage:
@@ -63,12 +60,12 @@ class Salvage:
         self._disk = ReadDirectory(directory)
         self._dump: Dump | None = None
 
-    def read(self, *, cell: str | None = None, replica: str | None = None) -> Salvaged:
-        """Return the verified contents; check that they are of `cell` and `replica`, if given.
+    def read(self) -> Salvaged:
+        """Return the verified contents.
 
         Raises:
-            NoData: the directory is empty. LogDamaged: it cannot be read, or belongs to another
-            cell or replica. UnknownFormat: a newer version wrote it.
+            NoData: the directory is empty. LogDamaged: it cannot be read. UnknownFormat: a newer
+            version wrote it.
         """
         names = self._disk.names()
         if not segment_numbers(names):
@@ -76,7 +73,6 @@ class Salvage:
                 raise LogDamaged(self._disk.place, "the journal is missing, but a dump is there")
             raise NoData(self._disk.place)
         found, log = recover(self._disk)
-        _check_owner(self._disk.place, found, cell, replica)
         self._dump = check_dump(self._disk, IN_FORCE) if IN_FORCE in names else None
         after = Position() if self._dump is None else self._dump.position
         if log.begin > max(after.index, 1):
@@ -84,7 +80,11 @@ class Salvage:
             raise LogDamaged(self._disk.place, what)
         behind = _behind(log, after)
         log.reader.close()
-        entries = list(_for_applier(behind))
+        entries = [
+            SalvagedEntry(Position(term, index), envelope.entry)
+            for command, index, term in behind
+            if (envelope := unseal(command)) is not None and envelope.kind == ENTRY
+        ]
         last = Position(term=behind[-1][2], index=behind[-1][1]) if behind else after
         return Salvaged(
             found.identity.cell,
@@ -93,8 +93,6 @@ class Salvage:
             entries,
             last,
             max(found.term, last.term),
-            len(behind) - len(entries),
-            self._torn_bytes(found),
         )
 
     def pieces(self) -> Iterator[bytes]:
@@ -104,20 +102,6 @@ class Salvage:
     def close(self) -> None:
         """Unlock the disk."""
         self._disk.close()
-
-    def _torn_bytes(self, found: Recovered) -> int:
-        file = self._disk.open(segment_name(found.kept[-1].number))
-        try:
-            return file.size - found.kept[-1].size
-        finally:
-            file.close()
-
-
-def _check_owner(place: str, found: Recovered, cell: str | None, replica: str | None) -> None:
-    whose = found.identity
-    for what, meant, is_of in (("replica", replica, whose.replica), ("cell", cell, whose.cell)):
-        if meant not in (None, is_of):
-            raise LogDamaged(place, f"the journal belongs to {what} {is_of}, not {meant}")
 
 
 def _behind(log: Entries, after: Position) -> list[Entry]:
@@ -133,10 +117,3 @@ def _behind(log: Entries, after: Position) -> list[Entry]:
         behind += log.read(index, log.last, DUMP_PIECE_BYTES)
         index = behind[-1][1] + 1
     return behind
-
-
-def _for_applier(entries: list[Entry]) -> Iterator[SalvagedEntry]:
-    for command, index, term in entries:
-        envelope = unseal(command)
-        if envelope is not None and envelope.kind == ENTRY:
-            yield SalvagedEntry(Position(term, index), envelope.entry)

@@ -12,7 +12,7 @@ dump and no journal is not a disk yet: a replica does not start on it, and seedi
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -48,15 +48,8 @@ def seed(
         disk.close()
 
 
-def seed_disk(
-    disk: Disk,
-    identity: Identity,
-    position: Position,
-    pieces: Iterable[bytes],
-    *,
-    before_last: Callable[[], None] = lambda: None,
-) -> None:
-    """Seed any disk; `before_last` is called when everything but the journal is written."""
+def seed_disk(disk: Disk, identity: Identity, position: Position, pieces: Iterable[bytes]) -> None:
+    """Seed any disk."""
     invariant(position.index > 0 and position.term > 0, "a state is at a position")
     clear_unfinished(disk)
     life = identity.token
@@ -69,7 +62,6 @@ def seed_disk(
     disk.rename(TAKEN, IN_FORCE)
     disk.sync_names()
     check_dump(disk, IN_FORCE)
-    before_last()
     base = (position.index, position.term)
     FileJournal.create(disk, identity, base=base)._destroy()
 
@@ -86,17 +78,13 @@ def clear_unfinished(disk: Disk) -> None:
     if others:
         raise NotEmpty(disk.place, f"there is {others[0]}")
     if IN_FORCE in names:
-        _check_unfinished(disk)
+        try:
+            is_ours = is_half_seeded(disk)
+        except ConsensusError as error:
+            raise NotEmpty(disk.place, f"there is a dump that cannot be read: {error}") from error
+        if not is_ours:
+            raise NotEmpty(disk.place, "there is the dump of a cell, without its journal")
     for name in names:
         disk.remove(name)
     if names:
         disk.sync_names()
-
-
-def _check_unfinished(disk: Disk) -> None:
-    try:
-        is_ours = is_half_seeded(disk)
-    except ConsensusError as error:
-        raise NotEmpty(disk.place, f"there is a dump that cannot be read: {error}") from error
-    if not is_ours:
-        raise NotEmpty(disk.place, "there is the dump of a cell, without its journal")

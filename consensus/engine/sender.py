@@ -129,7 +129,7 @@ class Sender:
         return has_sent or node in self._parcels or self._transport.unsent_bytes(node) > 0
 
     def lags(self, last_index: int, next_index: dict[Node, int]) -> bool:
-        """Return whether there is something to send to a follower, apart from `news`."""
+        """Return whether there is something to send to a follower, apart from `announce`."""
         for node, index in next_index.items():
             parcel = self._parcels.get(node)
             if parcel is not None:
@@ -148,8 +148,10 @@ class Sender:
         """Start a round of sending."""
         self._round = _Round(term, commit_index, sent_ms, dump)
 
-    def feed(self, node: Node, next_index: dict[Node, int], *, heartbeat: bool, news: bool) -> None:
-        """Send `node` the entries that it lacks; an empty message if there is only `news`."""
+    def feed(
+        self, node: Node, next_index: dict[Node, int], *, heartbeat: bool, announce: bool
+    ) -> None:
+        """Send `node` the entries that it lacks; an empty message if there is only `announce`."""
         following = next_index[node]
         if node in self._parcels or following <= self._log.begin:
             self._feed_dump(node, heartbeat=heartbeat)
@@ -159,9 +161,9 @@ class Sender:
                 self._probed[node] = True
                 self._append(node, following, self._batch(following))
         else:
-            next_index[node] = self._feed_window(node, following, news=news)
+            next_index[node] = self._feed_window(node, following, announce=announce)
 
-    def _feed_window(self, node: Node, following: int, *, news: bool) -> int:
+    def _feed_window(self, node: Node, following: int, *, announce: bool) -> int:
         start, last, flight = following, self._log.last, self._flight(node)
         while following <= last and flight.has_room:
             entries = self._batch(following)
@@ -173,7 +175,7 @@ class Sender:
             if is_old:
                 self.reads_on = self.reads_on or (following <= last and flight.has_room)
                 break
-        if following == start and news:
+        if following == start and announce:
             self._append(node, following, [])
         return following
 

@@ -26,6 +26,7 @@ from tests.conformance.ledger import AHEAD, Ledger
 
 class Node:
     def __init__(self, config: EngineConfig) -> None:
+        self.silenced: frozenset[str] = frozenset()
         self.ledger = Ledger()
         self.is_slow = False
         self.log = EngineLog(
@@ -60,7 +61,8 @@ class Node:
             case "transfer":
                 return await self.log.transfer(command.get("to"))
             case "silence":
-                return self.log.silence(frozenset(command["peers"]))
+                self.silenced = frozenset(command["peers"])
+                return None
             case "entries":
                 first = command.get("first", 0)
                 last = first + command.get("count", len(self.ledger.entries))
@@ -88,6 +90,13 @@ class Node:
                 return self.ledger.restored
         raise ValueError(what)
 
+    def filter_messages(self) -> None:
+        """Let messages from and to the silenced peers be lost."""
+        transport: Any = self.log._running().transport
+        send, receive = transport.send, transport.receive
+        transport.send = lambda node, one: node.id not in self.silenced and send(node, one)
+        transport.receive = lambda name, one: name in self.silenced or receive(name, one)
+
     async def answer(self, command: dict[str, Any]) -> None:
         reply: dict[str, Any] = {"id": command["id"]}
         try:
@@ -107,6 +116,7 @@ async def main(version: type[Node] = Node) -> None:
     node = version(msgspec.json.decode(sys.argv[1], type=EngineConfig))
     try:
         await node.log.start()
+        node.filter_messages()
     except ConsensusError as error:
         node.fail(error)
     tasks: set[asyncio.Task[None]] = set()

@@ -14,12 +14,14 @@ from consensus.engine.loading import Loaded, load
 from consensus.engine.network.wire import DumpChunk
 from consensus.engine.storage.dump import TAKEN, Dump, write_dump
 from consensus.engine.storage.journal import FileJournal
-from consensus.engine.storage.records import BASE_COMMAND, Entry
+from consensus.engine.storage.records import Entry
 from consensus.engine.storage.segments import Identity
 from consensus.leadership import Position
 from tests.fakes.memory_disk import MemoryDisk
 
 T = TypeVar("T")
+BASE_COMMAND = b"\x01"
+"""What stands for the content of a log's base: the engine's no-op."""
 IDENTITY = Identity("default", "r1", 77, joins=False)
 CONFIG = EngineConfig(
     replica="r1",

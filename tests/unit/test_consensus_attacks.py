@@ -276,7 +276,7 @@ def test_a_hundred_idle_connections_keep_no_peer_out(
         for _ in range(100):
             crowd.enter_context(socket.create_connection((host, int(port)), timeout=30))
             pair.one.transport.poll(0.0)
-        assert len(pair.one.network._streams) <= STRANGERS_MAX + 8
+        assert len(pair.one.network.streams) <= STRANGERS_MAX + 8
         three = Station("r3", pair.peers, SocketNetwork(None, CELL), pair.clock)
         until(lambda: three.reaches("r1"), (*pair.parts, three.transport))
         assert three.send("r1", Vote(3))

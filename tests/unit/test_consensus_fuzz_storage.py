@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import (
-    BASE_COMMAND,
     Entry,
     pack_begin,
     pack_cut,
@@ -32,7 +31,7 @@ from consensus.engine.storage.segments import segment_name
 from consensus.errors import LogDamaged, UnknownFormat
 from tests.fakes.memory_disk import MemoryDisk
 from tests.fuzz.storage_bytes import DOORS, feed
-from tests.unit.storage_rig import IDENTITY, created, fill, opened, whole
+from tests.unit.storage_rig import BASE_COMMAND, IDENTITY, created, fill, opened, whole
 
 FIRST = segment_name(1)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensus.engine.matching import align, match_log
+from consensus.engine.following import match_log
 from consensus.engine.network.wire import Append
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import Entry
@@ -91,12 +91,12 @@ def test_what_is_verified_equals_the_leaders_log_and_nothing_committed_moves(
 
 def test_a_journal_that_holds_the_dumps_last_entry_keeps_its_tail() -> None:
     journal = journal_of([0, 1, 1, 2, 2])
-    align(journal, Position(2, 4))
+    journal.continue_dump(Position(2, 4))
     assert len(journal) == 5
 
 
 @pytest.mark.parametrize("dumped", [Position(3, 4), Position(2, 9)])
 def test_a_journal_that_does_not_hold_it_begins_behind_the_dump(dumped: Position) -> None:
     journal = journal_of([0, 1, 1, 2, 2])
-    align(journal, dumped)
+    journal.continue_dump(dumped)
     assert [entry[1:] for entry in whole(journal)] == [(dumped.index, dumped.term)]

@@ -14,7 +14,7 @@ from msgspec import structs
 from consensus.engine import replica
 from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import Origin
-from consensus.engine.handover import Declined, Event, Failed
+from consensus.engine.handover import Event, Failed, Refused
 from consensus.engine.membership import (
     REPLACED,
     UNKNOWN,
@@ -200,7 +200,7 @@ def test_who_has_not_answered_this_leader_yet_is_not_relied_on(rig: Rig) -> None
     rig.raft.doTick(0.0)
     rig.raft.ask(lambda: rig.raft.leading.replace("r2", "", "", ORIGIN))
     rig.raft.doTick(0.0)
-    declined = [e for e in rig.handover.events if isinstance(e, Declined)]
+    declined = [e for e in rig.handover.events if isinstance(e, Refused)]
     assert "without r2 only r1 would be left" in str(declined[-1].error)
 
 

@@ -181,10 +181,10 @@ def test_a_refusal_moves_the_next_index_back_only_and_not_below_what_is_matched(
 def test_a_refusal_of_an_older_term_of_ours_says_nothing_about_the_log(rig: Rig) -> None:
     # R2 stood for election in this term before us, and our last message of an older one came late.
     rig.lead()
-    following, heard_s = rig.raft.following[R2], rig.raft.heard_s[R2]
+    following, answered_s = rig.raft.following[R2], rig.raft.answered_s[R2]
     rig.hear(R2, Answer(rig.raft.term, 0, False, rig.now_ms()))
     assert rig.raft.following[R2] == following, "a log that begins at 1 would need a dump"
-    assert rig.raft.heard_s[R2] == heard_s
+    assert rig.raft.answered_s[R2] == answered_s
     assert rig.raft.leads
 
 
@@ -194,7 +194,7 @@ def test_a_leader_without_answers_steps_down_by_the_time_of_sending(rig: Rig) ->
     term = rig.raft.term
     long_ago = rig.now - rig.config.fallback_ms / 1000 - 1
     for node in (R2, R3):
-        rig.raft.heard_s[node] = long_ago
+        rig.raft.answered_s[node] = long_ago
     rig.transport._onMessageReceived(R2, Answer(term, 6, True, int(long_ago * 1000)))
     rig.raft.doTick(0.0)
     assert not rig.raft.leads
@@ -210,12 +210,12 @@ def test_appends_are_refused_where_nobody_leads_and_logged_together_where_one_do
     assert Refused([1, 2]) in rig.handover.events
     rig.lead()
     rig.hear(R2, Answer(rig.raft.term, 6, True, rig.now_ms()))
-    syncs = rig.journal.syncs
+    syncs = rig.disk.syncs
     rig.transport.sent.clear()
     for counter in range(3, 13):
         rig.raft.offer(counter, b"\x01c")
     rig.raft.doTick(0.0)
-    assert rig.journal.syncs == syncs + 1
+    assert rig.disk.syncs == syncs + 1
     appended = [m for to, m in rig.transport.sent if to == "r2" and isinstance(m, Append)]
     assert [len(message.entries) for message in appended] == [10]
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from consensus.engine.membership import REPLACED, UNKNOWN
-from consensus.engine.network.station import INTRODUCED_WITHIN_S
+from consensus.engine.network.links import INTRODUCED_WITHIN_S
 from consensus.engine.network.wire import (
     MISTAKEN,
     NO_PROTOCOL,

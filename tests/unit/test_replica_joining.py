@@ -124,7 +124,7 @@ def test_progress_is_told_in_units_that_fit(progress: JoinProgress, says: str) -
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Replaced("r2", "r2 was replaced"), 4),
+        (Replaced("r2 was replaced"), 4),
         (DiskFull("/data", "journal"), 5),
         (UnknownFormat("entry 7"), 3),
         (RuntimeError("a bug"), 1),

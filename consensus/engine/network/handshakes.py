@@ -17,13 +17,10 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from consensus.engine.network.station import Complaints
-from consensus.engine.network.streams import SHAKEN_WITHIN_S
-from consensus.engine.network.tcp import reason_of, tune
-from consensus.engine.network.tls import Contexts, proven_replica
+from consensus.engine.network.streams import SHAKEN_WITHIN_S, Streams
+from consensus.engine.network.tcp import Complaints, reason_of, tune
 from consensus.limits import HANDSHAKES_MAX, HELLO_BYTES_MAX
 
 ACCEPTS_MAX: Final = 16
@@ -41,22 +38,7 @@ _CLOSE_WAIT: Final = 8
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Home(Protocol):
-    """The part of the network that this thread uses."""
-
-    cell: str
-    contexts: Contexts | None
-    opens: Callable[[bytes], bool | None]
-    """Return whether a caller without TLS that sent these bytes may be passed on; None: not yet."""
-
-    def mono(self) -> float:
-        """Return seconds that never go back."""
-
-    def ring(self) -> None:
-        """Wake the tick thread."""
-
-
-class Caller:
+class Unproven:
     """A connection that has not authenticated or sent its Hello yet."""
 
     def __init__(self, sock: socket.socket, host: str, since: float) -> None:
@@ -70,7 +52,7 @@ class Handshakes:
     with its authenticated replica (None without TLS); `failure` is the error that ended the thread.
     """
 
-    def __init__(self, home: Home, listener: socket.socket) -> None:
+    def __init__(self, home: Streams, listener: socket.socket) -> None:
         self.ready: deque[tuple[socket.socket, str | None]] = deque()
         self.failure: Exception | None = None
         self._home = home
@@ -79,8 +61,8 @@ class Handshakes:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._accept_at: float | None = None
-        self._hosts: dict[str, dict[Caller, None]] = {}  # the oldest first
-        self._partial: dict[Caller, None] = {}  # callers whose handshake is in progress
+        self._hosts: dict[str, dict[Unproven, None]] = {}  # the oldest first
+        self._partial: dict[Unproven, None] = {}  # callers whose handshake is in progress
         self._count = 0
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="consensus-callers", daemon=True)
@@ -100,13 +82,13 @@ class Handshakes:
             while not self._is_over:
                 pause_s = LOOK_AGAIN_S if self._partial else LOOK_EVERY_S
                 for key, _ in self._selector.select(pause_s):
-                    if isinstance(key.data, Caller):
+                    if isinstance(key.data, Unproven):
                         if not key.data.is_over:
-                            self._hear(key.data)
+                            self._read(key.data)
                     else:
                         self._take_callers()
                 self._tend(self._home.mono())
-        except Exception as error:  # noqa: BLE001 - a bug ends the replica, not its ear alone
+        except Exception as error:  # noqa: BLE001 - a bug ends the replica, not this thread alone
             self.failure = error
             self._home.ring()
         for caller in [one for ours in self._hosts.values() for one in ours]:
@@ -125,7 +107,7 @@ class Handshakes:
                     self._pause_accepting(error)
                     return
                 continue  # that connection is closed already
-            caller = Caller(sock, str(address[0]), self._home.mono())
+            caller = Unproven(sock, str(address[0]), self._home.mono())
             if not self._make_room(caller):
                 sock.close()
                 self._complaints.say("crowd", f"too many callers: {caller.host} has to come again")
@@ -134,7 +116,7 @@ class Handshakes:
             self._count += 1
             self._begin(caller)
 
-    def _make_room(self, caller: Caller) -> bool:
+    def _make_room(self, caller: Unproven) -> bool:
         """Return whether there is a place for a new connection; close an older one if need be."""
         ours = self._hosts.get(caller.host, {})
         if len(ours) >= _HOST_MAX:
@@ -150,7 +132,7 @@ class Handshakes:
         self._fail(oldest, "others wait, and it has neither proven nor said anything")
         return True
 
-    def _begin(self, caller: Caller) -> None:
+    def _begin(self, caller: Unproven) -> None:
         try:
             tune(caller.sock)
             contexts = self._home.contexts
@@ -164,7 +146,7 @@ class Handshakes:
         except (OSError, ValueError) as error:
             self._fail(caller, reason_of(error))
 
-    def _hear(self, caller: Caller) -> None:
+    def _read(self, caller: Unproven) -> None:
         caller.is_silent = False
         try:
             proven = self._shake(caller)
@@ -173,9 +155,8 @@ class Handshakes:
         except ssl.SSLWantWriteError:
             both = selectors.EVENT_READ | selectors.EVENT_WRITE
             self._selector.modify(caller.sock, both, caller)
-        except (
-            BlockingIOError
-        ):  # a part of a Hello: the socket stays readable, so it must not be selected
+        except BlockingIOError:
+            # A part of a Hello: the socket stays readable, so it must not be selected.
             self._selector.unregister(caller.sock)
             self._partial[caller] = None
         except (OSError, ValueError) as error:
@@ -188,10 +169,10 @@ class Handshakes:
             self.ready.append((caller.sock, proven))
             self._home.ring()
 
-    def _shake(self, caller: Caller) -> str | None:
+    def _shake(self, caller: Unproven) -> str | None:
         """Continue the handshake of a readable caller; return its identity when it is complete."""
-        sock = caller.sock
-        if not isinstance(sock, ssl.SSLSocket):
+        sock, contexts = caller.sock, self._home.contexts
+        if contexts is None or not isinstance(sock, ssl.SSLSocket):
             begun = sock.recv(2 * HELLO_BYTES_MAX, socket.MSG_PEEK)
             opens = self._home.opens(begun) if begun else False
             is_over = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSE_WAIT
@@ -203,11 +184,7 @@ class Handshakes:
                 raise ConnectionRefusedError("it does not begin with a hello")
             return None
         sock.do_handshake()
-        proven = proven_replica(sock.getpeercert(), self._home.cell)
-        if proven is None:
-            cell = self._home.cell
-            raise ConnectionRefusedError(f"its certificate is of no replica of cell {cell!r}")
-        return proven
+        return contexts.authenticate(sock)
 
     def _tend(self, now: float) -> None:
         partial, self._partial = self._partial, {}
@@ -229,15 +206,12 @@ class Handshakes:
         self._selector.unregister(self._listener)
         self._accept_at = self._home.mono() + ACCEPT_AGAIN_S
 
-    def _fail(self, caller: Caller, reason: str) -> None:
+    def _fail(self, caller: Unproven, reason: str) -> None:
         self._complaints.say("stranger", f"connection of a stranger ended: {reason}")
-        self._end(caller)
-
-    def _end(self, caller: Caller) -> None:
         self._forget(caller)
         caller.sock.close()
 
-    def _forget(self, caller: Caller) -> None:
+    def _forget(self, caller: Unproven) -> None:
         caller.is_over = True
         ours = self._hosts[caller.host]
         del ours[caller]

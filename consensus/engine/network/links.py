@@ -1,5 +1,5 @@
-"""The outgoing connection to one peer, which all messages to that peer use, and incoming ones
-(`Caller`), which are strangers until their Hello is accepted.
+"""The connections to a peer: the outgoing link, which all messages to that peer use, and incoming
+ones (`Caller`), which are strangers until their Hello is accepted.
 
 A link is up once the peer's Welcome was accepted. A lost connection is dialled again at once, then
 every 200 ms; messages that waited on it are lost, as on any network.
@@ -12,18 +12,15 @@ most `WRITE_AHEAD_BYTES` of them are given to the connection at once, so all oth
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from pysyncobj.node import Node
 
-from consensus.engine.network.net import Connection
-from consensus.engine.network.station import (
-    GOODBYE_MS,
-    INTRODUCED_WITHIN_S,
-    Station,
-    cut_text,
-)
+from consensus.engine.network.net import Connection, Network
+from consensus.engine.network.tcp import Complaints
 from consensus.engine.network.wire import (
     MISTAKEN,
     BadFrame,
@@ -40,30 +37,140 @@ from consensus.engine.network.wire import (
 from consensus.limits import HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, PART_BYTES, WRITE_AHEAD_BYTES
 
 _log = logging.getLogger(__name__)
+INTRODUCED_WITHIN_S: Final = 5.0
+"""The longest time from dialling to the Welcome, and from accepting to the Hello."""
 DIAL_EVERY_S: Final = 0.2
 REFUSED_EVERY_S: Final = 0.5
 """Seconds between two attempts while one side refuses the other."""
 BEAT_EVERY_S: Final = 1.0
 _BEAT: Final = encode_frame(Beat())
+_GOODBYE_MS: Final = 1_000
+"""The longest time for sending a Goodbye."""
+_GOODBYE_BYTES_MAX: Final = 500
+"""How much of its text is sent: the frame must fit into HELLO_BYTES_MAX."""
 
 
-class Link:
-    """The outgoing link to one peer; the Owner of its connection."""
+class Gate(Protocol):
+    """Peer admission by the members in this replica's log; the engine implements it.
 
-    def __init__(self, station: Station, node: Node, address: str) -> None:
+    `caller_gone` is called with the name of a peer whose connection to this replica is closed.
+    """
+
+    caller_gone: Callable[[str], None]
+
+    def hello(self, to: str) -> Hello:
+        """Return this replica's Hello to the peer `to`."""
+
+    def welcome(self, to: str, protocol: int) -> Welcome:
+        """Return the answer to the Hello of `to`; `protocol` is the negotiated version."""
+
+    def judge(self, caller: Hello | Welcome) -> Goodbye | None:
+        """Return why `caller` is refused; None if it is accepted."""
+
+    def refused(self, by: str, goodbye: Goodbye) -> None:
+        """Record that the peer `by` refuses this replica."""
+
+
+class Host(Protocol):
+    """The part of the transport that connections use."""
+
+    network: Network
+    gate: Gate
+    mono: Callable[[], float]
+    complaints: Complaints
+
+    def link_changed(self, node: Node, *, is_up: bool) -> None:
+        """Record that `node` is connected, or not any more."""
+
+    def greet(self, proven: str | None, hello: Hello) -> Welcome | Goodbye:
+        """Return the answer to a Hello."""
+
+    def introduced(self, caller: Caller, name: str) -> None:
+        """Record that `caller` was accepted as the peer `name`."""
+
+    def receive(self, name: str, message: Message) -> None:
+        """Handle a peer's message."""
+
+    def hung_up(self, caller: Caller, reason: str) -> None:
+        """Record that the connection of `caller` is closed."""
+
+
+class PeerConnection(ABC):
+    """What outgoing and incoming connections have in common; the Owner of a stream.
+
+    `peer` is the Welcome or Hello of the other side, None before it was accepted.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.peer: Hello | Welcome | None = None
+        self._host = host
+        self._connection: Connection | None = None
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+
+    def received(self, content: bytes) -> None:
+        """Read the bytes that arrived, and handle complete messages."""
+        try:
+            self._reader.feed(content)
+            while self._connection is not None and (message := self._reader.next()) is not None:
+                self._take(message)
+        except BadFrame as error:
+            self.hang_up(str(error))
+
+    def closed(self, reason: str) -> None:
+        """Handle the end of the stream."""
+        self.hang_up(reason)
+
+    def rejudge(self) -> None:
+        """Ask the gate about an accepted peer again."""
+        peer = self.peer
+        refusal = self._host.gate.judge(peer) if peer is not None else None
+        if peer is not None and refusal is not None:
+            self._dismiss(refusal, peer.sender)
+
+    def _dismiss(self, goodbye: Goodbye, name: str) -> None:
+        """Send a Goodbye with the reason, and close the connection."""
+        text = goodbye.text.encode(errors="replace")[:_GOODBYE_BYTES_MAX].decode(errors="ignore")
+        if self._connection is not None:
+            self._connection.write(encode_frame(Goodbye(goodbye.reason, goodbye.number, text)))
+        reason = f"refused {name[:100]!r}: {goodbye.text!r}"
+        self.hang_up(reason, again_s=REFUSED_EVERY_S, after_ms=_GOODBYE_MS)
+
+    def _leave(self, goodbye: Goodbye, name: str) -> None:
+        """Close the connection, because the peer `name` refuses this replica."""
+        self.hang_up(f"refused by it: {goodbye.text!r}", again_s=REFUSED_EVERY_S)
+        self._host.gate.refused(name, goodbye)
+
+    @abstractmethod
+    def connected(self) -> None:
+        """Handle that the stream is open."""
+
+    @abstractmethod
+    def hang_up(self, reason: str, *, again_s: float = 0.0, after_ms: int = 0) -> None:
+        """Close the connection, with `after_ms` for what was written; a link is dialled again
+        after `again_s`.
+        """
+
+    @abstractmethod
+    def _take(self, message: Message) -> None:
+        """Handle a message. Raises BadFrame if it must not come here."""
+
+
+class Link(PeerConnection):
+    """The outgoing link to one peer. `protocol` is the version that it speaks, 0 while it is not
+    up; `urgent`, `late` and `bulk` are the queues of the three classes of messages.
+    """
+
+    def __init__(self, host: Host, node: Node, address: str) -> None:
+        super().__init__(host)
         self.node = node
-        self.peer: Welcome | None = None
         self.protocol = 0
         self.urgent: list[bytes] = []
         self.late: list[bytes] = []
         self.bulk: deque[bytes] = deque()
-        self._station = station
         self._address = address
-        self._connection: Connection | None = None
         self._hello: Hello | None = None
-        self._reader = FrameReader(HELLO_BYTES_MAX)
         self._queued_bytes = 0
-        self._dial_at = self._deadline = self._spoke_at = station.mono()
+        self._dial_at = self._deadline = self._spoke_at = host.mono()
 
     @property
     def unsent_bytes(self) -> int:
@@ -82,20 +189,16 @@ class Link:
         """Dial, time out, or send a Beat, whichever is due."""
         if self._connection is None:
             if now >= self._dial_at:
-                self._dial(now)
+                self._dial_at, self._deadline = now + DIAL_EVERY_S, now + INTRODUCED_WITHIN_S
+                self._reader, self._hello = FrameReader(HELLO_BYTES_MAX), None
+                network, name = self._host.network, self.node.id
+                self._connection = network.dial(self._address, name, self)
         elif self.peer is None:
             if now >= self._deadline:
-                self._fail(f"no answer in {INTRODUCED_WITHIN_S:g} s")
+                self.hang_up(f"no answer in {INTRODUCED_WITHIN_S:g} s")
         elif now - self._spoke_at >= BEAT_EVERY_S:
             self._spoke_at = now
             self._connection.write(_BEAT)
-
-    def _dial(self, now: float) -> None:
-        self._dial_at = now + DIAL_EVERY_S
-        self._deadline = now + INTRODUCED_WITHIN_S
-        self._reader = FrameReader(HELLO_BYTES_MAX)
-        self._hello = None
-        self._connection = self._station.network.dial(self._address, self.node.id, self)
 
     # --- outgoing messages
 
@@ -110,7 +213,7 @@ class Link:
         frames.clear()
         self._queued_bytes -= len(content)
         if self._connection is not None:
-            self._spoke_at = self._station.mono()
+            self._spoke_at = self._host.mono()
             self._connection.write(content)
 
     def flush_bulk(self) -> None:
@@ -123,34 +226,18 @@ class Link:
                 size += len(frames[-1])
             self.flush(frames)
 
-    # --- Owner
+    # --- incoming messages
 
     def connected(self) -> None:
         """Send the Hello."""
         if self._connection is not None:
-            self._hello = self._station.gate.hello(self.node.id)
+            self._hello = self._host.gate.hello(self.node.id)
             self._connection.write(encode_frame(self._hello))
 
-    def received(self, content: bytes) -> None:
-        """Read the Welcome, or a Goodbye at any time."""
-        try:
-            self._reader.feed(content)
-            while self._connection is not None and (message := self._reader.next()) is not None:
-                self._hear(message)
-        except BadFrame as error:
-            self._fail(str(error))
-
-    def closed(self, reason: str) -> None:
-        """Dial again, at once if the last attempt is old enough."""
-        self._fail(reason)
-
-    # --- incoming messages
-
-    def _hear(self, message: Message) -> None:
+    def _take(self, message: Message) -> None:
         match message:
             case Goodbye():
-                self._fail(f"refused by it: {message.text!r}", again_s=REFUSED_EVERY_S)
-                self._station.gate.refused(self.node.id, message)
+                self._leave(message, self.node.id)
             case Welcome() if self.peer is None and self._hello is not None:
                 self._take_welcome(message, self._hello)
             case _:
@@ -159,48 +246,33 @@ class Link:
     def _take_welcome(self, welcome: Welcome, hello: Hello) -> None:
         name = self.node.id
         if welcome.sender != name:
-            self.dismiss(
-                Goodbye(MISTAKEN, 0, f"{welcome.sender!r} answers at the address of {name}")
-            )
+            mistaken = f"{welcome.sender!r} answers at the address of {name}"
+            self._dismiss(Goodbye(MISTAKEN, 0, mistaken), name)
             return
         if not hello.protocol_least <= welcome.protocol <= hello.protocol:
             raise BadFrame(f"it answers in protocol {welcome.protocol}, which was not offered")
-        refusal = self._station.gate.judge(welcome)
+        refusal = self._host.gate.judge(welcome)
         if refusal is not None:
-            self.dismiss(refusal)
+            self._dismiss(refusal, name)
             return
         self.peer, self.protocol = welcome, welcome.protocol
-        self._spoke_at = self._station.mono()
-        self._station.complaints.forget(self._kind)
+        self._spoke_at = self._host.mono()
+        self._host.complaints.forget(f"link to {name}")
         _log.info("%s can be reached, protocol %d", name, self.protocol)
-        self._station.link_up(self.node)
-
-    def rejudge(self) -> None:
-        """Ask the gate about the peer again."""
-        if self.peer is not None:
-            refusal = self._station.gate.judge(self.peer)
-            if refusal is not None:
-                self.dismiss(refusal)
-
-    def dismiss(self, goodbye: Goodbye) -> None:
-        """Send the peer a Goodbye with the reason, and close the connection."""
-        if self._connection is not None:
-            self._connection.write(encode_frame(cut_text(goodbye)))
-        self._fail(f"refused: {goodbye.text!r}", again_s=REFUSED_EVERY_S, after_ms=GOODBYE_MS)
+        self._host.link_changed(self.node, is_up=True)
 
     # --- the end
 
-    @property
-    def _kind(self) -> str:
-        return f"link to {self.node.id}"
-
-    def _fail(self, reason: str, *, again_s: float = 0.0, after_ms: int = 0) -> None:
+    def hang_up(self, reason: str, *, again_s: float = 0.0, after_ms: int = 0) -> None:
+        """Close the connection; dial again after `again_s`, at the earliest 200 ms after the last
+        attempt.
+        """
         was_up = self.peer is not None
-        said = f"{self.node.id} {'is lost' if was_up else 'cannot be reached'}: {reason}"
-        self._station.complaints.say(self._kind, said)
+        text = f"{self.node.id} {'is lost' if was_up else 'cannot be reached'}: {reason}"
+        self._host.complaints.say(f"link to {self.node.id}", text)
         self._drop(again_s, after_ms=after_ms)
         if was_up:
-            self._station.link_down(self.node)
+            self._host.link_changed(self.node, is_up=False)
 
     def _drop(self, again_s: float, *, after_ms: int = 0) -> None:
         connection, self._connection = self._connection, None
@@ -208,74 +280,39 @@ class Link:
         for queue in (self.urgent, self.late, self.bulk):
             queue.clear()
         self._queued_bytes = 0
-        self._dial_at = max(self._dial_at, self._station.mono() + again_s)
+        self._dial_at = max(self._dial_at, self._host.mono() + again_s)
         if connection is not None:
             connection.close(after_ms=after_ms)
 
 
-class Host(Station, Protocol):
-    """The part of the transport that callers use."""
+class Caller(PeerConnection):
+    """An incoming connection. `since` is when it was accepted, `proven` the id in its certificate,
+    None without TLS.
+    """
 
-    def greet(self, proven: str | None, hello: Hello) -> Welcome | Goodbye:
-        """Return the answer to a Hello."""
-
-    def introduced(self, caller: Caller) -> None:
-        """Record that `caller` was accepted under the name in its Hello."""
-
-    def receive(self, name: str, message: Message) -> None:
-        """Handle a peer's message."""
-
-    def hung_up(self, caller: Caller, reason: str) -> None:
-        """Record that the connection of `caller` is closed."""
-
-
-class Caller:
-    """An incoming connection; the Owner of its stream."""
-
-    def __init__(self, station: Host, connection: Connection) -> None:
-        self.hello: Hello | None = None
-        self.since = station.mono()
+    def __init__(self, host: Host, connection: Connection) -> None:
+        super().__init__(host)
+        self.since = host.mono()
         self.proven = connection.proven
-        self._station = station
-        self._connection: Connection | None = connection
-        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._connection = connection
         self._parts = Parts()
-
-    # --- Owner
 
     def connected(self) -> None:
         """Wait for the Hello."""
 
-    def received(self, content: bytes) -> None:
-        """Read the bytes that arrived, and dispatch complete messages."""
-        try:
-            self._reader.feed(content)
-            while self._connection is not None and (message := self._reader.next()) is not None:
-                self._hear(message)
-        except BadFrame as error:
-            self.hang_up(str(error))
-
-    def closed(self, reason: str) -> None:
-        """Report the end of the connection."""
-        self.hang_up(reason)
-
-    # --- incoming messages
-
-    def _hear(self, message: Message) -> None:
-        if self.hello is None:
+    def _take(self, message: Message) -> None:
+        if self.peer is None:
             self._introduce(message)
         elif isinstance(message, Goodbye):
-            name = self.hello.sender
-            self.hang_up(f"refused by it: {message.text!r}")
-            self._station.gate.refused(name, message)
+            self._leave(message, self.peer.sender)
         elif isinstance(message, Hello | Welcome):
             raise BadFrame(f"a second {type(message).__name__}")
         elif isinstance(message, Part):
             whole = self._parts.take(message)
             if whole is not None:
-                self._station.receive(self.hello.sender, whole)
+                self._host.receive(self.peer.sender, whole)
         elif not isinstance(message, Beat):
-            self._station.receive(self.hello.sender, message)
+            self._host.receive(self.peer.sender, message)
 
     def _introduce(self, message: Message) -> None:
         if not isinstance(message, Hello):
@@ -283,36 +320,18 @@ class Caller:
         if self._reader.left_bytes:
             # A correct peer waits for the Welcome; a replayed recording does not.
             raise BadFrame("it speaks on before it is welcome")
-        connection = self._connection
-        if connection is None:
-            return
-        answer = self._station.greet(connection.proven, message)
+        answer = self._host.greet(self.proven, message)
         if isinstance(answer, Goodbye):
-            self.dismiss(answer, message.sender)
-            return
-        self._reader.bytes_max = MESSAGE_BYTES_MAX
-        connection.write(encode_frame(answer))
-        self.hello = message
-        self._station.introduced(self)
+            self._dismiss(answer, message.sender)
+        elif self._connection is not None:
+            self._reader.bytes_max = MESSAGE_BYTES_MAX
+            self._connection.write(encode_frame(answer))
+            self.peer = message
+            self._host.introduced(self, message.sender)
 
-    def rejudge(self) -> None:
-        """Ask the gate about the peer again."""
-        if self.hello is not None:
-            refusal = self._station.gate.judge(self.hello)
-            if refusal is not None:
-                self.dismiss(refusal, self.hello.sender)
-
-    # --- the end
-
-    def dismiss(self, goodbye: Goodbye, name: str) -> None:
-        """Send a Goodbye with the reason, and close the connection."""
-        if self._connection is not None:
-            self._connection.write(encode_frame(cut_text(goodbye)))
-        self.hang_up(f"refused {name[:100]!r}: {goodbye.text!r}", after_ms=GOODBYE_MS)
-
-    def hang_up(self, reason: str, *, after_ms: int = 0) -> None:
-        """End the connection."""
+    def hang_up(self, reason: str, *, again_s: float = 0.0, after_ms: int = 0) -> None:
+        """Close the connection; the other side dials again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close(after_ms=after_ms)
-            self._station.hung_up(self, reason)
+            self._host.hung_up(self, reason)

@@ -25,9 +25,9 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from consensus.engine.config import EngineConfig
-from consensus.engine.network.links import Caller, Link
+from consensus.engine.network.links import INTRODUCED_WITHIN_S, Caller, Gate, Link
 from consensus.engine.network.net import Connection, Network
-from consensus.engine.network.station import INTRODUCED_WITHIN_S, Complaints, Gate
+from consensus.engine.network.tcp import Complaints
 from consensus.engine.network.wire import (
     MISTAKEN,
     NO_PROTOCOL,
@@ -54,10 +54,7 @@ class Syncs(Protocol):
 
 
 class PeerTransport(Transport):
-    """PySyncObj's Transport and poller for one replica.
-
-    `silenced` are peers whose messages are dropped in both directions: a partition, for tests.
-    """
+    """PySyncObj's Transport and poller for one replica."""
 
     ready: ClassVar[bool] = True  # PySyncObj asks; this transport listens from its construction
 
@@ -78,7 +75,6 @@ class PeerTransport(Transport):
         """
         super().__init__(None, None, [])
         self.replica = config.replica
-        self.silenced: frozenset[str] = frozenset()
         self.network, self.mono, self.gate = network, mono, gate
         self.complaints = Complaints(mono)
         self._cell = config.cell
@@ -98,9 +94,7 @@ class PeerTransport(Transport):
     def send(self, node: Node, message: Message | dict[str, Any]) -> bool:
         """Queue `message`; False if the peer is not connected or too far behind."""
         link = self._links[node.id]
-        if link.peer is None or node.id in self.silenced:
-            return False
-        if link.unsent_bytes > UNSENT_BYTES_MAX:
+        if link.peer is None or link.unsent_bytes > UNSENT_BYTES_MAX:
             return False
         if isinstance(message, dict):
             message = from_library(message)
@@ -157,7 +151,7 @@ class PeerTransport(Transport):
         link = self._links.get(name)
         answered = link.peer if link is not None else None
         caller = self._callers.get(name)
-        called = caller.hello if caller is not None else None
+        called = caller.peer if caller is not None else None
         if answered is None or called is None:
             return answered or called
         return answered if answered.token == called.token else None
@@ -184,13 +178,12 @@ class PeerTransport(Transport):
 
     # --- called by links and callers
 
-    def link_up(self, node: Node) -> None:
-        """Tell the engine that `node` is connected."""
-        self._onNodeConnected(node)
-
-    def link_down(self, node: Node) -> None:
-        """Tell the engine that `node` is not connected any more."""
-        self._onNodeDisconnected(node)
+    def link_changed(self, node: Node, *, is_up: bool) -> None:
+        """Notify the engine that `node` is connected, or not any more."""
+        if is_up:
+            self._onNodeConnected(node)
+        else:
+            self._onNodeDisconnected(node)
 
     def greet(self, proven: str | None, hello: Hello) -> Welcome | Goodbye:
         """Return the answer to a Hello; `proven` is the authenticated id, None without TLS."""
@@ -211,30 +204,27 @@ class PeerTransport(Transport):
             return Goodbye(NO_PROTOCOL, 0, f"speaks protocols {known}, the caller {theirs}")
         return self.gate.judge(hello) or self.gate.welcome(name, protocol)
 
-    def introduced(self, caller: Caller) -> None:
-        """Accept messages of `caller` from now on, and close older connections of its name."""
-        if caller.hello is None:
-            return
+    def introduced(self, caller: Caller, name: str) -> None:
+        """Accept messages of `caller` as the peer `name`, and close its older connection."""
         self._strangers.pop(caller, None)
-        older, self._callers[caller.hello.sender] = self._callers.get(caller.hello.sender), caller
+        older, self._callers[name] = self._callers.get(name), caller
         if older is not None:
             older.hang_up("a newer connection of it is here")
 
     def receive(self, name: str, message: Message) -> None:
         """Pass a peer's message to the engine."""
-        if name not in self.silenced:
-            self._onMessageReceived(self._nodes[name], message)
+        self._onMessageReceived(self._nodes[name], message)
 
     def hung_up(self, caller: Caller, reason: str) -> None:
-        """Forget `caller`; tell the gate if it was an accepted peer."""
-        if caller.hello is None:
+        """Forget `caller`; notify the gate if it was an accepted peer."""
+        if caller.peer is None:
             self._strangers.pop(caller, None)
             self.complaints.say("stranger", f"connection of a stranger ended: {reason}")
             return
-        name = caller.hello.sender
+        name = caller.peer.sender
         if self._callers.get(name) is caller:
             del self._callers[name]
-            self.complaints.say(f"caller {name}", f"{name} is not heard any more: {reason}")
+            self.complaints.say(f"caller {name}", f"{name} is not connected any more: {reason}")
             self.gate.caller_gone(name)
 
     def _accept(self, connection: Connection) -> None:

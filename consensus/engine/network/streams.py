@@ -8,18 +8,24 @@ called only from there. Exceptions of owners are not caught here.
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import selectors
 import socket
 import ssl
+import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import Final, Protocol
+from typing import Final
 
 from consensus.engine.network.lookups import Lookups
 from consensus.engine.network.net import Owner
 from consensus.engine.network.tcp import check_dialled, reason_of, tune
-from consensus.engine.network.tls import Contexts, proven_replica
+from consensus.engine.network.tls import Contexts
+from consensus.engine.network.wire import opens_with_hello
+from consensus.limits import LEAVING_MAX
 
 READ_BYTES: Final = 256 * 1024
 RECORD_BYTES: Final = 32 * 1024
@@ -46,39 +52,82 @@ class Step(enum.Enum):
     OVER = enum.auto()
 
 
-class Home(Protocol):
-    """The part of the network that streams use."""
+class Streams(ABC):
+    """The streams of one replica, and the selector in which their sockets wait: the base of
+    `SocketNetwork`, used in the tick thread.
 
-    cell: str
-    contexts: Contexts | None
-    lookups: Lookups
+    A stream is `waiting` while a timeout runs, and `leaving` while it only sends its last bytes.
+    `soon` are calls for the next poll, which does not wait then. `opens` says whether an incoming
+    connection without TLS that sent these first bytes may be used; None: it needs more of them.
+    """
+
+    def __init__(self, contexts: Contexts | None) -> None:
+        self.contexts = contexts
+        self.lookups = Lookups(self.ring, self.mono)
+        self.opens: Callable[[bytes], bool | None] = opens_with_hello
+        self.selector = selectors.DefaultSelector()
+        self.streams: set[Stream] = set()
+        self.waiting: dict[Stream, None] = {}
+        self.leaving: dict[Stream, None] = {}  # the oldest first
+        self.soon: list[Callable[[], None]] = []
+        self._wake_up, self._rope = socket.socketpair()
+        self._wake_up.setblocking(False)
+        self._rope.setblocking(False)
+        self._is_rung = False
+        self.selector.register(self._wake_up, EVENT_READ, self.take_wake_up)
 
     def mono(self) -> float:
         """Return seconds of a monotonic clock."""
+        return time.monotonic()
 
-    def watch(self, stream: Stream, mask: int, *, is_new: bool) -> None:
-        """Call `stream.ready` when its socket is ready for `mask`, which is not 0."""
+    def ring(self) -> None:
+        """Wake `poll`; from any thread."""
+        if not self._is_rung:
+            self._is_rung = True
+            with contextlib.suppress(OSError):
+                self._rope.send(b"!")
 
-    def unwatch(self, stream: Stream) -> None:
-        """Remove its socket from the selector."""
+    def take_wake_up(self, _: int) -> None:
+        """Read the byte of `ring`."""
+        # The flag is cleared last: work of an earlier `ring` is handled after this poll. If the
+        # flag stayed set after the byte was read, later calls of `ring` would have no effect.
+        with contextlib.suppress(BlockingIOError):
+            self._wake_up.recv(4096)
+        self._is_rung = False
 
-    def wait(self, stream: Stream, *, is_waiting: bool) -> None:
-        """Call `stream.tend` at each poll, or stop calling it."""
+    def poll(self, timeout_s: float) -> None:
+        """Wait for events or `ring`, at most `timeout_s`, and call the owners."""
+        events = self.selector.select(0.0 if self.soon else timeout_s)
+        soon, self.soon = self.soon, []
+        for call in soon:
+            call()
+        for key, mask in events:
+            key.data(mask)
+        self.take_callers()
+        if self.waiting:
+            now = self.mono()
+            for stream in list(self.waiting):
+                stream.tend(now)
 
-    def soon(self, news: Callable[[], None]) -> None:
-        """Call `news` at the next poll, which does not wait."""
+    @abstractmethod
+    def take_callers(self) -> None:
+        """Accept connections that have passed their handshakes."""
 
-    def leaving(self, stream: Stream) -> None:
-        """The stream only sends its last bytes."""
-
-    def forget(self, stream: Stream) -> None:
-        """The stream is closed."""
+    def close(self) -> None:
+        """Close everything at once, without further events."""
+        for stream in list(self.streams):
+            stream.close()
+        self.selector.close()
+        for sock in (self._wake_up, self._rope):
+            sock.close()
 
 
 class Stream:
     """A Connection; see the module's docstring."""
 
-    def __init__(self, home: Home, owner: Owner | None = None, expected: str | None = None) -> None:
+    def __init__(
+        self, home: Streams, owner: Owner | None = None, expected: str | None = None
+    ) -> None:
         """Create an idle stream. `expected` is the only replica that it may be connected to, None
         for an incoming connection.
         """
@@ -120,7 +169,9 @@ class Stream:
             self._end()
             return
         self._enter(Step.LEAVING, after_ms / 1000)
-        self._home.leaving(self)
+        if len(self._home.leaving) >= LEAVING_MAX:
+            next(iter(self._home.leaving)).close()
+        self._home.leaving[self] = None
         self._leave()
 
     # --- beginning
@@ -142,7 +193,7 @@ class Stream:
             return
         if isinstance(self._socket, ssl.SSLSocket):
             self._read_bytes = RECORD_BYTES
-            self._home.soon(lambda: self.ready(EVENT_READ))  # TLS may have read ahead
+            self._home.soon.append(lambda: self.ready(EVENT_READ))  # TLS may have read ahead
         self._open()
 
     # --- called by the network
@@ -156,7 +207,7 @@ class Stream:
                 if self._queue and self._step is Step.OPEN:
                     self._write_on()
             case Step.DIALLING:
-                self._advance(self._finish_dial)
+                self._advance(self._begin_tls)
             case Step.SHAKING:
                 self._advance(self._shake)
             case Step.LEAVING:
@@ -185,7 +236,8 @@ class Stream:
         family = socket.AF_INET6 if ":" in ip else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
-            self._own(sock)
+            self._socket, self.descriptor = sock, sock.fileno()
+            tune(sock)
             sock.connect((ip, self._place[1]))
         except BlockingIOError:
             pass
@@ -193,10 +245,6 @@ class Stream:
             self.fail_soon(reason_of(error))
             return
         self._watch(EVENT_WRITE)
-
-    def _own(self, sock: socket.socket) -> None:
-        self._socket, self.descriptor = sock, sock.fileno()
-        tune(sock)
 
     def _advance(self, step: Callable[[], bool]) -> None:
         # The owner is called outside the `try`: its exceptions are no socket errors.
@@ -208,26 +256,22 @@ class Stream:
         if is_open:
             self._open()
 
-    def _finish_dial(self) -> bool:
-        check_dialled(self._socket_of())
-        self._enter(Step.SHAKING, SHAKEN_WITHIN_S)
-        return self._begin_tls()
-
     # --- TLS
 
     def _begin_tls(self) -> bool:
-        contexts = self._home.contexts
+        sock, contexts = self._socket_of(), self._home.contexts
+        check_dialled(sock)
+        self._enter(Step.SHAKING, SHAKEN_WITHIN_S)
         if contexts is None:
             return True
         self._read_bytes = RECORD_BYTES
-        sock = self._socket_of()
         sock.getpeername()  # raises if it is closed; `wrap_socket` would leak the descriptor
         self._socket = contexts.client().wrap_socket(sock, do_handshake_on_connect=False)
         return self._shake()
 
     def _shake(self) -> bool:
-        sock = self._socket_of()
-        if not isinstance(sock, ssl.SSLSocket):
+        sock, contexts = self._socket_of(), self._home.contexts
+        if contexts is None or not isinstance(sock, ssl.SSLSocket):
             return True
         try:
             sock.do_handshake()
@@ -237,10 +281,7 @@ class Stream:
         except ssl.SSLWantWriteError:
             self._watch(EVENT_READ | EVENT_WRITE)
             return False
-        self.proven = proven_replica(sock.getpeercert(), self._home.cell)
-        if self.proven is None:
-            cell = self._home.cell
-            raise ConnectionRefusedError(f"its certificate is of no replica of cell {cell!r}")
+        self.proven = contexts.authenticate(sock)
         if self._expected != self.proven:
             raise ConnectionRefusedError(
                 f"its certificate is of {self.proven}, not of {self._expected}"
@@ -249,7 +290,7 @@ class Stream:
 
     def _open(self) -> None:
         self._step = Step.OPEN
-        self._home.wait(self, is_waiting=False)
+        self._home.waiting.pop(self, None)
         self._watch(EVENT_READ)
         if self._owner is not None:
             self._owner.connected()
@@ -281,7 +322,7 @@ class Stream:
             if len(received) < self._read_bytes == READ_BYTES:
                 return  # a plain socket has no more; TLS gives a record at a time
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-            self._home.soon(lambda: self.ready(EVENT_READ))  # select does not report it
+            self._home.soon.append(lambda: self.ready(EVENT_READ))  # select does not report it
 
     def _write_on(self) -> None:
         error = self._drain()
@@ -340,15 +381,12 @@ class Stream:
             self._end()
 
     def fail_soon(self, reason: str) -> None:
-        """Close it, and tell the owner at the next poll, because the owner may be calling now."""
+        """Close it, and call the owner at the next poll, because the owner may be calling now."""
         self._end()
-        self._home.soon(lambda: self._tell(reason))
+        self._home.soon.append(lambda: self._fail(reason))
 
     def _fail(self, reason: str) -> None:
         self._end()
-        self._tell(reason)
-
-    def _tell(self, reason: str) -> None:
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.closed(reason)
@@ -359,23 +397,27 @@ class Stream:
         self._step = Step.OVER
         self._queue.clear()
         self.unsent_bytes = 0
+        home = self._home
         if self._mask:
-            self._home.unwatch(self)
+            home.selector.unregister(self.descriptor)
         if self._socket is not None:
             self._socket.close()
-        self._home.wait(self, is_waiting=False)
-        self._home.forget(self)
+        home.streams.discard(self)
+        home.waiting.pop(self, None)
+        home.leaving.pop(self, None)
 
     # --- helpers
 
     def _enter(self, step: Step, within_s: float) -> None:
         self._step = step
         self._deadline = self._home.mono() + within_s
-        self._home.wait(self, is_waiting=True)
+        self._home.waiting[self] = None
 
     def _watch(self, mask: int) -> None:
         if mask != self._mask:
-            self._home.watch(self, mask, is_new=not self._mask)
+            selector = self._home.selector
+            change = selector.modify if self._mask else selector.register
+            change(self.descriptor, mask, self.ready)
             self._mask = mask
 
     def _socket_of(self) -> socket.socket:

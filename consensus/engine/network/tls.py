@@ -98,19 +98,28 @@ class Contexts:
         self._look()
         return self._client
 
+    def authenticate(self, sock: ssl.SSLSocket) -> str:
+        """Return the replica that the certificate of the other side identifies.
+
+        Raises:
+            ConnectionRefusedError: it identifies no replica of the cell.
+        """
+        replica = proven_replica(sock.getpeercert(), self._cell)
+        if replica is None:
+            raise ConnectionRefusedError(f"its certificate is of no replica of cell {self._cell!r}")
+        return replica
+
     def _look(self) -> None:
         # Two threads call this; only one of them checks the files.
         if self._looking.acquire(blocking=False):
             try:
-                self._look_alone()
+                if self._mono() - self._looked_at >= LOOK_EVERY_S:
+                    self._looked_at = self._mono()
+                    self._reload()
             finally:
                 self._looking.release()
 
-    def _look_alone(self) -> None:
-        now = self._mono()
-        if now - self._looked_at < LOOK_EVERY_S:
-            return
-        self._looked_at = now
+    def _reload(self) -> None:
         stamps = _stamps(self._files)
         if stamps == self._stamps:
             return

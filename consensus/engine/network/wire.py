@@ -250,17 +250,6 @@ def _frame(body: bytes) -> bytes:
     return HEADER.pack(len(body), zlib.crc32(body)) + body
 
 
-def decode_body(body: bytes | memoryview, checksum: int) -> Message:
-    """Return the message in `body`.
-
-    Raises:
-        BadFrame: the checksum differs, or it is not a message.
-    """
-    if zlib.crc32(body) != checksum:
-        raise BadFrame("frame fails its checksum")
-    return _decode(body)
-
-
 def _decode(body: bytes | bytearray | memoryview) -> Message:
     try:
         return _decoder.decode(body)
@@ -340,7 +329,8 @@ class FrameReader:
         """Return the next message, or None until more bytes come.
 
         Raises:
-            BadFrame: see `decode_body`; or the announced size is over the limit.
+            BadFrame: the announced size is over the limit, the checksum differs, or the body is not
+                a message.
         """
         begin = self._at + HEADER.size
         if len(self._buffer) < begin:
@@ -356,7 +346,9 @@ class FrameReader:
         self._at = end
         # Released at once: a bytearray with a memoryview cannot grow.
         with memoryview(self._buffer) as whole, whole[begin:end] as body:
-            return decode_body(body, checksum)
+            if zlib.crc32(body) != checksum:
+                raise BadFrame("frame fails its checksum")
+            return _decode(body)
 
 
 def opens_with_hello(content: bytes) -> bool | None:

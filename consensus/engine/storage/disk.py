@@ -71,13 +71,17 @@ class DirectoryDisk:
     """A Disk that is a directory of this machine, locked for this process until `close`."""
 
     def __init__(self, directory: Path) -> None:
-        """Create `directory` if need be, and lock it.
+        """Create `directory` and its missing parents durably, and lock it.
 
         Raises:
             DataInUse: another process has locked it.
         """
         self._directory = directory
-        self._lock = lock_directory(directory)
+        for missing in reversed([at for at in (directory, *directory.parents) if not at.exists()]):
+            missing.mkdir(exist_ok=True)
+            _sync_names(missing.parent)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = _hold(lock, directory)
 
     @property
     def place(self) -> str:
@@ -133,9 +137,8 @@ class ReadDirectory(DirectoryDisk):
         self._directory = directory
         try:
             lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except (
-            FileNotFoundError
-        ):  # it is a copy without a lock file: a replica that starts there creates one
+        except FileNotFoundError:
+            # It is a copy without a lock file: a replica that starts there creates one.
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock = _hold(lock, directory)
 
@@ -176,32 +179,12 @@ class _OpenFile:
         os.close(self._descriptor)
 
 
-def _make_directory(directory: Path) -> None:
-    """Create `directory` and its missing parents, each durably."""
-    missing = [at for at in (directory, *directory.parents) if not at.exists()]
-    for at in reversed(missing):
-        at.mkdir(exist_ok=True)
-        _sync_names(at.parent)
-
-
 def _sync_names(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def lock_directory(directory: Path) -> int:
-    """Return a descriptor that locks `directory` for this process until it is closed; create the
-    directory if need be.
-
-    Raises:
-        DataInUse: another process has locked it.
-    """
-    _make_directory(directory)
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    return _hold(descriptor, directory)
 
 
 def _hold(descriptor: int, directory: Path) -> int:

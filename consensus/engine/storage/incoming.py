@@ -38,6 +38,10 @@ class Aside(Protocol):
         """Return at once; `then` is called later, in the tick thread."""
 
 
+def ignore(_: object) -> None:
+    """Ignore the result of work in another thread."""
+
+
 class Target(msgspec.Struct, frozen=True):
     """The dump that is being received: its position, the size of its file, its digest."""
 
@@ -100,13 +104,7 @@ class Incoming:
         self._disk.remove(INCOMING)
         self._disk.remove(MARKS)
         if file is not None:  # the file is deleted when its last user closes it
-            self._aside(file.close, _ignore)
-
-    def install(self, name: str) -> None:
-        """Rename the complete dump durably, and replace the old one."""
-        self._disk.rename(INCOMING, name)
-        self._disk.sync_names()
-        self.drop()
+            self._aside(file.close, ignore)
 
     def _begin(self, target: Target) -> bool:
         self.drop()
@@ -200,10 +198,6 @@ class Incoming:
             return
         self._file.cut(offset)
         self.target, self.offset, self._marked = target, offset, offset
-
-
-def _ignore(_: object) -> None:
-    pass
 
 
 def _pack(target: Target, offset: int) -> bytes:

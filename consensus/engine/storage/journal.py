@@ -30,7 +30,13 @@ from consensus.engine.storage.records import (
     pack_start,
     pack_vote,
 )
-from consensus.engine.storage.recovery import Kept, Recovered, keep_none, mark_cut, recover
+from consensus.engine.storage.recovery import (
+    Kept,
+    Recovered,
+    keep_none,
+    mark_cut,
+    recover,
+)
 from consensus.engine.storage.segments import (
     FRAME_BYTES,
     TEMPORARY,
@@ -41,6 +47,7 @@ from consensus.engine.storage.segments import (
     write_segment,
 )
 from consensus.errors import DiskFull, LogDamaged, invariant
+from consensus.leadership import Position
 from consensus.limits import SEGMENT_BYTES
 
 Head = tuple[None, int, int]
@@ -85,7 +92,6 @@ class FileJournal(Journal):
         self.term = found.term
         self.vote = found.vote
         self.watcher: Watcher | None = None
-        self.syncs = 0
         self._disk = disk
         self._sequence = found.sequence
         self._kept = found.kept
@@ -139,10 +145,8 @@ class FileJournal(Journal):
             UnknownFormat: a newer version wrote it.
         """
         found, log = recover(disk, keeps)
-        for what, ours, theirs in (
-            ("replica", replica, found.identity.replica),
-            ("cell", cell, found.identity.cell),
-        ):
+        owner = found.identity
+        for what, ours, theirs in (("replica", replica, owner.replica), ("cell", cell, owner.cell)):
             if ours != theirs:
                 raise LogDamaged(disk.place, f"the journal belongs to {what} {theirs}, not {ours}")
         last = found.kept[-1]
@@ -184,7 +188,6 @@ class FileJournal(Journal):
             self._tail.append(self._sequence, records)
         self.log.written()
         self._sequence += 1
-        self.syncs += 1
         self._kept[-1].size = self._tail.file.size
         if self._tail.file.size >= self._segment_bytes:
             self._begin_segment()
@@ -236,6 +239,14 @@ class FileJournal(Journal):
         if self._kept[-1].base != index or not self._kept[-1].opens:
             self._begin_segment()
         self.forget_before(index)
+
+    def continue_dump(self, dumped: Position) -> None:
+        """Make the journal continue the dump at `dumped`: keep the tail if the journal has that
+        entry, otherwise restart behind it.
+        """
+        log, index = self.log, dumped.index
+        if not (log.begin <= index <= log.last and log.term_at(index) == dumped.term):
+            self.set_base(index, dumped.term)
 
     def forget_before(self, index: int) -> None:
         """Drop the entries before `index`, and the content of `index`, because an installed dump

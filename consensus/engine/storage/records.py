@@ -17,9 +17,6 @@ from consensus.errors import UnknownFormat
 Entry = tuple[bytes, int, int]
 """Command, index, term: the engine's order."""
 
-BASE_COMMAND: Final = b"\x01"
-"""The command of the base of a log: the engine's no-op."""
-
 Record = (
     tuple[Literal["entry"], bytes, int, int, int]
     | tuple[Literal["vote"], str, int]

@@ -270,9 +270,9 @@ def acknowledges_dump_early() -> contextlib.AbstractContextManager[None]:
 def keeps_old_connections() -> contextlib.AbstractContextManager[None]:
     """S15: a newer connection of a peer does not end its older one."""
 
-    def introduced(self: PeerTransport, caller: Any) -> None:
+    def introduced(self: PeerTransport, caller: Any, name: str) -> None:
         self._strangers.pop(caller, None)
-        self._callers[caller.hello.sender] = caller
+        self._callers[name] = caller
 
     return patched(PeerTransport, introduced=introduced)
 

@@ -150,11 +150,11 @@ class Watch:
 
         def heard(node: Node, message: Message) -> None:
             caller = transport._callers.get(node.id)
-            if caller is not None and caller.hello is not None:
-                self._check_caller(node.id, caller.hello.token)
-                self.world.ghosts.heard(self, caller.hello)
+            if caller is not None and caller.peer is not None:
+                self._check_caller(node.id, caller.peer.token)
+                self.world.ghosts.heard(self, caller.peer)
                 if isinstance(message, Vote | RequestVote):
-                    self._voted(caller.hello.token, message)
+                    self._voted(caller.peer.token, message)
             if isinstance(message, Answer | HeartbeatAnswer) and self.raft.leads:
                 self._answered(real, node, message)
             else:
@@ -170,11 +170,11 @@ class Watch:
 
     def _answered(self, real: Any, node: Node, message: Answer | HeartbeatAnswer) -> None:
         raft = self.raft
-        before, term = (raft.matched[node], raft.following[node], raft.heard_s[node]), raft.term
+        before, term = (raft.matched[node], raft.following[node], raft.answered_s[node]), raft.term
         real(node, message)
         if not raft.leads or raft.term != term:
             return
-        after = (raft.matched[node], raft.following[node], raft.heard_s[node])
+        after = (raft.matched[node], raft.following[node], raft.answered_s[node])
         if message.term < term and after != before:
             what = f"of term {message.term} in term {term}"
             self.world.verdict.accuse("old-answer", f"{self.machine.key} counts one {what}")
@@ -259,9 +259,9 @@ class Watch:
     def look_at_voices(self) -> None:
         """A peer has one voice here: an older connection of it is not heard any more."""
         names = [
-            connection.owner.hello.sender
+            connection.owner.peer.sender
             for connection in self.process.network.connections
-            if isinstance(connection.owner, Caller) and connection.owner.hello is not None
+            if isinstance(connection.owner, Caller) and connection.owner.peer is not None
         ]
         if len(names) > len(set(names)):
             self.world.verdict.accuse("two-voices", f"{self.machine.key} hears {names}")
