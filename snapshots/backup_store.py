@@ -32,21 +32,20 @@ from snapshots.errors import (
     StoreRefused,
     invariant,
 )
+from snapshots.format import OutputHeader
 from snapshots.manifest import (
     GENERATION_BYTES_MAX,
     MANIFEST_BYTES_MAX,
     Generation,
     Manifest,
-    decode_generation,
-    decode_manifest,
+    decode,
     encode,
 )
-from snapshots.outputs import OutputHeader, PackedOutput
+from snapshots.outputs import PackedOutput
 from snapshots.retention import (
     DAY_MS,
     GRACE_MS,
     SnapshotPolicy,
-    StoredSegment,
     segments_to_delete,
     snapshots_to_delete,
 )
@@ -60,6 +59,7 @@ SEGMENT_FILE_BYTES_MAX: Final = SEGMENT_BYTES_MAX + (SEGMENT_BYTES_MAX >> 6)
 """An upper bound for the size of a segment's object."""
 
 T = TypeVar("T")
+M = TypeVar("M", Manifest, Generation)
 
 
 class Pruned(msgspec.Struct, frozen=True):
@@ -129,9 +129,7 @@ class BackupStore:
         prefix = layout.segments_prefix(self.cell)
         return {entry.name[len(prefix) :]: entry for entry in self.store.list(prefix)}
 
-    def fetch_segment(
-        self, name: str, directory: Path, progress: Tell | None = None
-    ) -> SegmentFile:
+    def fetch_segment(self, name: str, directory: Path) -> SegmentFile:
         """Fetch a segment into `directory`, verify it, and store it durably under its name.
 
         Raises:
@@ -143,7 +141,7 @@ class BackupStore:
         entry = _whole(name, partial(self.store.head, object_name))
         if entry is not None and entry.size > SEGMENT_FILE_BYTES_MAX:
             raise SnapshotCorrupt(name, f"{entry.size} bytes are stored, larger than any")
-        with self._fetched(object_name, directory / name, progress) as unfinished:
+        with self._fetched(object_name, directory / name) as unfinished:
             file = verify_segment(unfinished, self.cell)
             header = file.header
             inside = layout.segment_name(header.generation, header.number, header.stream)
@@ -162,8 +160,7 @@ class BackupStore:
         Raises:
             SnapshotCorrupt: another object is stored under its name.
         """
-        at = (manifest.cell, manifest.generation, manifest.term, manifest.index)
-        header = file.header
+        at, header = (manifest.cell, *manifest.place), file.header
         is_there = at == (self.cell, header.generation, header.term, header.index)
         is_same = manifest.checksum == file.checksum.hex()
         invariant(is_there and is_same, "a manifest of another snapshot")
@@ -182,12 +179,12 @@ class BackupStore:
         found: list[Manifest] = []
         skipped: list[SnapshotError] = []
         for entry in self.store.list(layout.snapshots_prefix(self.cell)):
-            position = layout.parse_manifest_object(entry.name)
-            if position is None:
+            place = layout.parse_manifest_object(entry.name)
+            if place is None:
                 continue
             try:
-                manifest = self._manifest(entry.name)
-                if (manifest.generation, manifest.term, manifest.index) != position:
+                manifest = self._read(entry.name, Manifest, MANIFEST_BYTES_MAX)
+                if manifest.place != place:
                     raise SnapshotCorrupt(entry.name, "it is the manifest of another snapshot")
                 found.append(manifest)
             except ObjectMissing:
@@ -197,26 +194,25 @@ class BackupStore:
         found.sort(key=lambda one: one.position, reverse=True)
         return found, skipped
 
-    def _manifest(self, name: str) -> Manifest:
-        content = _whole(name, partial(self.store.get, name, MANIFEST_BYTES_MAX))
-        return decode_manifest(content, name, self.cell)
+    def _read(self, name: str, kind: type[M], bytes_max: int) -> M:
+        """Return the manifest or marker of a generation at `name`."""
+        content = _whole(name, partial(self.store.get, name, bytes_max))
+        return decode(content, name, self.cell, kind)
 
-    def fetch_snapshot(
-        self, manifest: Manifest, directory: Path, progress: Tell | None = None
-    ) -> SnapshotFile:
+    def fetch_snapshot(self, manifest: Manifest, directory: Path) -> SnapshotFile:
         """Fetch a snapshot into `directory`; verify the file, and compare it with its manifest.
 
         Raises:
             SnapshotMissing, SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported: see there.
         """
-        at = (manifest.generation, manifest.term, manifest.index)
+        at = manifest.place
         path = directory / layout.snapshot_name(manifest.term, manifest.index)
         name = layout.snapshot_object(self.cell, *at)
         entry = _whole(path.name, partial(self.store.head, name))
         if entry is not None and entry.size != manifest.file_bytes:
             text = f"{entry.size} bytes are stored, its manifest says {manifest.file_bytes}"
             raise SnapshotCorrupt(path.name, text)
-        with self._fetched(name, path, progress) as unfinished:
+        with self._fetched(name, path) as unfinished:
             file = verify_snapshot(unfinished, self.cell)
             header = file.header
             inside = (header.generation, header.term, header.index)
@@ -225,14 +221,13 @@ class BackupStore:
         return msgspec.structs.replace(file, path=path)
 
     @contextlib.contextmanager
-    def _fetched(self, name: str, path: Path, progress: Tell | None) -> Iterator[Path]:
+    def _fetched(self, name: str, path: Path) -> Iterator[Path]:
         """Fetch an object to a temporary file; rename it after the body of this context verified
         it.
         """
         unfinished = path.with_name(path.name + UNFINISHED)
         try:
-            get = partial(self.store.get_file, name, unfinished, progress=progress)
-            _whole(path.name, get)
+            _whole(path.name, partial(self.store.get_file, name, unfinished))
             yield unfinished
             move_into_place(unfinished, path)
         except ObjectMissing as error:
@@ -250,12 +245,8 @@ class BackupStore:
         for entry in self.store.list(layout.generations_prefix(self.cell)):
             if layout.parse_generation_object(entry.name) is not None:
                 with contextlib.suppress(SnapshotError, ObjectMissing):
-                    found.append(self._generation(entry.name))
+                    found.append(self._read(entry.name, Generation, GENERATION_BYTES_MAX))
         return sorted(found, key=lambda one: one.generation)
-
-    def _generation(self, name: str) -> Generation:
-        content = _whole(name, partial(self.store.get, name, GENERATION_BYTES_MAX))
-        return decode_generation(content, name, self.cell)
 
     def newest_generation(self) -> int:
         """Return the highest generation that was begun, 0 if none was. Uses only the names of the
@@ -282,14 +273,13 @@ class BackupStore:
             raise NotConditional(name, f"{self.store.url} does not honour conditional writes")
         is_there = not is_safe and self.store.head(name) is not None
         is_new = not is_there and self.store.put(name, encode(generation), if_absent=is_safe)
-        if not is_new or not is_safe:
-            self._check_ours(name, generation)  # a restore that was overwritten may notice it here
-
-    def _check_ours(self, name: str, generation: Generation) -> None:
-        found = self._generation(name)
+        if is_new and is_safe:
+            return
+        # A restore that was overwritten may notice it here.
+        found = self._read(name, Generation, GENERATION_BYTES_MAX)
         if found.id != generation.id:
             who = f"by {found.by or 'somebody'} on {found.host or 'some machine'}"
-            raise GenerationTaken(name, f"generation {found.generation} was begun {who}", found)
+            raise GenerationTaken(name, f"generation {found.generation} was begun {who}")
 
     # --- retention
 
@@ -313,12 +303,13 @@ class BackupStore:
         listed = self.store.list(layout.snapshots_prefix(self.cell))
         places = ((layout.parse_snapshot_object(entry.name), entry) for entry in listed)
         stored = {place: entry for place, entry in places if place is not None}
-        broken = {one.position for one in manifests if not _is_whole(one, stored)}
+        sizes = {place: entry.size for place, entry in stored.items()}
+        broken = {one.place for one in manifests if sizes.get(one.place) != one.file_bytes}
         old = snapshots_to_delete(manifests, policy, broken)
         # A call may hang, so the generation is checked before each deletion.
         if self._is_over(generation):
             return Pruned(skipped=skipped)
-        gone = [(one.generation, one.term, one.index) for one in old]
+        gone = [one.place for one in old]
         names = [layout.snapshot_object(self.cell, *place) for place in gone]
         self.store.delete([layout.manifest_object(self.cell, *place) for place in gone])
         self.store.delete(names)
@@ -326,16 +317,16 @@ class BackupStore:
         if skipped or self._is_over(generation):
             return Pruned(names, skipped=skipped)
         # Snapshots without a manifest: an upload or a pruning was interrupted.
-        named = {(one.generation, one.term, one.index) for one in manifests}
+        named = {one.place for one in manifests}
         orphans = [
             layout.snapshot_object(self.cell, *place)
             for place, entry in stored.items()
             if place not in named and entry.modified_ms < now_ms - GRACE_MS
         ]
         self.store.delete(orphans)
-        kept = [one for one in manifests if (one.generation, one.term, one.index) not in gone]
-        found = [StoredSegment(name, entry.modified_ms) for name, entry in self.segments().items()]
-        segments = segments_to_delete(found, kept, wanted, now_ms)
+        kept = [one for one in manifests if one.place not in gone]
+        ages = {name: entry.modified_ms for name, entry in self.segments().items()}
+        segments = segments_to_delete(ages, kept, wanted, now_ms)
         if self._is_over(generation):
             return Pruned(names)
         self.store.delete([layout.segment_object(self.cell, name) for name in segments])
@@ -375,11 +366,8 @@ class BackupStore:
         """
         name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
         whose = OutputHeader(self.cell, launch, attempt, bytes_max, 0)
-        fetch = partial(outputs.fetch, self.store, name, whose, path)
         try:
-            return _whole(name, fetch)
-        except OutputDamaged:
-            raise
+            return _whole(name, partial(outputs.fetch, self.store, name, whose, path))
         except SnapshotCorrupt as error:
             raise OutputDamaged(name, str(error).partition(": ")[2]) from error
 
@@ -421,8 +409,3 @@ def _whole(name: str, fetch: Callable[[], T]) -> T:
 def _digest_of(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
-
-
-def _is_whole(manifest: Manifest, stored: dict[tuple[int, int, int], ObjectEntry]) -> bool:
-    entry = stored.get((manifest.generation, manifest.term, manifest.index))
-    return entry is not None and entry.size == manifest.file_bytes

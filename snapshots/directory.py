@@ -62,7 +62,7 @@ class DirectoryStore:
         return self._put(name, copy, if_absent)
 
     def _put(self, name: str, write: Callable[[BinaryIO], object], if_absent: bool) -> bool:
-        with self._told():
+        with self._translated():
             path = self._path(name)
             _make(path.parent)
             if if_absent and path.exists():
@@ -102,19 +102,19 @@ class DirectoryStore:
 
     def get(self, name: str, bytes_max: int) -> bytes:
         """Return an object."""
-        with self._told(name):
+        with self._translated(name):
             path = self._path(name)
             size = path.stat().st_size
             if size > bytes_max:
                 raise ObjectDamaged(self.url, name, f"{size} bytes are more than {bytes_max}")
             return path.read_bytes()
 
-    def get_file(self, name: str, path: Path, *, progress: Tell | None = None) -> int:
+    def get_file(self, name: str, path: Path) -> int:
         """Write an object to a file."""
-        with self._told(name):
+        with self._translated(name):
             source = self._path(name).open("rb")
         with source, open(path, "wb", opener=_private) as file:
-            done = _copy(self._pieces(name, source), file, progress)
+            done = _copy(self._pieces(name, source), file)
             file.flush()
             os.fsync(file.fileno())
         return done
@@ -122,7 +122,7 @@ class DirectoryStore:
     def _pieces(self, name: str, source: BinaryIO) -> Iterator[bytes]:
         """Yield the pieces of an object. Read errors are raised as errors of the store."""
         while True:
-            with self._told(name):
+            with self._translated(name):
                 piece = source.read(_COPY_BYTES)
             if not piece:
                 return
@@ -130,7 +130,7 @@ class DirectoryStore:
 
     def head(self, name: str) -> ObjectEntry | None:
         """Return an object's entry."""
-        with self._told():
+        with self._translated():
             try:
                 return self._entry(name, self._path(name))
             except FileNotFoundError:
@@ -138,7 +138,7 @@ class DirectoryStore:
 
     def list(self, prefix: str) -> Iterator[ObjectEntry]:
         """Yield entries by name."""
-        with self._told():
+        with self._translated():
             found = sorted(self._names(self._root / prefix.rpartition("/")[0]))
         ours = (name for name in found if name.startswith(prefix) and is_name(name))
         for name in ours:
@@ -155,7 +155,7 @@ class DirectoryStore:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects."""
-        with self._told():
+        with self._translated():
             for name in names:
                 self._path(name).unlink(missing_ok=True)
 
@@ -174,7 +174,7 @@ class DirectoryStore:
         return ObjectEntry(name, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     @contextlib.contextmanager
-    def _told(self, name: str = "") -> Iterator[None]:
+    def _translated(self, name: str = "") -> Iterator[None]:
         """Raise errors of the file system as StoreError."""
         try:
             yield
@@ -210,7 +210,7 @@ def _make(folder: Path) -> None:
         sync_directory(one.parent)
 
 
-def _copy(pieces: Iterator[bytes], target: BinaryIO, progress: Tell | None) -> int:
+def _copy(pieces: Iterator[bytes], target: BinaryIO, progress: Tell | None = None) -> int:
     done = 0
     for piece in pieces:
         target.write(piece)

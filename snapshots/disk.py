@@ -14,7 +14,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final, Generic, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from snapshots.errors import (
     SnapshotMissing,
     invariant,
 )
-from snapshots.format import SnapshotHeader
+from snapshots.format import OutputHeader, SegmentHeader, SnapshotHeader
 from snapshots.layout import parse_snapshot_name, snapshot_name
 
 UNFINISHED: Final = ".unfinished"
@@ -35,42 +35,24 @@ _BUFFER_BYTES: Final = 1 << 20
 _UNREADABLE: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EISDIR})
 """Errors that count as damage of a file; others, such as too many open files, are raised."""
 
-H = TypeVar("H", bound=msgspec.Struct)
+
+H = TypeVar("H", SnapshotHeader, SegmentHeader, OutputHeader)
 
 
-class SnapshotFile(msgspec.Struct, frozen=True):
-    """A verified snapshot on a disk. `checksum` is the SHA-256 of all bytes before the checksum."""
+class VerifiedFile(msgspec.Struct, Generic[H], frozen=True):
+    """A file on a disk that was read and verified. `checksum` is the SHA-256 of all bytes before
+    the checksum, `content_digest` that of the content.
+    """
 
     path: Path
-    header: SnapshotHeader
+    header: H
     content_bytes: int
     content_digest: bytes
     file_bytes: int
     checksum: bytes
 
 
-class FrameFile(msgspec.Struct):
-    """The result of reading a file to its end."""
-
-    lead: bytes
-    header: bytes
-    content_bytes: int
-    content_digest: bytes
-    file_bytes: int
-    checksum: bytes
-
-
-AS_ANOTHER: Final = "it reads back differently from what was written"
-
-
-@contextlib.contextmanager
-def read_back(path: Path) -> Iterator[None]:
-    """Delete the file at `path`, which was just written, if the body of this context fails."""
-    try:
-        yield
-    except (SnapshotError, OSError):
-        path.unlink(missing_ok=True)
-        raise
+SnapshotFile = VerifiedFile[SnapshotHeader]
 
 
 # --- snapshots
@@ -86,12 +68,8 @@ def write_snapshot(
         SnapshotCorrupt: the file reads back differently; it was removed.
     """
     path = directory / snapshot_name(header.term, header.index)
-    checksum = write_file(path, form.SNAPSHOT_MAGIC, header, packed(pieces))
-    with read_back(path):
-        found = verify_snapshot(path, header.cell)
-        if found.checksum != checksum or found.header != header:
-            raise SnapshotCorrupt(path.name, AS_ANOTHER)
-    return found
+    blocks = ((block, zstd.compress(block)) for block in zstd.blocks(pieces))
+    return write_file(path, form.SNAPSHOT_MAGIC, header, blocks, verify_snapshot)
 
 
 def verify_snapshot(path: Path, cell: str) -> SnapshotFile:
@@ -101,17 +79,15 @@ def verify_snapshot(path: Path, cell: str) -> SnapshotFile:
         SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
         OSError: the read failed.
     """
-    read = read_frames(path, form.SNAPSHOT_MAGIC, lambda block: None, form.CONTENT_BYTES_MAX)
-    header = form.decode_header(read.lead, read.header, SnapshotHeader, path.name)
+    file = read_file(path, form.SNAPSHOT_MAGIC, SnapshotHeader, form.CONTENT_BYTES_MAX)
+    header = file.header
     if header.cell != cell:
         raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
     named = parse_snapshot_name(path.name)
     if named is not None and named != (header.term, header.index):
         inside = snapshot_name(header.term, header.index)
         raise SnapshotCorrupt(path.name, f"its content belongs to {inside}")
-    return SnapshotFile(
-        path, header, read.content_bytes, read.content_digest, read.file_bytes, read.checksum
-    )
+    return file
 
 
 def read_snapshot(path: Path, cell: str) -> tuple[SnapshotFile, Iterator[bytes]]:
@@ -181,14 +157,19 @@ def files_in(directory: Path) -> Iterator[Path]:
 
 
 def write_file(
-    path: Path, magic: bytes, header: msgspec.Struct, frames: Iterable[tuple[bytes, bytes]]
-) -> bytes:
-    """Write a file of frames durably under its name; return its checksum.
+    path: Path,
+    magic: bytes,
+    header: H,
+    frames: Iterable[tuple[bytes, bytes]],
+    verify: Callable[[Path, str], VerifiedFile[H]],
+) -> VerifiedFile[H]:
+    """Write a file of frames durably under its name; return what `verify` reads back from it.
 
     `frames` are pairs of content and compressed content.
 
     Raises:
         OSError: the write failed; existing files are unchanged.
+        SnapshotCorrupt: the file reads back differently; it was removed.
     """
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
@@ -196,30 +177,27 @@ def write_file(
             checksum = put_frames(file, form.encode_lead(magic, header), frames)
             file.flush()
             os.fsync(file.fileno())
-            _forget_pages(file.fileno())
+            # Drop the cached pages, so that the file is read back from the disk.
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         move_into_place(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    return checksum
-
-
-def _forget_pages(descriptor: int) -> None:
-    """Ask the kernel to drop a file's cached pages, so that the next read comes from the disk."""
-    with contextlib.suppress(OSError):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        found = verify(path, header.cell)
+        if found.checksum != checksum or found.header != header:
+            raise SnapshotCorrupt(path.name, "it reads back differently from what was written")
+    except (SnapshotError, OSError):
+        path.unlink(missing_ok=True)
+        raise
+    return found
 
 
 def create(path: Path) -> BinaryIO:
     """Open a new file for writing; replace a file of the same name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     return open(os.open(path, flags, 0o600), "wb", buffering=_BUFFER_BYTES)
-
-
-def packed(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield content in blocks of 1 MiB, each with its frame."""
-    for block in zstd.blocks(pieces):
-        yield block, zstd.compress(block)
 
 
 def put_frames(file: BinaryIO, lead: bytes, frames: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -257,17 +235,26 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise SnapshotCorrupt(path.name, text) from error
 
 
-def read_frames(
-    path: Path, magic: bytes, take: Callable[[bytes], object], content_max: int
-) -> FrameFile:
-    """Read a file to its end, pass its content to `take`, and verify the file."""
+def read_file(
+    path: Path,
+    magic: bytes,
+    kind: type[H],
+    content_max: int,
+    take: Callable[[bytes], object] = lambda block: None,
+) -> VerifiedFile[H]:
+    """Read a file to its end, pass its content to `take`, and verify the file.
+
+    Raises:
+        SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported: it cannot be used.
+        OSError: the read failed.
+    """
     name = path.name
     sums = form.Summing()
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         lead = file.read(form.LEAD.size)
-        header = file.read(form.header_bytes(lead, magic, name))
-        sums.file.update(lead + header)
+        encoded = file.read(form.header_bytes(lead, magic, name))
+        sums.file.update(lead + encoded)
         for block in _frames(file, sums, name, content_max):
             take(block)
         rest = file.read(form.END.size + form.CHECKSUM_BYTES + 1)
@@ -277,7 +264,8 @@ def read_frames(
     is_whole = rest[: form.END.size] == end[form.LENGTH.size :]
     if not is_whole or sums.file.digest() != checksum:
         raise SnapshotCorrupt(name, "its checksum does not match")
-    return FrameFile(lead, header, sums.content_bytes, sums.content.digest(), size, checksum)
+    header = form.decode_header(lead, encoded, kind, name)
+    return VerifiedFile(path, header, sums.content_bytes, sums.content.digest(), size, checksum)
 
 
 def _frames(file: BinaryIO, sums: form.Summing, name: str, content_max: int) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ SnapshotError             .code (stable), .hint (what the operator can do, or ""
 ├ SegmentClash            object storage has other bytes under that name
 ├ GenerationTaken         another restore has begun this generation of the cell
 └ NotConditional          the store does not honour conditional writes
-StoreError                .code, .hint, .store (its URL)
+StoreError                .code, .hint
 ├ StoreAway               the store cannot be reached, or fails; retry later
 ├ StoreRefused            credentials, permission or bucket are wrong; the operator must act
 ├ ObjectMissing(name)     no such object
@@ -20,8 +20,6 @@ InvariantViolated         a bug. Not a SnapshotError, never caught: the replica 
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 
 class SnapshotError(Exception):
@@ -91,14 +89,10 @@ class SegmentClash(SnapshotError):
 
 
 class GenerationTaken(SnapshotError):
-    """Another restore has begun this generation; `generation` is its marker."""
+    """Another restore has begun this generation."""
 
     code = "generation_taken"
     hint = "the cell was restored already: join it, or restore again from what it has stored"
-
-    def __init__(self, name: str, message: str, generation: Any = None) -> None:
-        super().__init__(name, message)
-        self.generation = generation
 
 
 class NotConditional(SnapshotError):
@@ -109,14 +103,13 @@ class NotConditional(SnapshotError):
 
 
 class StoreError(Exception):
-    """Base class of errors of object storage. `store` is its URL, without secrets."""
+    """Base class of errors of object storage. The message begins with its URL, without secrets."""
 
     code = "store"
     hint = ""
 
     def __init__(self, store: str, message: str, hint: str = "") -> None:
         super().__init__(f"{store}: {message}")
-        self.store = store
         self.hint = hint or type(self).hint
 
 
@@ -141,7 +134,6 @@ class ObjectMissing(StoreError):
 
     def __init__(self, store: str, name: str) -> None:
         super().__init__(store, f"there is no object {name}")
-        self.name = name
 
 
 class ObjectDamaged(StoreError):
@@ -151,7 +143,6 @@ class ObjectDamaged(StoreError):
 
     def __init__(self, store: str, name: str, message: str) -> None:
         super().__init__(store, f"object {name}: {message}")
-        self.name = name
 
 
 class BadStoreUrl(StoreError):

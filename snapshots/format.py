@@ -73,6 +73,18 @@ class SegmentHeader(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes
 
 
+class OutputHeader(msgspec.Struct, frozen=True, array_like=True):
+    """The header of an output. The content has `size` bytes; `dropped` bytes before it exceeded the
+    executor's limit and were discarded.
+    """
+
+    cell: str
+    launch: str
+    attempt: Number
+    size: Number
+    dropped: Number
+
+
 def encode_lead(magic: bytes, header: msgspec.Struct) -> bytes:
     """Return the bytes before the first frame."""
     encoded = msgspec.msgpack.encode(header)

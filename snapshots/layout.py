@@ -10,8 +10,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-STREAMS: Final = ("runs", "failures")
-
 _SNAPSHOT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.snap")
 _SEGMENT = re.compile(r"([0-9]{4,9})-([0-9]{10,18})-(runs|failures)\.seg")
 _PLACE = r"cells/[^/]+/snapshots/([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})"

@@ -14,8 +14,8 @@ import msgspec
 
 from snapshots.errors import SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported
 
-MANIFEST_FORMAT: Final = 1
-GENERATION_FORMAT: Final = 1
+FORMAT: Final = 1
+"""The format of manifests and of markers."""
 MANIFEST_BYTES_MAX: Final = 64 << 20
 """A manifest with a hundred thousand segments takes 20 MB."""
 GENERATION_BYTES_MAX: Final = 16 << 10
@@ -30,7 +30,6 @@ _MARKER_HINT: Final = (
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """The end of the year 9999; later times cannot be formatted."""
-T = TypeVar("T")
 
 _SUM = b',\n "sum": "%s"\n}\n'
 _SUMMED = re.compile(rb'(.*),\n "sum": "([0-9a-f]{64})"\n}\n', re.DOTALL)
@@ -54,7 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `release` are those of the uploader.
     """
 
-    format: int = MANIFEST_FORMAT
+    format: int = FORMAT
     cell: str
     generation: Number = msgspec.field(name=STORED_NAME)
     term: Number
@@ -74,11 +73,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return (generation, index, term), which sorts manifests by age."""
         return (self.generation, self.index, self.term)
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Return (generation, term, index), as in the names of its objects."""
+        return (self.generation, self.term, self.index)
+
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """The marker of a generation of the cell. `id` identifies the restore that began it."""
 
-    format: int = GENERATION_FORMAT
+    format: int = FORMAT
     cell: str
     generation: Number = msgspec.field(name=STORED_NAME)
     id: str
@@ -93,6 +97,9 @@ class _Formatted(msgspec.Struct):
     format: int
 
 
+T = TypeVar("T", Manifest, Generation)
+
+
 def encode(value: Manifest | Generation) -> bytes:
     """Return the JSON text with line breaks and, as its last member, the checksum."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=1)
@@ -100,37 +107,23 @@ def encode(value: Manifest | Generation) -> bytes:
     return body + _SUM % hashlib.sha256(body).hexdigest().encode()
 
 
-def decode_manifest(content: bytes, name: str, cell: str) -> Manifest:
-    """Return the manifest in `content`; `name` is for messages.
+def decode(content: bytes, name: str, cell: str, kind: type[T]) -> T:
+    """Return the manifest or marker of `cell` in `content`; `name` is for messages.
 
     Raises:
         SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
     """
-    manifest = _decode(content, name, Manifest, MANIFEST_FORMAT, "")
-    _check_cell(manifest.cell, cell, name)
-    return manifest
-
-
-def decode_generation(content: bytes, name: str, cell: str) -> Generation:
-    """Return the marker in `content`; errors as for manifests."""
-    generation = _decode(content, name, Generation, GENERATION_FORMAT, _MARKER_HINT)
-    _check_cell(generation.cell, cell, name)
-    return generation
-
-
-def _decode(content: bytes, name: str, kind: type[T], newest: int, hint: str) -> T:
+    hint = _MARKER_HINT if kind is Generation else ""
     summed = _SUMMED.fullmatch(content)
     if summed is None or hashlib.sha256(summed[1]).hexdigest().encode() != summed[2]:
         raise SnapshotCorrupt(name, "it cannot be read: its checksum does not match", hint)
     try:
         found = msgspec.json.decode(content, type=_Formatted).format
-        if found != newest:
-            raise SnapshotUnsupported(name, f"its format {found} is not {newest}")
-        return msgspec.json.decode(content, type=kind)
+        if found != FORMAT:
+            raise SnapshotUnsupported(name, f"its format {found} is not {FORMAT}")
+        value = msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotCorrupt(name, f"it cannot be read: {error}", hint) from error
-
-
-def _check_cell(found: str, cell: str, name: str) -> None:
-    if found != cell:
-        raise SnapshotForeign(name, f"it is of cell {found!r}, not {cell!r}")
+    if value.cell != cell:
+        raise SnapshotForeign(name, f"it is of cell {value.cell!r}, not {cell!r}")
+    return value

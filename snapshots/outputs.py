@@ -12,14 +12,8 @@ from typing import Final
 import msgspec
 
 from snapshots import disk
-from snapshots import format as form
-from snapshots.errors import (
-    ObjectMissing,
-    OutputDamaged,
-    SnapshotCorrupt,
-    SnapshotForeign,
-)
-from snapshots.format import Number
+from snapshots.errors import ObjectMissing, SnapshotCorrupt, SnapshotForeign
+from snapshots.format import OutputHeader
 from snapshots.store import ObjectStore
 
 OUTPUT_MAGIC: Final = b"\x89RCOUTP\n"
@@ -27,18 +21,6 @@ OUTPUT_BYTES_MAX: Final = 1 << 30
 """The largest output that an executor keeps of one attempt."""
 _FRAMING_BYTES_MAX: Final = 16 << 10
 """An upper bound for header, lengths and checksums."""
-
-
-class OutputHeader(msgspec.Struct, frozen=True, array_like=True):
-    """The header of an output. The content has `size` bytes; `dropped` bytes before it exceeded the
-    executor's limit and were discarded.
-    """
-
-    cell: str
-    launch: str
-    attempt: Number
-    size: Number
-    dropped: Number
 
 
 class PackedOutput(msgspec.Struct, frozen=True):
@@ -60,7 +42,7 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
     or decompressed. Uses a temporary file beside `path`.
 
     Raises:
-        OutputDamaged, SnapshotForeign, SnapshotUnsupported: the output must not be shown.
+        SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported: the output must not be shown.
         StoreError, OSError: the output cannot be read now.
     """
     packed = path.with_name(path.name + disk.UNFINISHED)
@@ -69,7 +51,9 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
     if entry is None:
         return None
     if entry.size > packed_bytes_max(whose.size):
-        raise OutputDamaged(name, f"{entry.size} bytes are stored, far more than its launch wrote")
+        raise SnapshotCorrupt(
+            name, f"{entry.size} bytes are stored, far more than its launch wrote"
+        )
     try:
         store.get_file(name, packed)
         return _unpack(name, packed, whose, path)
@@ -83,15 +67,14 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
 
 
 def _unpack(name: str, packed: Path, whose: OutputHeader, path: Path) -> OutputHeader:
-    try:
-        with disk.create(path) as file:
-            read = disk.read_frames(packed, OUTPUT_MAGIC, file.write, whose.size)
-        header = form.decode_header(read.lead, read.header, OutputHeader, name)
-    except SnapshotCorrupt as error:
-        raise OutputDamaged(name, str(error).partition(": ")[2]) from error
+    with disk.create(path) as file:
+        read = disk.read_file(packed, OUTPUT_MAGIC, OutputHeader, whose.size, file.write)
+    header = read.header
     if header.cell != whose.cell:
         raise SnapshotForeign(name, f"it is of cell {header.cell!r}, not {whose.cell!r}")
     inside = (header.launch, header.attempt, header.size)
     if inside != (whose.launch, whose.attempt, read.content_bytes):
-        raise OutputDamaged(name, f"it is {header.size} bytes of {header.launch}#{header.attempt}")
+        raise SnapshotCorrupt(
+            name, f"it is {header.size} bytes of {header.launch}#{header.attempt}"
+        )
     return header

@@ -94,14 +94,17 @@ class S3Store:
             response_checksum_validation="when_required",
             max_pool_connections=CONNECTIONS_MAX,
         )
-        with self._told(), self._meant():
-            # boto3's default session must not be shared by threads.
-            self._s3: S3Client = boto3.session.Session().client(
-                "s3",
-                endpoint_url=place.endpoint or None,
-                region_name=place.region or None,
-                config=config,
-            )
+        try:
+            with self._translated():
+                # boto3's default session must not be shared by threads.
+                self._s3: S3Client = boto3.session.Session().client(
+                    "s3",
+                    endpoint_url=place.endpoint or None,
+                    region_name=place.region or None,
+                    config=config,
+                )
+        except ValueError as error:  # of an endpoint
+            raise StoreRefused(self.url, _brief(error), "correct the URL") from error
 
     # --- the protocol
 
@@ -113,8 +116,7 @@ class S3Store:
 
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> bool:
         """Put an object."""
-        digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
-        arguments = self._key(name) | self._sealed() | {"ChecksumSHA256": digest}
+        arguments = self._put_arguments(name, hashlib.sha256(content).digest())
         return self._first(name, if_absent, lambda condition: self._s3.put_object(
             Body=content, **arguments, **condition
         ))  # fmt: skip
@@ -135,14 +137,13 @@ class S3Store:
 
     def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> SignedPut:
         """Return a URL that is signed for this object, its length and its checksum."""
-        digest = base64.b64encode(sha256).decode()
-        headers = {"x-amz-checksum-sha256": digest}
+        headers = {"x-amz-checksum-sha256": _base64(sha256)}
         if self._place.sse:
             headers["x-amz-server-side-encryption"] = self._place.sse
         if self._place.sse_key:
             headers["x-amz-server-side-encryption-aws-kms-key-id"] = self._place.sse_key
-        arguments = self._key(name) | self._sealed() | {"ChecksumSHA256": digest}
-        with self._told(name):
+        arguments = self._put_arguments(name, sha256)
+        with self._translated(name):
             url = self._s3.generate_presigned_url(
                 "put_object",
                 Params=arguments | {"ContentLength": size},
@@ -158,17 +159,14 @@ class S3Store:
             found += piece
         return bytes(found)
 
-    def get_file(self, name: str, path: Path, *, progress: Tell | None = None) -> int:
+    def get_file(self, name: str, path: Path) -> int:
         """Write an object to a file."""
         done = 0
         pieces = self._read(name, None)
         first = next(pieces, b"")  # a missing object is noticed before the file is written
         with path.open("wb") as file:
             for piece in itertools.chain((first,), pieces):
-                file.write(piece)
-                done += len(piece)
-                if progress is not None:
-                    progress(done)
+                done += file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         return done
@@ -176,7 +174,7 @@ class S3Store:
     def head(self, name: str) -> ObjectEntry | None:
         """Return an object's entry."""
         try:
-            with self._told(name):
+            with self._translated(name):
                 found = self._s3.head_object(**self._key(name))
         except ObjectMissing:
             return None
@@ -191,7 +189,7 @@ class S3Store:
             "MaxKeys": self._page,
         }
         while True:
-            with self._told():
+            with self._translated():
                 page = self._s3.list_objects_v2(**arguments)
             for one in page.get("Contents", []):
                 yield ObjectEntry(one["Key"][start:], one["Size"], _ms(one["LastModified"]))
@@ -206,7 +204,7 @@ class S3Store:
                 {"Key": self._place.prefix + check_name(name)}
                 for name in names[at : at + DELETED_AT_ONCE]
             ]
-            with self._told():
+            with self._translated():
                 answer = self._s3.delete_objects(
                     Bucket=self._place.bucket,
                     Delete={"Objects": keys, "Quiet": True},
@@ -225,20 +223,18 @@ class S3Store:
         return {"Bucket": self._place.bucket, "Key": self._place.prefix + check_name(name)}
 
     def _sealed(self) -> dict[str, Any]:
-        place = self._place
-        sealed: dict[str, Any] = {}
-        if place.sse:
-            sealed["ServerSideEncryption"] = place.sse
-        if place.sse_key:
-            sealed["SSEKMSKeyId"] = place.sse_key
-        return sealed
+        sealed = {"ServerSideEncryption": self._place.sse, "SSEKMSKeyId": self._place.sse_key}
+        return {name: value for name, value in sealed.items() if value}
+
+    def _put_arguments(self, name: str, sha256: bytes) -> dict[str, Any]:
+        return self._key(name) | self._sealed() | {"ChecksumSHA256": _base64(sha256)}
 
     def _first(self, name: str, if_absent: bool, put: Any) -> bool:
         """Put an object; with `if_absent`, return False if the name exists."""
         condition = {"IfNoneMatch": "*"} if if_absent and self._place.conditions else {}
         for _ in range(CONFLICTS_MAX):
             try:
-                with self._told(name):
+                with self._translated(name):
                     put(condition)
             except _Taken:
                 return False
@@ -253,7 +249,7 @@ class S3Store:
         self, name: str, path: Path, size: int, if_absent: bool, progress: Tell | None
     ) -> bool:
         part_bytes = max(self._part_bytes, -(-size // PARTS_MAX))
-        with self._told(name):
+        with self._translated(name):
             upload = self._s3.create_multipart_upload(
                 **self._key(name), **self._sealed(), ChecksumAlgorithm="SHA256"
             )
@@ -266,7 +262,7 @@ class S3Store:
                 )
             ))  # fmt: skip
         except BaseException:
-            with contextlib.suppress(StoreError), self._told(name):
+            with contextlib.suppress(StoreError), self._translated(name):
                 self._s3.abort_multipart_upload(**here)
             raise
 
@@ -276,8 +272,8 @@ class S3Store:
         done = 0
         with path.open("rb") as file:
             for number, piece in enumerate(iter(lambda: file.read(part_bytes), b""), 1):
-                digest = base64.b64encode(hashlib.sha256(piece).digest()).decode()
-                with self._told(name):
+                digest = _base64(hashlib.sha256(piece).digest())
+                with self._translated(name):
                     part = self._s3.upload_part(
                         Body=piece, PartNumber=number, ChecksumSHA256=digest, **here
                     )
@@ -288,7 +284,7 @@ class S3Store:
 
     def _read(self, name: str, bytes_max: int | None) -> Iterator[bytes]:
         """Yield an object in pieces, and check its announced length."""
-        with self._told(name):
+        with self._translated(name):
             found = self._s3.get_object(**self._key(name))
             body, size = found["Body"], found["ContentLength"]
             if bytes_max is not None and size > bytes_max:
@@ -297,7 +293,7 @@ class S3Store:
         done = 0
         with contextlib.closing(body):
             while True:
-                with self._told(name):
+                with self._translated(name):
                     piece = body.read(_READ_BYTES)
                 if not piece:
                     break
@@ -307,22 +303,12 @@ class S3Store:
             raise ObjectDamaged(self.url, name, f"it has {done} of {size} bytes")
 
     @contextlib.contextmanager
-    def _meant(self) -> Iterator[None]:
-        """Raise BadStoreUrl for an endpoint that boto3 rejects with a plain ValueError."""
-        try:
-            yield
-        except botocore.exceptions.BotoCoreError:
-            raise
-        except ValueError as error:
-            raise StoreRefused(self.url, _brief(error), "correct the URL") from error
-
-    @contextlib.contextmanager
-    def _told(self, name: str = "") -> Iterator[None]:
+    def _translated(self, name: str = "") -> Iterator[None]:
         """Raise errors of boto3 as StoreError."""
         try:
             yield
         except botocore.exceptions.ClientError as error:
-            raise self._translated(error, name) from error
+            raise self._error_of(error, name) from error
         except (
             botocore.exceptions.IncompleteReadError,
             botocore.exceptions.ResponseStreamingError,
@@ -344,7 +330,7 @@ class S3Store:
         except (botocore.exceptions.BotoCoreError, OSError) as error:
             raise StoreAway(self.url, _brief(error)) from error
 
-    def _translated(self, error: botocore.exceptions.ClientError, name: str) -> Exception:
+    def _error_of(self, error: botocore.exceptions.ClientError, name: str) -> Exception:
         described = error.response.get("Error", {})
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         code = str(described.get("Code", ""))
@@ -366,6 +352,10 @@ class _Taken(Exception):
 
 class _Conflict(Exception):
     """Another conditional put of this name is in progress (409)."""
+
+
+def _base64(digest: bytes) -> str:
+    return base64.b64encode(digest).decode()
 
 
 def _brief(error: Exception) -> str:

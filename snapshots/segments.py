@@ -16,10 +16,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from snapshots import disk, zstd
 from snapshots import format as form
+from snapshots.disk import VerifiedFile
 from snapshots.errors import SnapshotCorrupt, SnapshotError, SnapshotForeign
 from snapshots.format import SegmentHeader
 from snapshots.layout import parse_segment_name, segment_name
@@ -30,14 +29,7 @@ SECTIONS_MAX: Final = 1 << 17
 _FIRST_READ_BYTES: Final = 1 << 14
 
 
-class SegmentFile(msgspec.Struct, frozen=True):
-    """A verified segment on a disk."""
-
-    path: Path
-    header: SegmentHeader
-    content_bytes: int
-    file_bytes: int
-    checksum: bytes
+SegmentFile = VerifiedFile[SegmentHeader]
 
 
 class Sections:
@@ -122,16 +114,10 @@ def write_segment(directory: Path, header: SegmentHeader, sections: Sequence[byt
     with contextlib.suppress(SnapshotError):
         known = verify_segment(path, header.cell)
         if known.header == header:
-            disk.sync_directory(
-                directory
-            )  # an earlier writer may have died before it synced the directory
+            # An earlier writer may have died before it synced the directory.
+            disk.sync_directory(directory)
             return known
-    checksum = disk.write_file(path, form.SEGMENT_MAGIC, header, _packed(sections))
-    with disk.read_back(path):
-        found = verify_segment(path, header.cell)
-        if found.checksum != checksum or found.header != header:
-            raise SnapshotCorrupt(path.name, disk.AS_ANOTHER)
-    return found
+    return disk.write_file(path, form.SEGMENT_MAGIC, header, _packed(sections), verify_segment)
 
 
 def _packed(sections: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -154,10 +140,9 @@ def verify_segment(path: Path, cell: str, content_max: int = SEGMENT_BYTES_MAX) 
         SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
         OSError: the read failed.
     """
-    read = disk.read_frames(path, form.SEGMENT_MAGIC, lambda block: None, content_max)
-    header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)
-    _check_place(path, header, cell)
-    return SegmentFile(path, header, read.content_bytes, read.file_bytes, read.checksum)
+    file = disk.read_file(path, form.SEGMENT_MAGIC, SegmentHeader, content_max)
+    _check_place(path, file.header, cell)
+    return file
 
 
 def _check_place(path: Path, header: SegmentHeader, cell: str) -> None:

@@ -73,7 +73,7 @@ class ObjectStore(Protocol):
                 than `bytes_max`.
         """
 
-    def get_file(self, name: str, path: Path, *, progress: Tell | None = None) -> int:
+    def get_file(self, name: str, path: Path) -> int:
         """Write an object to `path`, synced, and replace an existing file; return its size.
 
         Raises:

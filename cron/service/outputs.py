@@ -24,7 +24,8 @@ from launcher.pool.pool import Pool
 from launcher.protocol.names import AttemptName, format_time, parse_launch_name, short_job_name
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError, StoreAway, StoreError
-from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
+from snapshots.format import OutputHeader
+from snapshots.outputs import OUTPUT_BYTES_MAX
 
 OUTPUT_TIMEOUT_MS: Final = 5_000
 

@@ -12,8 +12,9 @@ import pytest
 from launcher.executor.uploads import put as put_signed
 from snapshots.backup_store import BackupStore
 from snapshots.directory import DirectoryStore
+from snapshots.format import OutputHeader
 from snapshots.layout import output_object, outputs_prefix
-from snapshots.outputs import OutputHeader, PackedOutput
+from snapshots.outputs import PackedOutput
 from snapshots.s3 import S3Place, S3Store
 from snapshots.store import ObjectStore
 from tests.fakes.memory_store import MemoryStore

@@ -72,12 +72,10 @@ class MemoryStore:
             raise ObjectDamaged(self.url, name, f"{len(content)} bytes are more than {bytes_max}")
         return content
 
-    def get_file(self, name: str, path: Path, *, progress: Tell | None = None) -> int:
+    def get_file(self, name: str, path: Path) -> int:
         """Write an object to a file."""
         content = self.get(name, 1 << 62)
         path.write_bytes(content)
-        if progress is not None:
-            progress(len(content))
         return len(content)
 
     def head(self, name: str) -> ObjectEntry | None:

@@ -6,17 +6,19 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 
-from snapshots import disk
+from snapshots import disk, zstd
 from snapshots import format as form
 from snapshots.backup_store import BackupStore
+from snapshots.format import OutputHeader
 from snapshots.layout import output_object
-from snapshots.outputs import OUTPUT_MAGIC, OutputHeader
+from snapshots.outputs import OUTPUT_MAGIC
 
 
 def packed_output(header: OutputHeader, pieces: Iterable[bytes]) -> bytes:
     """Return the object of an output, whatever its header says."""
     file = io.BytesIO()
-    disk.put_frames(file, form.encode_lead(OUTPUT_MAGIC, header), disk.packed(pieces))
+    frames = ((block, zstd.compress(block)) for block in zstd.blocks(pieces))
+    disk.put_frames(file, form.encode_lead(OUTPUT_MAGIC, header), frames)
     return file.getvalue()
 
 

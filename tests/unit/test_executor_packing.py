@@ -11,7 +11,7 @@ from launcher.executor.commands.output import Output
 from launcher.executor.uploads import FRAME_BYTES, pack
 from launcher.protocol.names import AttemptName, parse_attempt_name
 from snapshots.backup_store import BackupStore
-from snapshots.outputs import OutputHeader
+from snapshots.format import OutputHeader
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import packed_output
 

@@ -19,8 +19,8 @@ from launcher.executor.commands.output import Output, read
 from launcher.pool.errors import TimedOut
 from launcher.protocol.names import AttemptName, LaunchName, parse_launch_name
 from snapshots.backup_store import BackupStore
+from snapshots.format import OutputHeader
 from snapshots.layout import output_object
-from snapshots.outputs import OutputHeader
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import put_output
 from tests.unit.outputs_rig import FakeExecutors

@@ -98,9 +98,8 @@ def test_a_generation_has_one_owner_who_may_come_again() -> None:
     backup_store.claim_generation(generation(1))
     backup_store.claim_generation(generation(2, "a"))
     backup_store.claim_generation(generation(2, "a"))
-    with pytest.raises(GenerationTaken, match="by ada on h1") as taken:
+    with pytest.raises(GenerationTaken, match="by ada on h1"):
         backup_store.claim_generation(generation(2, "b"))
-    assert taken.value.generation == generation(2, "a")
     assert backup_store.newest_generation() == 2
     assert [one.generation for one in backup_store.generations()] == [1, 2]
 

@@ -16,7 +16,7 @@ from snapshots.errors import (
     SnapshotUnsupported,
 )
 from snapshots.layout import generation_object
-from snapshots.manifest import Generation, decode_generation, decode_manifest, encode
+from snapshots.manifest import Generation, Manifest, decode, encode
 from tests.unit.backup_store_rig import manifest_at
 
 
@@ -32,35 +32,35 @@ def summed(members: object) -> bytes:
 def test_other_json_is_no_manifest_though_its_checksum_is_right(body: bytes) -> None:
     content = body + b',\n "sum": "' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
     with pytest.raises(SnapshotError, match=r"cannot be read|format"):
-        decode_manifest(content, "m.json", "prod")
+        decode(content, "m.json", "prod", Manifest)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff", b"[" * 100_000])
 def test_other_json_is_no_manifest(content: bytes) -> None:
     with pytest.raises(SnapshotError):
-        decode_manifest(content, "m.json", "prod")
+        decode(content, "m.json", "prod", Manifest)
 
 
 def test_a_manifest_is_for_people_too() -> None:
     encoded = encode(manifest_at(7, names=("0001-0000000001-runs.seg",)))
-    assert decode_manifest(encoded, "m", "prod") == manifest_at(
+    assert decode(encoded, "m", "prod", Manifest) == manifest_at(
         7, names=("0001-0000000001-runs.seg",)
     )
     assert b'\n "index": 7,' in encoded
     with pytest.raises(SnapshotError, match="'prod', not 'test'"):
-        decode_manifest(encoded, "m", "test")
+        decode(encoded, "m", "test", Manifest)
     newer = encode(msgspec.structs.replace(manifest_at(7), format=9))
     with pytest.raises(SnapshotError, match="format 9"):
-        decode_manifest(newer, "m", "prod")
+        decode(newer, "m", "prod", Manifest)
 
 
 def test_an_older_manifest_with_fewer_fields_and_a_newer_one_with_more_are_read() -> None:
     full = msgspec.to_builtins(manifest_at(7))
     for name in ("replica", "release", "segments", "jobs"):
         del full[name]
-    assert decode_manifest(summed(full), "m", "prod") == manifest_at(7)
+    assert decode(summed(full), "m", "prod", Manifest) == manifest_at(7)
     more = summed(full | {"colour": "blue"})
-    assert decode_manifest(more, "m", "prod") == manifest_at(7)
+    assert decode(more, "m", "prod", Manifest) == manifest_at(7)
 
 
 @pytest.mark.parametrize("field", ["lineage", "term", "index", "file_bytes", "content_bytes"])
@@ -68,24 +68,24 @@ def test_an_older_manifest_with_fewer_fields_and_a_newer_one_with_more_are_read(
 def test_numbers_that_cannot_be_are_refused(field: str, value: object) -> None:
     wrong = msgspec.to_builtins(manifest_at(7)) | {field: value}
     with pytest.raises(SnapshotCorrupt, match=f"cannot be read.*{field}"):
-        decode_manifest(summed(wrong), "m", "prod")
+        decode(summed(wrong), "m", "prod", Manifest)
 
 
 @pytest.mark.parametrize("value", [-1, 253_402_300_800_000, 2**62])
 def test_a_time_that_nobody_can_show_is_refused(value: int) -> None:
     wrong = msgspec.to_builtins(manifest_at(7)) | {"taken_ms": value}
     with pytest.raises(SnapshotCorrupt, match=r"cannot be read.*taken_ms"):
-        decode_manifest(summed(wrong), "m", "prod")
+        decode(summed(wrong), "m", "prod", Manifest)
 
 
 def test_every_cut_of_a_manifest_is_found() -> None:
     whole = encode(manifest_at(7, names=("0001-0000000001-runs.seg",)))
     for end in range(len(whole)):
         with pytest.raises(SnapshotError):
-            decode_manifest(whole[:end], "m", "prod")
+            decode(whole[:end], "m", "prod", Manifest)
     for more in (b"\0", b"\n", b"{}", whole):
         with pytest.raises(SnapshotCorrupt):
-            decode_manifest(whole + more, "m", "prod")
+            decode(whole + more, "m", "prod", Manifest)
 
 
 @pytest.mark.parametrize("bit", [1, 2, 4, 32])
@@ -95,19 +95,19 @@ def test_every_flipped_bit_is_found(bit: int) -> None:
     for place in range(len(whole)):
         damaged = whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :]
         with pytest.raises(SnapshotCorrupt, match="checksum"):
-            decode_manifest(damaged, "m", "prod")
+            decode(damaged, "m", "prod", Manifest)
 
 
 def test_what_was_written_without_a_checksum_is_not_believed() -> None:
     with pytest.raises(SnapshotCorrupt, match="checksum"):
-        decode_manifest(msgspec.json.encode(manifest_at(7)), "m", "prod")
+        decode(msgspec.json.encode(manifest_at(7)), "m", "prod", Manifest)
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_are_anything_but_a_snapshot_error(content: bytes) -> None:
-    for decode in (decode_manifest, decode_generation):
+    for kind in (Manifest, Generation):
         with pytest.raises(SnapshotError):
-            decode(content, "m", "prod")
+            decode(content, "m", "prod", kind)
 
 
 def test_a_marker_comes_back_and_belongs_to_its_cell() -> None:
@@ -115,20 +115,20 @@ def test_a_marker_comes_back_and_belongs_to_its_cell() -> None:
         cell="prod", generation=2, id="a", from_snapshot="1/100", from_index=100,
         claimed_ms=1_795_190_400_000, by="ada", host="h1",
     )  # fmt: skip
-    assert decode_generation(encode(marker), "l", "prod") == marker
+    assert decode(encode(marker), "l", "prod", Generation) == marker
     with pytest.raises(SnapshotForeign, match="'prod', not 'test'"):
-        decode_generation(encode(marker), "l", "test")
+        decode(encode(marker), "l", "test", Generation)
     newer = encode(msgspec.structs.replace(marker, format=2))
     with pytest.raises(SnapshotUnsupported, match="format 2 is not 1"):
-        decode_generation(newer, "l", "prod")
+        decode(newer, "l", "prod", Generation)
     with pytest.raises(SnapshotCorrupt, match="checksum") as damaged:
-        decode_generation(encode(marker)[:-1], "l", "prod")
+        decode(encode(marker)[:-1], "l", "prod", Generation)
     assert "who began" in damaged.value.hint
 
 
 def test_stored_files_keep_their_names_for_a_generation() -> None:
     """A restore must find what the cell has stored before, also the markers of other restores."""
     marker = {"format": 1, "cell": "prod", "lineage": 3, "id": "drawn"}
-    assert decode_generation(summed(marker), "m", "prod").generation == 3
+    assert decode(summed(marker), "m", "prod", Generation).generation == 3
     assert generation_object("prod", 3) == "cells/prod/lineages/0003.json"
     assert msgspec.json.decode(encode(manifest_at(7)))["lineage"] == manifest_at(7).generation

@@ -18,9 +18,8 @@ from snapshots.errors import (
     SnapshotUnsupported,
     StoreAway,
 )
-from snapshots.format import LEAD
+from snapshots.format import LEAD, OutputHeader
 from snapshots.layout import output_object
-from snapshots.outputs import OutputHeader
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import put_output
 

@@ -11,7 +11,6 @@ from snapshots.retention import (
     DAY_MS,
     GRACE_MS,
     SnapshotPolicy,
-    StoredSegment,
     segments_to_delete,
     snapshots_to_delete,
 )
@@ -47,7 +46,7 @@ def test_what_the_newest_snapshot_needs_is_never_deleted(
     policy = SnapshotPolicy(newest, daily)
     gone = snapshots_to_delete(manifests, policy)
     kept = [one for one in manifests if one not in gone]
-    stored = [StoredSegment(layout.segment_name(1, number, "runs"), 0) for number in range(10)]
+    stored = {layout.segment_name(1, number, "runs"): 0 for number in range(10)}
     deleted = set(segments_to_delete(stored, kept, wanted, now_ms))
     assert not deleted & set(wanted)
     if manifests:
@@ -61,7 +60,7 @@ def test_what_the_newest_snapshot_needs_is_never_deleted(
 
 
 def test_a_young_segment_may_be_on_its_way() -> None:
-    stored = [StoredSegment(layout.segment_name(1, 1, "runs"), 5 * DAY_MS)]
+    stored = {layout.segment_name(1, 1, "runs"): 5 * DAY_MS}
     assert segments_to_delete(stored, [manifest_at(1)], (), 5 * DAY_MS + GRACE_MS) == []
     assert segments_to_delete(stored, [manifest_at(1)], (), 5 * DAY_MS + GRACE_MS + 1) != []
 
@@ -95,15 +94,15 @@ def test_of_those_that_are_whole_the_newest_stays_and_the_broken_cost_none(
     manifests: list[Manifest], data: st.DataObject
 ) -> None:
     policy = SnapshotPolicy(data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3)))
-    positions = [one.position for one in manifests]
-    broken = data.draw(st.sets(st.sampled_from(positions))) if positions else set()
+    places = [one.place for one in manifests]
+    broken = data.draw(st.sets(st.sampled_from(places))) if places else set()
     gone = snapshots_to_delete(manifests, policy, broken)
-    whole = [one for one in manifests if one.position not in broken]
+    whole = [one for one in manifests if one.place not in broken]
     assert [one for one in whole if one not in gone] == kept_of(whole, policy)
     if whole:
         assert max(whole, key=lambda one: one.position) not in gone
     plain = snapshots_to_delete(manifests, policy)
-    assert all(one in plain for one in gone if one.position in broken)
+    assert all(one in plain for one in gone if one.place in broken)
 
 
 @given(st.integers(-(2**62), 2**62), st.integers(0, 2**62))
@@ -112,22 +111,22 @@ def test_no_clock_makes_it_delete_what_is_named_or_wanted_or_not_ours(
 ) -> None:
     named, wanted, free = (layout.segment_name(1, number, "runs") for number in (1, 2, 3))
     names = (named, wanted, free, "readme.txt", f"{free}.damaged", "../x")
-    stored = [StoredSegment(name, modified_ms) for name in names]
+    stored = dict.fromkeys(names, modified_ms)
     kept = [manifest_at(1, names=(named,))]
     assert segments_to_delete(stored, kept, {wanted}, now_ms) in ([], [free])
 
 
 @given(_names, st.integers(0, 2**50), st.integers(0, 2**50))
 def test_time_alone_only_adds_to_what_may_go(wanted: list[str], first: int, second: int) -> None:
-    stored = [StoredSegment(layout.segment_name(1, n, "runs"), n * DAY_MS) for n in range(10)]
+    stored = {layout.segment_name(1, n, "runs"): n * DAY_MS for n in range(10)}
     early, late = sorted((first, second))
     before = segments_to_delete(stored, [manifest_at(1)], wanted, early)
     after = segments_to_delete(stored, [manifest_at(1)], wanted, late)
     assert set(before) <= set(after)
-    left = [one for one in stored if one.name not in after]
+    left = {name: age for name, age in stored.items() if name not in after}
     assert segments_to_delete(left, [manifest_at(1)], wanted, late) == []
 
 
 def test_where_no_snapshot_is_left_no_segment_goes() -> None:
-    stored = [StoredSegment(layout.segment_name(1, 1, "runs"), 0)]
+    stored = {layout.segment_name(1, 1, "runs"): 0}
     assert segments_to_delete(stored, [], (), 10**15) == []

@@ -12,8 +12,7 @@ import pytest
 
 from cron.state.archive import History, SegmentRecord
 from cron.state.tail import content_digest
-from cron.storage.folders import Folders
-from cron.storage.segments import name_of
+from cron.storage.folders import Folders, name_of
 from snapshots import backup_store, layout, zstd
 from snapshots import format as form
 from snapshots.backup_store import BackupStore
