@@ -29,7 +29,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.rows import Chunk
 from cron.state.state import State
-from cron.storage.folders import Folders
+from cron.storage.folders import Folders, name_of, open_rows
 
 JOBS: Final = 1_000
 SEGMENT_ROWS: Final = 65_536
@@ -63,7 +63,7 @@ class MemorySegments:
 
     def open_rows(self, record: SegmentRecord) -> Segment:
         """Return a segment."""
-        return self.folders.open_rows(record)
+        return open_rows(self.folders.segments / name_of(record), "bench", record)
 
     def distrust(self, record: SegmentRecord, error: Exception) -> None:
         """Nothing may be damaged."""

@@ -29,7 +29,7 @@ from cron.service.outputs import StoredOutputs
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.storage.archived_rows import ArchivedRows, remove_left
-from cron.storage.segments import LocalStore
+from cron.storage.snapshot_writer import SnapshotWriter
 from cron.storage.storage import Storage
 from cron.storage.uploader import Trouble
 from snapshots.backup_store import BackupStore
@@ -54,7 +54,7 @@ class Saving:
         self,
         leader: Leader,
         applier: StateApplier,
-        local: LocalStore,
+        local: SnapshotWriter,
         backup_store: BackupStore | None,
         data: Path,
     ) -> None:
@@ -192,7 +192,7 @@ def keeping_view(storage: Storage, resolving: str) -> KeepingView:
     newest = next((file.header for file in storage.writer.snapshots()), None)
     is_there = bool(storage.store) and history.backup.store == storage.store
     waiting = sum(not (one.is_stored and is_there) for one in history.segments.values())
-    trouble, outputs_waiting = storage.told()
+    trouble, outputs_waiting = storage.status()
     if storage.leader.epoch is None:
         trouble = Trouble()
     failing = [trouble.text, storage.writer.trouble]

@@ -1,4 +1,4 @@
-"""Launches that are in object storage alone: fetched for a question, and forgotten again."""
+"""Reads launches that are in object storage alone; they are fetched for each query."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cron.launch_state import LaunchState
 from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.rows import Row
 from cron.state.tail import RowsDamaged
-from cron.storage.segments import name_of, open_rows
+from cron.storage.folders import name_of, open_rows
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 
 SEGMENTS_MAX: Final = 64
-"""Segments that one question may fetch: half a gigabyte at most, and some cents."""
+"""Segments that one query may fetch: at most half a gigabyte, and some cents."""
 FOLDER: Final = "archive-"
-"""How the names of folders begin into which segments are fetched."""
+"""The prefix of the folders into which segments are fetched."""
 
 
 class ArchivedRows:
-    """What a cell has in `backup_store` alone; pieces are put below `data` while they are read."""
+    """The rows that a cell has in `backup_store` alone; segments are fetched below `data`."""
 
     def __init__(self, backup_store: BackupStore | None, data: Path) -> None:
         self._backup_store = backup_store
@@ -35,15 +35,15 @@ class ArchivedRows:
         remove_left(data, FOLDER)
 
     async def rows(self, history: History, query: Query, known: Sequence[Row] = ()) -> list[Row]:
-        """Return the rows of archived segments that a query may mean, in log order: all ranges of
-        skipped instants, and of others the newest, as many as it asks for. 64 segments may have
-        four million, too many for a leader's memory.
+        """Return the rows of archived segments that match a query, in log order: all ranges of
+        skipped instants, and the newest other rows, up to the query's limit. 64 segments may have
+        four million rows, too many for a leader's memory.
 
-        `known` are rows that answer it already. Segments are fetched from the newest on, and none
-        that is older than as many rows as it asks for; a row that is known is not returned again.
+        `known` are rows that the query found already; they are not returned again. Segments are
+        fetched from the newest on, until the limit is reached.
 
         Raises:
-            LimitExceeded: too many segments. Unavailable, Conflict: the store's doing.
+            LimitExceeded: too many segments. Unavailable, Conflict: the store fails.
         """
         newest = _Newest(query.limit, known)
         wanted = [one for one in archived(history, query) if newest.may_lack(one)]
@@ -87,8 +87,9 @@ class ArchivedRows:
 
 
 class _Newest:
-    """As many rows as are asked for, the newest; and all ranges of skipped instants, since where
-    one ends is not where its newest instant of a period is."""
+    """The newest rows, up to a limit, and all ranges of skipped instants: the end of a range is not
+    its newest instant in a period.
+    """
 
     def __init__(self, limit: int, known: Sequence[Row]) -> None:
         self._limit = limit
@@ -98,12 +99,12 @@ class _Newest:
         self._shorten()
 
     def may_lack(self, record: SegmentRecord) -> bool:
-        """Whether a segment may have rows that are wanted."""
+        """Return whether a segment may have wanted rows."""
         is_full = len(self._rows) >= self._limit
         return not is_full or not self._rows or record.last_s >= self._rows[-1].scheduled_s
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Take in the rows of a segment."""
+        """Add the rows of a segment."""
         for row in rows:
             if _identity(row) not in self._known:
                 (self._ranges if row.last_s > row.scheduled_s else self._rows).append(row)
@@ -113,13 +114,13 @@ class _Newest:
         self._rows = heapq.nlargest(self._limit, self._rows, key=_newest)
 
     def found(self) -> list[Row]:
-        """Return what was added, in log order."""
+        """Return the added rows, in log order."""
         new = [row for row in self._rows if _identity(row) not in self._known]
         return sorted(self._ranges + new, key=lambda row: row.ended_index)
 
 
 def archived(history: History, query: Query) -> list[SegmentRecord]:
-    """Return the segments that are in object storage alone and may have rows of a query."""
+    """Return the segments in object storage alone that may have rows of a query."""
     since_s, until_s = -(-query.since_ms // 1000), query.until_ms // 1000
     failures = {LaunchState.FAILED, LaunchState.LOST}
     streams = {
@@ -137,16 +138,16 @@ def archived(history: History, query: Query) -> list[SegmentRecord]:
 
 
 def _identity(row: Row) -> tuple[int, int, str, int, int, int]:
-    """What no two rows share."""
+    """Return values that identify a row."""
     return (row.ended_index, row.kind, row.job, row.scheduled_s, row.trigger, row.attempt)
 
 
 def _newest(row: Row) -> tuple[int, int, int]:
-    """The order in which launches are shown."""
+    """Return the key by which launches are shown, oldest first."""
     return (row.scheduled_s, row.attempt, row.ended_index)
 
 
 def remove_left(data: Path, prefix: str) -> None:
-    """Remove folders below `data` that a process that was killed had fetched something into."""
+    """Remove folders below `data` that a killed process left."""
     for folder in data.glob(f"{prefix}*"):
         shutil.rmtree(folder, ignore_errors=True)

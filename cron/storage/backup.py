@@ -1,9 +1,10 @@
-"""The leader's backup: it seals, takes snapshots, lets history go, and runs the uploader.
+"""The leader's backup: it seals segments, takes snapshots, retires old history, and runs the
+uploader.
 
-Theory of operation. One look a second while this replica leads. What the retention planner says is
-due goes into the log like any change. The uploader's turns run beside it, one at a time: a store
-that is slow or away holds up nothing here, least of all a launch. A store that knows a newer life
-of this cell ends this one.
+It looks once a second while this replica leads. The commands that the retention planner returns are
+appended to the log like any change. The uploader's turns run beside it, one at a time, so a store
+that is slow or unreachable delays nothing here. If the store knows a newer generation of this cell,
+this one ends.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ from cron.state import commands as c
 from cron.state.archive import SegmentRecord
 from cron.state.commands import SegmentKey
 from cron.state.outcome import Outcome
-from cron.state.state import State
 from cron.storage.leading import Applier, Leader
-from cron.storage.retention_planner import Progress, RetentionSettings, due
+from cron.storage.retention_planner import LogPlace, RetentionSettings, due
 from cron.storage.uploader import Trouble, Uploader
 
 _log = structlog.get_logger()
 
 LOOK_S: Final = 1.0
 COUNT_MS: Final = 10_000
-"""How often a segment is looked at, in turn, whether each of its rows has enough newer ones: 50 ms
-of the history's thread."""
+"""How often one segment is checked, in turn: has each of its rows enough newer ones? A check costs
+50 ms of the history's thread."""
 
 _KEEPING: Final = (c.Seal, c.SnapshotAt, c.BackedUp, c.Retire, c.Claim)
-"""What a restore can do without: no snapshot is taken for it alone."""
+"""Commands that a restore does not need: no snapshot is taken for them alone."""
 
 
 class Census(Protocol):
-    """Who can count launches: history."""
+    """The part of history that counts launches."""
 
     async def outlived(self, record: SegmentRecord, newer: int) -> bool:
-        """Whether each row of a segment has at least `newer` later ones of its job; False where
-        that cannot be told. Raises CronError while it cannot be asked."""
+        """Return whether each row of a segment has at least `newer` later ones of its job; False if
+        that is unknown. Raises CronError while history cannot be read.
+        """
 
 
 class Backup:
-    """The archive of one replica; it works while the replica leads.
+    """The backup of one replica; it works while the replica leads.
 
-    `uploader` is None where no object storage is configured. `superseded` is called once, with the
-    reason, when another life of the cell was begun.
+    `uploader` is None without object storage. `superseded` is called once, with the reason, when a
+    newer generation of the cell was begun.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Backup:
         applier.subscribe(self._note)
 
     async def run(self) -> None:
-        """Look after the archive for ever; nothing but a bug ends it."""
+        """Look once a second until cancelled."""
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -89,7 +90,7 @@ class Backup:
                 self._turn.cancel()
 
     def close(self) -> None:
-        """End the uploader's thread; an upload that is under way is left to itself."""
+        """End the uploader's thread; do not wait for an upload in progress."""
         if self._uploader is not None:
             self._uploader.close()
 
@@ -99,8 +100,8 @@ class Backup:
         return self._uploader.trouble if self._uploader is not None else Trouble()
 
     async def look(self) -> None:
-        """Append what is due, and send the uploader if it is there and rested: once a second."""
-        self._hear()
+        """Append what is due, and start a turn of the uploader if none runs: once a second."""
+        self._take_result()
         epoch = self._leader.epoch
         if self._uploader is not None:
             self._uploader.lead(epoch)
@@ -110,14 +111,14 @@ class Backup:
         if self._uploader is not None and self._turn is None and not self._uploader.is_resting:
             self._turn = asyncio.create_task(self._uploader.turn(), name="upload")
 
-    async def settled(self) -> None:
-        """Wait until the uploader is back; what it found is heard."""
+    async def finish_turn(self) -> None:
+        """Wait until the uploader's turn has ended, and take its result."""
         if self._turn is not None:
             await asyncio.wait([self._turn])
-        self._hear()
+        self._take_result()
 
-    def _hear(self) -> None:
-        """Take note of how the uploader's turn has ended; bugs go on from here."""
+    def _take_result(self) -> None:
+        """Take the result of an uploader's turn that has ended; raise an unexpected error."""
         if self._turn is None or not self._turn.done():
             return
         turn, self._turn = self._turn, None
@@ -130,35 +131,32 @@ class Backup:
     # ---- what is due
 
     def _note(self, index: int, outcome: Outcome) -> None:
-        """Remember the newest entry that matters; after every one that is applied."""
+        """Record the newest entry that a snapshot is taken for; called after every entry."""
         is_known = index == self._applied + 1
         self._applied = index
         if not is_known or not all(isinstance(one, _KEEPING) for one in outcome.commands):
             self._changed = index
-
-    def _progress(self, state: State) -> Progress:
-        # What a dump brought was not seen: it may be anything.
-        changed = self._changed if self._applied == state.index else state.index
-        restored = state.restored.index if state.restored is not None else 0
-        return Progress(state.index, changed, restored)
 
     async def _append_due(self) -> None:
         state = self._applier.state
         if state.is_resolving:
             return
         now_ms = self._leader.now_ms()
-        progress = self._progress(state)
+        # The entries of a dump were not seen here, so any of them may have changed something.
+        changed = self._changed if self._applied == state.index else state.index
+        restored = state.restored.index if state.restored is not None else 0
+        log = LogPlace(state.index, changed, restored)
         outlived = await self._outlived()
-        commands = due(state.history, now_ms, progress, self._settings, outlived)
+        commands = due(state.history, now_ms, log, self._settings, outlived)
         if not commands:
             return
         try:
             await self._leader.append(*commands)
         except (CronError, ConsensusError) as error:
-            _log.debug("archive.refused", error=str(error))  # the next look sees what became of it
+            _log.debug("archive.refused", error=str(error))  # the next look checks
 
     async def _outlived(self) -> Collection[SegmentKey]:
-        """Ask about the next segment, in turn, whether its launches are not among the newest."""
+        """Return the next segment, in turn, if all its launches have enough newer ones."""
         now_ms, newer = self._clock.mono_ms(), self._settings.keep_runs
         if not newer or now_ms < self._count_at_ms:
             return ()
@@ -174,7 +172,7 @@ class Backup:
         return (record.key,) if is_outlived else ()
 
     def _next_counted(self) -> SegmentRecord | None:
-        """The next segment that is on the disks, from the oldest to the newest and again."""
+        """Return the segment after the last one that was counted, if it is on the disks."""
         keys = [record.key for record in self._applier.state.history.segments.values()]
         later = [key for key in keys if self._counted is None or key > self._counted]
         self._counted = next(iter(later or keys), None)

@@ -1,6 +1,6 @@
-"""The folders of a replica's snapshots and segments, and what may be done to the files in them.
+"""The folders of a replica's snapshots and segments, and the files in them.
 
-Blocks; for any thread. Nothing here is remembered: the files are what counts.
+All calls block, and any thread may make them. Nothing is remembered here: the files count.
 """
 
 from __future__ import annotations
@@ -14,25 +14,33 @@ from typing import Final
 import structlog
 
 from cron.errors import ConfigError
-from cron.history.segment import Segment, sections_of
-from cron.state.archive import Sealed, SegmentRecord
-from cron.storage.segments import header_of, name_of, open_rows, read_content
+from cron.history.segment import Segment, check_sections, sections_of
+from cron.state.archive import Sealed, SegmentRecord, Stream
+from cron.state.tail import RowsDamaged
 from snapshots import disk
 from snapshots.disk import SnapshotFile
-from snapshots.errors import SnapshotError
-from snapshots.layout import parse_segment_name
-from snapshots.segments import list_segments, write_segment
+from snapshots.errors import SnapshotCorrupt, SnapshotError
+from snapshots.format import SegmentHeader
+from snapshots.layout import parse_segment_name, segment_name
+from snapshots.segments import Sections, list_segments, open_segment, verify_segment, write_segment
 
 _log = structlog.get_logger()
 
 FOLDERS: Final = ("segments", "snapshots")
 DAMAGED: Final = ".damaged"
 OLDER_FORMATS: Final = ("history.sqlite",)
-"""Files in a replica's folder that tell of formats that this release does not read."""
+"""Files in a replica's folder that belong to formats that this release does not read."""
+
+BESIDE_BYTES: Final = 512
+"""The largest overhead of a row in a segment: a record of 23 integers of 8 bytes; the name of its
+job (201), and how many rows of it follow (5); a place in a list (20) and in the order of the log
+(4); its item (4), and a share of the index (12)."""
+BESIDE_BYTES_MIN: Final = 1 << 16
+"""The overhead of a segment beside its rows."""
 
 
 def check_format(data: Path) -> None:
-    """Refuse a replica's folder that another format of history has left.
+    """Refuse a replica's folder that has another format of history.
 
     Raises:
         ConfigError: it is one.
@@ -46,8 +54,62 @@ def check_format(data: Path) -> None:
             )
 
 
+def name_of(record: SegmentRecord) -> str:
+    """Return the name of a segment's file."""
+    return segment_name(record.generation, record.number, Stream(record.stream).label)
+
+
+def header_of(cell: str, record: SegmentRecord) -> SegmentHeader:
+    """Return the header that a segment's file has on every replica of a cell."""
+    return SegmentHeader(
+        cell,
+        record.generation,
+        record.number,
+        Stream(record.stream).label,
+        record.from_index,
+        record.to_index,
+        record.rows,
+        record.digest,
+    )
+
+
+def open_rows(path: Path, cell: str, record: SegmentRecord) -> Segment:
+    """Return the segment at `path`, of which only the beginning is read.
+
+    Raises:
+        SnapshotError: it is not here, damaged, or another one than the catalog names.
+        OSError: the disk failed.
+    """
+    sections = _open(path, cell, record)
+    try:
+        return Segment(record, sections)
+    except RowsDamaged as error:
+        raise SnapshotCorrupt(path.name, str(error)) from error
+
+
+def read_content(path: Path, cell: str, record: SegmentRecord) -> bytes:
+    """Return the rows of the segment at `path` in log order, all of it verified.
+
+    Raises:
+        as `open_rows`.
+    """
+    verify_segment(path, cell, record.size + record.rows * BESIDE_BYTES + BESIDE_BYTES_MIN)
+    sections = _open(path, cell, record)
+    try:
+        return check_sections(record, sections)
+    except RowsDamaged as error:
+        raise SnapshotCorrupt(path.name, str(error)) from error
+
+
+def _open(path: Path, cell: str, record: SegmentRecord) -> Sections:
+    sections = open_segment(path, cell)
+    if sections.header != header_of(cell, record):
+        raise SnapshotCorrupt(path.name, "it is not the segment that the catalog names")
+    return sections
+
+
 class Folders:
-    """Where a replica of `cell` keeps segments and snapshots, below `data`."""
+    """The folders below `data` in which a replica of `cell` keeps segments and snapshots."""
 
     def __init__(self, data: Path, cell: str) -> None:
         self.cell = cell
@@ -56,10 +118,10 @@ class Folders:
         self.incoming = self.segments / "incoming"
 
     def open(self) -> set[str]:
-        """Make the folders, remove what a crash left half done; return the segments that are here.
+        """Create the folders, remove unfinished files; return the names of the segments here.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the disk failed.
         """
         shutil.rmtree(self.incoming, ignore_errors=True)
         for folder in (self.segments, self.snapshots, self.incoming):
@@ -69,42 +131,33 @@ class Folders:
         return {path.name for path in list_segments(self.segments) if path.stat().st_size}
 
     def listed(self) -> set[str]:
-        """Return the names of all segments that are files here, written or fetched."""
+        """Return the names of all segments here, written or fetched."""
         return {path.name for path in list_segments(self.segments)}
 
     def write(self, sealed: Sealed) -> None:
-        """Keep a segment, durably and verified; one that is here already stays.
+        """Write a segment durably and verify it; an existing one stays.
 
         Raises:
-            OSError, SnapshotError: the disk refuses; nothing was harmed.
+            OSError, SnapshotError: the write failed; existing files are unchanged.
         """
         header = header_of(self.cell, sealed.record)
         write_segment(self.segments, header, sections_of(sealed.tail))
 
-    def open_rows(self, record: SegmentRecord) -> Segment:
-        """Return a segment, of which only the beginning is read.
-
-        Raises:
-            SnapshotError: it is not here, damaged, or another one.
-            OSError: the disk refuses.
-        """
-        return open_rows(self.segments / name_of(record), self.cell, record)
-
     def read(self, record: SegmentRecord) -> bytes:
-        """Return the rows of a segment in log order, verified by what the catalog says of them.
+        """Return the rows of a segment in log order, verified by the catalog's digest.
 
         Raises:
             SnapshotError: it is not here, damaged, or another one.
-            OSError: the disk refuses.
+            OSError: the disk failed.
         """
         return read_content(self.segments / name_of(record), self.cell, record)
 
     def admit(self, record: SegmentRecord) -> None:
-        """Keep a segment that was fetched, if it is what the catalog says; else it is removed.
+        """Move a fetched segment into place if it is the one in the catalog; otherwise remove it.
 
         Raises:
             SnapshotError: it is not.
-            OSError: the disk refuses.
+            OSError: the disk failed.
         """
         path = self.incoming / name_of(record)
         try:
@@ -121,7 +174,7 @@ class Folders:
         disk.sync_directory(self.segments)
 
     def set_aside(self, path: Path) -> None:
-        """Take a damaged file out of the way, for a person to look at: one of each name is kept."""
+        """Rename a damaged file, so that a person can examine it; keep one of each name."""
         try:
             os.replace(path, path.with_name(path.name + DAMAGED))
         except FileNotFoundError:
@@ -132,7 +185,7 @@ class Folders:
         """Remove segments; missing ones are no error.
 
         Raises:
-            OSError: the disk refuses; some may be gone.
+            OSError: the disk failed; some may be removed.
         """
         for name in names:
             for path in (self.segments / name, self.segments / (name + DAMAGED)):
@@ -140,8 +193,9 @@ class Folders:
         disk.sync_directory(self.segments)
 
     def retired(self, wanted: Collection[str], seals: int) -> list[str]:
-        """Return the segments on the disk, up to the Seal of number `seals`, that are not wanted:
-        newer ones may be of log entries that have not been applied again yet."""
+        """Return the names of the segments here that are not wanted, up to the Seal of number
+        `seals`: the log entries of newer ones may not have been applied again yet.
+        """
         names = [path.name for path in list_segments(self.segments)]
         parsed = {name: parse_segment_name(name) for name in names}
         return [
@@ -151,10 +205,10 @@ class Folders:
         ]
 
     def verified_snapshots(self) -> Iterator[SnapshotFile]:
-        """Yield the snapshots that are whole, newest first; damaged ones are set aside and told.
+        """Yield the valid snapshots, newest first; log damaged ones and set them aside.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the disk failed.
         """
         for path in disk.list_snapshots(self.snapshots):
             try:
@@ -164,7 +218,7 @@ class Folders:
                 self.set_aside(path)
 
     def remove_snapshots(self, files: Iterable[SnapshotFile]) -> None:
-        """Remove snapshots; those that the disk does not let go are told, and go another time."""
+        """Remove snapshots; log those that cannot be removed, and try them another time."""
         for file in files:
             try:
                 file.path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Completes this replica's history: fetches the segments that its disk lacks, newest first, from
 the other replicas, then from object storage.
 
-What comes is not trusted: the snapshot writer admits only the segment that the catalog names.
+The snapshot writer verifies each segment against the catalog.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import structlog
 
 from cron.errors import CronError
 from cron.state.archive import SegmentRecord
-from cron.storage.segments import name_of
+from cron.storage.folders import name_of
 from cron.storage.snapshot_writer import SnapshotWriter
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotCorrupt, SnapshotError, SnapshotMissing, StoreError
@@ -29,37 +29,38 @@ PIECE_TIMEOUT_MS: Final = 10_000
 FILE_BYTES_MAX: Final = 1 << 30
 RETRY_S: Final = 2.0
 RETRY_S_MAX: Final = 60.0
-"""What nobody has is asked for ever more rarely: each question to a store has its price."""
+"""Segments that nobody has are requested ever more rarely, because a store charges per request."""
 LOOK_S: Final = 10.0
-"""How often files are looked at without a reason."""
+"""How often files are checked without a notification."""
 
 
 class Source(Protocol):
-    """Where segments come from that this disk lacks."""
+    """A source of segments that this disk lacks."""
 
     async def fetch(self, record: SegmentRecord, folder: Path) -> bool:
-        """Bring a segment into `folder` under its name; False if it is not there. What came is not
-        to be trusted. Raises CronError, StoreError, SnapshotError, OSError."""
+        """Fetch a segment into `folder` under its name, without verifying it; return False if the
+        source does not have it. Raises CronError, StoreError, SnapshotError, OSError.
+        """
 
 
 class Fetching(Protocol):
-    """The door to the other replicas."""
+    """The client of the other replicas."""
 
     async def segment(
         self, address: str, name: str, offset: int, limit: int, timeout_ms: int
     ) -> tuple[bytes, int]:
-        """Return a piece of a segment there, and its size. Raises what gRPC raises."""
+        """Return a piece of a segment there, and the segment's size. Raises gRPC errors."""
 
 
 class PeerSource:
-    """The other replicas; `addresses` returns where they are now."""
+    """The other replicas; `addresses` returns their present addresses."""
 
     def __init__(self, ask: Fetching, addresses: Callable[[], list[str]]) -> None:
         self._ask = ask
         self._addresses = addresses
 
     async def fetch(self, record: SegmentRecord, folder: Path) -> bool:
-        """Bring a segment from the first replica that has it."""
+        """Fetch a segment from the first replica that has it."""
         for address in self._addresses():
             try:
                 await self._fetch_from(address, name_of(record), folder)
@@ -89,7 +90,7 @@ class StoreSource:
         self._backup_store = backup_store
 
     async def fetch(self, record: SegmentRecord, folder: Path) -> bool:
-        """Bring a segment from the store."""
+        """Fetch a segment from the store."""
         try:
             await asyncio.to_thread(self._backup_store.fetch_segment, name_of(record), folder)
         except SnapshotMissing:
@@ -107,8 +108,8 @@ class HistoryBackfill:
         self._why = ""  # why a source could not be asked
 
     async def run(self) -> None:
-        """Go on for ever."""
-        retry_s, told = RETRY_S, ""
+        """Fetch missing segments until cancelled."""
+        retry_s, logged = RETRY_S, ""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -117,32 +118,23 @@ class HistoryBackfill:
             try:
                 await self.look()
             except (CronError, StoreError, SnapshotError, OSError) as error:
-                if str(error) != told:
+                if str(error) != logged:
                     _log.warning("history.incomplete", error=str(error))
-                    retry_s, told = RETRY_S, str(error)
+                    retry_s, logged = RETRY_S, str(error)
                 self.progress = f"{self.progress.partition(' (')[0]} ({error})"
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
                 self._writer.changed.set()
             else:
-                retry_s, told = RETRY_S, ""
+                retry_s, logged = RETRY_S, ""
 
     async def look(self) -> None:
-        """Do what is to be done now.
+        """Fetch what is missing.
 
         Raises:
             CronError, StoreError, SnapshotError, OSError: it is not complete yet.
         """
-        lacks = await self._fetch_missing()
-        if lacks:
-            text = self._why or "no replica and no store has it"
-            raise SnapshotMissing(lacks[0], f"{text}; {len(lacks)} segments are missing")
-        self.progress = ""
-
-    async def _fetch_missing(self) -> list[str]:
-        """Fetch segments, and return the names of those that nobody has."""
-        missing = self._writer.missing()
-        nowhere = []
+        missing, nowhere = self._writer.missing(), []
         self._why = ""
         for number, record in enumerate(missing, 1):
             self.progress = f"fetches history: {number} of {len(missing)} segments"
@@ -150,7 +142,10 @@ class HistoryBackfill:
                 nowhere.append(name_of(record))
         if len(missing) > len(nowhere):
             _log.info("history.fetched", segments=len(missing) - len(nowhere))
-        return nowhere
+        if nowhere:
+            text = self._why or "no replica and no store has it"
+            raise SnapshotMissing(nowhere[0], f"{text}; {len(nowhere)} segments are missing")
+        self.progress = ""
 
     async def _fetch(self, record: SegmentRecord) -> bool:
         for source in self.sources:

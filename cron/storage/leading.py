@@ -1,4 +1,4 @@
-"""What storage needs of the leader on its replica, and of the applier of the log."""
+"""The parts of the leader, and of the applier of the log, that storage uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Leader(Protocol):
 
 
 class Applier(Protocol):
-    """What applies the log to State."""
+    """Applies the log to State."""
 
     @property
     def state(self) -> State:

@@ -1,13 +1,14 @@
-"""The leader's part in storing what launches printed: who may put which object.
+"""The leader's part in storing the output of launches: it decides which executor may store which
+object.
 
-Theory of operation. Executors offer outputs, packed (`launcher.executor.uploads`). The leader looks
-whether that executor had the attempt, and how much it said that it wrote. Where the store can sign
-URLs, it answers with one: for that object, its length and its checksum; nothing of the output
-passes through the leader. Another store (`file://`) has only the leader, which then pulls the
-packed object, a few at a time, and stores it. The leader remembers nothing: an executor
-keeps what is not stored, and offers it again, to this leader or the next.
+Executors offer packed outputs (`launcher.executor.uploads`). The leader checks that the executor
+had the attempt, and how much the attempt printed. If the store can sign URLs, the leader answers
+with a URL for that object, its length and its checksum; the output does not pass through the
+leader. Other stores (`file://`) accept only the leader, which then fetches the packed object and
+stores it. The leader keeps no list: an executor keeps its outputs until they are stored, and offers
+them again, to this leader or the next.
 
-URLs are secrets: they go to their executor, and nowhere else.
+A URL is a secret: the leader sends it to its executor only.
 """
 
 from __future__ import annotations
@@ -28,36 +29,38 @@ from cron.errors import CronError, Shutdown
 from cron.failpoints import hit
 from cron.state.rows import Row
 from cron.storage.leading import Applier, Leader
-from cron.storage.uploader import Storing, Trouble
+from cron.storage.uploader import Trouble
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.pool import Pool
 from launcher.protocol.names import LaunchName
 from launcher.protocol.reports import OfferedOutput
 from launcher.protocol.v1 import pool_pb2
+from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError, StoreError
 from snapshots.outputs import PackedOutput, packed_bytes_max
 
 _log = structlog.get_logger()
 
 VALID_S: Final = 900
-"""How long a URL can be used to begin an upload, counted from the leader's clock: a leader may be
-late by as much as S3 lets a clock be wrong at all. A URL can put nothing but that one object."""
+"""How long an upload may begin with a URL, by the leader's clock. S3 accepts no larger error of a
+clock. The URL permits only that one object."""
 PULLS_MAX: Final = 4
-"""Objects that are on their way to the leader at once; one after the other is stored."""
+"""Objects that the leader fetches at once; it stores one at a time."""
 ANSWERS_MAX: Final = 256
-"""Offers that are looked at together; executors ask again about others."""
+"""Offers that are examined at once; executors repeat the others."""
 SLICE_BYTES: Final = 256 << 10
-"""What other messages to and from an executor may have to wait for: milliseconds."""
+"""The size of a piece: other messages of the executor wait for it, a few milliseconds."""
 SLICE_TIMEOUT_MS: Final = 5_000
 DAY_MS: Final = 86_400_000
 PRUNE_S: Final = 60.0
-"""How often is looked whether another day of outputs is over its time."""
+"""How often the leader checks whether the outputs of another day are due for deletion."""
 PRUNED_AT_ONCE: Final = 10_000
 
 
 class OutputSettings(msgspec.Struct, frozen=True):
-    """`keep_ms`: outputs are deleted so long after the day of their end, 0 for never. `folder`: for
-    objects that the leader pulls."""
+    """`keep_ms`: outputs are deleted so long after the day of their end, 0 for never. `folder` is
+    for objects that the leader fetches.
+    """
 
     keep_ms: int = 0
     folder: Path = Path("outputs")
@@ -68,18 +71,18 @@ class OutputLeader(Leader, Protocol):
 
     @property
     def pool(self) -> Pool:
-        """The executors that are connected."""
+        """The connected executors."""
 
 
 class Ends(Protocol):
-    """History, as far as it knows the ends of attempts."""
+    """The part of history that knows the ends of attempts."""
 
     async def of_launch(self, launch: LaunchName) -> list[Row]:
         """Return all rows of a launch, in log order."""
 
 
 class _Answer(Exception):
-    """The leader stores nothing and signs nothing; `placing` and the text answer the executor."""
+    """The leader neither stores nor signs; `placing` and the text answer the executor."""
 
     def __init__(self, placing: pool_pb2.Placing.ValueType, reason: str) -> None:
         super().__init__(reason)
@@ -87,8 +90,9 @@ class _Answer(Exception):
 
 
 class Outputs:
-    """What one replica does for outputs while it leads. `may_store` says whether the place in the
-    store is this cell's, and the store answers."""
+    """Stores outputs for one replica while it leads. `may_store` returns whether the place in the
+    store is this cell's, and the store answers.
+    """
 
     def __init__(
         self,
@@ -96,7 +100,7 @@ class Outputs:
         applier: Applier,
         ends: Ends,
         clock: Clock,
-        storing: Storing,
+        backup_store: BackupStore,
         settings: OutputSettings,
         may_store: Callable[[], bool],
     ) -> None:
@@ -104,7 +108,7 @@ class Outputs:
         self._applier = applier
         self._ends = ends
         self._clock = clock
-        self._storing = storing
+        self._backup_store = backup_store
         self._settings = settings
         self._may_store = may_store
         self._call_thread = CallThread("outputs")
@@ -118,7 +122,7 @@ class Outputs:
             path.unlink()
 
     async def run(self) -> None:
-        """Delete what is over its time, for ever; nothing but a bug ends it."""
+        """Delete outputs that are due for deletion, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(PRUNE_S)
@@ -127,14 +131,15 @@ class Outputs:
             self.close()
 
     def close(self) -> None:
-        """End the thread; a call that is under way is left to itself. Idempotent."""
+        """End the thread; do not wait for a call in progress. Idempotent."""
         for task in self._answers.values():
             task.cancel()
         self._call_thread.close()
 
-    def told(self) -> tuple[int, Trouble]:
-        """Return how many outputs are to be stored yet, as the connected executors say, and since
-        when and why outputs do not get into the store."""
+    def status(self) -> tuple[int, Trouble]:
+        """Return how many outputs the connected executors have yet to store, and since when and why
+        outputs cannot be stored.
+        """
         waiting, executor, problem = self._leader.pool.outputs_waiting()
         text = f"executor {executor} cannot store outputs: {problem}" if problem else ""
         text = self._failed or text
@@ -147,7 +152,7 @@ class Outputs:
     # ---- offers
 
     def offered(self, executor: str, ledger: str, kept: OfferedOutput) -> None:
-        """Answer the offer of an output, once it is known what to say; returns at once."""
+        """Answer the offer of an output in a task of its own; return at once."""
         key = (executor, kept)
         if key in self._answers:
             return
@@ -180,15 +185,15 @@ class Outputs:
     async def _place(
         self, executor: str, ledger: str, kept: OfferedOutput, place: pool_pb2.OutputPlace
     ) -> None:
-        """Write into `place` where an executor is to put an output, or that it was stored.
+        """Write into `place` where the executor puts the output, or that the leader stored it.
 
         Raises:
-            _Answer: it is not, for a reason. StoreError, SnapshotError, OSError: it cannot be now.
+            _Answer: neither, for a reason. StoreError, SnapshotError, OSError: the store fails now.
         """
         if self._applier.state.is_resolving or not self._may_store():
             raise _Answer(pool_pb2.PLACING_LATER, "object storage takes no outputs now")
         ended_at_ms = (await self._end_of(executor, kept)).ended_at_ms
-        backup_store = self._storing.backup_store
+        backup_store = self._backup_store
         where = (ended_at_ms, str(kept.name.launch), kept.name.attempt)
         packed = PackedOutput(kept.size, kept.sha256)
         signed = await self._call_thread.work(
@@ -211,17 +216,17 @@ class Outputs:
         place.placing = pool_pb2.PLACING_STORED
 
     async def _end_of(self, executor: str, kept: OfferedOutput) -> Row:
-        """Return the end of the attempt that an executor offers the output of.
+        """Return the row of the end of the attempt whose output the executor offers.
 
         Raises:
-            _Answer: it is not known, or not this executor's, or the output is not stored.
+            _Answer: it is unknown, or of another executor, or its output is never stored.
         """
         rows = await self._ends.of_launch(kept.name.launch)
         rows = [row for row in rows if row.attempt == kept.name.attempt]
         ended = next((row for row in reversed(rows) if row.output_bytes), None)
         if ended is None:
             raise _Answer(pool_pb2.PLACING_UNKNOWN, "the leader does not know what it wrote")
-        # Late news of an attempt that was lost does not name its executor; its own row does.
+        # An amendment of a lost attempt does not name its executor; the attempt's own row does.
         if executor not in {ended.executor, *(row.executor for row in rows if not ended.executor)}:
             raise _Answer(pool_pb2.PLACING_NEVER, "another executor had it")
         if ended.parts or kept.name.part != 1:
@@ -231,10 +236,10 @@ class Outputs:
         return ended
 
     async def _pull(self, path: Path, executor: str, ledger: str, kept: OfferedOutput) -> None:
-        """Bring a packed output into the file `path`.
+        """Fetch a packed output into the file `path`.
 
         Raises:
-            _Answer: the executor does not give it.
+            _Answer: the executor does not send it.
         """
         digest, done = hashlib.sha256(), 0
         try:
@@ -256,12 +261,12 @@ class Outputs:
     # ---- retention
 
     async def prune(self) -> None:
-        """Delete the outputs of days that are over their time: all of a day at once."""
+        """Delete the outputs of whole days that are due for deletion."""
         before_ms = self._leader.now_ms() - self._settings.keep_ms
         is_due = self._settings.keep_ms and before_ms // DAY_MS > self._pruned_day
         if not is_due or self._leader.epoch is None or not self._may_store():
             return
-        prune = partial(self._storing.backup_store.prune_outputs, before_ms, PRUNED_AT_ONCE)
+        prune = partial(self._backup_store.prune_outputs, before_ms, PRUNED_AT_ONCE)
         try:
             count = await self._call_thread.work(prune)
         except Shutdown:

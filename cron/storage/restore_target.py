@@ -1,9 +1,9 @@
-"""The folder that becomes a replica's data: empty, or left by a restore that died in it.
+"""The folder that becomes a replica's data: empty, or left by an interrupted restore.
 
-Crash story. `restore.json` comes first and goes last; it holds the identity of the claim, so that
-the same restore may go on under the same generation. What is fetched has its name only once it is
-whole. The engine's disk is seeded last (`consensus.engine.seeding`). Until a generation is begun
-nothing here counts, and a restore that ends takes it all back.
+`restore.json` is written first and removed last. It has the identity of the claim, so that an
+interrupted restore continues under the same generation. A fetched file gets its name only once it
+is complete. The engine's disk is seeded last (`consensus.engine.seeding`). Until a generation is
+begun, nothing here counts, and a restore that ends removes all of it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _FETCHED: Final = (WORK, *FOLDERS)
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a restore that died must know to go on. `generation` is 0 until it may have begun
-    one."""
+    """What an interrupted restore needs to continue. `generation` is 0 before it begins one."""
 
     claim: str
     cell: str
@@ -43,7 +42,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Target:
-    """The data folder of one replica to be."""
+    """The data folder of a new replica."""
 
     def __init__(self, data: Path, cell: str, replica: str) -> None:
         self.data = data
@@ -56,11 +55,11 @@ class Target:
         self._generation = 0
 
     def open(self, draw: str) -> Note:
-        """Make the folder ready; return the note of a restore that died here, or a new one with
-        the identity `draw`. `leave` ends it, also where this raised.
+        """Prepare the folder. Return the note of an interrupted restore, or a new one with the
+        identity `draw`. Call `leave` afterwards, also after an error.
 
         Raises:
-            ConfigError: something else is there, or the folder cannot be made.
+            ConfigError: something else is there, or the folder cannot be created.
         """
         try:
             note = self._read_note()
@@ -83,7 +82,7 @@ class Target:
         return note
 
     def _check(self, note: Note | None) -> None:
-        """Refuse a folder with anything in it that no restore of this replica has left."""
+        """Refuse a folder with files that no restore of this replica left."""
         ours: tuple[str, ...] = (NOTE + UNFINISHED,)
         if note is not None:
             died_for = (note.cell, note.replica or self.replica)
@@ -109,7 +108,7 @@ class Target:
             raise ConfigError(f"{self.data / NOTE}: {error}", hint) from error
 
     def keep(self, note: Note) -> None:
-        """Keep the note, durably."""
+        """Write the note durably."""
         self._generation = note.generation
         path = self.data / NOTE
         unfinished = path.with_name(path.name + UNFINISHED)
@@ -121,8 +120,7 @@ class Target:
         sync_directory(self.data)
 
     def leave(self) -> None:
-        """Take back all that was put here, and folders that were made, unless a generation was
-        begun: who only looks, or is refused, changes nothing."""
+        """Remove all files and folders that this restore created, unless it began a generation."""
         if self._generation or not self._is_open:
             return
         for name in _FETCHED:
@@ -135,24 +133,24 @@ class Target:
 
     @property
     def is_done(self) -> bool:
-        """Whether a restore that died here had written all but its own traces."""
+        """Whether an interrupted restore had written everything."""
         raft = self.data / RAFT
         return raft.is_dir() and any(path.name.startswith("wal-") for path in raft.iterdir())
 
     def finish(self, state: State, position: Position) -> None:
-        """Write the replica's disk. Raises what seeding raises."""
+        """Write the replica's disk. Raises as `seed`."""
         hit("restore-seeded")
         pieces = Imaging.begin(state).pieces()
         seed(self.data / RAFT, self.cell, self.replica, position, pieces)
 
     def clear(self) -> None:
-        """Remove the traces of the restore."""
+        """Remove the files of the restore itself."""
         shutil.rmtree(self.work, ignore_errors=True)
         (self.data / NOTE).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # all is written; a note that comes back does no harm
+        with contextlib.suppress(OSError):  # all is written; a note that reappears does no harm
             sync_directory(self.data)
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return the folder and those above it that are not there, the outermost first."""
+    """Return the missing ones of the folder and its parents, outermost first."""
     return [one for one in reversed((folder, *folder.parents)) if not one.exists()]

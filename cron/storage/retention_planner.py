@@ -1,7 +1,8 @@
-"""When to seal, to take a snapshot, and to let history go: pure, given State's history and a time.
+"""Decides when to seal, to take a snapshot, and to retire history, from State's history and a time.
+Pure.
 
-Where there is object storage, nothing leaves the disks before it is stored there; and nothing
-leaves altogether before its time.
+With object storage, no segment leaves the disks before it is stored there. No segment is deleted
+before its time.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from cron.state.commands import SegmentKey
 
 DAY_MS: Final = 86_400_000
 RETIRED_AT_ONCE: Final = 1_000
-"""Segments that one entry lets go of, 20 KiB; the rest goes with the next look."""
+"""Segments that one entry retires, 20 KiB; the rest waits for the next look."""
 
 
 class RetentionSettings(msgspec.Struct, frozen=True):
-    """What `cron.keeping_config` says, as the leader needs it. `store`: the URL, "" for none."""
+    """The settings of `cron.keeping_config`, in the leader's units. `store` is "" for none."""
 
     store: str = ""
     interval_ms: int = 600_000
@@ -35,9 +36,11 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     keep_runs: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """Where the log is. `changed` is the log index of the newest entry that did anything but keep
-    things, `restored` that of the snapshot with which this life of the cell began, 0 for none."""
+class LogPlace(msgspec.Struct, frozen=True):
+    """The index of the log's newest entry. `changed` is the index of the newest entry that did more
+    than keep things, `restored` that of the snapshot with which this generation of the cell began,
+    0 for none.
+    """
 
     index: int
     changed: int
@@ -47,24 +50,26 @@ class Progress(msgspec.Struct, frozen=True):
 def due(
     history: History,
     now_ms: int,
-    progress: Progress,
+    log: LogPlace,
     settings: RetentionSettings,
     outlived: Collection[SegmentKey] = (),
 ) -> list[c.Command]:
-    """Return what to append now. `outlived`: segments of which every row has enough newer ones."""
+    """Return the commands to append now. `outlived` are segments whose rows all have enough newer
+    rows.
+    """
     commands: list[c.Command] = []
     if must_seal(history, now_ms, settings):
         commands.append(c.Seal(history.seals + 1))
     retired = retire(history, now_ms, settings, outlived)
     if retired is not None:
         commands.append(retired)
-    if must_snapshot(history, now_ms, progress, settings):
+    if must_snapshot(history, now_ms, log, settings):
         commands.append(c.SnapshotAt())
     return commands
 
 
 def must_seal(history: History, now_ms: int, settings: RetentionSettings) -> bool:
-    """Whether the rows that are open are enough, or old enough, for a segment."""
+    """Return whether the open rows are many or old enough for a segment."""
     if not history.open_rows:
         return False
     return (
@@ -75,18 +80,18 @@ def must_seal(history: History, now_ms: int, settings: RetentionSettings) -> boo
 
 
 def must_snapshot(
-    history: History, now_ms: int, progress: Progress, settings: RetentionSettings
+    history: History, now_ms: int, log: LogPlace, settings: RetentionSettings
 ) -> bool:
-    """Whether enough has come since the last, or enough time has passed with anything in it; in a
-    new life of the cell at once, so that it has one of its own."""
+    """Return whether enough entries came since the last snapshot, or enough time passed. A new
+    generation of the cell takes one at once, so that it has one of its own.
+    """
     taken = history.taken
-    if progress.changed <= taken.index:
+    if log.changed <= taken.index:
         return False
-    if taken.index <= progress.restored:
+    if taken.index <= log.restored:
         return True
     return (
-        progress.index - taken.index >= settings.entries
-        or now_ms - taken.at_ms >= settings.interval_ms
+        log.index - taken.index >= settings.entries or now_ms - taken.at_ms >= settings.interval_ms
     )
 
 
@@ -96,7 +101,7 @@ def retire(
     settings: RetentionSettings,
     outlived: Collection[SegmentKey] = (),
 ) -> c.Retire | None:
-    """Return the segments to let go of, oldest first; None for none."""
+    """Return the command that retires segments, oldest first; None if none is due."""
     if not (outlived or settings.keep_ms or settings.local_ms):
         return None
     local: list[SegmentKey] = []
@@ -107,7 +112,7 @@ def retire(
             break
         is_stored = is_there and record.is_stored
         if settings.store and not is_stored and record.is_local:
-            continue  # it waits for its backup, whatever its age; but not if no disk has it
+            continue  # it waits for its backup, whatever its age, unless no disk has it
         age_ms = now_ms - record.sealed_at_ms
         if _is_over(record, age_ms, settings, outlived):
             gone.append(record.key)
@@ -122,8 +127,9 @@ def _is_over(
     settings: RetentionSettings,
     outlived: Collection[SegmentKey],
 ) -> bool:
-    """Whether nothing in a segment is to be kept: by age, since it was sealed after the last of its
-    rows ended; or by count, but failures not before their own time."""
+    """Return whether no row of a segment needs to be kept: by age, because it was sealed after its
+    last row ended; or by count, but failures not before their own time.
+    """
     is_failures = record.stream == Stream.FAILURES
     failed_ms = settings.keep_failed_ms if is_failures else 0
     if record.key in outlived and age_ms > failed_ms:

@@ -1,16 +1,16 @@
-"""The snapshot writer: one thread that writes what State gives away onto this replica's disk.
+"""The snapshot writer: one thread that writes segments and snapshots to this replica's disk.
 
-Theory of operation. The event loop hands over what was sealed, and the image of a snapshot, and
-never waits. The thread writes, syncs and reads back; segments come first, also between the pieces
-of a snapshot, because a dump of the log waits for them (`wait_durable`): before the log lets go of
-an entry, the rows that were sealed there are on the disk. What the disk refuses stays in memory and
-is tried again; what does not fit into memory either is fetched from a peer later (backfill.py), and
-until then the log keeps it. So a kill at any moment loses nothing: either the file is whole, or the
-log brings the same Seal again, and the same bytes.
+The event loop passes sealed segments, and the image of a snapshot, to the thread and never waits.
+The thread writes, syncs and reads back. Segments come first, also between the pieces of a snapshot,
+because a dump of the log waits for them (`wait_durable`): before the log drops an entry, the rows
+that were sealed there are on the disk. A segment that the disk refuses stays in memory and is tried
+again. One that does not fit into memory is fetched from a peer later (`history_backfill`), and
+until then the log keeps its entries. So a kill at any moment loses nothing: either the file is
+complete, or the log contains the same Seal, which gives the same bytes.
 
-One snapshot is written at a time and one may wait; a newer one takes the place of the one that
-waits. A snapshot that the disk refuses is given up, since its image cannot be asked for twice: the
-leader asks for another in a while.
+One snapshot is being written and one may wait; a newer one replaces the waiting one. A snapshot
+that the disk refuses is given up, because its image can be read only once; the leader requests
+another one later.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +34,7 @@ from cron.pace import paced
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging
 from cron.state.state import State
-from cron.storage.folders import Folders
-from cron.storage.segments import name_of
+from cron.storage.folders import Folders, name_of, open_rows
 from snapshots import disk
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotError, SnapshotMissing
@@ -44,11 +44,11 @@ from snapshots.layout import parse_snapshot_name
 _log = structlog.get_logger()
 
 DURABLE_S: Final = 10.0
-"""How long a dump waits for segments before it fails, to be tried again by the log."""
+"""How long a dump waits for segments before it fails; the log tries it again."""
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 30.0
 PENDING_BYTES_MAX: Final = 256 << 20
-"""Segments that wait in memory for a disk: thirty of the usual size."""
+"""The size of all segments that wait in memory for the disk: thirty of the usual size."""
 
 
 class _Stopped(BaseException):
@@ -56,7 +56,7 @@ class _Stopped(BaseException):
 
 
 class _Shot(msgspec.Struct):
-    """A snapshot that is to be written."""
+    """A snapshot to be written."""
 
     header: SnapshotHeader
     imaging: Imaging
@@ -65,8 +65,9 @@ class _Shot(msgspec.Struct):
 class SnapshotWriter:
     """Keeps segments and snapshots of `cell` below `data`; the `Keeping` of an applier.
 
-    `on_snapshot` is called on the loop with each snapshot that has become durable. `snapshots_kept`
-    is how many stay on this disk; the newest always does.
+    `on_snapshot` is called on the event loop with each snapshot once it is durable. The newest
+    `snapshots_kept` snapshots stay on this disk, at least one. `changed` is set for the backfill
+    when something was written or is missing; `version` counts the changes of what is here.
     """
 
     def __init__(
@@ -82,15 +83,15 @@ class SnapshotWriter:
         self._on_snapshot = on_snapshot
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.changed = asyncio.Event()  # something was kept, or is to be: for the backfill
+        self.changed = asyncio.Event()
         self._lock = threading.Condition()  # guards all below
-        self.version = 0  # of what is on the disk, or waits for it
+        self.version = 0
         self._is_stopping = False
         self._wanted: dict[str, SegmentRecord] = {}
         self._seals: int | None = None  # None until the catalog is known: then nothing is removed
         self._present: set[str] = set()
         self._pending: dict[str, Sealed] = {}
-        self._owed: set[str] = set()  # given to `keep`, and not on the disk yet
+        self._owed: set[str] = set()  # passed to `keep`, and not on the disk yet
         self._shot: _Shot | None = None
         self._snapshots: list[SnapshotFile] = []
         self._newest_index = 0
@@ -102,7 +103,7 @@ class SnapshotWriter:
     # ---- life
 
     def start(self) -> None:
-        """Look at what is here and start the thread; on a running loop.
+        """List the files here and start the thread; call it on the running event loop.
 
         Raises:
             Unavailable: the folders cannot be made.
@@ -120,8 +121,9 @@ class SnapshotWriter:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after what it is writing just now; idempotent, waits. What was not
-        written comes again from the log."""
+        """End the thread after its current write, and wait for it; idempotent. Segments that were
+        not written come again from the log.
+        """
         with self._lock:
             self._is_stopping = True
             self._lock.notify_all()
@@ -132,7 +134,7 @@ class SnapshotWriter:
     # ---- in: on the loop's thread
 
     def keep(self, sealed: Sequence[Sealed]) -> None:
-        """Write segments that were sealed just now."""
+        """Write newly sealed segments."""
         with self._lock:
             self.version += 1
             for one in sealed:
@@ -150,8 +152,7 @@ class SnapshotWriter:
             self._lock.notify_all()
 
     def snapshot(self, state: State, imaging: Imaging) -> None:
-        """Write the snapshot of State as it is now, whose image has begun; one that is here already
-        is not written again."""
+        """Write the snapshot of the present State, whose image has begun, unless it is here."""
         taken = state.history.taken
         at = (state.epoch.generation, taken.term, taken.index)
         header = SnapshotHeader(self.folders.cell, *at, state.digest, taken.at_ms)
@@ -165,7 +166,7 @@ class SnapshotWriter:
             given_up.imaging.close()
 
     def catalog(self, history: History) -> None:
-        """Take note of all segments that are to be on this disk; others are removed."""
+        """Set the segments that should be on this disk; others are removed."""
         records = [record for record in history.segments.values() if record.is_local]
         with self._lock:
             self._wanted = {name_of(record): record for record in records}
@@ -181,7 +182,7 @@ class SnapshotWriter:
     # ---- out: in any thread
 
     def wait_durable(self) -> None:
-        """Return once all that `keep` was given is on the disk. Blocks.
+        """Return once all segments passed to `keep` are on the disk. Blocks.
 
         Raises:
             OSError: the disk refuses, or is too slow.
@@ -219,7 +220,7 @@ class SnapshotWriter:
 
     @property
     def trouble(self) -> str:
-        """Why something that is to be kept is not, "" while all is well."""
+        """Why a file could not be written or removed, "" if all is well."""
         return self._trouble
 
     # ---- for questions and for the backfill: in any thread
@@ -227,18 +228,18 @@ class SnapshotWriter:
     def holdings(
         self, records: Iterable[SegmentRecord]
     ) -> tuple[list[SegmentRecord], list[Sealed]]:
-        """Return which of the segments are files here, and those that wait to be written."""
+        """Return those of `records` that are files here, and the segments that wait."""
         with self._lock:
             here = [record for record in records if name_of(record) in self._present]
             return here, list(self._pending.values())
 
     def open_rows(self, record: SegmentRecord) -> Segment:
-        """Return a segment that is here; raises as `Folders.open_rows`."""
-        return self.folders.open_rows(record)
+        """Return a segment that is here; raises as `folders.open_rows`."""
+        return open_rows(self.folders.segments / name_of(record), self.folders.cell, record)
 
     def read(self, record: SegmentRecord) -> bytes:
-        """Return the rows of a segment that is here, in log order. One that is damaged is set
-        aside, and is missing from then on.
+        """Return the rows of a segment that is here, in log order. A damaged segment is set aside,
+        and is missing from then on.
 
         Raises:
             SnapshotError: it is damaged, or not here.
@@ -251,8 +252,9 @@ class SnapshotWriter:
             raise
 
     def distrust(self, record: SegmentRecord, error: Exception) -> None:
-        """Set aside a segment that was found damaged: it is missing from now on. If its file is
-        gone, others may be: all that are gone are missing from now on, and told in one error."""
+        """Set aside a damaged segment: it is missing from now on. If its file is gone, others may
+        be gone too: all of them are missing from now on, and one log line reports them.
+        """
         name = name_of(record)
         gone = {name}
         if isinstance(error, SnapshotMissing):
@@ -268,8 +270,9 @@ class SnapshotWriter:
         self._on_loop(self.changed.set)
 
     def admit(self, record: SegmentRecord) -> None:
-        """Keep a segment that was fetched into `folders.incoming`, if it is what the catalog says;
-        raises as `Folders.admit`."""
+        """Keep a segment that was fetched into `folders.incoming`, if it is the one in the catalog.
+        Raises as `Folders.admit`.
+        """
         self.folders.admit(record)
         self._is_here(name_of(record))
 
@@ -300,7 +303,7 @@ class SnapshotWriter:
         self._newest_index = self._snapshots[0].header.index if self._snapshots else 0
 
     def _wait(self) -> bool:
-        """Wait for work; return False once there will be none."""
+        """Wait for work; return False once the thread should end."""
         with self._lock:
             while not self._is_stopping:
                 rests_s = self._retry_at_s - time.monotonic()
@@ -311,8 +314,9 @@ class SnapshotWriter:
             return False
 
     def _try(self, step: Callable[[], None]) -> None:
-        """A bug, or too little memory, costs a snapshot: were the thread to end, the log would grow
-        until the disk is full."""
+        """Run `step`. An unexpected error costs a snapshot and does not end the thread: otherwise
+        the log would grow until the disk is full.
+        """
         try:
             step()
         except Exception as error:  # noqa: BLE001 - top of the thread
@@ -376,11 +380,10 @@ class SnapshotWriter:
             self._newest_index = files[0].header.index
         self.folders.remove_snapshots(files[self._snapshots_kept :])
         if self._on_snapshot is not None:
-            told = self._on_snapshot
-            self._on_loop(lambda: told(file))
+            self._on_loop(partial(self._on_snapshot, file))
 
     def _pieces(self, imaging: Imaging) -> Iterator[bytes]:
-        """Yield the pieces of an image; segments that come meanwhile are written first."""
+        """Yield the pieces of an image; write new segments before each piece."""
         for piece in paced(imaging.pieces()):
             self._write_segments()
             if self._is_stopping:
@@ -389,7 +392,7 @@ class SnapshotWriter:
             yield piece
 
     def _sweep(self) -> None:
-        """Remove the files of segments that are wanted no more."""
+        """Remove the files of segments that are not wanted any more."""
         with self._lock:
             self._must_sweep = False
             wanted, seals = set(self._wanted), self._seals

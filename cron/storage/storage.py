@@ -1,4 +1,4 @@
-"""What one replica keeps on its disk and in object storage, put together."""
+"""Constructs the parts that keep a replica's data on its disk and in object storage."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cron.storage.leading import Applier
 from cron.storage.outputs import OutputLeader, Outputs, OutputSettings
 from cron.storage.retention_planner import RetentionSettings
 from cron.storage.snapshot_writer import SnapshotWriter
-from cron.storage.uploader import Storing, Trouble, Uploader
-from cron.storage.uploads import About
+from cron.storage.uploader import Trouble, Uploader
+from cron.storage.uploads import Uploads
 from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
 from snapshots.errors import StoreError
@@ -37,14 +37,14 @@ DAY_MS: Final = 86_400_000
 
 
 class Compacts(Protocol):
-    """The replicated log, as far as it is asked to let go of what a snapshot has."""
+    """The replicated log, which drops entries that a snapshot covers."""
 
     async def snapshot(self) -> Position:
-        """Let the log before now go."""
+        """Drop the entries before the present one."""
 
 
 class ReplicaParts(NamedTuple):
-    """The parts of one replica that storage works for."""
+    """The parts of one replica that storage uses."""
 
     leader: OutputLeader
     applier: Applier
@@ -56,9 +56,9 @@ class ReplicaParts(NamedTuple):
 class Storage:
     """Snapshots, segments and outputs of the replica that `config` describes.
 
-    `peers` gives segments that other replicas have. `superseded` is called once, with the reason,
-    when another life of the cell was begun in object storage. `backup_store` and `outputs` are None
-    where no object storage is configured.
+    `peers` fetches segments from other replicas. `superseded` is called once, with the reason, when
+    a newer generation of the cell was begun in object storage. `backup_store` and `outputs` are
+    None without object storage.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Storage:
         self._config = config
         self._log = parts.log
         self._compacting: asyncio.Task[None] | None = None
-        self._is_long = False  # the log holds what a snapshot on the disk has
+        self._is_long = False  # the log has entries that a snapshot on the disk covers
         self.leader, self.applier, self.writer = parts.leader, parts.applier, parts.writer
         self.backup_store = open_backup_store(config)
         self.backfill = HistoryBackfill(self.writer, [peers])
@@ -82,12 +82,22 @@ class Storage:
         uploader: Uploader | None = None
         if self.backup_store is not None:
             self.backfill.sources.append(StoreSource(self.backup_store))
-            storing = _storing(config, self.backup_store, release)
-            uploader = Uploader(self.leader, self.applier, clock, self.writer, storing)
+            uploads = Uploads(
+                backup_store=self.backup_store,
+                url=config.object_storage.url,
+                policy=SnapshotPolicy(
+                    config.snapshots.remote_newest, config.snapshots.remote_daily
+                ),
+                draw=lambda: secrets.token_hex(16),
+                replica=config.id,
+                release=release,
+                host=socket.gethostname(),
+            )
+            uploader = Uploader(self.leader, self.applier, clock, self.writer, uploads)
             settings = output_settings_of(config)
             place = uploader
             self.outputs = Outputs(
-                self.leader, self.applier, parts.row_store, clock, storing, settings,
+                self.leader, self.applier, parts.row_store, clock, self.backup_store, settings,
                 may_store=lambda: place.has_place,
             )  # fmt: skip
         self.backup = Backup(
@@ -105,18 +115,19 @@ class Storage:
         """The URL of object storage, "" for none."""
         return self._config.object_storage.url
 
-    def told(self) -> tuple[Trouble, int | None]:
-        """Return since when and why nothing, or no output, gets into object storage; and how many
-        outputs are to be stored yet, None where none are, or another replica knows."""
+    def status(self) -> tuple[Trouble, int | None]:
+        """Return since when and why nothing, or no output, can be stored; and how many outputs
+        wait, None if none are stored or this replica does not lead.
+        """
         trouble = self.backup.trouble
         if self.outputs is None:
             return trouble, None
-        waiting, of_outputs = self.outputs.told()
+        waiting, of_outputs = self.outputs.status()
         is_on = self._config.object_storage.output and self.leader.epoch is not None
         return trouble if trouble.text else of_outputs, waiting if is_on else None
 
     def tasks(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """Return what runs for as long as the replica does, by name."""
+        """Return the tasks that run as long as the replica, by name."""
         tasks = [("history-backfill", self.backfill.run()), ("backup", self.backup.run())]
         if self.outputs is not None:
             tasks.append(("outputs", self.outputs.run()))
@@ -130,8 +141,8 @@ class Storage:
         self.writer.stop()
 
     def shorten_log(self, _file: SnapshotFile) -> None:
-        """Let the log before a snapshot go, now that the snapshot is on the disk."""
-        self._is_long = True  # also where an earlier one is being shortened: then once more
+        """Drop the log before a snapshot that is on the disk."""
+        self._is_long = True  # if the log is being shortened now: once more
         if self._compacting is None or self._compacting.done():
             self._compacting = asyncio.get_running_loop().create_task(self._shorten())
 
@@ -145,19 +156,10 @@ class Storage:
                 _log.warning("log.not_shortened", error=str(error))
 
 
-def _storing(config: ReplicaConfig, backup_store: BackupStore, release: str) -> Storing:
-    return Storing(
-        backup_store=backup_store,
-        store=config.object_storage.url,
-        policy=SnapshotPolicy(config.snapshots.remote_newest, config.snapshots.remote_daily),
-        about=About(config.id, release, socket.gethostname()),
-        draw=lambda: secrets.token_hex(16),
-    )
-
-
 def output_settings_of(config: ReplicaConfig) -> OutputSettings:
-    """Return what storing outputs goes by: outputs are kept as long as is said, or else as
-    the longest part of the history."""
+    """Return the settings for outputs: they are kept for `output_days`, or else as long as the
+    longest part of the history.
+    """
     storage, history = config.object_storage, config.history
     longest = max(history.keep_days, history.keep_failed_days) if history.keep_days else 0
     days = storage.output_days or longest
@@ -165,7 +167,7 @@ def output_settings_of(config: ReplicaConfig) -> OutputSettings:
 
 
 def settings_of(config: ReplicaConfig) -> RetentionSettings:
-    """Return what the retention planner goes by."""
+    """Return the settings of the retention planner."""
     snapshots, history = config.snapshots, config.history
     return RetentionSettings(
         store=config.object_storage.url,
@@ -182,10 +184,10 @@ def settings_of(config: ReplicaConfig) -> RetentionSettings:
 
 
 def open_backup_store(config: ReplicaConfig) -> BackupStore | None:
-    """Return the backup store of the configured store; nothing is asked of it yet.
+    """Return the configured backup store, without connecting to it; None if there is none.
 
     Raises:
-        ConfigError: there can be no such store.
+        ConfigError: the URL or a setting is not valid.
     """
     if not config.object_storage.url:
         return None

@@ -1,14 +1,14 @@
-"""Carries what a leader keeps into object storage, deletes there what nobody needs any more, and
-finds out whether the cell was restored elsewhere.
+"""The uploader: stores segments and snapshots in object storage, deletes what nobody needs any
+more, and detects that the cell was restored elsewhere.
 
-Theory of operation. A turn does all that there is to do: segments, oldest first; then the newest
-snapshot, once all that it names is there; one call after the other, in a thread of its own. Any
-call may be the last: what the store has is told to the log (`BackedUp`) after it is
-there, and the next turn, or the next leader, goes on from what log and store say. Doing a thing
-twice does no harm: the bytes are the same on every replica.
+A turn does all pending work: it stores segments, oldest first, then the newest snapshot, once all
+segments that it names are stored. The calls run one after the other in a thread of their own. A
+crash after any call is safe: the uploader reports to the log (`BackedUp`) what the store has only
+after it is there, and the next turn, or the next leader, continues from what log and store say.
+Repeating a call does no harm, because the bytes are the same on every replica.
 
-Before anything else, and every half minute, the uploader looks whose place it is in the store. The
-cell's claim is in the log before it is in the store, so that every leader finds it to be its own.
+First, and every half minute, the uploader checks which cell owns the place in the store. The cell's
+claim is in the log before it is in the store, so every leader recognises it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,13 @@ from cron.errors import CronError, Superseded
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord
 from cron.state.commands import SegmentKey
-from cron.storage import uploads
+from cron.storage.folders import name_of
 from cron.storage.leading import Applier, Leader
-from cron.storage.segments import LocalStore, name_of
-from cron.storage.uploads import About, Outline
+from cron.storage.snapshot_writer import SnapshotWriter
+from cron.storage.uploads import Outline, Uploads, outline_of
 from launcher.protocol.work import Epoch
-from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotError, StoreAway, StoreError
-from snapshots.retention import SnapshotPolicy
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -47,23 +45,12 @@ WATCH_MS: Final = 30_000
 """How often the store is asked whether the cell was restored elsewhere."""
 PRUNE_MS: Final = 600_000
 SILENT_MS: Final = 30_000
-"""A call that takes longer, with nothing done meanwhile, is told of: the store may hang."""
+"""A call without progress for so long is reported: the store may hang."""
 HELD_MS: Final = 600_000
 """How long the snapshots of a leadership term wait for a segment that should be on the disks and is
 not."""
-TOLD_SEGMENTS: Final = 100
-"""Segments that one entry tells of: after an outage there may be thousands."""
-
-
-class Storing(msgspec.Struct, frozen=True):
-    """Where things go, and how. `store` is the backup store's URL as the log knows it; `draw`
-    returns a new random identity."""
-
-    backup_store: BackupStore
-    store: str
-    policy: SnapshotPolicy
-    about: About
-    draw: Callable[[], str]
+REPORTED_SEGMENTS: Final = 100
+"""Segments that one entry reports: after an outage there may be thousands."""
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -74,64 +61,70 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Deposed(Exception):
-    """Another leads by now: it goes on from here."""
+    """This replica does not lead any more; the next leader continues."""
 
 
 class MissingObjects:
-    """Segments that are not in the store and not on this disk, and how long backups wait for them.
+    """The segments that are neither in the store nor on this disk, and how long backups wait for
+    them; in one leadership term.
 
-    A segment may be on its way from a peer. One that left the disks for another store than the one
-    that is configured now comes from nowhere, nor does one that all disks have lost; and where
-    damage stands under its name in the store, only a person can make room. State must not stay
-    without a backup for the sake of old history: then snapshots are stored that do not name it.
+    A segment may be on its way from a peer. But it may also be lost: on all disks, or in an earlier
+    store that is not configured any more. If the store has damaged bytes under its name, only a
+    person can remove them. Snapshots must not wait for old history forever, so after a while they
+    are stored without naming the missing segments.
 
-    One leadership term's view. `refused`: what is here, and has something in its way in the store.
+    `refused` are segments of this disk whose name in the store has other bytes.
     """
 
-    def __init__(self, local: LocalStore, mono_ms: Callable[[], int]) -> None:
+    def __init__(self, local: SnapshotWriter, mono_ms: Callable[[], int]) -> None:
         self._local = local
         self._mono_ms = mono_ms
         self._held_ms: int | None = None  # since when, on the clock that counts on
         self.refused: frozenset[SegmentKey] = frozenset()
 
     def forget(self) -> None:
-        """Begin a leadership term, which waits anew."""
+        """Begin a leadership term, with a new waiting time."""
         self._held_ms = None
 
     def of(self, records: Iterable[SegmentRecord]) -> list[SegmentRecord]:
-        """Return those of `records` that are not stored, and cannot be by this replica now."""
-        return [one for one in records if not one.is_stored and not self._can_store(one)]
-
-    def _can_store(self, record: SegmentRecord) -> bool:
-        is_here = self._local.segment_path(name_of(record)) is not None
-        return is_here and record.key not in self.refused
+        """Return those of `records` that are not stored, and that this replica cannot store now."""
+        return [
+            one
+            for one in records
+            if not one.is_stored
+            and (one.key in self.refused or self._local.segment_path(name_of(one)) is None)
+        ]
 
     def look(self, records: Iterable[SegmentRecord]) -> None:
-        """Note since when segments are missing that are to be on the disks."""
+        """Record since when segments are missing that should be on the disks."""
         if not any(one.is_local for one in self.of(records)):
             self._held_ms = None
         elif self._held_ms is None:
             self._held_ms = self._mono_ms()
 
     def given_up(self, records: Iterable[SegmentRecord]) -> list[SegmentRecord]:
-        """Return those of `records` without which backups go on; `look` came before."""
+        """Return those of `records` for which backups do not wait any more; call `look` before."""
         held_ms = self._held_ms
         is_over = held_ms is not None and self._mono_ms() - held_ms >= HELD_MS
         return [one for one in self.of(records) if is_over or not one.is_local]
 
 
 class Uploader:
-    """What one replica carries to object storage while it leads."""
+    """Stores what one replica keeps in object storage, while it leads."""
 
     def __init__(
-        self, leader: Leader, applier: Applier, clock: Clock, local: LocalStore, storing: Storing
+        self,
+        leader: Leader,
+        applier: Applier,
+        clock: Clock,
+        local: SnapshotWriter,
+        uploads: Uploads,
     ) -> None:
         self._leader = leader
         self._applier = applier
         self._clock = clock
         self._local = local
-        self._backup_store = storing.backup_store
-        self._storing = storing
+        self._uploads = uploads
         self._call_thread = CallThread("backup")
         self._epoch: Epoch | None = None
         self._try_at_ms = 0
@@ -142,18 +135,18 @@ class Uploader:
         self._prune_at_ms = 0
         self._failed = Trouble()
         self._doing = ""
-        self._silent = (0, 0)  # since when nothing is heard: monotonic and wall clock
+        self._silent = (0, 0)  # since when the store has not answered: monotonic and wall clock
         self._outlines: dict[Path, Outline] = {}
         self._missing = MissingObjects(local, clock.mono_ms)
         self._lacks = Trouble()
         self._copies_at_ms = 0
 
     def close(self) -> None:
-        """End the thread; an upload that is under way is left to itself."""
+        """End the thread; do not wait for an upload in progress."""
         self._call_thread.close()
 
     def lead(self, epoch: Epoch | None) -> None:
-        """Begin a leadership term, or end it (None): what an earlier one tried does not count."""
+        """Begin a leadership term, or end it (None); forget the failures of earlier terms."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
@@ -164,21 +157,22 @@ class Uploader:
 
     @property
     def is_resting(self) -> bool:
-        """Whether the store failed just now, and is tried again later."""
+        """Whether the store failed recently, and is tried again later."""
         return self._clock.mono_ms() < self._try_at_ms
 
     @property
     def trouble(self) -> Trouble:
-        """What people should know: the failure that lasts, a call that does not return, or what
-        cannot be stored."""
+        """The problem to report: a failure that lasts, a call that does not return, or segments
+        that cannot be stored.
+        """
         mono_ms, wall_ms = self._silent
         if self._failed.text or not mono_ms or self._clock.mono_ms() - mono_ms < SILENT_MS:
             return self._failed if self._failed.text else self._lacks
-        return Trouble(wall_ms, f"{self._storing.store}: no answer yet: {self._doing}")
+        return Trouble(wall_ms, f"{self._uploads.url}: no answer yet: {self._doing}")
 
     async def turn(self) -> None:
-        """Do all that there is to do; what the store refuses is kept in `trouble`, and the next
-        turn is due after a rest.
+        """Do all pending work. If the store fails, `trouble` says why, and the next turn is due
+        after a rest.
 
         Raises:
             Superseded: the cell was restored elsewhere.
@@ -207,8 +201,8 @@ class Uploader:
         hint = getattr(error, "hint", "")
         text = str(error) if is_away or not hint else f"{error}: {hint}"
         if text != self._failed.text:
-            tell = _log.warning if is_away else _log.error
-            tell("backup.failed", error=text)
+            log = _log.warning if is_away else _log.error
+            log("backup.failed", error=text)
         self._failed = Trouble(self._failed.since_ms or self._clock.wall_ms(), text)
         self._try_at_ms = self._clock.mono_ms() + self._rest_ms
         self._rest_ms = min(2 * self._rest_ms, REST_MAX_MS)
@@ -222,12 +216,12 @@ class Uploader:
 
     @property
     def _is_ours(self) -> bool:
-        """Whether the log knows the store, and by what claim the store knows us."""
+        """Whether the log has a claim of the configured store."""
         backup = self._history.backup
-        return backup.store == self._storing.store and bool(backup.claim)
+        return backup.store == self._uploads.url and bool(backup.claim)
 
     async def _submit(self, *commands: c.Command) -> bool:
-        """Append commands; False if they may not be in the log: the next turn sees."""
+        """Append commands; return False if they may not be in the log: the next turn checks."""
         try:
             await self._leader.append(*commands)
         except (CronError, ConsensusError) as error:
@@ -236,39 +230,39 @@ class Uploader:
         return True
 
     async def _work(self, doing: str, call: Callable[[], _T]) -> _T:
-        """Run a call of the store in its thread, as long as this replica leads."""
+        """Run a call of the store in its thread. Raises Deposed if this replica does not lead."""
         if self._leader.epoch is None or self._leader.epoch != self._epoch:
             raise Deposed
         self._doing = doing
-        self._heard()
+        self._note_answer()
         try:
             return await self._call_thread.work(call)
         finally:
             self._doing, self._silent = "", (0, 0)
 
-    def _heard(self) -> None:
+    def _note_answer(self) -> None:
         self._silent = (self._clock.mono_ms(), self._clock.wall_ms())
 
     # ---- whose place in the store it is
 
     async def _watch(self) -> None:
-        """Claim the place in the store; look whether another life of the cell was begun there."""
-        storing = self._storing
+        """Claim the place in the store, and check whether a newer generation was begun there."""
+        uploads = self._uploads
         if not self._is_ours and not self._applier.state.is_resolving:
             # In the log before it is in the store: the next leader must find it to be ours.
-            await self._submit(c.BackedUp(storing.store, claim=storing.draw()))
+            await self._submit(c.BackedUp(uploads.url, claim=uploads.draw()))
         now_ms = self._clock.mono_ms()
         if now_ms < self._watch_at_ms:
             return
         identity = self._history.backup.claim if self._is_ours else ""
         generation = self._applier.state.epoch.generation
-        look = partial(uploads.claim, self._backup_store, generation, identity, storing.about)
+        look = partial(self._uploads.claim, generation, identity)
         newest = await self._work("looks whose place it is", look)
         self._watch_at_ms = now_ms + WATCH_MS
         self.has_place = bool(identity) and newest <= generation
         if newest > generation:
             text = (
-                f"cell {self._backup_store.cell} was restored elsewhere: {storing.store} knows "
+                f"cell {uploads.backup_store.cell} was restored elsewhere: {uploads.url} knows "
                 f"generation {newest}, this one is {generation}"
             )
             hint = "this cell must never run again; use the restored one"
@@ -277,8 +271,9 @@ class Uploader:
     # ---- what goes there
 
     async def _store_segments(self) -> SnapshotError | None:
-        """Store all segments that are not, oldest first; return why the first of those could not
-        be that have something in their way: others do not wait for them."""
+        """Store all segments that are not stored yet, oldest first. Return the error of the first
+        segment that the store has with other bytes; the others do not wait for it.
+        """
         done: list[SegmentKey] = []
         refused: dict[SegmentKey, SnapshotError] = {}
         waiting = [one for one in self._records() if not one.is_stored]
@@ -288,40 +283,41 @@ class Uploader:
                 if path is None or record.key not in self._history.segments:
                     continue  # not on this disk yet, or retired meanwhile
                 doing = f"stores segment {number} of {len(waiting)}"
-                put = partial(uploads.put_segment, self._backup_store, self._local, record, path)
+                put = partial(self._uploads.put_segment, self._local, record, path)
                 try:
                     await self._work(doing, put)
                 except SnapshotError as error:
                     refused[record.key] = error
                     continue
                 done.append(record.key)
-                if len(done) >= TOLD_SEGMENTS:
-                    await self._tell_segments(done)
+                if len(done) >= REPORTED_SEGMENTS:
+                    await self._report_segments(done)
                     done = []
         except (StoreError, OSError):
-            await self._tell_segments(done)
+            await self._report_segments(done)
             raise
-        await self._tell_segments(done)
+        await self._report_segments(done)
         self._missing.refused = frozenset(refused)
         return next(iter(refused.values()), None)
 
-    async def _tell_segments(self, done: list[SegmentKey]) -> None:
+    async def _report_segments(self, done: list[SegmentKey]) -> None:
         if done:
-            await self._submit(c.BackedUp(self._storing.store, tuple(done)))
+            await self._submit(c.BackedUp(self._uploads.url, tuple(done)))
 
     async def _find_copies(self) -> None:
-        """Look now and then whether a person has copied there what is missing here, and tell of
-        what is missing for good."""
+        """Check now and then whether a person has copied missing segments to the store, and report
+        those that are missing for good.
+        """
         self._missing.look(self._records())
         now_ms = self._clock.mono_ms()
         if now_ms >= self._copies_at_ms and (missing := self._missing.of(self._records())):
-            there = await self._work("looks for what it lacks", self._backup_store.segments)
+            there = await self._work("looks for what it lacks", self._uploads.backup_store.segments)
             done: list[SegmentKey] = []
             for record in (one for one in missing if name_of(one) in there):
-                look = partial(uploads.is_stored, self._backup_store, record)
+                look = partial(self._uploads.is_stored, record)
                 if await self._work(f"reads segment {record.number} there", look):
                     done.append(record.key)
-            await self._tell_segments(done)
+            await self._report_segments(done)
             self._copies_at_ms = now_ms + PRUNE_MS
         self._lacks = self._lacks_now()
 
@@ -329,12 +325,12 @@ class Uploader:
         return list(self._history.segments.values())
 
     def _lacks_now(self) -> Trouble:
-        """Return since when, and that, history is missing for which no backup waits any more."""
+        """Return since when segments are missing for which backups do not wait any more."""
         missing = self._missing.given_up(self._records())
         if not missing:
             return Trouble()
         text = (
-            f"{self._storing.store}: {len(missing)} segments of history, such as "
+            f"{self._uploads.url}: {len(missing)} segments of history, such as "
             f"{name_of(missing[0])}, are not there and on no disk here: backups go on without "
             "them; copy them there if an older store has them"
         )
@@ -343,7 +339,7 @@ class Uploader:
         return Trouble(self._lacks.since_ms or self._clock.wall_ms(), text)
 
     async def _store_snapshot(self) -> None:
-        """Store the newest snapshot all of whose segments are stored, or given up."""
+        """Store the newest snapshot whose segments are all stored or given up."""
         for file in self._next_snapshots():
             outline = await self._outline_of(file)
             named = [one for one in self._records() if name_of(one) in outline.segments]
@@ -354,71 +350,71 @@ class Uploader:
                 return
 
     async def _find_lost(self) -> bool:
-        """Look whether all that was stored is there still: a rule of the bucket, or a person, may
-        have deleted it. What is not is stored again, before a snapshot says that it is there."""
+        """Report to the log the stored segments that the store lost, and return whether there are
+        any: a rule of the bucket, or a person, may have deleted them. They are stored again before
+        a snapshot names them.
+        """
         stored = [record for record in self._records() if record.is_stored]
         if not stored:
             return False
-        there = await self._work("looks what it has", self._backup_store.segments)
+        there = await self._work("looks what it has", self._uploads.backup_store.segments)
         lost = [record for record in stored if name_of(record) not in there]
         if lost:
             names = name_of(lost[0])
-            _log.error("backup.lost", store=self._storing.store, segments=len(lost), first=names)
+            _log.error("backup.lost", store=self._uploads.url, segments=len(lost), first=names)
             keys = tuple(record.key for record in lost)
-            await self._submit(c.BackedUp(self._storing.store, missing=keys))
+            await self._submit(c.BackedUp(self._uploads.url, missing=keys))
         return bool(lost)
 
     async def _put_snapshot(self, outline: Outline) -> None:
-        # Who restored this cell meanwhile must win: nothing of ours comes after their claim.
+        # A restore that claimed the cell meanwhile must win: store nothing after its claim.
         self._watch_at_ms = 0
         await self._watch()
         header = outline.file.header
         doing = f"stores the snapshot at {header.index}: {outline.file.file_bytes:,} bytes"
+        catalog = {name_of(record): record.is_stored for record in self._records()}
         put = partial(
-            uploads.put_snapshot,
-            self._backup_store,
-            outline,
-            {name_of(record): record.is_stored for record in self._records()},
-            self._storing.about,
-            lambda _done: self._heard(),
+            self._uploads.put_snapshot, outline, catalog, lambda _done: self._note_answer()
         )
         await self._work(doing, put)
-        told = c.BackedUp(
-            self._storing.store, (), header.generation, header.term, header.index, header.taken_ms
+        stored = c.BackedUp(
+            self._uploads.url, (), header.generation, header.term, header.index, header.taken_ms
         )
-        if await self._submit(told):
+        if await self._submit(stored):
             _log.info("snapshot.stored", index=header.index, bytes=outline.file.file_bytes)
 
     def _next_snapshots(self) -> list[SnapshotFile]:
-        """Those of this life on our disk that are newer than what the store has, newest first:
-        where history is sealed faster than it is stored, the newest is never ready."""
+        """Return the snapshots of this generation on our disk that are newer than the store's,
+        newest first. If history is sealed faster than it is stored, the newest is never ready.
+        """
         backup, generation = self._history.backup, self._applier.state.epoch.generation
         stored = (backup.generation, backup.index)
         files = [one for one in self._local.snapshots() if one.header.generation == generation]
         return [one for one in files if (one.header.generation, one.header.index) > stored]
 
     async def _outline_of(self, file: SnapshotFile) -> Outline:
-        """Read a snapshot once, however often it is looked at."""
+        """Return the outline of a snapshot, which is read only once."""
         present = {one.path for one in self._local.snapshots()}
         self._outlines = {path: one for path, one in self._outlines.items() if path in present}
         outline = self._outlines.get(file.path)
         if outline is None or outline.file != file:
-            outline = await self._work("reads its snapshot", partial(uploads.outline_of, file))
+            outline = await self._work("reads its snapshot", partial(outline_of, file))
             self._outlines[file.path] = outline
         return outline
 
     async def _prune(self) -> StoreError | None:
-        """Delete what nobody needs, now and then; return why the store lets nothing be deleted: it
-        may take all else."""
+        """Delete now and then what nobody needs. Return the error if the store refuses deletes; it
+        may accept all other calls.
+        """
         now_ms = self._clock.mono_ms()
         if now_ms < self._prune_at_ms or not self._history.backup.index:
             return None
-        # Who restores this cell may need what ours does not; the turn may have begun long ago.
+        # A restore may need objects that we do not; the turn may have begun long ago.
         self._watch_at_ms = 0
         await self._watch()
         catalog, generation = self._records(), self._applier.state.epoch.generation
-        policy, wall_ms = self._storing.policy, self._leader.now_ms()
-        work = partial(uploads.prune, self._backup_store, policy, wall_ms, catalog, generation)
+        wanted = frozenset(map(name_of, catalog))
+        work = partial(self._uploads.prune, self._leader.now_ms(), wanted, generation)
         try:
             pruned = await self._work("deletes what nobody needs", work)
         except StoreError as error:

@@ -15,7 +15,7 @@ import msgspec
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
-from cron.storage.new_life import NewLife, begin_life
+from cron.storage.new_generation import NewGeneration, begin_generation
 from tests.simulation.replicas import IDS, SimCell
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ async def _restore(world: World, state: State, taken_ms: int) -> None:
     before = world.judge.machine.state
     generation = max(state.epoch.generation, before.epoch.generation) + 1
     restored_index = state.index
-    position = begin_life(state, NewLife(generation, world.wall_ms(), "ada"))
+    position = begin_generation(state, NewGeneration(generation, world.wall_ms(), "ada"))
     base = position.index
     image = encode_state(state)
     world.judge.restored(decode_state([image]))

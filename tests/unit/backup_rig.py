@@ -19,11 +19,10 @@ from cron.state.imaging import Imaging
 from cron.state.outcome import Verdict
 from cron.state.state import State
 from cron.storage.backup import Backup
-from cron.storage.folders import Folders
+from cron.storage.folders import Folders, name_of
 from cron.storage.retention_planner import RetentionSettings
-from cron.storage.segments import name_of
-from cron.storage.uploader import Storing, Uploader
-from cron.storage.uploads import About
+from cron.storage.uploader import Uploader
+from cron.storage.uploads import Uploads
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.protocol.status import Reason
@@ -157,10 +156,11 @@ class Replica:
             self.rig.drawn += 1
             drawn = f"claim-{self.rig.drawn}"
             backup_store = BackupStore(self.rig.stores[settings.store], CELL)
-            about = About(self.name, "0.1.0", "host")
-            storing = Storing(backup_store, settings.store, self.rig.policy, about, lambda: drawn)
+            uploads = Uploads(
+                backup_store, settings.store, self.rig.policy, lambda: drawn, self.name, "0.1.0"
+            )
             uploader = Uploader(
-                self.leader, self.applier, self.rig.clock, self.segment_files, storing
+                self.leader, self.applier, self.rig.clock, self.segment_files, uploads
             )
         self.backup = Backup(
             self.leader,
@@ -181,7 +181,7 @@ class Replica:
     async def look(self) -> None:
         """What happens once a second, up to its end."""
         await self.backup.look()
-        await self.backup.settled()
+        await self.backup.finish_turn()
 
     async def submit(self, *commands: c.Command) -> None:
         _, results = await self.leader.append(*commands)

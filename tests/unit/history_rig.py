@@ -13,8 +13,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import State
-from cron.storage.folders import Folders
-from cron.storage.segments import name_of
+from cron.storage.folders import Folders, name_of, open_rows
 from launcher.protocol.status import Reason
 from snapshots.errors import SnapshotMissing
 
@@ -71,7 +70,7 @@ class HandSegmentFiles:
         return self.folders.segments / name_of(record)
 
     def open_rows(self, record: SegmentRecord) -> Segment:
-        return self.folders.open_rows(record)
+        return open_rows(self.folders.segments / name_of(record), CELL, record)
 
     def distrust(self, record: SegmentRecord, error: Exception) -> None:
         assert not isinstance(error, SnapshotMissing)

@@ -28,18 +28,18 @@ from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
 from cron.storage import restoring
-from cron.storage.folders import Folders
-from cron.storage.new_life import NewLife, begin_life
+from cron.storage.folders import Folders, name_of
+from cron.storage.new_generation import NewGeneration, begin_generation
 from cron.storage.restore_target import Target
 from cron.storage.restoring import Choices, Report
-from cron.storage.segments import name_of
-from cron.storage.uploads import About, outline_of, put_snapshot
+from cron.storage.uploads import Uploads, outline_of
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from snapshots.backup_store import BackupStore
 from snapshots.disk import write_snapshot
 from snapshots.format import SnapshotHeader
 from snapshots.manifest import Generation, Manifest
+from snapshots.retention import SnapshotPolicy
 from snapshots.store import ObjectStore
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.disk_rig import more
@@ -149,9 +149,9 @@ class Backed:
         )
         file = write_snapshot(self.folders.snapshots, header, Imaging.begin(state).pieces())
         named = {name_of(record): True for record in state.history.segments.values()}
-        put_snapshot(
-            self.backup_store, outline_of(file), named, About("r1", "0.1.0"), lambda _: None
-        )
+        policy, draw = SnapshotPolicy(), lambda: "never drawn"
+        uploads = Uploads(self.backup_store, "", policy, draw, "r1", "0.1.0")
+        uploads.put_snapshot(outline_of(file), named, lambda _: None)
         manifests = self.backup_store.manifests()[0]
         return next(
             one for one in manifests if one.position == (generation, taken.index, taken.term)
@@ -161,8 +161,8 @@ class Backed:
         """Let the log go on as a restored cell that has resolved."""
         state = self.state
         rig = self.rig
-        begin_life(
-            state, NewLife(generation, rig.at_ms, "bob", self.store.url, f"life-{generation}")
+        begin_generation(
+            state, NewGeneration(generation, rig.at_ms, "bob", self.store.url, f"life-{generation}")
         )
         assert state.index < index
         rig.base = index - len(rig.log)

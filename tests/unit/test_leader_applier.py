@@ -17,7 +17,8 @@ from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.state import State
-from cron.storage.segments import name_of
+from cron.storage.folders import name_of
+from tests.states import ended_rows
 from tests.unit.disk_rig import Disk, life, more, rows_of
 from tests.unit.state_rig import StateRig
 
@@ -95,7 +96,7 @@ async def test_a_dump_brings_the_rows_that_are_in_no_segment() -> None:
     row_store, writer = RowStore(), Noting()
     applier = StateApplier(row_store, writer)
     applier.restore(Position(1, rig.state.index), [encode_state(rig.state)])
-    tails = list(rig.state.history.rows_after(0))
+    tails = ended_rows(rig.state.history)
     assert await row_store.newest(Query()) == sorted(
         tails, key=lambda row: row.scheduled_s, reverse=True
     )

@@ -13,9 +13,9 @@ import pytest
 from consensus.errors import ConsensusError
 from cron import failpoints
 from cron.errors import ConfigError, CronError
+from cron.storage.folders import name_of
 from cron.storage.restore_target import NOTE, Target
 from cron.storage.restoring import Report
-from cron.storage.segments import name_of
 from snapshots.errors import SnapshotError, StoreError
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (

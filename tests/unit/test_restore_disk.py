@@ -17,10 +17,10 @@ from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
-from cron.storage.new_life import NewLife, begin_life
+from cron.storage.folders import name_of
+from cron.storage.new_generation import NewGeneration, begin_generation
 from cron.storage.restore_target import Target
 from cron.storage.restoring import restore
-from cron.storage.segments import name_of
 from snapshots.layout import segment_object
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import (
@@ -91,7 +91,7 @@ def test_the_state_is_that_of_the_last_entry_begun_anew(backed: Backed, tmp_path
     write_disk(backed.data, backed.rig)
     restore_disk(backed.data, None, tmp_path / "r1")
     expected = copy_of(backed.state)
-    position = begin_life(expected, NewLife(2, NOW_MS, "ada"))
+    position = begin_generation(expected, NewGeneration(2, NOW_MS, "ada"))
     assert opened(tmp_path / "r1") == (position, encode_state(expected))
 
 

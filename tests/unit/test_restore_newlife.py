@@ -18,7 +18,7 @@ from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, OpenedGate
 from cron.state.state import Reset, Restored, State
-from cron.storage.new_life import NewLife, begin_life, first_index
+from cron.storage.new_generation import NewGeneration, begin_generation, first_index
 from launcher.protocol.work import Epoch
 from tests.unit.restore_rig import copy_of, rich
 from tests.unit.state_rig import StateRig, executors_of
@@ -37,7 +37,7 @@ TAIL = ("content", "rows", "first_s", "last_s", "last_index")
 RECORD_CHANGED = {"is_local", "is_stored"}
 
 HERE = "memory://test"
-LIFE = NewLife(2, 1_000, "ada", HERE, "drawn")
+LIFE = NewGeneration(2, 1_000, "ada", HERE, "drawn")
 
 
 def record(number: int = 1, stream: int = 0, **fields: Any) -> SegmentRecord:
@@ -53,7 +53,7 @@ def with_records(*records: SegmentRecord, store: str = HERE) -> State:
 
 
 def begun(state: State, **fields: Any) -> History:
-    begin_life(state, msgspec.structs.replace(LIFE, **fields))
+    begin_generation(state, msgspec.structs.replace(LIFE, **fields))
     return state.history
 
 
@@ -75,7 +75,7 @@ def test_what_is_not_listed_is_untouched() -> None:
         one.resets.append(Reset(9, 8, 7, "anna"))
     for name in UNTOUCHED | CHANGED - {"restored"}:
         assert getattr(state, name), f"{name} is empty: it would prove nothing"
-    begin_life(state, LIFE)
+    begin_generation(state, LIFE)
     for name in UNTOUCHED:
         if name not in ("executors", "by_ledger"):
             assert getattr(state, name) == getattr(before, name), name
@@ -90,7 +90,7 @@ def test_what_is_not_listed_is_untouched() -> None:
 def test_what_is_listed_becomes_that_of_the_new_life() -> None:
     state = copy_of(rich().state)
     index, at_ms, term = state.index, state.at_ms, state.term
-    position = begin_life(state, LIFE)
+    position = begin_generation(state, LIFE)
     assert state.restored == Restored(2, index, at_ms, 1_000, "ada")
     assert state.is_resolving
     assert (state.term, state.index) == (term, LIFE_ENTRIES)
@@ -101,11 +101,13 @@ def test_what_is_listed_becomes_that_of_the_new_life() -> None:
 
 def test_a_life_after_a_life_names_the_one_it_was_restored_from() -> None:
     state = copy_of(rich().state)
-    begin_life(state, LIFE)
+    begin_generation(state, LIFE)
     state.index += 5
     assert state.restored is not None
     state.restored = msgspec.structs.replace(state.restored, resolved_at_ms=1)
-    begin_life(state, msgspec.structs.replace(LIFE, generation=3, by="bob", restored_ms=2_000))
+    begin_generation(
+        state, msgspec.structs.replace(LIFE, generation=3, by="bob", restored_ms=2_000)
+    )
     assert state.restored == Restored(3, LIFE_ENTRIES + 5, state.at_ms, 2_000, "bob")
     assert state.index == 2 * LIFE_ENTRIES
 
@@ -132,7 +134,7 @@ def test_its_epoch_is_above_all_of_the_old_life_and_below_every_claim_of_the_new
     state = State()
     state.term, state.index, state.epoch = term, index, Epoch(generation, term, replica)
     old = Epoch(generation, 10**9, "zzz")
-    position = begin_life(state, msgspec.structs.replace(LIFE, generation=generation + newer))
+    position = begin_generation(state, msgspec.structs.replace(LIFE, generation=generation + newer))
     assert old < state.epoch < Epoch(generation + newer, 1, "a")
     assert position.index > index
     assert position.term >= max(term, 1), "a state is at a position that elections can follow"
@@ -141,7 +143,7 @@ def test_its_epoch_is_above_all_of_the_old_life_and_below_every_claim_of_the_new
 def test_who_led_the_old_life_is_refused_and_who_leads_the_new_one_is_not() -> None:
     rig = rich()
     state = copy_of(rig.state)
-    position = begin_life(state, LIFE)
+    position = begin_generation(state, LIFE)
     again = StateRig(is_claimed=False)
     again.machine = Machine(state)
     again.base, again.at_ms = position.index, rig.at_ms
@@ -158,7 +160,7 @@ def test_who_led_the_old_life_is_refused_and_who_leads_the_new_one_is_not() -> N
 def test_the_image_of_a_life_is_a_function_of_snapshot_and_choice() -> None:
     """Two tools that restore the same make the same."""
     one, two = copy_of(rich().state), copy_of(rich().state)
-    assert begin_life(one, LIFE) == begin_life(two, LIFE)
+    assert begin_generation(one, LIFE) == begin_generation(two, LIFE)
     assert encode_state(one) == encode_state(two)
     assert copy_of(one).restored == one.restored
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cron.storage.restoring import Progress
+from cron.storage.restoring import reported
 
 
 class Steps:
@@ -37,7 +37,6 @@ def test_it_tells_at_most_once_a_second_and_of_the_last_step(
     total: int, step_ms: int, numbers: list[int]
 ) -> None:
     said: list[str] = []
-    progress = Progress(said.append, total, "copies history: {} segments", Steps(step_ms))
-    for number in range(1, total + 1):
-        progress.at(number)
+    items, text = range(total), "copies history: {} segments"
+    assert list(reported(items, said.append, text, Steps(step_ms))) == list(items)
     assert said == [f"copies history: {number} of {total} segments" for number in numbers]

@@ -12,10 +12,9 @@ from cron.errors import NotFound
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
-from cron.storage.folders import Folders
-from cron.storage.new_life import NewLife, begin_life
+from cron.storage.folders import Folders, name_of
+from cron.storage.new_generation import NewGeneration, begin_generation
 from cron.storage.restoring import Report
-from cron.storage.segments import name_of
 from snapshots.errors import StoreAway
 from snapshots.layout import (
     manifest_object,
@@ -67,8 +66,8 @@ def test_the_disk_opens_and_has_what_the_snapshot_had(backed: Backed, tmp_path: 
     position, image = opened(tmp_path / "r1")
     keys = frozenset(one.key for one in records)
     at = (one.generation, one.term, one.index, one.taken_ms)
-    life = NewLife(2, NOW_MS, "bob", backed.store.url, "drawn", keys, snapshot=at)
-    assert begin_life(expected, life) == position
+    life = NewGeneration(2, NOW_MS, "bob", backed.store.url, "drawn", keys, snapshot=at)
+    assert begin_generation(expected, life) == position
     assert expected.history.backup.index == one.index, "not the one before, of which it knows"
     assert image == encode_state(expected)
     assert decode_state([image]).digest == expected.digest == backed.state.digest

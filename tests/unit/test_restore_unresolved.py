@@ -6,7 +6,7 @@ from cron.launch_state import LaunchState
 from cron.leader.recovery import recover_items
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from cron.storage.new_life import NewLife, begin_life
+from cron.storage.new_generation import NewGeneration, begin_generation
 from launcher.protocol.status import Status
 from launcher.protocol.work import Epoch
 from tests.unit.restored_rig import RestoredRig
@@ -16,7 +16,7 @@ from tests.unit.state_rig import T0, job
 def lost_again(rig: RestoredRig, second: int) -> RestoredRig:
     """What `raftcron restore --from-data` does to the State of the second life."""
     rig.to(second)
-    position = begin_life(rig.state, NewLife(3, rig.at_ms, "ada"))
+    position = begin_generation(rig.state, NewGeneration(3, rig.at_ms, "ada"))
     rig.base = position.index
     rig.epoch = Epoch(3, 9, "r1")
     rig.append(c.Claim("2026b", "0.1.0", c.FORMAT))

@@ -13,7 +13,7 @@ from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailab
 from cron.service import snapshots
 from cron.service.snapshots import Saving
 from cron.state import commands as c
-from cron.storage.segments import name_of
+from cron.storage.folders import name_of
 from snapshots.errors import StoreAway
 from snapshots.layout import manifest_object, segment_object, snapshot_object
 from snapshots.manifest import Manifest

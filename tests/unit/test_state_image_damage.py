@@ -16,13 +16,14 @@ from cron.state.imaging import encode_state
 from cron.state.state import State
 from cron.state.tail import RowsDamaged, Tail
 from cron.storage import uploads
-from cron.storage.segments import name_of
+from cron.storage.folders import name_of
 from cron.storage.uploads import named
 from launcher.protocol.status import Reason
 from snapshots import format as form
 from snapshots.disk import write_snapshot
 from snapshots.errors import SnapshotCorrupt
 from snapshots.format import SnapshotHeader
+from tests.states import ended_rows
 from tests.unit.backup_rig import CELL, keeping
 from tests.unit.disk_rig import life, more
 from tests.unit.state_rig import job, with_job
@@ -82,7 +83,7 @@ def refuses(decode: Callable[[], object]) -> bool:
 def used(image: bytes) -> State:
     """What a replica does with an image."""
     state = decode_state([image])
-    list(state.history.rows_after(0))
+    ended_rows(state.history)
     for record in state.history.segments.values():
         assert ".seg" in name_of(record)
         assert named(record).bytes >= 0

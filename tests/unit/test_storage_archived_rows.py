@@ -24,7 +24,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.tail import Tail
 from cron.storage import archived_rows as archives
 from cron.storage.archived_rows import SEGMENTS_MAX, ArchivedRows, archived
-from cron.storage.segments import name_of
+from cron.storage.folders import name_of
 from snapshots.layout import segment_object
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.restore_rig import CELL, Backed

@@ -13,8 +13,8 @@ from cron.errors import Unavailable
 from cron.history.order import Query
 from cron.state import commands as c
 from cron.state.archive import SegmentRecord, Stream
+from cron.storage.folders import name_of
 from cron.storage.history_backfill import PeerSource, StoreSource
-from cron.storage.segments import name_of
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotMissing, StoreAway
 from tests.fakes.memory_store import MemoryStore

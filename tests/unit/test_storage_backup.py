@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from cron.state import commands as c
-from cron.storage import uploads
+from cron.storage import uploader
 from cron.storage.uploader import REST_MAX_MS, SILENT_MS
+from cron.storage.uploads import Outline
 from snapshots.backup_store import BackupStore
 from snapshots.disk import SnapshotFile
 from tests.fakes.memory_store import MemoryStore
@@ -178,7 +179,7 @@ async def test_a_store_that_hangs_holds_up_neither_seals_nor_snapshots_and_is_to
         assert trouble.since_ms == began_ms
         assert trouble.text == "memory://test: no answer yet: stores segment 1 of 1"
         goes_on.set()
-        await backup.settled()
+        await backup.finish_turn()
         assert backup.trouble.text == ""
         await rig.look()
         assert rig.leader.state.history.backup.index == rig.leader.state.history.taken.index
@@ -262,13 +263,13 @@ async def test_a_snapshot_is_read_once_however_often_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []
-    outline_of = uploads.outline_of
+    outline_of = uploader.outline_of
 
-    def counted(file: SnapshotFile) -> uploads.Outline:
+    def counted(file: SnapshotFile) -> Outline:
         reads.append(file)
         return outline_of(file)
 
-    monkeypatch.setattr(uploads, "outline_of", counted)
+    monkeypatch.setattr(uploader, "outline_of", counted)
     async with keeping(tmp_path) as rig:
         rig.leader.segment_files.missing = {"0001-0000000001-runs.seg"}
         await rig.launch(3)

@@ -11,9 +11,8 @@ from cron.endings import SUPERSEDED, exit_code
 from cron.errors import Superseded
 from cron.state import commands as c
 from cron.state.state import Restored
-from cron.storage import uploads
 from cron.storage.uploader import WATCH_MS
-from cron.storage.uploads import About
+from cron.storage.uploads import PlaceTaken, Uploads
 from snapshots import layout
 from snapshots.manifest import Generation
 from tests.fakes.memory_log import Loss
@@ -115,7 +114,7 @@ async def test_a_leader_deposed_during_an_upload_stops_there_and_the_next_goes_o
         before = dict(rig.store.objects)
         rig.store.calls.clear()
         goes_on.set()
-        await old.backup.settled()
+        await old.backup.finish_turn()
         assert old.backup.trouble.text == ""
         assert rig.store.objects == before, "the same bytes, whoever brings them"
         await old.look()
@@ -244,15 +243,13 @@ async def test_a_life_that_is_over_claims_nothing(tmp_path: Path) -> None:
     async with keeping(tmp_path) as rig:
         newer = Generation(cell=CELL, generation=2, id="restore")
         rig.backup_store.claim_generation(newer)
-        about = About("r1", "0.1.0")
-        assert uploads.claim(rig.backup_store, 1, "ours", about) == 2
+        ours = Uploads(rig.backup_store, "", rig.policy, lambda: "never drawn", "r1", "0.1.0")
+        assert ours.claim(1, "ours") == 2
         assert rig.backup_store.generations() == [newer]
-        assert uploads.claim(rig.backup_store, 2, "restore", about) == 2, (
-            "of its own the cell is sure"
-        )
-        assert uploads.claim(rig.backup_store, 3, "", about) == 2, "who has no claim only looks"
-        with pytest.raises(uploads.PlaceTaken):
-            uploads.claim(rig.backup_store, 2, "ours", about)
+        assert ours.claim(2, "restore") == 2, "of its own the cell is sure"
+        assert ours.claim(3, "") == 2, "who has no claim only looks"
+        with pytest.raises(PlaceTaken):
+            ours.claim(2, "ours")
 
 
 async def test_a_place_that_is_another_cells_is_told_and_nothing_goes_there(

@@ -25,8 +25,7 @@ from cron.storage.outputs import (
     Outputs,
     OutputSettings,
 )
-from cron.storage.uploader import Storing, Trouble
-from cron.storage.uploads import About
+from cron.storage.uploader import Trouble
 from launcher.protocol.names import LaunchName, parse_attempt_name
 from launcher.protocol.reports import OfferedOutput
 from launcher.protocol.status import Reason
@@ -34,13 +33,12 @@ from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from snapshots.backup_store import BackupStore
 from snapshots.errors import SnapshotError
+from snapshots.format import OutputHeader
 from snapshots.layout import output_object
-from snapshots.outputs import OutputHeader
-from snapshots.retention import SnapshotPolicy
 from snapshots.store import SignedPut
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.packed_output import packed_output, put_output
-from tests.unit.backup_rig import CELL, URL, Clocks
+from tests.unit.backup_rig import CELL, Clocks
 from tests.unit.outputs_rig import FakeExecutors
 
 JOB = "default/backup"
@@ -93,15 +91,11 @@ class Rig:
             epoch=Epoch(1, 1, "r1"), pool=self.pool, now_ms=lambda: self.clock.ms
         )
         self.may_store = True
-        about = About("r1", "0.1.0", "host")
-        storing = Storing(
-            self.backup_store, URL, SnapshotPolicy(3, 0), about, lambda: "never drawn"
-        )
         self.folder = folder / "outputs"
         applier: Any = SimpleNamespace(state=self.state)
         leader: Any = self.leader
         self.outputs = Outputs(
-            leader, applier, self.ends, self.clock, storing,
+            leader, applier, self.ends, self.clock, self.backup_store,
             OutputSettings(keep_ms, self.folder), lambda: self.may_store,
         )  # fmt: skip
 
@@ -231,11 +225,11 @@ async def test_while_nothing_can_be_stored_the_executor_keeps_it(tmp_path: Path,
         store.away = "connection refused" if why == "away" else ""
         assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_LATER
         if why == "away":
-            assert "connection refused" in rig.outputs.told()[1].text
+            assert "connection refused" in rig.outputs.status()[1].text
         store.away = ""
         rig.state.is_resolving, rig.may_store = False, True
         assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_PUT
-        assert rig.outputs.told()[1].text == ""
+        assert rig.outputs.status()[1].text == ""
 
 
 async def test_an_offer_that_is_repeated_is_answered_once(tmp_path: Path) -> None:
@@ -321,13 +315,13 @@ async def test_a_store_that_refuses_is_told_of_and_tried_again(tmp_path: Path) -
         kept = rig.packed()
         rig.store.refused = "no permission"
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
-        trouble = rig.outputs.told()[1]
+        trouble = rig.outputs.status()[1]
         assert "no permission" in trouble.text
         rig.clock.ms += 5_000
-        assert rig.outputs.told()[1] == trouble, "since then"
+        assert rig.outputs.status()[1] == trouble, "since then"
         rig.store.refused = ""
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_STORED
-        assert rig.outputs.told()[1].text == ""
+        assert rig.outputs.status()[1].text == ""
 
 
 async def test_a_few_are_pulled_at_once(tmp_path: Path) -> None:
@@ -356,15 +350,15 @@ async def test_what_waits_and_what_fails_is_what_executors_say(tmp_path: Path) -
     async with leading(tmp_path) as rig:
         rig.pool.connected |= {"e2"}
         rig.pool.waiting = {"e1": 3, "e2": 4}
-        assert rig.outputs.told() == (7, Trouble())
+        assert rig.outputs.status() == (7, Trouble())
         rig.pool.problems = {"e2": "store.example answers 403 AccessDenied"}
-        trouble = rig.outputs.told()[1]
+        trouble = rig.outputs.status()[1]
         assert trouble.since_ms == rig.clock.ms
         assert trouble.text == (
             "executor e2 cannot store outputs: store.example answers 403 AccessDenied"
         )
         rig.pool.waiting["e2"] = 0
-        assert rig.outputs.told()[1].text == ""
+        assert rig.outputs.status()[1].text == ""
 
 
 # --- retention
@@ -394,7 +388,7 @@ async def test_outputs_of_days_that_are_over_their_time_are_deleted(
         rig.clock.ms += 3 * DAY_MS
         rig.store.refused = "may not delete"
         await rig.outputs.prune()
-        assert "outputs are not deleted" in rig.outputs.told()[1].text
+        assert "outputs are not deleted" in rig.outputs.status()[1].text
         rig.store.refused = ""
         await rig.outputs.prune()
         assert rig.store.objects == {}
@@ -410,7 +404,7 @@ async def test_no_error_of_a_store_ends_retention(tmp_path: Path, error: Excepti
 
         rig.store.hook = fail
         await rig.outputs.prune()
-        assert str(error) in rig.outputs.told()[1].text
+        assert str(error) in rig.outputs.status()[1].text
         rig.store.hook = lambda _operation, _name: None
         await rig.outputs.prune()
         assert rig.store.objects == {}

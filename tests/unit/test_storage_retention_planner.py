@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cron.state import commands as c
 from cron.state.archive import Backup, History, SegmentRecord, Stream, Taken
-from cron.storage.retention_planner import RETIRED_AT_ONCE, Progress, RetentionSettings, due, retire
+from cron.storage.retention_planner import RETIRED_AT_ONCE, LogPlace, RetentionSettings, due, retire
 from tests.unit.state_rig import StateRig, with_job
 from tests.unit.test_state_keeping import ran
 
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 NOW_MS = 1_000 * DAY_MS
 STORED = RetentionSettings(store=URL)
 ALONE = RetentionSettings()
-QUIET = Progress(0, 0)
+QUIET = LogPlace(0, 0)
 
 
 def record(number: int, *, age_days: float = 0, stream: int = Stream.RUNS, **fields: Any) -> Any:
@@ -90,11 +90,11 @@ def test_seals_are_numbered_one_by_one() -> None:
 # ---- snapshots
 
 
-def shoots(taken: Taken, progress: Progress, now_ms: int = NOW_MS) -> bool:
+def shoots(taken: Taken, log: LogPlace, now_ms: int = NOW_MS) -> bool:
     history = History()
     history.taken = taken
     limits = settings(ALONE, interval_ms=600_000, entries=1_000)
-    return due(history, now_ms, progress, limits) == [c.SnapshotAt()]
+    return due(history, now_ms, log, limits) == [c.SnapshotAt()]
 
 
 @pytest.mark.parametrize(
@@ -112,20 +112,20 @@ def shoots(taken: Taken, progress: Progress, now_ms: int = NOW_MS) -> bool:
 def test_a_snapshot_is_due_with_a_change_and_time_or_entries(
     index: int, changed: int, age_ms: int, is_due: bool
 ) -> None:
-    assert shoots(Taken(1, 100, NOW_MS - age_ms), Progress(index, changed)) is is_due
+    assert shoots(Taken(1, 100, NOW_MS - age_ms), LogPlace(index, changed)) is is_due
 
 
 def test_a_new_cell_has_its_first_snapshot_at_once() -> None:
-    assert shoots(Taken(), Progress(1, 1))
-    assert not shoots(Taken(), Progress(0, 0))
+    assert shoots(Taken(), LogPlace(1, 1))
+    assert not shoots(Taken(), LogPlace(0, 0))
 
 
 def test_a_restored_cell_has_one_of_its_own_at_once() -> None:
     taken = Taken(1, 100, NOW_MS - 1)
-    assert shoots(taken, Progress(501, 501, restored=100))
-    assert shoots(taken, Progress(501, 501, restored=400)), "restored from the log after it"
+    assert shoots(taken, LogPlace(501, 501, restored=100))
+    assert shoots(taken, LogPlace(501, 501, restored=400)), "restored from the log after it"
     taken = Taken(2, 501, NOW_MS)
-    assert not shoots(taken, Progress(502, 502, restored=100)), "and then as usual"
+    assert not shoots(taken, LogPlace(502, 502, restored=100)), "and then as usual"
 
 
 # ---- retention

@@ -20,8 +20,7 @@ from cron.state.archive import Sealed, Stream, Taken
 from cron.state.imaging import Imaging
 from cron.state.state import State
 from cron.storage import snapshot_writer as keeping
-from cron.storage.folders import Folders
-from cron.storage.segments import name_of
+from cron.storage.folders import Folders, name_of
 from snapshots import disk as files
 from snapshots.segments import list_segments, verify_segment
 from tests.unit.disk_rig import CELL, Disk, life, records, until

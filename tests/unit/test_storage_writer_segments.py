@@ -15,7 +15,7 @@ from cron.state import commands as c
 from cron.state.archive import Stream
 from cron.state.tail import Tail
 from cron.storage import snapshot_writer as keeping
-from cron.storage.segments import name_of
+from cron.storage.folders import name_of
 from cron.storage.snapshot_writer import SnapshotWriter
 from snapshots.errors import SnapshotCorrupt, SnapshotMissing
 from snapshots.segments import open_segment

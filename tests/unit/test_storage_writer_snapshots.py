@@ -14,6 +14,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.storage import snapshot_writer as keeping
 from snapshots.disk import read_snapshot, verify_snapshot
+from tests.states import is_imaging
 from tests.unit.disk_rig import CELL, Disk, Gated, life, more, until
 
 
@@ -56,7 +57,7 @@ async def test_a_snapshot_is_the_state_at_its_position_the_same_on_every_replica
     state = decode_state([content])
     assert (state.index, state.digest, state.at_ms) == (index, header.digest, header.taken_ms)
     assert other.files("snapshots") == disk.files("snapshots")
-    assert not disk.applier.state.is_imaging
+    assert not is_imaging(disk.applier.state)
 
 
 async def test_the_newest_stay_and_older_ones_go(disk: Disk) -> None:
