@@ -12,8 +12,6 @@ whole or not at all. Both segments of a Seal cover the same stretch of the log.
 from __future__ import annotations
 
 import enum
-import heapq
-from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
@@ -144,18 +142,6 @@ class History(msgspec.Struct, array_like=True, eq=False):
         if not self.opened_at_ms:
             self.opened_at_ms = item.ended_at_ms
         return self.tails[_TO_FAILURES if item.state in FAILURES else _TO_RUNS].append(item)
-
-    def rows_after(self, index: int) -> Iterator[Row]:
-        """Yield the rows of the tails with `ended_index` > `index`, in log order.
-
-        Sees what was here at the call: rows appended while it runs are not in it.
-        """
-        found = [
-            [row for row in tail.all_rows() if row.ended_index > index]
-            for tail in self.tails
-            if tail.rows and tail.last_index > index
-        ]
-        return heapq.merge(*found, key=lambda row: row.ended_index)
 
     def seal(self, generation: int, index: int, at_ms: int) -> tuple[Sealed, ...]:
         """Close the tails at log index `index`; return a segment for each that has rows."""

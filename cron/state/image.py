@@ -10,7 +10,6 @@ each further one is an array of JobRecords, in the order of their numbers.
 from __future__ import annotations
 
 import gc
-import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 from typing import Final
@@ -308,8 +307,3 @@ def _derive(state: State) -> None:
 def _check_known(is_known: bool, what: str) -> None:
     if not is_known:
         raise InvariantViolated(f"state image cannot be read: it lacks {what} of a launch")
-
-
-def image_digest(data: bytes) -> str:
-    """Return the digest of an image, to compare replicas at one position."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -592,13 +592,6 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         yield from self.active.values()
         yield from self.due.values()
 
-    @property
-    def is_imaging(self) -> bool:
-        """Whether an image of this State is under way."""
-        return any(
-            imaging.is_open for reference in self.imagings if (imaging := reference()) is not None
-        )
-
     def remember_lost(self, key: Key, attempt: int, lost: LostRow) -> None:
         """Keep a lost attempt in mind for late news, instead of what was known of it; of too many,
         the oldest goes (rule R9)."""

@@ -26,6 +26,7 @@ from cron.state.state import State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import lost_item
+from tests.states import ended_rows
 from tests.unit.state_rig import T0, executors_of
 
 MINUTE = Schedule("* * * * *", "* * * * *")
@@ -51,7 +52,7 @@ def seen(state: State) -> list[object]:
         for row in range(-3, 60)
     }
     rows = sorted(state.open_rows(), key=lambda row: row.key)
-    history = list(state.history.rows_after(0))
+    history = ended_rows(state.history)
     return [
         dict(state.active), rows, opened, running, state.running, found, executors_of(state),
         len(state.active), state.count_open(state.jobs.values()), state.dead,

@@ -20,6 +20,7 @@ from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from launcher.protocol.status import Reason
 from tests.model.test_state_totality import COMMANDS, absurd, steered
+from tests.states import is_imaging
 from tests.unit.state_rig import T0, StateRig, image_parts, job, with_job
 
 
@@ -40,7 +41,7 @@ def test_no_command_changes_an_image_that_is_under_way(
     chance, rig = Random(seed), with_job(retry=Retry(tries=3), deadline_s=86_400)
     machine, changed = rig.machine, 0
     for index in range(rig.machine.state.index + 1, 1200):
-        if not machine.state.is_imaging and chance.random() < 0.1:
+        if not is_imaging(machine.state) and chance.random() < 0.1:
             expected = encode_state(machine.state)
             pieces = Imaging.begin(machine.state).pieces()
             taken = [next(pieces)]
@@ -48,7 +49,7 @@ def test_no_command_changes_an_image_that_is_under_way(
         commands = (steered(absurd(chance.choice(COMMANDS), chance), machine, chance),)
         at_ms = rig.at_ms + index * 700
         machine.apply(1, index, encode_entry(at_ms, machine.state.epoch, commands))
-        if machine.state.is_imaging and chance.random() < 0.3:
+        if is_imaging(machine.state) and chance.random() < 0.3:
             piece = next(pieces, None)
             if piece is not None:
                 taken.append(piece)
@@ -232,7 +233,7 @@ def test_launches_that_go_their_whole_way_meanwhile_are_in_it_as_they_were(
     rig.put(job("late"))
     assert b"".join([*taken, *pieces]) == expected
     assert encode_state(state) != expected
-    assert not state.is_imaging
+    assert not is_imaging(state)
 
 
 def test_a_thread_takes_the_image_while_another_applies() -> None:
@@ -257,7 +258,7 @@ def test_an_image_that_is_given_up_keeps_nothing_any_more() -> None:
     pieces = Imaging.begin(rig.state).pieces()
     next(pieces)
     pieces.close()
-    assert not rig.state.is_imaging
+    assert not is_imaging(rig.state)
 
 
 def test_a_replica_that_was_restored_from_it_goes_on_like_the_others() -> None:

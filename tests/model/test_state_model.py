@@ -29,6 +29,7 @@ from tests.batches import answered
 from tests.drawn import MODEL_EXAMPLES, seeds
 from tests.model.drawn_commands import OVERLAPS, STEP_S, T0, Commands, job
 from tests.model.naive_state import NaiveState
+from tests.states import ended_rows
 from tests.unit.state_rig import open_on, running_in
 
 KINDS = {RowKind.ENDED: "ended", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
@@ -163,7 +164,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
         assert actual == self.naive.rows
         # Within one entry the tails say nothing of the order between them.
         ordered = sorted(self.rows, key=lambda row: (row.ended_index, stream_of(row)))
-        assert list(self.machine.state.history.rows_after(0)) == ordered
+        assert ended_rows(self.machine.state.history) == ordered
 
     @invariant()
     def jobs_are_the_same(self) -> None:

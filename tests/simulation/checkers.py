@@ -31,8 +31,6 @@ from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.state import commands as c
 from cron.state.codec import decode_entry
-from cron.state.image import image_digest
-from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
@@ -43,6 +41,7 @@ from tests.batches import answered, items_of
 from tests.simulation.bounds import Bounds
 from tests.simulation.pacing import THREAD_POOL, Pacing
 from tests.simulation.tries import Tries
+from tests.states import image_digest
 
 IMAGE_EVERY = 64
 CLOCK_MS = 50
@@ -160,7 +159,7 @@ class Judge:
         self._tell(f"log {position.index} {entry.epoch} {kinds}{accepted} {digest}")
         self._digests[position.index] = state.digest
         if position.index % IMAGE_EVERY == 0:
-            self._images[position.index] = image_digest(encode_state(state))
+            self._images[position.index] = image_digest(state)
         for command, result, meant in zip(outcome.commands, outcome.results, items, strict=False):
             self._read(command, result, meant, is_current=is_current)
         if outcome.commands:
@@ -379,7 +378,7 @@ class Judge:
         state = applier.state
         if self._digests.get(index) != state.digest:
             self.accuse("g", f"{replica} has another digest at index {index}")
-        if index in self._images and image_digest(encode_state(state)) != self._images[index]:
+        if index in self._images and image_digest(state) != self._images[index]:
             self.accuse("g", f"{replica} has another image at index {index}")
 
 

@@ -19,6 +19,7 @@ from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import lost_item, refused_item
 from tests.simulation.checkers import Eyes, Judge
 from tests.simulation.verdict import LONG_S, judge_liveness, judge_progress, judge_rows
+from tests.states import ended_rows
 from tests.unit.state_rig import T0, job
 
 LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
@@ -88,7 +89,7 @@ def test_an_orderly_launch_is_right() -> None:
     court.eyes.ended(name, 0, 0)
     court.finish(key)
     state = court.judge.machine.state
-    judge_rows(court.judge, state, list(state.history.rows_after(0)))
+    judge_rows(court.judge, state, ended_rows(state.history))
     judge_liveness(court.judge, state, court.ms, court.ms)
     assert court.judge.problems == []
 

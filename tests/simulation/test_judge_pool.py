@@ -28,6 +28,7 @@ from tests.simulation.mutants import (
 )
 from tests.simulation.test_judge import LEDGER, SECOND, Court
 from tests.simulation.verdict import judge_rows
+from tests.states import ended_rows
 
 FAILED = LaunchState.FAILED
 TWICE = Retry(2, 1_000)
@@ -68,7 +69,7 @@ class PoolCourt(Court):
 
     def judge_all(self) -> str:
         state = self.judge.machine.state
-        judge_rows(self.judge, state, list(state.history.rows_after(0)))
+        judge_rows(self.judge, state, ended_rows(state.history))
         self.judge.dead_letters()
         return self.letters
 
@@ -122,7 +123,7 @@ def test_a_row_that_is_not_what_its_parts_were_is_found() -> None:
     court.run(second, "e2", 7)
     court.finish_part(key, 1)
     court.finish_part(key, 2, 7)
-    (row,) = [row for row in court.judge.machine.state.history.rows_after(0) if row.parts]
+    (row,) = [row for row in ended_rows(court.judge.machine.state.history) if row.parts]
     wrong = msgspec.structs.replace(row, state=LaunchState.SUCCEEDED)
     judge_rows(court.judge, court.judge.machine.state, [wrong])
     assert "p" in court.letters

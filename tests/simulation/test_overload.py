@@ -15,6 +15,7 @@ from launcher.protocol.status import Reason
 from tests.drawn import OVERLOAD_SEEDS, nightly_but
 from tests.simulation.test_simulation import expect_sound
 from tests.simulation.world import World, simulate
+from tests.states import ended_rows
 
 JOBS = 40
 """Due every second or two; the two to four executors of a world have some slots each."""
@@ -40,7 +41,7 @@ def crontab(run_s: float) -> str:
 def rows_of(world: World) -> Counter[tuple[LaunchState, Reason]]:
     """What became of all instants, counted."""
     found: Counter[tuple[LaunchState, Reason]] = Counter()
-    for row in world.judge.machine.state.history.rows_after(0):
+    for row in ended_rows(world.judge.machine.state.history):
         found[row.state, row.reason] += row.count
     return found
 
@@ -50,7 +51,7 @@ def ends_in_the_calm(world: World) -> int:
     state = world.judge.machine.state
     return sum(
         row.state is LaunchState.SUCCEEDED and row.ended_at_ms > state.at_ms - LAST_MS
-        for row in state.history.rows_after(0)
+        for row in ended_rows(state.history)
     )
 
 

@@ -33,6 +33,7 @@ from tests.simulation.replicas import ADDRESSES, IDS, Replica, SimCell, SimClock
 from tests.simulation.thread_pools import ThreadPool, draw_thread_pool
 from tests.simulation.users import Users
 from tests.simulation.verdict import judge_liveness, judge_progress, judge_rows
+from tests.states import ended_rows
 
 BASE_MS = 1_795_190_400_000
 CHAOS_S = 180.0
@@ -188,9 +189,7 @@ class World:
         for name, replica in self.replicas.items():
             if replica.applier.state.index != state.index:
                 judge.accuse("g", f"{name} is at {replica.applier.state.index} only")
-            judge_rows(
-                judge, replica.applier.state, list(replica.applier.state.history.rows_after(0))
-            )
+            judge_rows(judge, replica.applier.state, ended_rows(replica.applier.state.history))
         for request, keys in self.users.triggered.items():
             if len(keys) > 1 and self.disaster is None:  # a restore forgets what was asked since
                 judge.accuse("a", f"{request} was given {sorted(keys)}")

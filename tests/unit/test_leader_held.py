@@ -11,6 +11,7 @@ from cron.errors import ScheduleError
 from cron.job import Catchup, Schedule
 from cron.service.jobs import of_job
 from cron.state.rows import RowKind
+from tests.states import ended_rows
 from tests.unit.state_rig import job
 from tests.unit.test_leader_term import Replica, reigning
 
@@ -21,7 +22,7 @@ SECOND = Schedule("@every 1s", every_s=1)
 
 def rows_of(replica: Replica, name: str) -> int:
     record = replica.state.jobs[name]
-    tails = [row for row in replica.state.history.rows_after(0) if row.job == name]
+    tails = [row for row in ended_rows(replica.state.history) if row.job == name]
     return len(replica.state.open_of(record)) + sum(
         row.count for row in tails if row.kind is not RowKind.AMENDMENT
     )

@@ -14,6 +14,7 @@ from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from launcher.protocol.status import Reason
+from tests.states import ended_rows
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_term import reigning
@@ -137,5 +138,5 @@ async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> No
         assert len(waits) > 100
         assert "no executor can run" in leader.awaits_row(waits[0])
         assert "command/5 of tenant default" in leader.awaits_row(waits[0])
-        skipped = list(state.history.rows_after(0))
+        skipped = ended_rows(state.history)
         assert {row.reason for row in skipped} == {Reason.NO_EXECUTOR}

@@ -17,6 +17,7 @@ from cron.state.commands import Forget
 from cron.state.outcome import Result
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
+from tests.states import ended_rows
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
 JOB = "default/backup"
@@ -42,7 +43,7 @@ class FakeWorld:
         return self.rig.state.index, outcome.results
 
     async def of_job(self, job: str, from_s: int, to_s: int) -> list[Row]:
-        rows = [row for row in self.rig.state.history.rows_after(0) if row.job == job]
+        rows = [row for row in ended_rows(self.rig.state.history) if row.job == job]
         return [
             row
             for row in sorted(rows, key=lambda row: (row.scheduled_s, row.attempt, row.ended_index))

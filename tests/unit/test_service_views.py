@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cron.launch_state import LaunchState
 from cron.service.launches import of_row
+from tests.states import ended_rows
 from tests.unit.state_rig import T0, with_job
 
 
@@ -16,7 +17,7 @@ def test_a_trigger_is_late_from_when_it_was_asked_for() -> None:
     started_ms = rig.at_ms + 12
     key = (1, T0 + 33, 1)
     rig.finished(33, key=key, started_ms=started_ms, finished_ms=started_ms + 5)
-    (row,) = [row for row in rig.state.history.rows_after(0) if row.trigger]
+    (row,) = [row for row in ended_rows(rig.state.history) if row.trigger]
     assert row.state is LaunchState.SUCCEEDED
     assert of_row(row).lateness_ms == 12
 
@@ -26,5 +27,5 @@ def test_a_scheduled_launch_is_late_from_its_instant() -> None:
     rig.account(60)
     rig.begin(60)
     rig.finished(60, started_ms=(T0 + 60) * 1000 + 40, finished_ms=(T0 + 61) * 1000)
-    (row,) = rig.state.history.rows_after(0)
+    (row,) = ended_rows(rig.state.history)
     assert of_row(row).lateness_ms == 40

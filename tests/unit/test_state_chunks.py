@@ -11,6 +11,7 @@ from cron.state.context import Context
 from cron.state.rows import Chunk, Row, RowKind, at, column
 from cron.state.state import State
 from launcher.protocol.status import Reason
+from tests.states import ended_rows
 from tests.unit.state_rig import FIRST, T0
 
 
@@ -77,9 +78,8 @@ def test_history_keeps_chunks_and_rows_in_log_order() -> None:
     history.append(single)
     history.append(chunk(2, number=3))
     assert history.open_rows == 5
-    assert [row.number for row in history.rows_after(0)] == [0, 1, 2, 3, 4]
-    assert list(history.rows_after(0))[:3] == [ended.row(0), ended.row(1), single]
-    assert list(history.rows_after(9)) == []
+    assert [row.number for row in ended_rows(history)] == [0, 1, 2, 3, 4]
+    assert ended_rows(history)[:3] == [ended.row(0), ended.row(1), single]
 
 
 def test_rows_of_an_entry_are_numbered_across_chunks() -> None:
@@ -88,6 +88,6 @@ def test_rows_of_an_entry_are_numbered_across_chunks() -> None:
     context.record(chunk(2))
     context.record(chunk(1, state=LaunchState.FAILED))
     context.record(chunk(1).row(0))
-    assert sorted(row.number for row in context.state.history.rows_after(0)) == [0, 1, 2, 3, 4]
-    failed = [row for row in context.state.history.rows_after(0) if row.state is LaunchState.FAILED]
+    assert sorted(row.number for row in ended_rows(context.state.history)) == [0, 1, 2, 3, 4]
+    failed = [row for row in ended_rows(context.state.history) if row.state is LaunchState.FAILED]
     assert [row.number for row in failed] == [3]

@@ -15,6 +15,7 @@ from cron.state.outcome import Verdict
 from cron.state.state import State
 from cron.state.tail import RowsDamaged, Tail, content_digest
 from launcher.protocol.status import Reason
+from tests.states import ended_rows, is_imaging
 from tests.unit.state_rig import T0, StateRig, image_of, image_parts, with_job
 
 
@@ -51,7 +52,7 @@ def test_a_seal_makes_a_segment_of_each_stream_that_has_rows() -> None:
         assert record.rows == len(Tail.of(sealed.tail.whole()).all_rows())
     assert (runs.record.first_s - T0, runs.record.last_s - T0) == (60, 180)
     assert rig.state.history.open_rows == 0
-    assert list(rig.state.history.rows_after(0)) == []
+    assert ended_rows(rig.state.history) == []
 
 
 def test_seals_meet_without_a_gap_and_the_rows_between_are_in_one_of_them() -> None:
@@ -184,16 +185,16 @@ def test_two_images_may_be_under_way_and_each_is_of_its_moment() -> None:
     assert b"".join(second.pieces()) == middle
     ran(rig, 360)
     assert b"".join(first.pieces()) == before
-    assert not rig.state.is_imaging
+    assert not is_imaging(rig.state)
 
 
 def test_an_image_that_nobody_asks_for_is_forgotten() -> None:
     rig = three_ran()
     imaging: Imaging | None = Imaging.begin(rig.state)
-    assert rig.state.is_imaging
+    assert is_imaging(rig.state)
     imaging = None
     ran(rig, 240)
-    assert not rig.state.is_imaging
+    assert not is_imaging(rig.state)
     assert imaging is None
     assert rig.state.imagings == []
 
