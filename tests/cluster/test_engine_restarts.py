@@ -14,14 +14,14 @@ from tests.conformance.cells import IDS, leader_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
-ELECTION_MIN_MS = 20_000
+ELECTION_MIN_MS = 8_000
 """So long that a busy machine does not take as long by itself."""
 
 
 @pytest.fixture
 async def cell(tmp_path: Path) -> AsyncIterator[FaultCell]:
     cell = FaultCell(
-        tmp_path, election_min_ms=ELECTION_MIN_MS, election_max_ms=30_000, snapshot_entries=500
+        tmp_path, election_min_ms=ELECTION_MIN_MS, election_max_ms=12_000, snapshot_entries=500
     )
     await cell.start()
     yield cell

@@ -54,6 +54,7 @@ def test_a_mix_of_forms_peaks_at_most_a_tenth_above_the_mean():
     assert peak_to_mean(place_all(schedules, Load())) <= 1.1
 
 
+@pytest.mark.nightly
 def test_in_zones_with_daylight_saving_both_seasons_are_even():
     zones = ["UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe"]
     schedules = [wanted("? ? * * *", zones[number % 4]) for number in range(4000)]
@@ -63,6 +64,7 @@ def test_in_zones_with_daylight_saving_both_seasons_are_even():
     assert max(per_minute(placed, SUMMER_S).values()) <= 4
 
 
+@pytest.mark.nightly
 def test_jobs_that_come_and_go_for_long_stay_even():
     chance = random.Random("churn")
     load = Load()

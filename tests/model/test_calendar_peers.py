@@ -19,6 +19,7 @@ from cron.calendar import zones
 from cron.calendar.expression import parse
 from cron.calendar.schedule import compile
 from cron.errors import ScheduleError
+from tests.drawn import nightly_but
 
 DAY_S = 86_400
 
@@ -126,9 +127,10 @@ DAILY_ZONES = [
     "Europe/London", "Europe/Moscow", "Pacific/Apia", "Pacific/Auckland", "Pacific/Chatham",
     "Pacific/Fiji", "Pacific/Kiritimati", "Pacific/Kwajalein", "UTC",
 ]  # fmt: skip
+SMOKES = ("Africa/Casablanca", "America/New_York", "Antarctica/Troll", "Pacific/Apia", "UTC")
 
 
-@pytest.mark.parametrize("zone_name", DAILY_ZONES)
+@pytest.mark.parametrize("zone_name", nightly_but(DAILY_ZONES, SMOKES.__contains__))
 def test_a_daily_job_runs_exactly_once_on_each_local_day_of_48_years(zone_name):
     zone = ZoneInfo(zone_name)
     begin = int(datetime(1990, 1, 1, tzinfo=zone).timestamp())

@@ -8,7 +8,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.calendar import zones
@@ -118,7 +118,6 @@ def test_around_clock_changes_every_instant_is_that_of_the_scanner(zone_name):
             check_window(text, zone_name, begin, begin + int(2.5 * DAY_S))
 
 
-@settings(max_examples=80, deadline=None)
 @given(EXPRESSIONS, st.sampled_from(ZONES), st.integers(0, 10_000), st.integers(-DAY_S, DAY_S))
 def test_any_schedule_in_any_zone_agrees_with_the_scanner(text, zone_name, number, shift_s):
     known = changes(zone_name)
@@ -126,7 +125,6 @@ def test_any_schedule_in_any_zone_agrees_with_the_scanner(text, zone_name, numbe
     check_window(text, zone_name, begin, begin + 2 * DAY_S)
 
 
-@settings(max_examples=60, deadline=None)
 @given(EXPRESSIONS, st.sampled_from(ZONES), st.integers(0, 10_000), st.integers(-DAY_S, DAY_S))
 def test_next_is_strictly_later_and_previous_is_its_way_back(text, zone_name, number, shift_s):
     known = changes(zone_name)

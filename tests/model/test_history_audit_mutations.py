@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.history.audit import audit
@@ -151,7 +151,6 @@ _seeds = st.integers(0, 1 << 32)
 
 
 @given(_seeds)
-@settings(max_examples=150, deadline=None)
 def test_a_correct_history_passes(seed: int) -> None:
     history = History(seed)
     assert history.violations() == set()
@@ -163,7 +162,6 @@ def test_a_correct_history_passes(seed: int) -> None:
 
 
 @given(_seeds, st.integers(0, 7200), st.integers(0, 7200))
-@settings(max_examples=100, deadline=None)
 def test_any_part_of_a_correct_history_passes(seed: int, one: int, other: int) -> None:
     history = History(seed)
     since_s, until_s = BEGIN_S + min(one, other), BEGIN_S + max(one, other)
@@ -185,7 +183,6 @@ def _reached(rows: list[Row], since_s: int, until_s: int) -> list[Row]:
 
 
 @given(_seeds, st.lists(st.integers(0, 7200), max_size=4))
-@settings(max_examples=100, deadline=None)
 def test_the_census_adds_up_and_does_not_depend_on_how_it_is_cut(
     seed: int, cuts: list[int]
 ) -> None:

@@ -176,7 +176,6 @@ matches = st.builds(
 
 
 @given(drawn_items(), matches, st.integers(1, 9))
-@settings(max_examples=60, deadline=None)
 def test_a_segment_answers_what_a_search_of_its_rows_answers(
     items: list[Row | Chunk], match: Match, limit: int
 ) -> None:
@@ -210,7 +209,7 @@ def test_a_segment_answers_what_a_search_of_its_rows_answers(
 
 
 @given(drawn_items())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_replica_that_began_with_an_image_writes_the_same_bytes(
     items: list[Row | Chunk],
 ) -> None:
@@ -219,7 +218,6 @@ def test_a_replica_that_began_with_an_image_writes_the_same_bytes(
 
 
 @given(drawn_items(is_numbered=True), st.data())
-@settings(max_examples=60, deadline=None)
 def test_rows_that_the_catalog_does_not_name_are_refused(
     items: list[Row | Chunk], data: st.DataObject
 ) -> None:
@@ -263,7 +261,6 @@ def test_sections_that_are_not_those_of_the_rows_are_refused(seed: int) -> None:
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30))
-@settings(max_examples=60, deadline=None)
 def test_integers_come_back_from_planes(items: list[int]) -> None:
     numbers = array("q", items)
     content = to_planes(numbers) + to_planes(numbers[:1]) + b"rest"

@@ -123,6 +123,7 @@ def test_launches_of_several_parts_begin_whole_and_when_they_may(seed: int) -> N
     world.check_audit()
 
 
+@pytest.mark.nightly
 def test_the_worlds_of_parts_see_all_that_can_happen() -> None:
     """A test of the test."""
     seen: Counter[str] = Counter()

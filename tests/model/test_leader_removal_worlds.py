@@ -89,6 +89,7 @@ def test_what_waits_of_removed_jobs_ends_and_nothing_of_it_begins(seed: int) -> 
     assert {(row.state, row.reason) for row in gone} <= {(LaunchState.CANCELLED, Reason.NONE)}
 
 
+@pytest.mark.nightly
 def test_the_worlds_have_much_to_end() -> None:
     """A test of the test: several jobs at once, more launches than a portion, and some are left
     when their job is brought back."""

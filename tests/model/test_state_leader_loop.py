@@ -358,6 +358,7 @@ def test_the_audit_holds_whatever_people_do(seed: int, monkeypatch: pytest.Monke
     assert set(attempts.values()) <= {1}
 
 
+@pytest.mark.nightly
 def test_the_worlds_see_all_that_can_happen() -> None:
     """A test of the test: its launches end in every way, for many reasons."""
     states: Counter[tuple[LaunchState, Reason]] = Counter()

@@ -111,6 +111,7 @@ def test_what_fails_and_fails_again_agrees(seed: int, monkeypatch: pytest.Monkey
     run(seed, dead_kept)
 
 
+@pytest.mark.nightly
 def test_such_walks_come_by_every_way_to_die() -> None:
     """Or the comparison above would say little."""
     found: Counter[Reason] = Counter()

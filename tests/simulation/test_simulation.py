@@ -72,7 +72,7 @@ class Removing(Users):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 6])
+@pytest.mark.parametrize("seed", nightly_but([0, 6], [0].__contains__))
 def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> None:
     cancelled = set()
     removed = Queues.removed
@@ -92,13 +92,6 @@ def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> N
     assert len(cancelled) > 1, "next to nothing waited of removed jobs"
 
 
-def test_a_seed_repeats_its_run_exactly() -> None:
-    first, again, other = simulate(3), simulate(3), simulate(4)
-    assert first.trace == again.trace
-    assert first.digest == again.digest != other.digest
-    assert first.judge.started > 0, "else equal traces say nothing"
-
-
 def digest_under(hash_seed: str) -> str:
     """The digest of a seed's trace in another process."""
     done = subprocess.run(
@@ -107,13 +100,15 @@ def digest_under(hash_seed: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=50,
+        timeout=200,
     )
     return done.stdout.strip()
 
 
-def test_a_run_does_not_depend_on_the_hashes_of_strings() -> None:
-    assert digest_under("1") == digest_under("2") == simulate(5).digest
+def test_a_seed_repeats_its_run_exactly_under_any_hashes_of_strings() -> None:
+    world = simulate(5)
+    assert digest_under("1") == digest_under("2") == world.digest != simulate(4).digest
+    assert world.judge.started > 0, "else equal traces say nothing"
 
 
 @pytest.mark.slow

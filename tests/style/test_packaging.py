@@ -22,7 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         cwd=ROOT,
         check=True,
         capture_output=True,
-        timeout=50,
+        timeout=200,
     )
     (path,) = folder.glob("raftcron-*.whl")
     return zipfile.ZipFile(path)

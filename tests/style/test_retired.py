@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,12 +26,25 @@ class Retired(NamedTuple):
     instead: str
     excused: tuple[str, ...]
 
-    def finds(self, identifier: str) -> bool:
-        """Whether `identifier` is, or has, what was retired."""
-        if not self.word.islower():
-            return identifier == self.word
-        parts = {part.lower() for part in WORD.findall(identifier)}
-        return bool(parts & {self.word, f"{self.word}s"})
+
+class Retirements:
+    """The list, by word."""
+
+    def __init__(self, entries: Iterable[Retired]) -> None:
+        self._whole: dict[str, Retired] = {}
+        self._parts: dict[str, Retired] = {}
+        for one in entries:
+            if one.word.islower():
+                self._parts |= {one.word: one, f"{one.word}s": one}
+            else:
+                self._whole[one.word] = one
+
+    def find(self, identifier: str) -> Retired | None:
+        """Return the entry of what was retired and `identifier` is, or has."""
+        if (whole := self._whole.get(identifier)) is not None:
+            return whole
+        parts = (part.lower() for part in WORD.findall(identifier))
+        return next((self._parts[part] for part in parts if part in self._parts), None)
 
 
 def parse(text: str) -> Iterator[Retired]:
@@ -64,16 +78,16 @@ def identifiers(source: Source) -> Iterator[tuple[int, str]]:
                 yield line, text
 
 
-def found() -> Iterator[tuple[Retired, str, int, str]]:
-    """Yield what was retired and is used: its entry, path, line and name; exceptions too."""
-    entries = list(parse(LIST.read_text()))
-    known: dict[str, Retired | None] = {}
-    for source in sources():
-        for line, name in identifiers(source):
-            if name not in known:
-                known[name] = next((one for one in entries if one.finds(name)), None)
-            if (entry := known[name]) is not None:
-                yield entry, source.path, line, name
+@functools.cache
+def found() -> list[tuple[Retired, str, int, str]]:
+    """Return what was retired and is used: its entry, path, line and name; exceptions too."""
+    find = functools.cache(Retirements(parse(LIST.read_text())).find)
+    return [
+        (entry, source.path, line, name)
+        for source in sources()
+        for line, name in identifiers(source)
+        if (entry := find(name)) is not None
+    ]
 
 
 def test_no_retired_identifier_is_used() -> None:
@@ -98,10 +112,10 @@ def test_every_exception_is_still_needed() -> None:
 
 @pytest.mark.parametrize("name", ["reign", "_reigns", "ReignEnded", "REIGNS_KEPT", "reign_ended"])
 def test_a_word_is_found_as_a_part_of_any_identifier(name: str) -> None:
-    assert Retired("reign", "leadership term", ()).finds(name)
+    assert Retirements([Retired("reign", "leadership term", ())]).find(name)
 
 
 @pytest.mark.parametrize("name", ["foreign", "reigning", "Visited", "visits", "revisit"])
 def test_other_words_with_the_same_letters_are_not_found(name: str) -> None:
-    assert not Retired("reign", "leadership term", ()).finds(name)
-    assert not Retired("Visit", "LeaderStream", ()).finds(name)
+    reign, visit = Retired("reign", "leadership term", ()), Retired("Visit", "LeaderStream", ())
+    assert not Retirements([reign, visit]).find(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 from pathlib import Path
 from typing import Final
 
@@ -59,11 +60,15 @@ def files() -> dict[str, str]:
 @functools.cache
 def sources() -> list[Source]:
     """All Python files that people wrote; stubs apart."""
-    return [
-        Source(name, text, ast.parse(text, name))
-        for name, text in files().items()
-        if name.endswith(".py")
-    ]
+    gc.disable()  # or it looks at the trees again and again while they grow
+    try:
+        return [
+            Source(name, text, ast.parse(text, name))
+            for name, text in files().items()
+            if name.endswith(".py")
+        ]
+    finally:
+        gc.enable()
 
 
 def code() -> list[Source]:

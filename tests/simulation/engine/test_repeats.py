@@ -24,7 +24,7 @@ def digests_with(hash_seed: str) -> list[str]:
         env=os.environ | {"PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=True,
     )
     return answer.stdout.split()

@@ -12,7 +12,7 @@ from tests.simulation.engine.profiles import PROFILES, profile_of
 from tests.simulation.engine.runs import simulate
 
 SEEDS = 200
-CHUNK = 5
+CHUNK = 4
 
 
 @pytest.mark.slow
@@ -29,6 +29,7 @@ def test_seeds_stand_for_all_profiles() -> None:
     assert {profile_of(seed).name for seed in range(SEEDS)} == set(PROFILES)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_there_is_something_to_go_wrong() -> None:
     """Faults, answers, reads, terms, dumps and replacements do happen."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from tests.drawn import story_seeds
 from tests.simulation.engine.machine import Machine
 from tests.simulation.engine.profiles import PROFILES
 from tests.simulation.engine.world import World
@@ -81,7 +82,7 @@ class LeaderLost(Story):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", story_seeds(5))
 def test_by_the_book_it_takes_part_again(seed: int) -> None:
     story = Story(seed)
     story.world.run()
@@ -90,7 +91,7 @@ def test_by_the_book_it_takes_part_again(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", story_seeds(5))
 def test_a_leader_may_be_lost_before_the_new_disk_has_heard_that_it_votes(seed: int) -> None:
     """Two of three are left, and one of them does not know yet that it counts."""
     story = LeaderLost(seed)
