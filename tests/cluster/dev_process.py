@@ -47,7 +47,7 @@ class DevProcess:
         assert self.process.stdout is not None
         if not self.process.stdout.closed:
             self.output += self.process.stdout.read()
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def close(self) -> None:
         """End it in any case; the kernel ends its children."""

@@ -284,7 +284,7 @@ class Cell:
             env={**os.environ, "RAFTCRON_SERVER": ",".join(self.ports.servers)},
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=200,
             check=False,
         )
         said = f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"

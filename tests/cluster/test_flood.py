@@ -106,7 +106,7 @@ def test_idle_connections_end_neither_the_replicas_nor_what_they_do(tmp_path: Pa
                 cell.apply(large(number))
             assert [name for name in cell.members if cell.is_down(name)] == []
             for name in cell.replicas:
-                wait_until(lambda n=name: _files(cell, n) - before[n], 40, "a further segment")
+                wait_until(lambda n=name: _files(cell, n) - before[n], 60, "a further segment")
             cell.cli("snapshot", "save")
             seen = len(cell.history("tick", states=["succeeded"]))
             cell.wait_launches(seen + 2, "tick")

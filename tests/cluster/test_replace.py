@@ -111,7 +111,7 @@ class World:
         return subprocess.run(
             self._program(*arguments),
             env={**os.environ, "RAFTCRON_SERVER": ",".join(self.ports.servers)},
-            capture_output=True, text=True, timeout=50, check=False, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -139,12 +139,12 @@ def votes(dev: Dev, name: str, incarnation: int) -> bool:
 
 
 def wait_votes(dev: Dev, name: str, incarnation: int) -> None:
-    wait_until(lambda: votes(dev, name, incarnation), 40, f"{name} to vote as #{incarnation}")
+    wait_until(lambda: votes(dev, name, incarnation), 60, f"{name} to vote as #{incarnation}")
 
 
 def end(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
-    assert process.wait(40) == 0
+    assert process.wait(60) == 0
 
 
 @pytest.mark.timeout(180)
@@ -194,12 +194,12 @@ def test_the_old_disk_cannot_come_back(world: World) -> None:
 
     # Before the new one is there, and afterwards.
     old = world.replica(name)
-    assert old.wait(40) == REPLACED
+    assert old.wait(60) == REPLACED
     new = world.replica(name, "--join", "--data", str(world.folder / "new"))
     wait_votes(dev, name, 2)
     end(new)
     old = world.replica(name, "--bootstrap")
-    assert old.wait(40) == REPLACED
+    assert old.wait(60) == REPLACED
     assert f"{name} was replaced: it is at incarnation 2 now" in world.said(old)
     assert "this data directory is of no use" in world.said(old)
     assert "Traceback" not in world.said(old)
@@ -306,7 +306,7 @@ def test_a_folder_that_lost_its_state_is_not_bootstrapped_silently(world: World)
 
 def test_an_empty_disk_does_not_start_without_being_told_what_it_is(world: World) -> None:
     process = world.replica("r1")
-    assert process.wait(40) == 2
+    assert process.wait(60) == 2
     said = world.said(process)
     assert f"{world.data / 'r1' / 'raft'}: empty" in said
     assert "--bootstrap if this is a new cell" in said
@@ -328,10 +328,10 @@ def test_a_disk_that_just_joined_is_shut_out_like_any_other(world: World) -> Non
 
     # It still speaks on the connections on which it asked for its place.
     assert world.cli("replica", "replace", name, "--yes").returncode == 0
-    assert second.wait(40) == REPLACED
+    assert second.wait(60) == REPLACED
     assert row(dev, name).member_state == "open", "not even its own place is given to it again"
     again = world.replica(name, "--data", str(world.folder / "second"))
-    assert again.wait(40) == REPLACED
+    assert again.wait(60) == REPLACED
     world.replica(name, "--join", "--data", str(world.folder / "third"))
     wait_votes(dev, name, 3)
 
@@ -349,7 +349,7 @@ def test_a_refused_bootstrap_leaves_the_folder_as_it_was_so_that_it_may_join(wor
     (folder / "segments" / "notes").write_text("of an earlier life")
     before = tree(folder)
     refused = world.replica(name, "--bootstrap", "--data", str(folder))
-    assert refused.wait(40) == REPLACED
+    assert refused.wait(60) == REPLACED
     assert tree(folder) == before
     world.cli("replica", "replace", name)
     new = world.replica(name, "--join", "--data", str(folder))

@@ -124,7 +124,7 @@ def test_a_full_disk_ends_a_replica_which_then_waits_for_room_and_catches_up(
             if name != NAME
         )
 
-    wait_until(is_level, 40, f"{NAME} to be level with the others")
+    wait_until(is_level, 60, f"{NAME} to be level with the others")
 
 
 def test_a_replica_that_waits_for_room_ends_when_it_is_told_to(on_disk: OnDisk) -> None:
@@ -132,4 +132,4 @@ def test_a_replica_that_waits_for_room_ends_when_it_is_told_to(on_disk: OnDisk) 
     process = on_disk.start()
     wait_until(lambda: "disk.full" in on_disk.events(), what="its word that the disk is full")
     process.terminate()
-    assert process.wait(40) == 0
+    assert process.wait(60) == 0

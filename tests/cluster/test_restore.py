@@ -164,7 +164,7 @@ def test_all_disks_are_lost_and_nothing_that_ran_runs_again(
     assert rows_before <= after.keys(), "history that was stored is there"
     assert {row.term for row in cell.status() if row.id in cell.replicas}
     check(cell, file)
-    wait_until(lambda: stored(cell) > 10**12, 40, "a snapshot of the new life")
+    wait_until(lambda: stored(cell) > 10**12, 60, "a snapshot of the new life")
 
 
 def test_with_the_ledgers_lost_as_well_nothing_is_repeated(
@@ -204,11 +204,11 @@ def test_a_store_that_is_away_holds_nothing_up_and_gets_the_backlog(
 
     wait_until(failing, 60, "a status that tells of the failing store")
     ran = len(read_runs(file))
-    wait_until(lambda: len(read_runs(file)) > ran + 15, 40, "launches without the store")
+    wait_until(lambda: len(read_runs(file)) > ran + 15, 60, "launches without the store")
     before = stored(cell)
     proxy.fault = "hang"
     ran = len(read_runs(file))
-    wait_until(lambda: len(read_runs(file)) > ran + 10, 40, "launches while the store hangs")
+    wait_until(lambda: len(read_runs(file)) > ran + 10, 60, "launches while the store hangs")
     proxy.fault = ""
     proxy.let_go.set()
     wait_until(lambda: stored(cell) > before and not failing(), 90, "the backlog in the store")

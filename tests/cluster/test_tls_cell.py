@@ -115,7 +115,7 @@ def test_who_is_somebody_else_does_not_start_and_who_has_none_is_not_served(
     )
     done = subprocess.run(
         [sys.executable, "-P", "-m", "launcher.executor", "--config", str(config)],
-        capture_output=True, text=True, timeout=50, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert "it is of executor executor-1 of cell default" in done.stderr

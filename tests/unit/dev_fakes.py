@@ -1,23 +1,17 @@
 """Stand-ins for the programs and the client of a local cell, to test `dev` without a cell.
 
-    python -m tests.unit.dev_fakes dev DATA PORT [--no-restart] [--for-ms=N] [--leader-after=N]
-                                                                   run_dev with stand-ins
-    python -m tests.unit.dev_fakes member --config FILE            a replica or executor
+    python -m tests.unit.dev_fakes DATA PORT [--no-restart] [--for-ms=N] [--leader-after=N]
+                                             [--patient] [CRONTAB]
 
-A member listens on its client port, writes `up` to its log and waits. TERM ends it with 0, unless
-DATA/stubborn exists; DATA/<id>.broken makes it end at once with exit code 3, or with the one in it.
+This runs `run_dev` with them. A member of the cell is `dev_member.py`; `--patient` waits ten
+minutes for members to end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
-import socket
 import sys
-import threading
-import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from cron.api.jobs import ApplyReport, ApplyRequest, JobChange
@@ -87,35 +81,13 @@ def launch(second: int, **fields: object) -> LaunchView:
     return LaunchView(**{**row, **fields})  # type: ignore[arg-type]
 
 
-def run_member(config: Path) -> int:
-    from cron.parent import die_with_parent
-
-    die_with_parent()
-    fields = tomllib.loads(config.read_text())
-    folder = config.parent
-    broken = folder / f"{fields['id']}.broken"
-    if broken.exists():
-        print("cannot read my journal", flush=True)
-        return int(broken.read_text() or "3")
-    ended = threading.Event()
-    stubborn = (folder / "stubborn").exists()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN if stubborn else lambda *_: ended.set())
-    with socket.socket() as server:
-        if "client" in fields:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(("127.0.0.1", int(fields["client"].rpartition(":")[2])))
-            server.listen()
-        print("up", flush=True)
-        ended.wait()
-        print("down", flush=True)
-    return 0
-
-
 def run_fake_dev(folder: str, port: str, *flags: str) -> int:
+    from cron.dev import cell as processes
     from cron.dev.options import DevOptions
     from cron.dev.supervisor import run_dev
 
+    if "--patient" in flags:
+        processes.EXECUTORS_MS = processes.TERM_MS = 600_000  # type: ignore[misc]
     cell = FakeCell()
     given = dict(flag[2:].split("=") for flag in flags if "=" in flag)
     cell.failures = [NoQuorum("no leader")] * int(given.get("leader-after", 1))
@@ -130,8 +102,8 @@ def run_fake_dev(folder: str, port: str, *flags: str) -> int:
     return run_dev(
         options,
         commands=lambda member: [
-            *(sys.executable, "-m", "tests.unit.dev_fakes", "member"),
-            *("--config", str(member.config)),
+            *(sys.executable, "-S", "-m", "tests.unit.dev_member", "--config"),
+            str(member.config),
         ],
         connect=cell.connect,
         say=lambda line: print(line, flush=True),
@@ -139,5 +111,4 @@ def run_fake_dev(folder: str, port: str, *flags: str) -> int:
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    sys.exit(run_fake_dev(*rest) if what == "dev" else run_member(Path(rest[1])))
+    sys.exit(run_fake_dev(*sys.argv[1:]))

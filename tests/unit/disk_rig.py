@@ -132,5 +132,5 @@ class Gated(Imaging):
         yield from super().pieces()
         for gate, waits in zip(self.gates, self.waits, strict=True):
             waits.set()
-            gate.wait(30)
+            gate.wait(60)
             yield b""

@@ -27,7 +27,7 @@ class Bench:
     def __init__(self, directory: Path, slots: int = 64) -> None:
         self.directory = directory
         self.control, theirs = socket.socketpair()
-        self.control.settimeout(30)
+        self.control.settimeout(60)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(slots)],
@@ -115,7 +115,7 @@ class Bench:
             self.process.wait()
 
 
-def await_end(pid: int, wait_ms: int = 30_000) -> None:
+def await_end(pid: int, wait_ms: int = 60_000) -> None:
     """Return once a process is gone; a pidfd becomes readable then."""
     try:
         pidfd = os.pidfd_open(pid)

@@ -115,7 +115,7 @@ async def test_a_replicas_certificate_does_not_administer(certs: Certs) -> None:
         ours = certs.credentials(*REPLICA)
 
         def pause() -> None:
-            with Client([server], 5_000, ours) as client:
+            with Client([server], 60_000, ours) as client:
                 client.ask(table.PAUSE, PauseRequest(pattern="*/*"))
 
         with pytest.raises(NotAllowed, match="replica r1 of cell berlin may not use Pause") as one:
@@ -194,7 +194,7 @@ async def test_one_replica_with_a_bad_certificate_does_not_stop_the_others(certs
         credentials = certs.credentials(*PERSON)
 
         def asked() -> object:
-            with Client([bad, good], 5_000, credentials) as client:
+            with Client([bad, good], 60_000, credentials) as client:
                 return client.ask(table.JOBS)
 
         assert await in_thread(asked) == []
@@ -233,7 +233,7 @@ async def test_the_name_of_the_certificate_is_what_is_recorded(certs: Certs) -> 
     async with secured(certs, backend) as server:
 
         def asked() -> None:
-            with Client([server], 5_000, credentials) as client:
+            with Client([server], 60_000, credentials) as client:
                 change(client)
 
         await in_thread(asked)

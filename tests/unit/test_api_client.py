@@ -51,7 +51,7 @@ async def three(*backends: FakeBackend):
         yield servers
 
 
-async def call(servers: list[str], method: str, *given: Any, timeout_ms: int = 20_000) -> Any:
+async def call(servers: list[str], method: str, *given: Any, timeout_ms: int = 60_000) -> Any:
     with Client(servers, timeout_ms) as client:
         return await in_thread(api_rig.call, client, method, *given)
 
@@ -89,7 +89,7 @@ async def test_other_replicas_are_learned_from_the_first_that_answers():
 async def test_the_one_that_led_last_is_asked_first():
     leader, follower = FakeBackend(jobs=[]), Follower("it")
     async with three(follower, leader) as servers:
-        with Client(servers, 5_000) as client:
+        with Client(servers, 60_000) as client:
             await in_thread(client.ask, table.JOBS)
             await in_thread(client.ask, table.JOBS)
     assert len(follower.calls) == 1
@@ -99,7 +99,7 @@ async def test_a_leader_that_steps_down_midway_is_followed_to_its_successor():
     first, second = FakeBackend(jobs=[]), FakeBackend()
     async with three(first, second) as servers:
         second.answers["jobs"] = NotLeader(servers[0])
-        with Client(servers, 5_000) as client:
+        with Client(servers, 60_000) as client:
             await in_thread(client.ask, table.JOBS)
             first.answers["jobs"] = NotLeader(servers[1])
             second.answers["jobs"] = []
@@ -126,7 +126,7 @@ async def test_an_election_is_waited_for():
 
     async with serving(FakeBackend(jobs=jobs)) as server:
         pending = asyncio.create_task(call([server], "jobs"))
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(asked.wait(), 60)
         elected.set()
         assert await pending == []
 
@@ -146,7 +146,7 @@ async def test_where_every_address_refuses_the_connection_they_are_named_at_once
     begun = time.monotonic()
     with pytest.raises(Unavailable) as caught:
         await call([address, other], "kill", LAUNCH, "ada", timeout_ms=60_000)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 39
     places = f"{address}, {other}"
     message = f"no replica answers at {places}: connection refused: the change did not happen"
     assert str(caught.value) == message
@@ -241,7 +241,7 @@ async def test_a_connection_that_breaks_under_a_change_leaves_its_outcome_unknow
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving(FakeBackend(kill=kill)))
         pending = asyncio.create_task(call([server], "kill", LAUNCH, "ada"))
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(begun.wait(), 60)
         await stack.aclose()
         with pytest.raises(OutcomeUnknown, match="may still happen"):
             await pending

@@ -141,7 +141,7 @@ async def test_a_connection_that_says_nothing_is_closed_and_makes_room(
     async with served(certs) as one:
         await in_thread(lambda: [one.stranger() for _ in range(2 * MOST)])
         await until_alive(one, 0)
-        with Client([f"127.0.0.1:{one.port}"], 20_000, one.credentials) as client:
+        with Client([f"127.0.0.1:{one.port}"], 60_000, one.credentials) as client:
             assert await in_thread(client.ask, JOBS) == []
 
 
@@ -154,7 +154,7 @@ async def test_a_connection_without_a_call_is_closed(monkeypatch: pytest.MonkeyP
 
 async def test_strangers_go_and_a_caller_who_is_known_stays(certs: Certs | None) -> None:
     async with served(certs) as one:
-        with Client([f"127.0.0.1:{one.port}"], 20_000, one.credentials) as client:
+        with Client([f"127.0.0.1:{one.port}"], 60_000, one.credentials) as client:
             assert await in_thread(client.ask, JOBS) == []
             ours = set(_addresses(one.port))
             await in_thread(lambda: [one.stranger() for _ in range(MOST - 2)])

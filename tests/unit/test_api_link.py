@@ -25,14 +25,14 @@ from tests.unit.api_rig import (
 )
 
 
-async def call(link: Link, method: str = "Jobs", timeout_ms: int = 20_000):
+async def call(link: Link, method: str = "Jobs", timeout_ms: int = 60_000):
     request = {
         "Jobs": JobsRequest(),
         "Trigger": TriggerRequest(job="a", request_id="1"),
         "Show": ShowRequest(launch="a@2026-11-20T15:00:00Z"),
     }[method]
     return await in_thread(
-        lambda: link.call(TABLE[method], request, connect_ms=20_000, timeout_ms=timeout_ms)
+        lambda: link.call(TABLE[method], request, connect_ms=60_000, timeout_ms=timeout_ms)
     )
 
 
@@ -124,7 +124,7 @@ async def test_a_request_over_the_limit_is_not_sent(link_to, monkeypatch):
         link = link_to(server)
         with pytest.raises(Refused) as caught:
             await in_thread(
-                lambda: link.call(PUT_JOBS, request, connect_ms=20_000, timeout_ms=20_000)
+                lambda: link.call(PUT_JOBS, request, connect_ms=60_000, timeout_ms=60_000)
             )
     assert isinstance(caught.value.error, LimitExceeded)
     assert backend.calls == []

@@ -332,10 +332,10 @@ async def test_a_change_goes_on_to_its_end_when_its_client_goes_away():
     async with serving(FakeBackend(put_jobs=apply)) as server:
         async with grpc.aio.insecure_channel(server) as channel:
             call = Stub(channel).PutJobs(request)
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), 60)
             call.cancel()
         go_on.set()
-        await asyncio.wait_for(ended.wait(), 30)
+        await asyncio.wait_for(ended.wait(), 60)
 
 
 async def test_a_change_that_fails_after_its_client_went_away_is_logged_and_no_more():
@@ -350,7 +350,7 @@ async def test_a_change_that_fails_after_its_client_went_away_is_logged_and_no_m
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
         stub = Stub(channel)
         call = stub.Kill(KillRequest(launch=LAUNCH))
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(begun.wait(), 60)
         call.cancel()
         go_on.set()
         assert await stub.Jobs(JobsRequest()).read() is grpc.aio.EOF

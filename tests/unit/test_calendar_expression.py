@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cron import limits
@@ -253,7 +253,6 @@ def test_every_keeps_its_text_and_knows_its_seconds():
     assert not expression.has_any
 
 
-@settings(deadline=None)
 @given(st.integers(1, 366 * 86_400))
 def test_a_duration_is_read_as_it_is_written(seconds):
     text = format_duration(seconds)
@@ -268,7 +267,6 @@ def test_a_text_that_is_no_duration_is_refused(text):
     assert caught.value.hint
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=40), st.text("0123456789*/-,?()@ LW#adeimnorsty", max_size=40)))
 @example("@\x85")
 @example("\ud800 * * * *")

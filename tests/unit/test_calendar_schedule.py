@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.calendar.expression import parse
@@ -71,7 +71,6 @@ def test_skipped_minutes_that_fall_together_have_the_last_local_minute():
     assert ticks_of("0 2,3 * * *", "America/New_York").count(at_s - 1, at_s) == 1
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(-(10**6), 5 * 10**9), st.integers(0, 3), st.data())
 def test_every_is_due_at_whole_multiples_of_its_period(every_s, after_s, periods, data):
     length_s = periods * every_s + data.draw(st.integers(0, every_s))

@@ -72,7 +72,6 @@ def test_a_schedule_that_needs_no_place_is_returned_as_it_is():
         assert place(schedule, Load()) is schedule
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(["?", "?(0-9)", "?/20", "*/7", "5", "?(3-40)/5"]),
     st.sampled_from(["?", "?(2-6)", "?/6", "*", "3", "1-5"]),
@@ -96,7 +95,7 @@ def test_every_choice_is_one_that_the_text_allows(minute, hour, day, month, week
     assert compile(schedule).next(WINTER_S) is not None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from([
     "? ? * * *", "?/15 * * * *", "0 0 * * *", "7 3 * * 1-5", "0 9 1 * *", "? 4 * * 6", "@every 5m",
     "@every 11s", "* * * * *"]), st.sampled_from(["UTC", "Asia/Kolkata", "America/New_York"])),

@@ -79,7 +79,11 @@ print("ended")
 
 def test_a_call_that_hangs_keeps_no_process_from_ending() -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-c", HANGS], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-P", "-c", HANGS],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
 
@@ -90,7 +94,7 @@ def test_a_call_that_hangs_keeps_no_process_from_ending() -> None:
 async def test_what_is_left_to_a_call_thread_is_done_after_what_is_under_way() -> None:
     call_thread, done, gate = CallThread("test"), [], threading.Event()
     await call_thread.work(lambda: None)
-    call_thread.leave(lambda: done.append(gate.wait(30)))
+    call_thread.leave(lambda: done.append(gate.wait(60)))
     call_thread.leave(lambda: done.append("second"))
     assert done == []
     gate.set()
@@ -102,11 +106,11 @@ async def test_what_is_left_to_a_call_thread_is_done_after_what_is_under_way() -
 async def test_what_is_left_before_the_call_thread_closes_is_done() -> None:
     call_thread, gate, done = CallThread("test"), threading.Event(), threading.Event()
     await call_thread.work(lambda: None)
-    call_thread.leave(lambda: gate.wait(30))
+    call_thread.leave(lambda: gate.wait(60))
     call_thread.leave(done.set)
     call_thread.close()
     gate.set()
-    assert done.wait(30)
+    assert done.wait(60)
 
 
 async def test_where_no_thread_is_left_it_is_done_at_once() -> None:

@@ -11,17 +11,18 @@ from cron.main import PROCESSES
 from tests.unit.api_rig import FakeBackend, closed_address, in_thread, run_cli, serving
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    """The modules that a command line imports, in a process of its own; how it ends is its own."""
+def loaded_by(*lines: list[str]) -> set[str]:
+    """The modules that command lines import, in a process of their own; how they end is theirs."""
     program = (
         "import sys, contextlib, io\n"
         "from cron.main import cli\n"
-        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
-        "    cli(sys.argv[1:])\n"
+        f"for line in {lines!r}:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "        cli(line)\n"
         "print('\\n'.join(sys.modules))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     return set(done.stdout.split())
 
@@ -42,19 +43,17 @@ THE_CELLS = {"cron.api.client", "google.protobuf", "socket"}
 """What a command imports only to ask a cell."""
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["lint"], ["lint", "--help"]])
-def test_what_needs_no_cluster_loads_nothing_heavy(arguments, tmp_path):
+def test_what_needs_no_cluster_loads_nothing_heavy(tmp_path):
     crontab = tmp_path / "crontab"
     crontab.write_text("0 5 * * * backup\n")
-    files = [str(crontab)] if arguments == ["lint"] else []
-    loaded = loaded_by(*arguments, *files)
+    loaded = loaded_by(["--help"], ["--version"], ["lint", str(crontab)], ["lint", "--help"])
     assert (SERVERS_OWN - {"croniter"}) & loaded == set()
     assert (THE_CELLS - {"socket"}) & loaded == set()
 
 
-@pytest.mark.parametrize("arguments", [["next", "* * * * *"], ["next", "--help"]])
-def test_an_expression_is_explained_without_what_asks_a_cell(arguments):
-    assert (SERVERS_OWN | THE_CELLS) & loaded_by(*arguments) == set()
+def test_an_expression_is_explained_without_what_asks_a_cell():
+    loaded = loaded_by(["next", "* * * * *"], ["next", "--help"])
+    assert (SERVERS_OWN | THE_CELLS) & loaded == set()
 
 
 ASKING = [
@@ -63,23 +62,23 @@ ASKING = [
 ]
 
 
-@pytest.mark.parametrize("line", ASKING)
-def test_a_command_that_asks_a_cell_loads_little(line):
-    loaded = loaded_by("--server", closed_address(), "--timeout", "100ms", *line.split())
-    assert loaded >= THE_CELLS, "it asked"
+def test_commands_that_ask_a_cell_load_little():
+    nobody = ["--server", closed_address(), "--timeout", "100ms"]
+    loaded = loaded_by(*([*nobody, *line.split()] for line in ASKING))
+    assert loaded >= THE_CELLS, "they asked"
     assert SERVERS_OWN & loaded == set()
     assert UNASKED & loaded == set()
 
 
 async def test_an_answer_is_printed_without_more():
     async with serving(FakeBackend(jobs=[])) as server:
-        loaded = await in_thread(loaded_by, "--server", server, "jobs")
+        loaded = await in_thread(loaded_by, ["--server", server, "jobs"])
     assert (SERVERS_OWN | UNASKED) & loaded == set()
 
 
 def test_help_loads_no_command():
     modules = {module for module, _ in COMMANDS.values()}
-    assert not modules & loaded_by("--help")
+    assert not modules & loaded_by(["--help"])
 
 
 async def test_help_lists_every_command_of_the_issue_and_every_exit_code():
@@ -91,13 +90,13 @@ async def test_help_lists_every_command_of_the_issue_and_every_exit_code():
         assert f"\n    {code}  " in result.stdout
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-async def test_each_command_has_help(name):
-    result = await run_cli(name, "--help")
-    assert result.exit_code == 0
-    assert "Usage: raftcron " in result.stdout
-    assert "--output" in result.stdout
-    assert "Errors are always text on stderr" in " ".join(result.stdout.split())
+async def test_each_command_has_help():
+    for name in COMMANDS:
+        result = await run_cli(name, "--help")
+        assert result.exit_code == 0
+        assert "Usage: raftcron " in result.stdout
+        assert "--output" in result.stdout, name
+        assert "Errors are always text on stderr" in " ".join(result.stdout.split()), name
 
 
 @pytest.mark.parametrize(

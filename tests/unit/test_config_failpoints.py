@@ -32,7 +32,7 @@ def run_hits(spec: str, names: str) -> subprocess.CompletedProcess[str]:
         env={"RAFTCRON_FAILPOINTS": spec},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
 

@@ -143,6 +143,6 @@ def test_reading_a_configuration_does_not_load_boto3() -> None:
         "print([name for name in ('boto3', 'botocore') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=200, check=False
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")

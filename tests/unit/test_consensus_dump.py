@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import consensus.engine.storage.dump as dump_module
@@ -46,7 +46,6 @@ def test_an_empty_state_is_a_state(disk: MemoryDisk) -> None:
     assert state(disk, dump) == b""
 
 
-@settings(max_examples=50, deadline=None)
 @given(pieces=st.lists(st.binary(max_size=40)), members=st.binary(max_size=20))
 def test_however_a_state_is_cut_the_file_is_the_same(pieces: list[bytes], members: bytes) -> None:
     disk, other = MemoryDisk(), MemoryDisk()

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensus.engine.storage.journal import FileJournal
@@ -179,7 +179,6 @@ ACTS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     acts=st.lists(ACTS, min_size=5, max_size=50),
     segment_bytes=st.integers(100, 700),
@@ -212,7 +211,7 @@ def drawn(rng: random.Random) -> tuple[str, Any]:
 
 
 def test_a_long_life_with_many_deaths() -> None:
-    for seed in range(6):
+    for seed in range(2):
         rng = random.Random(seed)
         life = Life(rng.randint(100, 700))
         for _ in range(800):
@@ -237,7 +236,6 @@ def test_the_model_notices_a_journal_that_does_not_wait_for_the_disk(
     raise AssertionError("a lost entry went unnoticed")
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data(), garbage=st.binary(min_size=1, max_size=60))
 def test_garbage_over_any_part_of_a_segment_never_invents(data: Any, garbage: bytes) -> None:
     disk = MemoryDisk()
@@ -253,13 +251,11 @@ def test_garbage_over_any_part_of_a_segment_never_invents(data: Any, garbage: by
 
 
 @pytest.mark.parametrize("door", range(len(DOORS)), ids=[door.__name__ for door in DOORS])
-@settings(max_examples=150, deadline=None)
 @given(content=st.binary(max_size=300))
 def test_any_bytes_are_refused_or_read_and_never_a_crash(door: int, content: bytes) -> None:
     feed(bytes([door]) + content)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     frames=st.lists(
         st.lists(

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consensus.engine.network.wire import (
@@ -176,7 +176,6 @@ def test_a_large_message_in_small_pieces_is_read_in_no_time() -> None:
 # ---- the doors of the fuzzer that goes by coverage
 
 
-@settings(max_examples=60)
 @given(st.binary(max_size=200))
 def test_no_door_lets_any_bytes_do_anything(content: bytes) -> None:
     for door in range(len(frame_bytes.DOORS)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import consensus.engine.storage.incoming as incoming_module
@@ -85,7 +85,6 @@ def test_a_disk_that_runs_full_on_the_way_drops_the_dump_not_the_replica(sent: S
     assert follower.disk.names() == []
 
 
-@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_no_power_cut_brings_a_wrong_dump_or_stops_a_transfer(seed: int) -> None:
     rng = random.Random(seed)
@@ -112,7 +111,6 @@ def test_no_power_cut_brings_a_wrong_dump_or_stops_a_transfer(seed: int) -> None
     assert follower.disk.content("dump.incoming") == sent.file
 
 
-@settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=200), marks=st.binary(max_size=200))
 def test_any_bytes_left_behind_are_no_reason_to_fail(content: bytes, marks: bytes) -> None:
     disk = MemoryDisk()

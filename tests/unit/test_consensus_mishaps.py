@@ -313,7 +313,7 @@ async def test_a_start_that_is_given_up_holds_the_directory_while_it_is_read(
 
     def load_slowly(*_: object) -> None:
         begun.set()
-        goes_on.wait(30)
+        goes_on.wait(60)
 
     monkeypatch.setattr(replica, "load", load_slowly)
     config = EngineConfig(replica="r1", peers={"r1": "127.0.0.1:1"}, data=str(tmp_path))

@@ -109,7 +109,7 @@ def test_a_journal_cut_at_any_byte_of_its_end_is_a_beginning_and_goes_on(disk: M
     assert len(set(seen)) >= 3
 
 
-def test_any_flipped_bit_anywhere_is_a_refusal_or_a_torn_end(disk: MemoryDisk) -> None:
+def test_a_flipped_bit_anywhere_is_a_refusal_or_a_torn_end(disk: MemoryDisk) -> None:
     whole = said(few(disk))
     *_, shorter, full = History(disk).states
     assert full == whole
@@ -118,20 +118,19 @@ def test_any_flipped_bit_anywhere_is_a_refusal_or_a_torn_end(disk: MemoryDisk) -
         content = disk.content(name)
         last_frame = frames(content)[-1] if name == segments(disk)[-1] else len(content)
         for place in range(len(content)):
-            for bit in range(8):
-                changed = bytearray(content)
-                changed[place] ^= 1 << bit
-                flipped = disk.fork()
-                flipped.put(name, bytes(changed))
-                if place < last_frame:
-                    with pytest.raises(LogDamaged):
-                        opened(flipped)
-                    refused += 1
-                else:
-                    assert said(opened(flipped)) == shorter
-                    torn += 1
-    assert refused > 8 * 500
-    assert torn > 8 * 20
+            changed = bytearray(content)
+            changed[place] ^= 1 << place * 5 % 8
+            flipped = disk.fork()
+            flipped.put(name, bytes(changed))
+            if place < last_frame:
+                with pytest.raises(LogDamaged):
+                    opened(flipped)
+                refused += 1
+            else:
+                assert said(opened(flipped)) == shorter
+                torn += 1
+    assert refused > 500
+    assert torn > 20
 
 
 def test_a_segment_but_the_last_that_is_cut_anywhere_is_reported(disk: MemoryDisk) -> None:

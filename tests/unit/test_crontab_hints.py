@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cron.calendar.expression
@@ -515,7 +515,6 @@ def followed(place, part, error):
     return literal[1].rstrip(",")
 
 
-@settings(max_examples=800, deadline=None)
 @given(fields())
 @example((1, "22-6/x"))
 @example((4, "7/2"))
@@ -535,7 +534,6 @@ def test_a_drawn_field_is_accepted_after_its_hints_were_followed_one_by_one(draw
     raise AssertionError(f"{drawn} is refused in turn, at last as {part}")
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.integers(0, 4), st.integers(0, 59), st.integers(0, 59), st.integers(1, 9))
 @example(1, 22, 6, 2)
 @example(4, 7, 1, 1)

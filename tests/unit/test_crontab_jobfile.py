@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cron import limits
@@ -214,7 +214,6 @@ PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=100),
@@ -300,7 +299,6 @@ def test_what_stands_in_texts_and_comments_is_not_counted(text):
     assert read(text).problems == []
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text("[]{}\"'.=,#\n\\ a1", max_size=60))
 def test_a_file_within_the_bounds_is_left_to_tomllib(text):
     assert find_excess(text) is None or text.count(".") > limits.JOB_FILE_DOTS_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cron import limits
@@ -49,7 +49,6 @@ KEYS = st.sampled_from(sorted(KNOWN))
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="'\n\0"), max_size=30)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=6))
 def test_quoted_values_come_back_as_they_were_written(pairs):
     text = "#:" + "".join(f" {key}='{value}'" for key, value in pairs)
@@ -61,7 +60,6 @@ def test_quoted_values_come_back_as_they_were_written(pairs):
         assert text[option.key_column - 1 :].startswith(option.key)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(KEYS, st.text(max_size=20)), max_size=6))
 def test_no_option_does_anything_but_report_problems(pairs):
     problems = Problems("tab")
@@ -154,7 +152,6 @@ def test_lines_are_numbered_as_editors_number_them():
     assert [problem.line for problem in problems.listed()] == [3, 4]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=80))
 def test_a_line_is_either_read_or_reported(content):
     problems = Problems("tab")

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cron import limits
@@ -206,7 +206,6 @@ def test_the_default_deadline_has_room_for_every_retry():
     assert job.deadline_s * 1000 >= rests_ms + 9 * job.work.timeout_ms
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 86_400), st.integers(1, 31 * 86_400), st.text())
 def test_no_draw_makes_the_rests_longer_than_the_deadline_reckons(retries, least_s, most_s, name):
     retry = Retry(retries + 1, least_s * 1000, max(least_s, most_s) * 1000)
@@ -333,7 +332,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(JSON)
 def test_a_payload_of_a_line_is_what_its_handler_reads(value):
     text = json.dumps(value, ensure_ascii=True)
@@ -342,7 +340,6 @@ def test_a_payload_of_a_line_is_what_its_handler_reads(value):
     assert msgspec.json.decode(payload) == value
 
 
-@settings(max_examples=150, deadline=None)
 @given(JSON)
 def test_values_of_a_job_file_become_the_same_bytes_again(value):
     payload = dump_payload(value)
@@ -351,7 +348,6 @@ def test_values_of_a_job_file_become_the_same_bytes_again(value):
     assert decoded == value or (isinstance(value, float) and math.isclose(decoded, value))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text(max_size=30))
 @example("")
 @example("[")
@@ -368,7 +364,6 @@ def test_every_text_is_either_a_payload_or_refused_with_a_way_out(text):
 WHOLE = st.integers(0, 1000)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.integers(0, 9), st.integers(1, 1000), WHOLE, st.integers(1, 3600), st.integers(1, 9_999_999),
     st.integers(1, 1 << 20), st.lists(st.integers(1, 255), min_size=1, max_size=4),
@@ -387,7 +382,6 @@ def test_what_is_written_is_what_is_read(
     assert job.retry == Retry(retries + 1, backoff_s * 1000, 3_600_000, codes_in_order)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(sorted(KNOWN)), st.text(max_size=30))
 def test_no_value_does_anything_but_be_read_or_refused_with_a_way_out(key, text):
     read_value, refused = outcome(partial(KNOWN[key].read, key), text)

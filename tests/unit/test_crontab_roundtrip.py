@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.calendar.duration import format_duration
@@ -63,7 +63,6 @@ def written(jobs, blank):
     return "\n".join(lines).encode()
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(WANTED, max_size=6), BLANKS)
 def test_what_is_written_is_what_is_read(jobs, blank):
     reading = read_crontab(written(jobs, blank), file="tab")
@@ -81,7 +80,6 @@ def test_what_is_written_is_what_is_read(jobs, blank):
         assert (job.overlap, job.catchup) == (wanted.overlap, wanted.catchup)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(WANTED, max_size=4), BLANKS)
 def test_reading_twice_gives_the_same(jobs, blank):
     content = written(jobs, blank)
@@ -112,7 +110,6 @@ def character_by_character(text):
     return script, stdin + "\n" if stdin and not stdin.endswith("\n") else stdin
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.text("ab%\\ \u00fc", max_size=12))
 def test_percent_signs_are_read_as_character_by_character(text):
     assert split_percent(text) == character_by_character(text)

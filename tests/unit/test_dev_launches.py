@@ -230,7 +230,7 @@ def run_feed(cell: FakeCell, files: list[SourceFile], until: str) -> tuple[Feed,
 
     feed = Feed(files, SystemClock(), say, look_nowhere)
     feed.start(cell.connect(["a", "b", "c"]), reached.set)
-    assert reached.wait(30)
+    assert reached.wait(60)
     feed.stop()
     return feed, lines
 
@@ -269,7 +269,7 @@ def test_the_cell_works_once_it_has_a_leader_and_the_crontab(files: list[SourceF
         works.set()
 
     feed.start(cell.connect(["a", "b", "c"]), works.set, note)
-    assert works.wait(30)
+    assert works.wait(60)
     feed.stop()
     assert failures_left[0] == 0
     assert len(cell.applied) == len(files)

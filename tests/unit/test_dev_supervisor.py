@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -27,7 +28,7 @@ class Dev(DevProcess):
     def __init__(self, folder: Path, *flags: str, port: int = 0) -> None:
         self.folder = folder
         self.port = first_port(port)
-        program = [sys.executable, "-m", "tests.unit.dev_fakes", "dev"]
+        program = [sys.executable, "-m", "tests.unit.dev_fakes"]
         super().__init__([*program, str(folder), str(self.port), *flags])
 
     def wait_up(self, times: int = 1) -> None:
@@ -69,10 +70,10 @@ def test_ctrl_c_to_dev_or_to_its_group_ends_everything(
 
 def test_for_counts_from_when_there_is_a_leader(start: Callable[..., Dev]) -> None:
     began = time.monotonic()
-    dev = start("--for-ms=100", "--leader-after=4")
+    dev = start("--for-ms=100", "--leader-after=2")
     assert dev.end() == 0
-    # Four looks without a leader, half a second apart, and one with: 2.5 s.
-    assert time.monotonic() - began > 2.6
+    # Two looks without a leader, half a second apart, and one with: 1.5 s.
+    assert time.monotonic() - began > 1.6
 
 
 def test_a_second_ctrl_c_does_not_wait_for_who_will_not_end(
@@ -80,12 +81,11 @@ def test_a_second_ctrl_c_does_not_wait_for_who_will_not_end(
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "stubborn").touch()
-    dev = start()
+    dev = start("--patient")
     pids = dev.pids()
     dev.wait_up()
     dev.interrupt()
     dev.read_until("ending all processes")
-    began = time.monotonic()
 
     def interrupted_to_the_end() -> bool:
         dev.interrupt()
@@ -93,7 +93,6 @@ def test_a_second_ctrl_c_does_not_wait_for_who_will_not_end(
 
     wait_until(interrupted_to_the_end)
     assert dev.end() == 0
-    assert time.monotonic() - began < 6.5, "sooner than the 7 s without the second one"
     assert all(is_gone(pid) for pid in pids.values())
 
 
@@ -124,7 +123,7 @@ def test_dev_ends_when_nobody_reads_what_it_says(start: Callable[..., Dev]) -> N
     assert dev.process.stdout is not None
     dev.process.stdout.close()
     os.kill(pids["r1"], signal.SIGKILL)  # now there is something to say
-    assert dev.process.wait(30) == 0
+    assert dev.process.wait(60) == 0
     assert all(is_gone(pid) for pid in pids.values())
 
 
@@ -219,53 +218,12 @@ def test_a_replica_of_a_cell_that_was_restored_elsewhere_is_never_started_again(
     assert dev.log("r3").count("cannot read my journal") == 1
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_a_port_in_use_is_named_before_anything_starts_and_no_folder_is_left(
-    start: Callable[..., Dev], tmp_path: Path, number: int
-) -> None:
-    ports = free_ports()
-    purpose, port = ports.all[number]
-    with socket.socket() as taken:
-        # As servers do: connections that are over are no reason not to listen.
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        dev = start(port=ports.client[0], folder=tmp_path / "new" / "data")
-        assert dev.end() == 2
-    assert f"{port} ({purpose})" in dev.output
-    assert "--port" in dev.output
-    assert "cell in" not in dev.output
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_refused_start_leaves_a_folder_as_it_was(
-    start: Callable[..., Dev], tmp_path: Path
-) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    (folder / "r2.toml").write_text('id = "r9"\n')
-    (folder / "mine").write_text("kept")
-    dev = start()
-    assert dev.end() == 2
-    assert "r2.toml" in dev.output
-    assert {path.name for path in folder.iterdir()} == {"r2.toml", "mine"}
-    assert (folder / "r2.toml").read_text() == 'id = "r9"\n'
-
-
 def test_on_a_port_of_its_own_dev_says_how_to_reach_the_cell(start: Callable[..., Dev]) -> None:
     dev = start()
     servers = ",".join(f"127.0.0.1:{dev.port + n}" for n in range(3))
     dev.read_until(f"export RAFTCRON_SERVER={servers}\n")
     dev.interrupt()
     assert dev.end() == 0
-
-
-def test_two_devs_do_not_share_a_folder(start: Callable[..., Dev]) -> None:
-    first = start()
-    first.pids()
-    second = start()
-    assert second.end() == 2
-    assert "another dev runs this cell" in second.output
 
 
 def test_a_cell_can_move_to_other_ports_and_keeps_its_files(
@@ -311,37 +269,80 @@ def test_a_crontab_that_the_cell_refuses_ends_dev_with_2(
     assert all(is_gone(pid) for pid in pids.values())
 
 
-def test_a_crontab_with_errors_starts_nothing(start: Callable[..., Dev], tmp_path: Path) -> None:
+# ---- what starts nothing: in this process, since no signal is caught and none is blocked
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function that runs `dev` with options that it refuses; what it says of them."""
+
+    def start_nothing(_: Member) -> list[str]:
+        raise AssertionError("something was started")
+
+    def run(**options: object) -> str:
+        assert run_dev(DevOptions(**options), commands=start_nothing) == 2  # type: ignore[arg-type]
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return captured.err
+
+    return run
+
+
+def test_ports_in_use_are_named_and_no_folder_is_left(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    ports = free_ports()
+    with contextlib.ExitStack() as stack:
+        for _, port in ports.all:
+            taken = stack.enter_context(socket.socket())
+            # As servers do: connections that are over are no reason not to listen.
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", port))
+            taken.listen()
+        said = refused(port=ports.client[0], data=str(tmp_path / "new" / "data"))
+    assert all(f"{port} ({purpose})" in said for purpose, port in ports.all)
+    assert "--port" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_refused_start_leaves_a_folder_as_it_was(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "r2.toml").write_text('id = "r9"\n')
+    (folder / "mine").write_text("kept")
+    assert "r2.toml" in refused(port=first_port(), data=str(folder))
+    assert {path.name for path in folder.iterdir()} == {"r2.toml", "mine"}
+    assert (folder / "r2.toml").read_text() == 'id = "r9"\n'
+
+
+def test_two_devs_do_not_share_a_folder(
+    start: Callable[..., Dev], refused: Callable[..., str]
+) -> None:
+    first = start()
+    first.pids()
+    assert "another dev runs this cell" in refused(port=first_port(), data=str(first.folder))
+
+
+def test_a_crontab_with_errors_starts_nothing(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "crontab").write_text("61 * * * * true\n* 24 * * * true\n")
-    dev = start(str(tmp_path / "crontab"))
-    assert dev.end() == 2
-    assert "crontab line 1, column 1: minute 61 is not in 0-59\n  hint: " in dev.output
-    assert "crontab line 2, column 3: hour 24 is not in 0-23\n  hint: " in dev.output
-    assert "cell in" not in dev.output
+    said = refused(crontab=str(tmp_path / "crontab"), data=str(tmp_path / "data"))
+    assert "crontab line 1, column 1: minute 61 is not in 0-59\n  hint: " in said
+    assert "crontab line 2, column 3: hour 24 is not in 0-23\n  hint: " in said
     assert not (tmp_path / "data").exists()
-
-
-def test_a_crontab_that_is_not_there_starts_nothing(start: Callable[..., Dev]) -> None:
-    dev = start("/nowhere/crontab")
-    assert dev.end() == 2
-    assert "/nowhere/crontab cannot be read: no such file" in dev.output
-    assert "cell in" not in dev.output
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (DevOptions(crontab="/"), "/ cannot be read: is a directory"),
-        (DevOptions(data="/proc/nowhere"), "/proc/nowhere: "),
+        ({"crontab": "/"}, "/ cannot be read: is a directory"),
+        ({"crontab": "/nowhere/crontab"}, "/nowhere/crontab cannot be read: no such file"),
+        ({"data": "/proc/nowhere"}, "/proc/nowhere: "),
     ],
 )
 def test_options_that_cannot_be_start_nothing(
-    options: DevOptions, said: str, capsys: pytest.CaptureFixture[str]
+    refused: Callable[..., str], options: dict[str, object], said: str
 ) -> None:
-    def start_nothing(_: Member) -> list[str]:
-        raise AssertionError("something was started")
-
-    assert run_dev(options, commands=start_nothing) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith(f"raftcron: {said}")
-    assert captured.out == ""
+    error = refused(**options)
+    assert error.startswith(f"raftcron: {said}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.scheduler.limits import START, Bucket
@@ -17,7 +17,6 @@ def rig() -> Rig:
     return Rig()
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     rate=st.integers(1, 20_000),
     steps=st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 30)), max_size=40),

@@ -42,6 +42,8 @@ def process() -> Iterator[Process]:
     gc.callbacks.remove(made.note)
     gc.set_threshold(*thresholds)
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def make_old() -> None:

@@ -20,7 +20,7 @@ def certs(tmp_path: Path) -> Certs:
 
 async def refusal(server: str, credentials: Credentials | None) -> Unreached:
     with pytest.raises(Unreached) as caught:
-        await in_thread(reach, server, 5_000, credentials)
+        await in_thread(reach, server, 60_000, credentials)
     return caught.value
 
 
@@ -29,12 +29,12 @@ async def test_every_certificate_of_the_cell_reaches_a_replica(
     certs: Certs, who: tuple[str, str]
 ) -> None:
     async with secured(certs, FakeBackend()) as server:
-        await in_thread(reach, server, 5_000, certs.credentials(*who))
+        await in_thread(reach, server, 60_000, certs.credentials(*who))
 
 
 async def test_a_replica_without_tls_is_reached_without(certs: Certs) -> None:
     async with serving(FakeBackend()) as server:
-        await in_thread(reach, server, 5_000)
+        await in_thread(reach, server, 60_000)
         error = await refusal(server, certs.credentials(*PERSON))
     assert (str(error), error.is_distrust) == ("it does not speak TLS", True)
     assert "[tls]" in error.hint
@@ -113,7 +113,7 @@ async def test_who_speaks_something_else_is_no_replica(certs: Certs) -> None:
 async def test_another_cells_replica_of_the_same_authority_is_reached(certs: Certs) -> None:
     # The cell is the callee's to judge: it sees the whole certificate, and says so in words.
     async with secured(certs, FakeBackend(), cell="munich") as server:
-        await in_thread(reach, server, 5_000, certs.credentials(*PERSON, cell=CELL))
+        await in_thread(reach, server, 60_000, certs.credentials(*PERSON, cell=CELL))
 
 
 async def test_a_renewed_certificate_is_shown_to_the_next_caller(certs: Certs) -> None:
@@ -122,4 +122,4 @@ async def test_a_renewed_certificate_is_shown_to_the_next_caller(certs: Certs) -
     async with secured(certs, FakeBackend(), credentials=lambda: shown[0]) as server:
         assert str(await refusal(server, ours)) == "its certificate has expired"
         shown[0] = certs.credentials(*REPLICA)
-        await in_thread(reach, server, 5_000, ours)
+        await in_thread(reach, server, 60_000, ours)

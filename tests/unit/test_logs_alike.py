@@ -52,7 +52,7 @@ def test_grpc_writes_no_lines_of_its_own_between_those_of_the_log(
     done = subprocess.run(
         [sys.executable, "-c", program, *names],
         capture_output=True,
-        timeout=50,
+        timeout=200,
         env=environment,
         check=False,
     )
@@ -72,7 +72,7 @@ def test_replicas_and_executors_say_the_time_under_one_key() -> None:
     ):
         program = LINE.format(module=module, configure=configure)
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, capture_output=True, timeout=50, check=True)
+        done = subprocess.run(command, capture_output=True, timeout=200, check=True)
         rows.append(json.loads(done.stderr))
     assert [row.keys() & {"at", "timestamp"} for row in rows] == [{"at"}, {"at"}]
     assert all(row["at"].endswith("Z") for row in rows)

@@ -33,13 +33,6 @@ from tests.unit.restore_rig import (
 STEPS_MAX = 400
 
 
-@pytest.fixture(autouse=True)
-def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Power stays on here, and a shared disk may take half a minute for a thousand syncs."""
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda number: None)
-
-
 @pytest.fixture
 def backed(tmp_path: Path) -> Backed:
     made = Backed(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.calendar.schedule import EveryTicks, Tick, Ticks
@@ -325,7 +325,6 @@ def test_repeated_local_times_do_not_stop_a_paused_job() -> None:  # R11
 # ---- whatever the schedule, the outage and the policy
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     period_s=st.integers(1, 400),
     steps_ms=st.lists(st.integers(1, 900_000), min_size=1, max_size=12),

@@ -43,7 +43,7 @@ async def test_the_loop_goes_on_while_many_times_are_computed(
 
     def slowly(*arguments, **named):  # type: ignore[no-untyped-def]
         begun.set()
-        assert go_on.wait(30), "the loop went on meanwhile"
+        assert go_on.wait(60), "the loop went on meanwhile"
         return compute(*arguments, **named)
 
     monkeypatch.setattr(pauses, "next_times", slowly)

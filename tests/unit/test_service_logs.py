@@ -333,7 +333,7 @@ async def test_a_disk_that_refuses_is_told_of(rig: Rig, tmp_path: Path) -> None:
     limit=st.integers(1, 120),
     tail=st.booleans(),
 )
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 async def test_the_store_answers_every_question_as_the_executor_does(
     tmp_path_factory: pytest.TempPathFactory,
     *,

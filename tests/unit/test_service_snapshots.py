@@ -129,7 +129,7 @@ async def test_a_store_that_hangs_is_waited_for_no_longer_than_a_client_waits(
     async with keeping(tmp_path) as rig:
         one, gate = saving_of(rig), threading.Event()
         await one.save()
-        rig.store.hook = lambda _operation, _name: gate.wait(30)
+        rig.store.hook = lambda _operation, _name: gate.wait(60)
         report = await one.list(is_remote=False)
         assert [view.place for view in report.snapshots] == ["local"]
         assert "no answer within 0.05 s" in report.problems[0]

@@ -61,7 +61,7 @@ def test_an_empty_content_is_one(tmp_path: Path) -> None:
     assert b"".join(read_snapshot(file.path, "prod")[1]) == b""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 3_000_000), max_size=5), st.integers(1, 700_000))
 def test_equal_contents_are_equal_bytes_however_they_come(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], step: int

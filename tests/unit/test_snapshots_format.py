@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from backports import zstd as library
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshots import format as form
@@ -60,7 +60,6 @@ def test_a_frame_cannot_make_the_reader_ask_for_memory() -> None:
         zstd.decompress(frame)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, (5 << 20) // 2), max_size=4))
 def test_blocks_depend_on_the_content_alone(sizes: list[int]) -> None:
     pieces = [bytes([number + 1]) * size for number, size in enumerate(sizes)]

@@ -67,7 +67,7 @@ def test_it_is_smaller_than_what_was_printed(stored: Stored) -> None:
     assert stored.path.read_bytes() == CONTENT
 
 
-@settings(suppress_health_check=list(HealthCheck), deadline=None)
+@settings(suppress_health_check=list(HealthCheck))
 @given(place=st.integers(0, 10**6), flip=st.integers(1, 255))
 def test_no_flipped_bit_is_shown(stored: Stored, place: int, flip: int) -> None:
     packed = bytearray(stored.packed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshots import layout
@@ -38,7 +38,6 @@ _manifests = st.lists(
 )
 
 
-@settings(max_examples=200)
 @given(_manifests, st.integers(0, 4), st.integers(-1, 4), _names, st.integers(0, 10**15))
 def test_what_the_newest_snapshot_needs_is_never_deleted(
     manifests: list[Manifest], newest: int, daily: int, wanted: list[str], now_ms: int

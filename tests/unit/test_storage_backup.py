@@ -161,7 +161,7 @@ async def test_a_store_that_hangs_holds_up_neither_seals_nor_snapshots_and_is_to
         def hang(operation: str, name: str) -> None:
             if name.endswith(".seg"):
                 hangs.set()
-                goes_on.wait(30)
+                goes_on.wait(60)
 
         rig.store.hook = hang
         await rig.launch(3)

@@ -101,7 +101,7 @@ async def test_a_leader_deposed_during_an_upload_stops_there_and_the_next_goes_o
         def wait(_operation: str, name: str) -> None:
             if name.endswith(".seg") and not waits.is_set():
                 waits.set()
-                goes_on.wait(30)
+                goes_on.wait(60)
 
         rig.store.hook = wait
         old = rig.leader

@@ -112,11 +112,11 @@ def test_who_waits_for_the_flag_is_woken(context: Context) -> None:
 
     def wait() -> None:
         waits.set()
-        seen.append(context.cancelled.wait(30))
+        seen.append(context.cancelled.wait(60))
 
     thread = threading.Thread(target=wait)
     thread.start()
-    waits.wait(30)
+    waits.wait(60)
     context.cancelled.set("killed")
     thread.join(30)
     assert seen == [True]

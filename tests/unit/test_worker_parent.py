@@ -200,11 +200,10 @@ def test_a_stopped_child_whose_guarded_work_outlives_the_lease_is_killed(rig: Ri
 def test_a_renewed_lease_keeps_guarded_work_alive(rig: Rig) -> None:
     _, (peer,) = started(rig, processes=1)
     sent = task(1, "until_file", b'"go"', guarded=True)
-    first_ms = boot_ms() + 2_000
-    peer.send(Lease(first_ms))
     peer.run(sent)
     peer.wait_output(sent, "begun")
-    peer.send(Lease(boot_ms() + LEASE_MS))
+    first_ms = boot_ms() + 200
+    peer.send(Lease(first_ms), Lease(boot_ms() + LEASE_MS))
     wait_until(lambda: boot_ms() > first_ms + PARENT_MARGIN_MS + 2 * LOOK_EVERY_MS, "its end")
     (rig.folder / "go").touch()
     assert peer.outcome(sent).result is Result.OK

@@ -46,7 +46,7 @@ async def ask(server: str, credentials: Credentials | None, method: str = "jobs"
     """Ask a replica as a client would that has these credentials, or none."""
 
     def asked() -> object:
-        with Client([server], 5_000, credentials) as client:
+        with Client([server], 60_000, credentials) as client:
             return call(client, method)
 
     return await in_thread(asked)
