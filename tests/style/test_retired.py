@@ -65,7 +65,7 @@ def parse(text: str) -> Iterator[Retired]:
 def identifiers(source: Source) -> Iterator[tuple[int, str]]:
     """Yield every name, log event and module name of a file, with its line."""
     yield 1, Path(source.path).stem
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         line = getattr(node, "lineno", 1)
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
@@ -117,5 +117,5 @@ def test_a_word_is_found_as_a_part_of_any_identifier(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["foreign", "reigning", "Visited", "visits", "revisit"])
 def test_other_words_with_the_same_letters_are_not_found(name: str) -> None:
-    reign, visit = Retired("reign", "leadership term", ()), Retired("Visit", "LeaderStream", ())
-    assert not Retirements([reign, visit]).find(name)
+    listed = [Retired("reign", "leadership term", ()), Retired("Visit", "LeaderStream", ())]
+    assert not Retirements(listed).find(name)

@@ -17,11 +17,17 @@ GENERATED: Final = ("_pb2.py", "_pb2_grpc.py", "_pb2.pyi")
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One Python file: its path from the root, its text and its syntax tree."""
+    """One Python file: its path from the root, its text and all nodes of its syntax tree."""
 
     path: str
     text: str
-    tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+
+    @property
+    def tree(self) -> ast.Module:
+        module = self.nodes[0]
+        assert isinstance(module, ast.Module)
+        return module
 
     @property
     def lines(self) -> list[str]:
@@ -63,7 +69,7 @@ def sources() -> list[Source]:
     gc.disable()  # or it looks at the trees again and again while they grow
     try:
         return [
-            Source(name, text, ast.parse(text, name))
+            Source(name, text, tuple(ast.walk(ast.parse(text, name))))
             for name, text in files().items()
             if name.endswith(".py")
         ]
@@ -78,7 +84,7 @@ def code() -> list[Source]:
 
 def functions(source: Source) -> list[Function]:
     """All functions of a file, nested ones included."""
-    return [node for node in ast.walk(source.tree) if isinstance(node, Function)]
+    return [node for node in source.nodes if isinstance(node, Function)]
 
 
 def body_lines(function: Function) -> int:
@@ -92,10 +98,10 @@ def body_lines(function: Function) -> int:
     return length
 
 
-def imported(tree: ast.AST) -> set[str]:
+def imported(source: Source) -> set[str]:
     """Every module that a file imports, and what it takes from it: `os`, `os.path`."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
