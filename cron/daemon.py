@@ -45,7 +45,7 @@ from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError, Unavailable
-from cron.fresh import FreshStart, keep
+from cron.fresh import FreshStart, has_log, keep
 from cron.garbage import Garbage
 from cron.history.store import RowStore
 from cron.joining import watch_joining
@@ -54,7 +54,7 @@ from cron.leader.clocks import Ratchet
 from cron.leader.leader import Leader, LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
-from cron.room import has_log, with_room
+from cron.room import with_room
 from cron.scheduler.plan import Settings
 from cron.service.members import WAITING, ClusterStatus, ReplicaIdentity, client_address
 from cron.service.replacing import Replacing
@@ -259,7 +259,7 @@ class Daemon:
 
     async def run(self) -> int:
         """Serve until the replica receives a signal to stop, or fails; return the exit code."""
-        self._replicated.subscribe(self._let_go)
+        self._replicated.subscribe(self._keep_disk)
         self._replicated.subscribe(lambda _: self._pool.watchers.change())
         self._leader.start()
         tasks = [
@@ -296,7 +296,7 @@ class Daemon:
             return endings.STOPPED
         return _ended_by(self._failure)
 
-    def _let_go(self, leadership: Leadership) -> None:
+    def _keep_disk(self, leadership: Leadership) -> None:
         """Delete the files that the start moved aside, once the replica takes part."""
         if leadership.leader is not None:
             self._fresh = None
@@ -368,11 +368,11 @@ def _ended_by(error: BaseException) -> int:
     if is_bug:
         _log.error("replica.failed", error=repr(error), code=code, exc_info=error)
     else:
-        _complain(error, "replica.failed", code=code)
+        _report(error, "replica.failed", code=code)
     return code
 
 
-def _complain(error: BaseException, event: str = "replica.refused", **fields: int) -> None:
+def _report(error: BaseException, event: str = "replica.refused", **fields: int) -> None:
     """Report why the replica does not run: as a log line, or as text on a terminal."""
     hint = getattr(error, "hint", "")
     if sys.stderr.isatty():
@@ -403,7 +403,7 @@ async def _run(config: ReplicaConfig, start: Start) -> int:
     credentials = _credentials(config)
 
     def waiting(note: str) -> AbstractAsyncContextManager[None]:
-        _complain(Unavailable(note), "replica.waits")
+        _report(Unavailable(note), "replica.waits")
         address = config.peers[config.id].client
         clock = SystemClock()
 
@@ -489,7 +489,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             zones.pin()
             return asyncio.run(_run(config, start))
     except (CronError, ConsensusError, LauncherError) as error:
-        _complain(error)
+        _report(error)
         return endings.exit_code(error, is_start=True)
 
 

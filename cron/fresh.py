@@ -69,6 +69,12 @@ class FreshStart:
                 _remove(path)
 
 
+def has_log(data: Path) -> bool:
+    """Return whether the data directory of a replica has a log; it need not exist."""
+    raft = data / "raft"
+    return raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
+
+
 def keep(data: Path) -> None:
     """Delete the files that were moved aside, after the cell has admitted the replica."""
     shutil.rmtree(data / ASIDE, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Starts on an empty disk and on a full one. A start on a full disk waits for free space."""
+"""Starts on a full disk: they wait for free space."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ monitoring sees it. A replica that is started again waits again.
 """
 LEAST_BYTES: Final = 1 << 20
 """With less free space, any failure of a start is attributed to the full disk."""
-
-
-def has_log(data: Path) -> bool:
-    """Return whether the data directory of a replica has a log; it need not exist."""
-    raft = data / "raft"
-    return raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
 
 
 def room_bytes(folder: Path) -> int:

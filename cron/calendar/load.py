@@ -111,7 +111,7 @@ class Load:
 
     def _enter_fields(self, resolved: str, zone_name: str, weight: int) -> None:
         fields = parse(resolved).fields
-        by_weekday = weekday_loads(fields)
+        by_weekday = weekday_loads(fields[2:])
         minutes = LocalTimes(fields).minutes
         for season, offset in enumerate(offsets(zone_name)):
             if min(by_weekday) == max(by_weekday):
@@ -144,13 +144,10 @@ class Load:
             top[cell] = daily[cell] + max(table[cell] for table in tables)
 
 
-def weekday_loads(fields: tuple[Field, ...]) -> tuple[int, ...]:
-    """Return the expected launches of one matching minute on each weekday, in UNITs of a day."""
-    return _weekday_loads(fields[2:])
-
-
 @lru_cache(maxsize=4096)
-def _weekday_loads(days: tuple[Field, ...]) -> tuple[int, ...]:
+def weekday_loads(days: tuple[Field, ...]) -> tuple[int, ...]:
+    """Return the expected launches of one matching minute on each weekday, in UNITs of a day;
+    `days` are the last three fields."""
     midnight = parse("0 0 * * *").fields[:2]
     counts = LocalTimes((*midnight, *days)).days_by_weekday()
     return tuple(max(UNIT * count // CYCLE_WEEKS, min(count, 1)) for count in counts)

@@ -274,13 +274,9 @@ def _compile(resolved: str, zone_name: str, every_s: int) -> Ticks:
     )
 
 
+@lru_cache(maxsize=8192)
 def shortest_period_s(resolved: str) -> int:
     """Return the shortest time between two instants of five plain fields, ignoring zones."""
-    return _shortest_period_s(resolved)
-
-
-@lru_cache(maxsize=8192)
-def _shortest_period_s(resolved: str) -> int:
     return LocalTimes(parse(resolved).fields).shortest_distance() * 60
 
 

@@ -111,7 +111,7 @@ def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str,
     hours = hour.options or (Option(hour.text, hour.mask),)
     if len(minutes) == len(hours) == 1:
         return minutes[0].text, hours[0].text
-    by_weekday = weekday_loads(fields)
+    by_weekday = weekday_loads(fields[2:])
     # A monthly job beside a weekly one counts for the weekday's row, not for all seven.
     weekdays = [day for day, count in enumerate(by_weekday) if 2 * count >= max(by_weekday)]
     row = load.top_of(weekdays, zone)

@@ -65,7 +65,7 @@ class Environment:
         self._problems = problems
         self._zone_line = 0
         self._tz_line = 0
-        self._fooled: tuple[int, str] | None = None
+        self._tz_without_zone: tuple[int, str] | None = None
 
     def read(self, name: str, written: str, line: int, column: int) -> None:
         """Apply one environment line; `column` is that of the value. Errors are reported."""
@@ -133,15 +133,15 @@ class Environment:
 
     def note_job(self) -> None:
         """Record a job for `warn_of_tz`."""
-        if self._tz_line and not self._zone_line and self._fooled is None:
-            self._fooled = (self._tz_line, self.zone_name)
+        if self._tz_line and not self._zone_line and self._tz_without_zone is None:
+            self._tz_without_zone = (self._tz_line, self.zone_name)
 
     def warn_of_tz(self) -> None:
         """Warn, at the end of the file, about a TZ without a CRON_TZ, which sets the schedules'
         zone.
         """
-        line, zone_name = self._fooled or (self._tz_line, self.zone_name)
-        if not line or (self._zone_line and self._fooled is None):
+        line, zone_name = self._tz_without_zone or (self._tz_line, self.zone_name)
+        if not line or (self._zone_line and self._tz_without_zone is None):
             return
         message = f"TZ does not move schedules, which are in {zone_name}"
         if self._zone_line:

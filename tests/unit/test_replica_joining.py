@@ -13,9 +13,10 @@ from consensus.cell import Joining, MemberView
 from consensus.errors import DiskFull, LogDamaged, NoData, Replaced, UnknownFormat
 from cron import endings
 from cron.api.members import JoinProgress
+from cron.fresh import has_log
 from cron.joining import watch_joining
 from cron.progress import describe_progress
-from cron.room import LEAST_BYTES, has_log, with_room
+from cron.room import LEAST_BYTES, with_room
 
 MB = 1_000_000
 
