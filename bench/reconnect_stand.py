@@ -27,8 +27,8 @@ from bench.reconnect_line import Line, LineEnded
 from launcher.config import ExecutorConfig
 from launcher.executor.backoff import Backoff
 from launcher.executor.lease import Lease
-from launcher.pool.limits import PROTOCOL
 from launcher.protocol.columns import full, sums
+from launcher.protocol.limits import PROTOCOL
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.v1 import pool_pb2
 

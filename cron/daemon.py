@@ -319,8 +319,8 @@ class Daemon:
         self._watch = ConnectionWatch(bounds.connections)
         server = make_server(self._config.cell, self._credentials, self._watch, listeners)
         add_admin(server, self._service, self._client_addresses)
-        may_be = executor_of if self._credentials is not None else None
-        add_pool_service(server, self._pool, self._leader_address, may_be)
+        authenticated_id = executor_of if self._credentials is not None else None
+        add_pool_service(server, self._pool, self._leader_address, authenticated_id)
         self._port = listen(server, self._config.client, self._credentials)
         return server
 

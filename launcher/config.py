@@ -1,4 +1,4 @@
-"""Configuration of an executor: one TOML file, every mistake named with its place and way out."""
+"""Configuration of an executor: one TOML file. Each error names the place and what to do."""
 
 from __future__ import annotations
 
@@ -12,16 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from launcher.errors import BadConfig
-from launcher.limits import (
-    CONFIG_BYTES_MAX,
-    CPU_MILLI_MAX,
-    GROUP_SLOTS_MAX,
-    LABEL_CHARS_MAX,
-    LABELS_MAX,
-    MEMORY_BYTES_MAX,
-    OUTPUT_BYTES_MAX_MIN,
-    SLOTS_MAX,
-)
+from launcher.limits import CONFIG_BYTES_MAX, GROUP_SLOTS_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+from launcher.protocol.limits import CPU_MILLI_MAX, LABEL_CHARS_MAX, LABELS_MAX, MEMORY_BYTES_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX
 from launcher.tls import TlsFiles
 
@@ -36,7 +28,7 @@ _ADDRESS = re.compile(
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What an executor is told. `data` is absolute once loaded; times are in milliseconds.
+    """The configuration of an executor. `data` is absolute once loaded; times are milliseconds.
 
     `leaders` are the client addresses of the cell's replicas. `users` are the accounts that an
     executor of root runs commands as; it runs none as root, also none without `user=`, unless
@@ -85,7 +77,7 @@ def load(path: Path) -> ExecutorConfig:
     """Read an executor's configuration; relative paths are relative to the file's directory.
 
     Raises:
-        BadConfig: the file cannot be read, or says something that cannot be.
+        BadConfig: the file cannot be read, or a value is invalid.
     """
     try:
         with path.open("rb") as file:
@@ -103,7 +95,7 @@ def parse(raw: bytes, path: Path) -> ExecutorConfig:
     """Return the configuration in `raw`; `path` is for messages and for relative paths.
 
     Raises:
-        BadConfig: it is no TOML, or says something that cannot be.
+        BadConfig: it is no TOML, or a value is invalid.
     """
     try:
         config = msgspec.convert(tomllib.loads(raw.decode()), ExecutorConfig)
@@ -140,10 +132,10 @@ def _check(config: ExecutorConfig, path: Path) -> None:
 
 
 def check_address(address: str, place: str, *, is_secure: bool = False) -> None:
-    """Accept `host:port`, without TLS only of this host; `place` begins the message.
+    """Check `host:port`, which without TLS must be on this host; `place` begins the message.
 
     Raises:
-        BadConfig: it is no address, or neither secure nor a loopback one.
+        BadConfig: it is no address, or neither secure nor a loopback address.
     """
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 65_536:
@@ -158,7 +150,7 @@ def check_address(address: str, place: str, *, is_secure: bool = False) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is `localhost` or an address that never leaves this host."""
+    """Return whether `host` is `localhost` or a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -1,12 +1,12 @@
-"""Errors of an executor and of the pool, and what they tell an operator.
+"""Errors of an executor, with hints for operators.
 
 LauncherError                 .code (stable, snake_case)   .hint (what the operator can do, or "")
 ├ BadConfig                   a configuration file or option is wrong; the executor does not start
 ├ DirectoryInUse              another executor has this directory
-├ LedgerDamaged               what was started here cannot be read; the executor does not start
-├ LedgerForeign               what was started here was started by another executor
-├ LedgerOld                   what was started here was written by a version before the journal
-├ LedgerStuck                 what is started can no longer be written down; the executor stops
+├ LedgerDamaged               the journal cannot be read; the executor does not start
+├ LedgerForeign               the journal is another executor's
+├ LedgerOld                   the ledger was written by a version that had no journal
+├ LedgerStuck                 the journal cannot be written; the executor stops
 ├ SpawnerDied                 the process that starts commands is gone
 └ FailpointHit                a failpoint with the action `error`; only in tests
 InvariantViolated(Exception)  a bug. Not a LauncherError, never caught: the executor stops
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 
 class LauncherError(Exception):
-    """Base of what a user may be told."""
+    """Base of the errors that a user may see."""
 
     code = "error"
 
@@ -26,7 +26,7 @@ class LauncherError(Exception):
         super().__init__(message)
         self.hint = hint
         if hint:
-            self.add_note(f"hint: {hint}")  # a traceback shows it, as an author's test prints one
+            self.add_note(f"hint: {hint}")  # a traceback shows it, in an author's test say
 
 
 class BadConfig(LauncherError):
@@ -36,19 +36,19 @@ class BadConfig(LauncherError):
 
 
 class DirectoryInUse(LauncherError):
-    """Another process has the directory; two executors must never share a ledger."""
+    """Another process has the directory; two executors must never share a journal."""
 
     code = "directory_in_use"
 
 
 class LedgerDamaged(LauncherError):
-    """The ledger cannot be read, so nobody knows what was started here (rule R4)."""
+    """The journal cannot be read, so it is unknown what was started here (rule R4)."""
 
     code = "ledger_damaged"
 
 
 class LedgerForeign(LauncherError):
-    """The ledger is another executor's: a copy of it would answer for what it never started."""
+    """The journal is another executor's: this one never started what it has."""
 
     code = "ledger_foreign"
 
@@ -60,13 +60,13 @@ class LedgerOld(LauncherError):
 
 
 class LedgerStuck(LauncherError):
-    """The ledger takes no more writes; an executor that goes on would start what it forgets."""
+    """The journal cannot be written; an executor that goes on would forget what it starts."""
 
     code = "ledger_stuck"
 
 
 class SpawnerDied(LauncherError):
-    """The process that starts commands ended although nobody asked it to."""
+    """The process that starts commands ended unexpectedly."""
 
     code = "spawner_died"
 
@@ -78,7 +78,7 @@ class FailpointHit(LauncherError):
 
 
 class InvariantViolated(Exception):
-    """Something that cannot be, is. The executor stops."""
+    """An invariant does not hold: a bug. The executor stops."""
 
 
 def invariant(condition: bool, message: str) -> None:

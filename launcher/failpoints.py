@@ -1,4 +1,4 @@
-"""Places where a test may stop, slow or kill this process; off unless the environment says so.
+"""Places where a test can stop, slow or kill this process; off unless the environment arms them.
 
 `RAFTCRON_FAILPOINTS=after-ledger=kill@3,before-report=sleep:200` kills the process with SIGKILL
 when `after-ledger` is reached for the third time. Actions: `kill`, `stop` (SIGSTOP), `sleep:MS`
@@ -26,7 +26,7 @@ NAMES: Final[dict[str, str]] = {
     "after-start": "the command runs, its start is not yet recorded nor reported",
     "before-report": "the ledger knows, the leader does not",
 }
-"""Every failpoint of the executor and what is true when it is reached."""
+"""Every failpoint of the executor and the state in which it is reached."""
 
 _ACTION = re.compile(
     r"(?P<verb>kill|stop|error|sleep:(?P<ms>\d{1,6}))(?:@(?P<nth>[1-9]\d{0,6}))?"
@@ -43,14 +43,15 @@ class _Action(msgspec.Struct):
 
 
 class Failpoints:
-    """The failpoints of one kind of process, by name, and what is armed."""
+    """The failpoints of one kind of process, by name, and the armed actions."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
         self._actions: dict[str, _Action] = {}
 
     def arm(self, text: str | None = None) -> None:
-        """Replace what is armed by `name=action[@N][+file:PATH],...`, or by the environment's.
+        """Replace the armed actions by those of `name=action[@N][+file:PATH],...`, or of the
+        environment if `text` is None.
 
         An empty text arms nothing.
 
@@ -71,7 +72,7 @@ class Failpoints:
         self._actions.update(armed)
 
     def hit(self, name: str) -> None:
-        """Do what is armed for `name`; nothing, and at once, where nothing is.
+        """Run the action that is armed for `name`, if there is one.
 
         Raises:
             FailpointHit: the action is `error`.

@@ -1,7 +1,7 @@
-"""Who somebody is: a name of a kind in a cell, as a certificate carries it.
+"""Identities: a name of a kind in a cell, as in a certificate.
 
-A certificate says it as a URI in its subject alternative names, `raftcron://CELL/KIND/NAME`. Names
-are identities, addresses are not: a replica may move, and its certificate stays good.
+A certificate has it as a URI in its subject alternative names, `raftcron://CELL/KIND/NAME`. A name
+is an identity, an address is not: a replica may move, and its certificate stays valid.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ EXECUTOR: Final = "executor"
 PERSON: Final = "person"
 AUTHORITY: Final = "authority"
 KINDS: Final = (REPLICA, EXECUTOR, PERSON)
-"""What an authority issues certificates to."""
+"""The kinds that an authority issues certificates for."""
 REPLICA_HOST: Final = "replica.raftcron"
-"""What every replica is called to a TLS client, wherever it listens."""
+"""The server name of every replica for TLS clients, wherever it listens."""
 
 NAME_RULE: Final = "up to 64 of A-Z a-z 0-9 _ . - are allowed, not beginning with . or -"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -36,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def uri(self) -> str:
-        """The form that stands in a certificate."""
+        """The URI in a certificate."""
         return f"{SCHEME}{self.cell}/{self.kind}/{self.name}"
 
     def __str__(self) -> str:
@@ -44,13 +44,13 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def is_name(text: str) -> bool:
-    """Whether a text may stand in a certificate as the name of a cell, replica, executor, person;
-    NAME_RULE says it in words."""
+    """Return whether a text may be the name of a cell, replica, executor or person in a
+    certificate; NAME_RULE says so in words."""
     return _NAME.fullmatch(text) is not None
 
 
 def parse_identity(uri: str) -> Identity | None:
-    """Return the identity that a URI states, None where it is not one of ours."""
+    """Return the identity of a URI, None if it is not one of ours."""
     parts = uri.removeprefix(SCHEME).split("/")
     if not uri.startswith(SCHEME) or len(parts) != 3 or not all(map(is_name, parts)):
         return None
@@ -59,7 +59,7 @@ def parse_identity(uri: str) -> Identity | None:
 
 
 def only_identity(names: Iterable[str]) -> Identity | None:
-    """Return the one identity among a certificate's alternative names, None where there is none or
-    are several: who could be two is nobody."""
+    """Return the only identity among a certificate's alternative names, None if there is none, or
+    more than one."""
     ours = [name for name in names if name.startswith(SCHEME)]
     return parse_identity(ours[0]) if len(ours) == 1 else None

@@ -1,4 +1,4 @@
-"""Bounds of everything that an executor takes in or keeps, with their arithmetic."""
+"""Bounds of everything that an executor keeps and sends, with their arithmetic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Final
 CONFIG_BYTES_MAX: Final = 1 << 20
 SLOTS_MAX: Final = 10_000
 """Launches at once on one host; each takes a process, a pipe and a pidfd of the spawner."""
-LABELS_MAX: Final = 64
-LABEL_CHARS_MAX: Final = 200
 MESSAGE_BYTES_MAX: Final = 64 << 20
 """One message of the stream: 5,000 starts of 8 KiB each are 40 MiB."""
 REPORTS_PER_MESSAGE_MAX: Final = 5_000
@@ -21,7 +19,7 @@ which it has not heard. The longest row takes 2,293 bytes (a name of 255, 500 ch
 of four each), so that the message is below MESSAGE_BYTES_MAX; the usual 60 bytes make 1.7 MB, which
 a leader reads in 0.1 s. More follow as reports, and then absence proves nothing to the leader."""
 OUTPUT_CHUNK_BYTES_MAX: Final = 256 << 10
-"""Output in one answer; whoever wants more asks again."""
+"""Output in one answer; for more the leader asks again."""
 OUTPUT_BYTES_MAX_MIN: Final = 4 << 10
 """Smallest bound of one attempt's output: two halves of half a page of a book."""
 FRAME_BYTES_MAX: Final = 64 << 20
@@ -31,26 +29,16 @@ LEDGER_ROWS_MAX: Final = 4_000_000
 that were begun since the newest backup are remembered: if backups hang, this is an hour of 1,000
 launches a second."""
 DETAIL_CHARS_MAX: Final = 500
-"""What the operating system said, as people get to read it."""
+"""A message of the operating system in a report, for people."""
 WORKERS_MAX: Final = 256
 """Worker processes of one executor: each takes a socket and a pidfd of the 1,024 files that a
 process may have open where nobody raised that."""
-HANDLERS_MAX: Final = 10_000
-"""Handlers that the workers of one executor serve together."""
-HANDLER_CHARS_MAX: Final = 200
-"""Name of a handler: a Python module and function."""
-GROUP_CHARS_MAX: Final = 100
 WORKER_THREADS_MAX: Final = 1_000
 """Launches that one worker process runs at once; of an async handler, not really threads."""
 GROUP_SLOTS_MAX: Final = 10_000
 """Launches that one group of workers may have, waiting ones included."""
 RUNNING_TOLD_MAX: Final = 100_000
-"""What a heartbeat says of launches that are here; more is told as this."""
-RETRY_AFTER_MS_MAX: Final = 366 * 86_400_000
-"""A year: what a handler asks for beyond it is taken for it."""
-CPU_MILLI_MAX: Final = 100_000_000
-"""A hundred thousand CPUs."""
-MEMORY_BYTES_MAX: Final = 1 << 53
+"""The largest number of running launches in a heartbeat."""
 WAITING_BYTES_MAX: Final = 64 << 20
 """Payloads that wait for workers; then nothing more is accepted until some have gone."""
 PIECE_BYTES_PENDING_MAX: Final = 1 << 20

@@ -1,7 +1,7 @@
-"""Files that are nobody else's: what raftcron's own processes write, only their user may read.
+"""Private files: only its own user may read the files that a raftcron process writes.
 
-Jobs' environments, payloads and outputs are in these files. Commands of jobs are programs of
-users: they get the umask that the process was started with.
+They contain jobs' environments, payloads and outputs. Commands of jobs are programs of users: they
+get the umask that the process was started with.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final
 
 UMASK: Final = 0o077
 OTHERS: Final = 0o077
-"""What of a file's mode is for its group and for everybody."""
+"""The bits of a file's mode for its group and for all others."""
 FILES_MAX: Final = 20_000
-"""Files that one start looks at: about a fifth of a second. The folder itself comes first, and who
-may not enter that reaches none of them."""
+"""Files that one start checks, in about a fifth of a second. The folder itself comes first, and a
+user who may not enter it reaches none of them."""
 _DEFAULT: Final = 0o022
 
 _before: list[int] = []
@@ -27,7 +27,7 @@ _before: list[int] = []
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Let the files that this process makes meanwhile be its user's alone."""
+    """While open, make new files of this process private."""
     _before.append(os.umask(UMASK))
     try:
         yield
@@ -36,14 +36,14 @@ def private_files() -> Iterator[None]:
 
 
 def umask_before() -> int:
-    """Return the umask that this process was started with; 022 where that was never changed."""
+    """Return the umask that this process was started with, 022 if it was never changed."""
     return _before[0] if _before else _DEFAULT
 
 
 def tighten(folder: Path, *, is_shared: bool = False, files_max: int = FILES_MAX) -> int:
-    """Take others' rights from a folder and from all below it, as an older version made them;
-    return how many were changed. The folder itself is left as it is if it `is_shared`. Symbolic
-    links are not followed; what is not this user's stays; after `files_max` files it ends."""
+    """Remove other users' rights from a folder and from the files below it; return how many were
+    changed. The folder itself is not changed if it `is_shared`. Symbolic links are not followed,
+    files of other users are not changed, and at most `files_max` files are checked."""
     changed, seen = 0, 0
     if not is_shared:
         changed += _close(folder)
@@ -64,8 +64,8 @@ def tighten(folder: Path, *, is_shared: bool = False, files_max: int = FILES_MAX
 
 
 def _close(path: Path) -> int:
-    """Take others' rights from a file or folder; 1 if it had any. A socket keeps its own: its
-    owner made them so."""
+    """Remove other users' rights from a file or folder; return 1 if it had any. A socket keeps
+    them: its owner gave them on purpose."""
     try:
         mode = path.lstat().st_mode
         is_ours = stat.S_ISREG(mode) or stat.S_ISDIR(mode)

@@ -1,6 +1,6 @@
-"""What is behind an address: a replica, seen to answer, before anything is asked of it.
+"""Checks that a replica answers at an address, before a request is sent to it.
 
-gRPC would say the same later and less clearly, or nothing at all about certificates.
+gRPC would report the same later and less clearly, and nothing about certificates.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ NO_TLS: Final = "it does not speak TLS"
 
 
 class Unreached(Exception):
-    """Nothing of use is there: why, in a few words, and what a person can do. `is_distrust`: the
-    two sides do not trust each other, so that waiting is of no use. `is_refused`: nobody listens
-    there, or no host has that name."""
+    """No replica can be reached: the reason in a few words, and what a person can do.
+
+    `is_distrust`: the two sides do not trust each other, so waiting does not help. `is_refused`:
+    no process listens there, or no host has that name.
+    """
 
     def __init__(
         self, reason: str, hint: str = "", *, is_distrust: bool = False, is_refused: bool = False
@@ -42,10 +44,10 @@ class Unreached(Exception):
 
 def reach(server: str, timeout_ms: int, credentials: Credentials | None = None) -> None:
     """Return if `server` (`host:port`) answers the beginning of HTTP/2, as a replica does even when
-    it is busy; with credentials behind TLS, each side proven.
+    it is busy. With credentials the connection uses TLS, and both sides are verified.
 
     Raises:
-        Unreached: with the reason as the operating system says it, or whose certificate is wrong.
+        Unreached: with the operating system's reason, or the certificate that was refused.
     """
     sock, _ = greet(server, timeout_ms, credentials)
     sock.close()
@@ -54,8 +56,8 @@ def reach(server: str, timeout_ms: int, credentials: Credentials | None = None) 
 def greet(
     server: str, timeout_ms: int, credentials: Credentials | None = None
 ) -> tuple[socket.socket, bytes]:
-    """Return a connection on which both sides began HTTP/2, and the header of the frame that the
-    server sends first. What follows that header was not read.
+    """Return a connection on which both sides began HTTP/2, and the header of the server's first
+    frame. Bytes after that header were not read.
 
     Raises:
         Unreached: as `reach` does.
@@ -134,7 +136,7 @@ def _greet_behind_tls(sock: socket.socket, credentials: Credentials) -> bytes:
 
 
 def _answered(sock: socket.socket) -> bytes:
-    """The first bytes that come back after ours."""
+    """Send our first bytes; return the first bytes of the answer."""
     sock.sendall(_PREFACE + _SETTINGS)
     header = b""
     while len(header) < _FRAME_HEADER_BYTES:
@@ -146,7 +148,7 @@ def _answered(sock: socket.socket) -> bytes:
 
 
 def _speaks_tls(server: str, timeout_s: float) -> bool:
-    """Whether who hung up on plain HTTP/2 would have spoken TLS."""
+    """Return whether a server that closed a connection of plain HTTP/2 speaks TLS."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,4 +1,4 @@
-"""Certificates that are renewed while a process runs: it follows their files."""
+"""Certificates that are renewed while a process runs: it reads their files again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from launcher.tls import Credentials, TlsFiles, check_identity, load_credentials
 log = logs.get()
 
 Current = Callable[[], Credentials]
-"""Gives what is good at the moment; from any thread."""
+"""Returns the current credentials; for any thread."""
 
 
 class LiveCredentials:
-    """Credentials that follow their files: a certificate that is renewed needs no restart.
+    """Credentials that follow their files: a renewed certificate needs no restart.
 
-    `current` may be called from any thread; two at once read the files twice, no more.
+    `current` may be called from any thread; two calls at once read the files twice.
     """
 
     def __init__(self, files: TlsFiles, wanted: Identity) -> None:
@@ -33,10 +33,10 @@ class LiveCredentials:
         self._held = self._load()
 
     def current(self) -> Credentials:
-        """Return what the files hold now; where that is of no use, what they held before."""
+        """Return the credentials in the files, or the previous ones if those are invalid."""
         stamps = _stamps(self._files)
         if stamps != self._stamps:
-            # Remembered before they are read: half-written files are tried when they change again.
+            # Stored before the files are read: half-written files are read again when they change.
             self._stamps = stamps
             try:
                 self._held = self._load()
@@ -53,7 +53,7 @@ class LiveCredentials:
 
 
 def _stamps(files: TlsFiles) -> list[tuple[int, int, int] | None]:
-    """What changes when one of the files does."""
+    """Return values that change when one of the files does."""
     found: list[tuple[int, int, int] | None] = []
     for name in (files.ca, files.cert, files.key):
         try:

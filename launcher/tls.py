@@ -1,7 +1,7 @@
-"""TLS with the cell's own certificates: files read and checked.
+"""TLS with the cell's own certificates: reads and checks their files.
 
-Both sides show a certificate of the cell's authority. A certificate is tried here, as the other
-side would, before anything is connected: TLS 1.3 tells a client nothing about why it was refused.
+Both sides present a certificate of the cell's authority. A certificate is verified here, as the
+other side would, before any connection: TLS 1.3 does not tell a client why it was refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What the files say, read once and checked: whose certificate it is, and until when."""
+    """The content of the files, read once and checked: whose certificate it is, and until when."""
 
     files: TlsFiles
     authority: bytes
@@ -59,7 +59,8 @@ class Credentials(msgspec.Struct, frozen=True):
     not_after_s: int
 
     def context(self) -> ssl.SSLContext:
-        """Return what connects to replicas: TLS 1.3, our certificate, the cell's authority only."""
+        """Return a context for connections to replicas: TLS 1.3, our certificate, and only the
+        cell's authority."""
         context = _context(ssl.PROTOCOL_TLS_CLIENT, self.files, self.authority)
         context.set_alpn_protocols([ALPN])
         return context
@@ -71,11 +72,11 @@ def files_of(folder: str) -> TlsFiles:
 
 
 def load_credentials(files: TlsFiles) -> Credentials:
-    """Return the certificate and key in `files`, after trying them against the authority.
+    """Return the certificate and key in `files`, after verifying them against the authority.
 
     Raises:
-        BadConfig: a file cannot be read, others may read the key, or the certificate is not good
-            now, or states no identity; the message names the file and the hint the way out.
+        BadConfig: a file cannot be read, others may read the key, or the certificate is invalid now
+            or has no identity; the message names the file, the hint says what to do.
     """
     authority, certificate = (read_pem(name) for name in (files.ca, files.cert))
     key = read_pem(files.key, is_key=True)
@@ -89,10 +90,10 @@ def load_credentials(files: TlsFiles) -> Credentials:
 
 
 def check_identity(credentials: Credentials, wanted: Identity) -> None:
-    """Refuse the certificate of somebody else than `wanted`.
+    """Check that the certificate has the identity `wanted`.
 
     Raises:
-        BadConfig: it is another one's.
+        BadConfig: it has another one.
     """
     if credentials.identity != wanted:
         message = f"{credentials.files.cert}: it is of {credentials.identity}, and this is {wanted}"
@@ -101,15 +102,15 @@ def check_identity(credentials: Credentials, wanted: Identity) -> None:
 
 
 def fault(error: ssl.SSLCertVerificationError) -> str:
-    """Return what is wrong with a certificate, to be put behind whose it is."""
+    """Return what is wrong with a certificate, as the end of a sentence."""
     return FAULTS.get(error.verify_code, f"is refused: {error.verify_message}")
 
 
 def read_pem(name: str, *, is_key: bool = False) -> bytes:
-    """Return what a file of certificates holds, or a key that nobody else can read.
+    """Return the content of a file of certificates, or of a private key.
 
     Raises:
-        BadConfig: it cannot be read, or others may read the key: then they have it.
+        BadConfig: it cannot be read, or other users may read the key.
     """
     try:
         with open(name, "rb") as file:
@@ -152,7 +153,7 @@ def _context(protocol: int, files: TlsFiles, authority: bytes) -> ssl.SSLContext
 
 
 def _tried(files: TlsFiles, authority: bytes) -> dict[str, Any]:
-    """Show our certificate to a server in memory; return what it read in it."""
+    """Present our certificate to a server in memory; return the fields that it read."""
     theirs = _context(ssl.PROTOCOL_TLS_SERVER, files, authority)
     theirs.verify_mode = ssl.CERT_REQUIRED
     ours = _context(ssl.PROTOCOL_TLS_CLIENT, files, authority)

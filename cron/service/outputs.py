@@ -81,9 +81,8 @@ async def _from_executor(
             session.executor,
             session.ledger,
             AttemptName(parse_launch_name(query.launch), view.attempt, query.part),
-            offset=query.offset,
+            offset=None if query.tail else query.offset,
             limit=query.limit,
-            tail=query.tail,
             timeout_ms=OUTPUT_TIMEOUT_MS,
         )
     except (NotConnected, TimedOut) as error:

@@ -244,9 +244,9 @@ class Outputs:
         digest, done = hashlib.sha256(), 0
         try:
             while done < kept.size:
-                piece = await self._leader.pool.packed_output(
+                piece = await self._leader.pool.output(
                     executor, ledger, kept.name,
-                    offset=done, limit=SLICE_BYTES, timeout_ms=SLICE_TIMEOUT_MS,
+                    offset=done, limit=SLICE_BYTES, timeout_ms=SLICE_TIMEOUT_MS, packed=True,
                 )  # fmt: skip
                 if (piece.offset, piece.size) != (done, kept.size) or not piece.data:
                     raise _Answer(pool_pb2.PLACING_UNKNOWN, "it is not what was offered")

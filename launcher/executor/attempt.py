@@ -14,11 +14,12 @@ import enum
 from typing import Final
 
 from launcher.executor.rows import ACCEPTED, REFUSED, Batch, Row
-from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
+from launcher.limits import DETAIL_CHARS_MAX
+from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
-from launcher.worker.wire import Outcome, Result
+from launcher.worker.wire import Result, TaskOutcome
 
 NEVER_MS: Final = 1 << 62
 ANSWER_MS: Final = 30_000
@@ -146,7 +147,7 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
         if self.status == ACCEPTED:
             self.status, self.detail = REFUSED, detail
 
-    def end(self, outcome: Outcome, wall_ms: int) -> None:
+    def end(self, outcome: TaskOutcome, wall_ms: int) -> None:
         """It is over, as its worker says: success counts, otherwise what was ordered does. Nothing
         is believed that cannot be: times lie between its start and now, and text is such that every
         reader takes it."""

@@ -27,6 +27,7 @@ from launcher.executor.rows import Change, Row, changes_of, epoch_of
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
+from launcher.protocol.limits import PROBLEM_CHARS_MAX, PROTOCOL
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.protocol.work import Epoch
@@ -34,13 +35,10 @@ from launcher.tls import Credentials
 
 log = logs.get()
 
-PROTOCOL: Final = 3
-"""What this executor speaks; `Welcome.protocol` in pool.proto says what each number is."""
 LEADER_KEY: Final = "raftcron-leader"
 SPREAD_KEY: Final = "raftcron-spread-ms"
 CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not steered."""
-PROBLEM_CHARS_MAX: Final = 200
 _BEAT_STEP_MS: Final = 100
 # Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
 # gRPC makes of a refusal that was faster than the call, CANCELLED where too many wait at its

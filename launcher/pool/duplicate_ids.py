@@ -1,8 +1,8 @@
 """Processes that were refused because another has their id: the last one of each id, for a while.
 
-Two with one id is a mistake that only a person can mend (a machine that was cloned, a file that was
-copied), and both of them look well on their own: one works, the other tries again for ever. So who
-looks at the executors is told.
+Two processes with one id are a mistake that only a person can correct (a cloned machine, a copied
+file), and each looks well on its own: one works, the other tries again for ever. So the list of
+executors shows them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ import msgspec
 from launcher.protocol.reports import Greeting
 
 DUPLICATE_IDS_MAX: Final = 1_000
-"""Ids of which a refusal is remembered; of more the one that was refused longest ago is forgotten.
-About half a KiB each."""
+"""Ids of which a refusal is remembered, about half a KiB each; then the oldest is forgotten."""
 DUPLICATE_ID_KEPT_MS: Final = 600_000
 """A refused process tries again every few seconds: after ten minutes of silence it is gone."""
 
 
 class DuplicateId(msgspec.Struct, frozen=True):
-    """A process that was refused.
-
-    That was last `ago_ms` ago, and `times` in all. `held_by` says which process has the id.
-    """
+    """A process that was refused `times` times, last `ago_ms` ago. `held_by` says which process has
+    the id."""
 
     executor: str
     host: str
@@ -44,7 +41,7 @@ class DuplicateIds:
         self._last: dict[str, tuple[int, DuplicateId]] = {}  # by id: when, oldest first
 
     def note(self, refused: Greeting, address: str, holder: Greeting) -> str:
-        """Remember a refusal; return what is said of it in both logs."""
+        """Remember a refusal; return its message for both logs."""
         now, name = self._mono_ms(), refused.executor
         _, before = self._last.pop(name, (0, None))
         is_known = before is not None and (before.host, before.pid) == (refused.host, refused.pid)
@@ -60,11 +57,11 @@ class DuplicateIds:
         )
 
     def forget(self, executor: str) -> None:
-        """Forget the refusals of an id: nobody holds it any more."""
+        """Forget the refusals of an id that no process holds any more."""
         self._last.pop(executor, None)
 
     def clear(self) -> None:
-        """Forget all of them: another leads."""
+        """Forget all refusals."""
         self._last.clear()
 
     def recent(self) -> list[DuplicateId]:

@@ -1,67 +1,29 @@
-"""Errors of the pool, as the leader and the executors meet them.
-
-PoolError
-├ BadMessage(field)           an executor sent what cannot be meant; its stream ends
-├ NoHello                     a stream ends before its first message
-├ Refused                     an executor may not connect now
-│ ├ NotLeading                this replica does not lead
-│ ├ SeenNewerEpoch            the executor obeys a newer leader already
-│ ├ HeldByAnother             another process is connected under this id
-│ ├ NotItself                 its certificate is of another executor
-│ └ PoolFull                  more executors than the bound
-├ NotConnected                no such session, or it ended before it answered
-├ OutputUnavailable(reason)   the executor has no such output, or may not be asked now
-└ TimedOut                    the executor did not answer in time
-"""
+"""Errors of the pool, as the leader and the executors meet them."""
 
 from __future__ import annotations
 
 
-class PoolError(Exception):
-    """Base of what the pool raises."""
+class Refused(Exception):
+    """An executor may not connect now. The text says why and what to do; `code` is the name of the
+    gRPC status that its stream ends with."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
-class BadMessage(PoolError):
-    """An executor's message cannot be meant. `field` names the place, as `reports[3].name`."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-
-
-class NoHello(PoolError):
-    """A stream lost its turn before its Hello was there."""
-
-
-class Refused(PoolError):
-    """This executor may not connect now; the text says why and what to do."""
-
-
-class NotLeading(Refused):
+class NotLeading(Exception):
     """This replica does not lead; executors belong to the leader."""
 
-
-class SeenNewerEpoch(Refused):
-    """The executor has durably seen a higher epoch and would refuse every order of this one."""
-
-
-class HeldByAnother(Refused):
-    """A living process is connected under the same executor id."""
+    def __init__(self) -> None:
+        super().__init__("this replica does not lead")
 
 
-class NotItself(Refused):
-    """The caller's certificate is not of the executor that it says it is."""
+class NotConnected(Exception):
+    """The executor is not connected with that journal, or its stream ended meanwhile."""
 
 
-class PoolFull(Refused):
-    """As many executors are connected as the pool takes."""
-
-
-class NotConnected(PoolError):
-    """The executor is not connected with that ledger, or its stream ended meanwhile."""
-
-
-class OutputUnavailable(PoolError):
+class OutputUnavailable(Exception):
     """The executor cannot give this output; `reason` is its answer."""
 
     def __init__(self, reason: str) -> None:
@@ -69,5 +31,5 @@ class OutputUnavailable(PoolError):
         self.reason = reason
 
 
-class TimedOut(PoolError):
+class TimedOut(Exception):
     """The executor did not answer in time; it may be asked again."""

@@ -92,10 +92,6 @@ class HeartbeatReceived(msgspec.Struct, frozen=True):
 
     executor: str
     ledger: str
-    number: int
-    running: int
-    wall_ms: int
-    arrived_mono_ms: int
 
 
 Event = Joined | Left | Reported | HeartbeatReceived | InventoryPage | Offered | Unsent | Silent

@@ -1,8 +1,8 @@
 """Leases of executors, as the leader keeps them: in memory, on the monotonic clock (rule R5).
 
-A lease that is too long on this side only makes waiting longer. A lease that is too short starts
-work twice: the executor counts its own, shorter one from the *sending* of a heartbeat, this side
-counts from its *arrival*, so that self-kill always comes first.
+A lease that is too long on this side only makes waiting longer; one that is too short starts work
+twice. The executor counts its own, shorter lease from the *sending* of a heartbeat, this side from
+its *arrival*, so self-kill always comes first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LeaseTimes(msgspec.Struct, frozen=True):
 
 
 class Leases:
-    """Until when each executor, with one ledger, is taken to live."""
+    """Until when each executor, with one journal, counts as alive."""
 
     def __init__(self, times: LeaseTimes) -> None:
         self._give_up_ms = times.give_up_ms
@@ -45,13 +45,13 @@ class Leases:
         self._first = 0  # no lease ends before; they only get longer, so it is looked up rarely
 
     def renew(self, key: Key, since_mono_ms: int) -> None:
-        """Let the lease last `give_up_ms` from `since_mono_ms`, never shorter than before."""
+        """Extend the lease to `give_up_ms` after `since_mono_ms`; it never gets shorter."""
         until = since_mono_ms + self._give_up_ms
         self._until[key] = until = max(until, self._until.get(key, until))
         self._first = min(until, self._first)
 
     def begin(self, key: Key, now_mono_ms: int) -> None:
-        """Give a full lease where there is none; an existing one is not renewed."""
+        """Give a full lease to an executor that has none; an existing one is not renewed."""
         if key not in self._until:
             self.renew(key, now_mono_ms)
 
@@ -60,7 +60,7 @@ class Leases:
         return self._until.get(key)
 
     def expired(self, now_mono_ms: int) -> list[Key]:
-        """Return whose lease is over, the one that ended first in front."""
+        """Return the executors whose lease is over, in the order of the ends."""
         if now_mono_ms < self._first:
             return []
         over = [(until, key) for key, until in self._until.items() if until <= now_mono_ms]
@@ -69,10 +69,10 @@ class Leases:
         return [key for _, key in sorted(over)]
 
     def forget(self, key: Key) -> None:
-        """Drop a lease: the leader has recorded what followed from its end."""
+        """Drop a lease: the leader has recorded the loss of the executor."""
         self._until.pop(key, None)
 
     def clear(self) -> None:
-        """Drop all: leases live in the memory of one leader."""
+        """Drop all leases."""
         self._until.clear()
         self._first = 0

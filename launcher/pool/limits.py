@@ -1,57 +1,11 @@
-"""Bounds of everything that an executor sends and that is kept for it, with their arithmetic."""
+"""Bounds of what the pool keeps and sends for its executors, with their arithmetic."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from launcher.protocol.names import SCHEDULED_S_MAX
-
-PROTOCOL: Final = 3
-"""What this leader speaks; `Welcome.protocol` in pool.proto says what each number is."""
 EXECUTORS_MAX: Final = 10_000
 """Connected at once: ten thousand hosts in a cell."""
-SLOTS_MAX: Final = 100_000
-"""Launches that one executor runs at once; a host has at most 4 million process ids."""
-PID_MAX: Final = 1 << 22
-"""Largest process id of Linux (PID_MAX_LIMIT)."""
-HOST_CHARS_MAX: Final = 253
-"""A host name (RFC 1035)."""
-VERSION_CHARS_MAX: Final = 100
-INCARNATION_CHARS_MAX: Final = 100
-LABELS_MAX: Final = 64
-LABEL_CHARS_MAX: Final = 200
-KNOWN_MAX: Final = 200_000
-"""Rows in one Hello: twice the slots of the largest executor; about 100 bytes each, 20 MB."""
-REPORTS_MAX: Final = 50_000
-"""Rows in one Reports or Recollection message: what the largest executor ends while one round trip
-takes 50 s."""
-ROW_MAX: Final = (1 << 24) - 1
-"""The highest number of a row in a batch; an entry of the log has no room for so many."""
-DETAIL_CHARS_MAX: Final = 2_000
-"""What the operating system said about one launch."""
-EPOCH_CHARS_MAX: Final = 150
-"""Two numbers of 19 digits, a replica's name of 100 characters, two dots."""
-OUTPUT_KEPT_BYTES_MAX: Final = 1 << 30
-"""Output of one attempt that an executor may be configured to keep."""
-RETRY_AFTER_MS_MAX: Final = 366 * 86_400_000
-"""A year: what a handler asks for beyond it is a mistake."""
-GROUPS_MAX: Final = 256
-"""Groups of worker processes on one executor: as many as its processes (`launcher.limits`)."""
-HANDLERS_MAX: Final = 10_000
-"""Handlers that one executor serves; of the longest names they take 2.5 MB in a message."""
-HANDLER_CHARS_MAX: Final = 200
-"""Name of a handler: a Python module and function."""
-GROUP_CHARS_MAX: Final = 200
-CPU_MILLI_MAX: Final = 100_000_000
-"""A hundred thousand CPUs."""
-MEMORY_BYTES_MAX: Final = 1 << 53
-EXIT_CODE_MAX: Final = 255
-"""128 + the largest signal (64) and a shell's 255 both fit."""
-WALL_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999
-"""The end of the last year with four digits."""
-INDEX_MAX: Final = (1 << 63) - 1
-"""Log indexes and heartbeat numbers fit a signed 64-bit integer."""
-
 ORDERS_BYTES_MAX: Final = 2 << 20
 """One Orders message: half of what gRPC takes by default (4 MiB)."""
 ORDERS_ROWS_MAX: Final = 5_000
@@ -79,10 +33,6 @@ OUTBOX_BYTES_MAX: Final = 64 << 20
 or the executor is dropped."""
 HEARTBEATS_MAX: Final = 64
 """Unanswered heartbeats kept of one session; the oldest go first, for the newest renew most."""
-OUTPUT_PACKED_BYTES_MAX: Final = OUTPUT_KEPT_BYTES_MAX + (OUTPUT_KEPT_BYTES_MAX >> 6)
-"""And packed to be stored, at most."""
-OUTPUTS_WAITING_MAX: Final = 1 << 40
-PROBLEM_CHARS_MAX: Final = 200
 OUTPUT_REQUESTS_MAX: Final = 64
 """Requests for output under way at one executor."""
 OUTPUT_BYTES_MAX: Final = 1 << 20
@@ -100,9 +50,9 @@ sends its Hello with the first bytes of its stream."""
 WATCHES_EACH: Final = 3
 """Streams of one executor that watch who leads: two if it knows this replica by two addresses, and
 one that broke off unheard. The oldest is ended for one more."""
-TOLD_PER_TURN: Final = 100
-TOLD_EVERY_MS: Final = 10
-"""So many watching executors are told of a change at once, then heartbeats get their turn: ten
+NOTIFIED_PER_TURN: Final = 100
+NOTIFIED_EVERY_MS: Final = 10
+"""So many watching executors are notified of a change at once, then heartbeats get their turn: ten
 thousand within a second, while they spread their return over ten."""
 GOODBYE_WITHIN_MS: Final = 1_000
 """A stream that is ended gets this long to take its Goodbye, then it is cut."""
@@ -117,8 +67,6 @@ SPREAD_US_EACH: Final = 1_000
 """What greeting one executor costs a leader: a connection, a stream, a Hello, a Welcome; and twice
 that, since grpc.aio accepts one stream in each round of a loop that also answers heartbeats."""
 SPREAD_MS_MAX: Final = 10_000
-USAGE_MAX: Final = 1 << 53
-"""Milliseconds of CPU, or bytes of memory, of one launch: far above any, against damage."""
 
 
 def spread_ms(executors: int) -> int:

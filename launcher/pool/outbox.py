@@ -1,4 +1,4 @@
-"""What the leader tells one executor, waiting to leave: bounded, batched, split to fit."""
+"""The queue of orders for one executor: bounded, sent in batches, split into messages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
 _GIVEN_UP_EACH: Final = 4
-"""Old works that one new one drives out at most: where there must be fewer they go bit by bit."""
+"""Works that one new work replaces at most: if there must be fewer, they go bit by bit."""
 _SIZE: Final = attrgetter("size")
 log = structlog.get_logger()
 
 
 class Outbox:
-    """Orders for one session. What is queued in one turn of the loop leaves in one message, unless
-    it is too much for one."""
+    """Orders for one session. Orders that are queued in one turn of the loop leave in one message
+    if they fit."""
 
     def __init__(self) -> None:
         self._starts: deque[tuple[StartBatch, int]] = deque()  # with its bytes
@@ -37,7 +37,7 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than an executor that reads would ever leave waiting."""
+        """Return whether more waits than an executor that reads would ever leave waiting."""
         return self._bytes > limits.OUTBOX_BYTES_MAX
 
     def __bool__(self) -> bool:
@@ -80,8 +80,8 @@ class Outbox:
         self._watermark = max(self._watermark, watermark)
 
     def take_starts(self) -> tuple[BatchRows, ...]:
-        """Drop all starts that no message has taken yet; return the rows of those that were never
-        given to any stream. The others are known to the log, and are asked about again."""
+        """Drop all starts that no message has taken yet; return the rows of first starts. A later
+        leader asks about the others again."""
         waiting, done = self._starts, self._done
         self._starts, self._done = deque(), 0
         self._bytes -= sum(size for _, size in waiting)
@@ -89,9 +89,10 @@ class Outbox:
         return tuple((one.index, one.rows[left:]) for one, left in lefts if one.is_first)
 
     def take(self, epoch: Epoch, ahead_ms: int = 0, sharers: int = 1) -> pool_pb2.Orders:
-        """Remove and return as much as fits one message; the executor's clock is `ahead_ms` ahead
-        of ours, and the ends of windows are put into its time; but a deadline is one by any clock.
-        So many streams, `sharers`, remember what works they were sent.
+        """Remove and return as much as fits one message.
+
+        The executor's clock is `ahead_ms` ahead of ours: ends of windows are converted to its time,
+        but a deadline applies to every clock. `sharers` is how many streams remember their works.
 
         Starts leave before fences, kills and acks, each in the order of queueing. The watermark
         leaves last, so that it never overtakes an order for a row below it.
@@ -124,7 +125,7 @@ class Outbox:
         return message
 
     def _take_starts(self, message: pool_pb2.Orders, room: int, ahead_ms: int) -> int:
-        """Move starts into a message; return how much room is left in it."""
+        """Move starts into a message; return how many bytes of room are left in it."""
         rows_left = limits.ORDERS_ROWS_MAX
         while self._starts and rows_left > 0 and room > 0:
             whole, whole_size = self._starts[0]
@@ -164,13 +165,12 @@ class Outbox:
 
 
 class SentWorks:
-    """What jobs are to do, each sent once over one stream under a number, for a while.
+    """The works that were sent over one stream, each once, under a number below 65,536.
 
-    Batches refer to works by number, all that were given to the stream once and are below 65,536. A
-    number is given when a message is written that needs it, and that message brings the work
-    itself. When there are too many, the oldest is given up and its number means something else
-    later. But no number that a message uses is given anew by that message, since the executor reads
-    all works of a message before its batches.
+    Batches refer to works by number. The first message that needs a work brings it, under a number.
+    When there are too many works, the oldest is given up, and its number means another work later.
+    A message never gives a number that it uses to another work, because the executor reads all
+    works of a message before its batches.
     """
 
     def __init__(self) -> None:
@@ -181,24 +181,24 @@ class SentWorks:
         self._count_max, self._bytes_max = limits.works_kept(1)
 
     def begin_message(self, sharers: int) -> None:
-        """Begin another message, for one of so many streams that share the leader's memory."""
+        """Begin another message; `sharers` streams share the leader's memory."""
         self._in_use.clear()
         self._count_max, self._bytes_max = limits.works_kept(sharers)
 
     def numbers(
         self, works: Sequence[JobWork], into: MutableSequence[pool_pb2.Work], room: int
     ) -> tuple[list[int], int]:
-        """Return the numbers of works, and how many bytes it takes to send those that are new.
+        """Return the numbers of works, and the bytes of those that are new.
 
-        New ones are put into a message. Where they do not fit into `room`, in bytes, the numbers
-        are those of the first works only. One new work fits into a message that has none yet.
+        New works are added to the message `into`. If they do not fit into `room`, in bytes, the
+        numbers are those of the first works only. One new work fits into a message without works.
         """
         known = list(map(self._numbers.get, works))
         if None not in known:  # the usual case, cheap
             numbers = cast("list[int]", known)
             self._in_use.update(numbers)
             return numbers, 0
-        # Those of later rows as well: they were looked up, and must not be given away meanwhile.
+        # Those of later rows as well: they were looked up, and must not be given up meanwhile.
         self._in_use.update(number for number in known if number is not None)
         numbers, taken = [], 0
         for work, before in zip(works, known, strict=True):
@@ -220,7 +220,7 @@ class SentWorks:
             if given_up is None:
                 break
             into.append(pool_pb2.Work(number=given_up))
-        # All numbers up to how many there are have been given, but for those that are free again.
+        # All numbers below the count of works are in use, except those that are free again.
         number = self._free.pop() if self._free else len(self._numbers)
         self._numbers[work] = number
         self._bytes += work.size
@@ -229,15 +229,15 @@ class SentWorks:
         return number
 
     def _give_up_oldest(self) -> int | None:
-        """Forget the oldest work that this message does not use; return the number that it had,
-        None if there is no such work."""
+        """Forget the oldest work that this message does not use; return its number, None if there
+        is no such work."""
         for _ in range(len(self._numbers)):
             work, number = self._numbers.popitem(last=False)
             if number not in self._in_use:
                 self._bytes -= work.size
                 self._free.append(number)
                 return number
-            self._numbers[work] = number  # it was used just now: the youngest
+            self._numbers[work] = number  # it is in use: now the youngest
         return None
 
 

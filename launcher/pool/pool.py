@@ -1,12 +1,12 @@
-"""The executors as the leader sees them: who is connected, what is told to whom, whose lease ends.
+"""The executors as the leader sees them: their sessions, the orders to them, their leases.
 
-Theory of operation. Executors open the streams; `PoolServicer` turns each into a `Session` here
-and the leader hears of it by events. What the leader orders is only queued: True from `order` means
-queued, and nothing but what the executor reports says what became of it. Leadership
-may end at any moment, so all of this hangs on one switch: after `close` not one queued order
-leaves, no event comes, and every lease is forgotten (the next leader grants them anew, rule R5).
+Theory of operation. Executors open the streams; `PoolServicer` makes a `Session` here of each, and
+the leader gets events. An order of the leader is only queued: True from `order` means queued, and
+only a report of the executor says what became of it. Leadership may end at any moment, and one
+switch ends everything: after `close` no queued order leaves, no event follows, and every lease is
+forgotten (the next leader grants them anew, rule R5).
 
-Everything runs on one event loop and nothing here awaits between a check and its effect.
+Everything runs on one event loop, and nothing here awaits between a check and its effect.
 """
 
 from __future__ import annotations
@@ -18,15 +18,7 @@ import grpc
 
 from launcher.pool import limits
 from launcher.pool.duplicate_ids import DuplicateIds
-from launcher.pool.errors import (
-    BadMessage,
-    HeldByAnother,
-    NotConnected,
-    NotLeading,
-    PoolFull,
-    SeenNewerEpoch,
-    TimedOut,
-)
+from launcher.pool.errors import NotConnected, NotLeading, Refused, TimedOut
 from launcher.pool.events import (
     Event,
     HeartbeatReceived,
@@ -41,21 +33,18 @@ from launcher.pool.events import (
 from launcher.pool.lease import Key, Leases, LeaseTimes
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.probes import Probes
-from launcher.pool.reading import (
+from launcher.pool.session import End, OutputSlice, OutputsWaiting, Session
+from launcher.pool.watchers import Watchers
+from launcher.protocol.limits import PROTOCOL
+from launcher.protocol.names import AttemptName
+from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.protocol.reading import (
+    BadMessage,
     check_heartbeat,
     parse_kept,
     parse_offers,
     parse_reports,
 )
-from launcher.pool.session import (
-    End,
-    OutputSlice,
-    OutputsWaiting,
-    Session,
-)
-from launcher.pool.watchers import Watchers
-from launcher.protocol.names import AttemptName
-from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.protocol.reports import Greeting, OfferedOutput
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -88,12 +77,13 @@ class Pool:
         self._clock_offset_ms_max = clock_offset_ms_max
         self._known_executors = known_executors
         self.on_kept: Callable[[str, str, OfferedOutput], None] | None = None
-        """Takes the offers of outputs, of an executor with a ledger; None: none are to be stored.
-        Set before `open`."""
+        """Gets the outputs that an executor with a journal offers; None if none are to be stored.
+        Set it before `open`."""
         self.executors_max = limits.EXECUTORS_MAX
-        self._epoch: Epoch | None = None
+        self.epoch: Epoch | None = None
+        """The epoch under which this replica leads, None where it takes no executors."""
         self._sessions: dict[str, Session] = {}
-        self._beating: dict[Session, None] = {}  # those with heartbeats to answer
+        self._unanswered: dict[Session, None] = {}  # sessions with heartbeats to answer
         self._touched: set[str] = set()
         self.leases = Leases(lease)
         self._probes = Probes()
@@ -102,33 +92,23 @@ class Pool:
 
     # ---- leadership
 
-    @property
-    def is_open(self) -> bool:
-        """Whether this replica leads and takes executors."""
-        return self._epoch is not None
-
-    @property
-    def epoch(self) -> Epoch | None:
-        """The epoch under which this replica leads, None where it takes no executors."""
-        return self._epoch
-
     def open(self, epoch: Epoch) -> None:
-        """Take executors from now on and lead them under `epoch`: its Claim is applied."""
-        if self._epoch is not None:
+        """Accept executors from now on under `epoch`, whose Claim is applied."""
+        if self.epoch is not None:
             self.close(f"a new epoch begins: {epoch}", None)
-        self._epoch = epoch
+        self.epoch = epoch
         self.watchers.change()
 
     def close(self, reason: str, leader_address: str | None) -> None:
-        """Stop leading: nothing queued leaves from this call on, no event comes after it.
+        """Stop leading: from this call on nothing queued leaves, and no event follows.
 
-        What gRPC was already given may still arrive; the executors' memory of the highest epoch
-        is what stops that (rule R3). Safe to call twice.
+        A message that gRPC already has may still arrive; the executor refuses it because it
+        remembers the highest epoch (rule R3). Idempotent.
         """
-        self._epoch = None
+        self.epoch = None
         self.watchers.change()
         sessions, self._sessions = self._sessions, {}
-        self._beating.clear()
+        self._unanswered.clear()
         self._touched.clear()
         leader = leader_address or ""
         end = End(grpc.StatusCode.FAILED_PRECONDITION, reason, leader, says_goodbye=True)
@@ -141,65 +121,62 @@ class Pool:
     # ---- sessions
 
     def welcome(self, executor: str, ledger: str | None = None, *, inventory: bool = False) -> None:
-        """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none, also
-        of one that is gone again: at its end the log lets go of it. With `ledger` only the session
-        with that ledger: another process may have replaced the one whose joining was committed.
-        With `inventory` it tells all that its ledger remembers, if it `can_inventory`. The first
-        counts.
+        """Send the Welcome to an executor whose ExecutorJoined is committed.
+
+        Its lease begins if it has none, even if its session ended meanwhile: when the lease ends,
+        the log lets go of it. With `ledger` only the session with that journal is welcomed: another
+        process may have replaced the one that joined. With `inventory` the executor sends the
+        inventory of its journal, if it `can_inventory`. Only the first call for a session counts.
         """
         session = self._sessions.get(executor)
         known = ledger or (session.ledger if session is not None else None)
-        if self._epoch is None or known is None:
+        if self.epoch is None or known is None:
             return
         self.leases.begin((executor, known), self._mono_ms())
         if session is None or session.ledger != known:
             return
         session.welcome(
             pool_pb2.Welcome(
-                epoch=encode_epoch(self._epoch),
+                epoch=encode_epoch(self.epoch),
                 heartbeat_ms=self.lease.heartbeat_ms,
                 self_kill_ms=self.lease.self_kill_ms,
                 wall_ms=self._wall_ms(),
                 inventory=inventory and session.greeting.can_inventory,
-                protocol=limits.PROTOCOL,
+                protocol=PROTOCOL,
                 spread_ms=self.spread_ms,
                 stores_outputs=self.on_kept is not None,
             )
         )
         self._probes.add(session)
-        if session.is_beating:
-            self._beating[session] = None
+        if session.awaits_answer:
+            self._unanswered[session] = None
 
     def refuse(self, executor: str, reason: str) -> None:
-        """Send an executor away: Goodbye with the reason, then its stream ends."""
+        """Send Goodbye with the reason to an executor, and end its stream."""
         session = self._sessions.get(executor)
         if session is not None:
             self.drop(session, End(grpc.StatusCode.ABORTED, reason, says_goodbye=True))
 
     def dismiss(self, executor: str, reason: str) -> None:
-        """Send away an executor that was drained: nothing is open on it. Its process then ends
-        with exit code 0, which tells whoever watches it not to start it again."""
+        """Send Goodbye(drained) to an executor on which nothing is open. Its process then ends
+        with exit code 0, which tells a supervisor not to start it again."""
         session = self._sessions.get(executor)
         if session is not None:
             end = End(grpc.StatusCode.ABORTED, reason, says_goodbye=True, is_drained=True)
             self.drop(session, end)
 
     def sessions(self) -> list[Session]:
-        """Return the connected executors, by id."""
+        """Return the sessions of all connected executors, by id."""
         return [self._sessions[name] for name in sorted(self._sessions)]
 
     def outputs_waiting(self) -> OutputsWaiting:
-        """Return what the connected executors say of the outputs that they are to store."""
-        count, first = 0, None
-        for session in self._sessions.values():
-            if not session.outputs_waiting:
-                continue
-            count += session.outputs_waiting
-            if session.outputs_problem and (first is None or session.key < first.key):
-                first = session
-        if first is None:
-            return OutputsWaiting(count)
-        return OutputsWaiting(count, first.key[0], first.outputs_problem)
+        """Return how many outputs the connected executors still have to store."""
+        waiting = [one for one in self.sessions() if one.outputs_waiting]
+        total = sum(one.outputs_waiting for one in waiting)
+        stuck = next((one for one in waiting if one.outputs_problem), None)
+        if stuck is None:
+            return OutputsWaiting(total)
+        return OutputsWaiting(total, stuck.executor, stuck.outputs_problem)
 
     @property
     def count(self) -> int:
@@ -212,53 +189,53 @@ class Pool:
         return limits.spread_ms(max(len(self._sessions), self._known_executors()))
 
     def view(self, executor: str) -> Session | None:
-        """Return a connected executor, None if it is not."""
+        """Return the session of an executor, None if it is not connected."""
         return self._sessions.get(executor)
 
     def take_touched(self) -> set[str]:
-        """Return the executors of whom something has changed since the last call that decides
-        whether they get work: all but what time alone brings, that they miss heartbeats."""
+        """Return the executors of which, since the last call, something changed that decides
+        whether they get work. Missed heartbeats are not included: time alone brings them."""
         touched, self._touched = self._touched, set()
         return touched
 
     def is_leased(self, executor: str, ledger: str) -> bool:
-        """Whether an executor is connected that would not refuse an order for want of a lease."""
+        """Return whether the executor with that journal is connected and has a lease."""
         session = self._session(executor, ledger)
         return session is not None and session.is_leased
 
     def is_connected(self, executor: str, ledger: str) -> bool:
-        """Whether a stream of that executor with that very ledger is open."""
+        """Return whether the executor with that journal is connected."""
         return self._session(executor, ledger) is not None
 
     # ---- silence (rule R7)
 
     def probe(self) -> None:
-        """Probe executors, and report those that do not answer: starts that wait for them are given
-        back. Call it every `probes.LOOK_MS` while this replica leads."""
+        """Probe executors. An executor that does not answer is reported, and gives back the starts
+        that wait for it. Call this every `probes.LOOK_MS` while this replica leads."""
         for session in self._probes.look(self._mono_ms()):
             executor, ledger = session.key
             self._touched.add(executor)
             self._on_event(Silent(executor, ledger))
-            self._give_back(session.key, session.outbox.take_starts())
+            self._report_unsent(session.key, session.outbox.take_starts())
 
-    def _give_back(self, key: Key, batches: tuple[BatchRows, ...]) -> None:
-        if batches and self._epoch is not None:
+    def _report_unsent(self, key: Key, batches: tuple[BatchRows, ...]) -> None:
+        if batches and self.epoch is not None:
             self._on_event(Unsent(*key, batches))
 
     # ---- leases (rule R5)
 
     def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> None:
-        """Answer heartbeats that arrived up to then, and renew those leases from their arrival.
+        """Answer heartbeats that arrived up to that time; renew those leases from their arrival.
 
-        Call it after the leader was confirmed, with the time read before it asked. "Up to" includes
-        that millisecond: what it lets through is younger than one, where give-up and self-kill
-        are seconds apart.
+        Call this after a majority confirmed the leader, with the time read before it was asked.
+        That millisecond is included; the error is below 1 ms, and give-up and self-kill are seconds
+        apart.
         """
-        for session in list(self._beating):
+        for session in list(self._unanswered):
             was_leased = session.is_leased
             arrival = session.answer_heartbeats(up_to_arrival_mono_ms)
-            if not session.is_beating:
-                del self._beating[session]
+            if not session.awaits_answer:
+                del self._unanswered[session]
             if arrival is not None:
                 if not was_leased:
                     self._touched.add(session.executor)
@@ -290,7 +267,7 @@ class Pool:
         session, is_whole = self._session(executor, ledger), True
         if starts and (session is None or session.is_silent):
             first = tuple((batch.index, batch.rows) for batch in starts if batch.is_first)
-            self._give_back((executor, ledger), first)
+            self._report_unsent((executor, ledger), first)
             starts, is_whole = (), False
         if session is None:
             return False
@@ -303,88 +280,69 @@ class Pool:
         return not self._drop_if_stuck(session) and is_whole
 
     def place_output(self, executor: str, ledger: str, place: pool_pb2.OutputPlace) -> None:
-        """Answer an output that was offered; nobody is told where the executor is gone."""
+        """Send the answer to an offered output; it is dropped if the executor is gone."""
         session = self._session(executor, ledger)
         if session is not None:
             session.place_output(place)
 
     async def output(
-        self,
-        executor: str,
-        ledger: str,
-        name: AttemptName,
-        *,
-        offset: int,
-        limit: int,
-        tail: bool,
-        timeout_ms: int,
-    ) -> OutputSlice:
+        self, executor: str, ledger: str, name: AttemptName, *,
+        offset: int | None, limit: int, timeout_ms: int, packed: bool = False,
+    ) -> OutputSlice:  # fmt: skip
         """Return a piece of an attempt's output: at most `limit` bytes, and often less.
 
         `limit` is cut to 1 byte to 1 MiB; executors have a bound of their own. Ask again from
-        `offset + len(data)` until `ended`.
+        `offset + len(data)` until `ended`. An `offset` of None asks for the last `limit` bytes,
+        `packed` for the object that the executor offered.
 
         Raises:
-            NotConnected: that executor with that ledger is not there, or left meanwhile.
-            OutputUnavailable: it has no such output, or too much was asked of it at once.
+            NotConnected: the executor with that journal is not connected, or left meanwhile.
+            OutputUnavailable: it has no such output, or has too many requests under way.
             TimedOut: it did not answer within `timeout_ms`.
         """
-        request = pool_pb2.OutputRequest(name=str(name), offset=max(offset, 0), tail=tail)
-        return await self._ask_output(executor, ledger, request, limit, timeout_ms)
-
-    async def packed_output(
-        self, executor: str, ledger: str, name: AttemptName, *,
-        offset: int, limit: int, timeout_ms: int,
-    ) -> OutputSlice:  # fmt: skip
-        """Return a piece of the object that an executor has offered; as `output` otherwise."""
-        request = pool_pb2.OutputRequest(name=str(name), offset=offset, packed=True)
-        return await self._ask_output(executor, ledger, request, limit, timeout_ms)
-
-    async def _ask_output(
-        self,
-        executor: str,
-        ledger: str,
-        request: pool_pb2.OutputRequest,
-        limit: int,
-        timeout_ms: int,
-    ) -> OutputSlice:
         session = self._session(executor, ledger)
         if session is None:
             raise NotConnected(f"executor {executor} is not connected")
-        # Never 0, which the protocol reads as "as much as you like".
-        request.limit = min(max(limit, 1), limits.OUTPUT_BYTES_MAX)
-        answer = session.ask_output(request)
+        # A limit of 0 would mean no limit.
+        limit = min(max(limit, 1), limits.OUTPUT_BYTES_MAX)
+        answer = session.ask_output(
+            pool_pb2.OutputRequest(
+                name=str(name),
+                offset=max(offset or 0, 0),
+                limit=limit,
+                tail=offset is None,
+                packed=packed,
+            )
+        )
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await answer
         except TimeoutError as error:
             raise TimedOut(
-                f"executor {executor} did not give output of {request.name} within {timeout_ms} ms"
+                f"executor {executor} did not give output of {name} within {timeout_ms} ms"
             ) from error
 
     # ---- called by the servicer
 
-    def hear(self, session: Session, message: pool_pb2.FromExecutor) -> None:
-        """Take a message of a session; nothing happens if that is over.
+    def receive(self, session: Session, message: pool_pb2.FromExecutor) -> None:
+        """Act on a message of a session, unless the session is over.
 
         Raises:
-            BadMessage: a field is wrong, or nobody asked for it.
+            BadMessage: a field is invalid, or nobody asked for the message.
         """
         if session.ended:
             return
         executor, ledger = session.key
         kind = message.WhichOneof("kind")
         if kind == "heartbeat":
-            check_heartbeat(message.heartbeat, session.last_number)
-            self._beat(session, message.heartbeat)
+            self._receive_heartbeat(session, message.heartbeat)
         elif kind == "reports":
-            batches = parse_reports(message.reports)
-            if batches:
+            if batches := parse_reports(message.reports):
                 self._on_event(Reported(executor, ledger, batches))
         elif kind == "recollection":
-            said = message.recollection
-            rows = session.take_recollection(said)
-            self._on_event(InventoryPage(executor, ledger, rows, said.last, said.floor))
+            page = message.recollection
+            rows = session.take_recollection(page)
+            self._on_event(InventoryPage(executor, ledger, rows, page.last, page.floor))
         elif kind == "offers":
             offers = parse_offers(message.offers)
             if offers != session.offers:
@@ -395,32 +353,31 @@ class Pool:
             session.take_output(message.output)
             self._answered(session, message.output.request)
         elif kind == "kept":
-            kept = parse_kept(message.kept)
+            offered = parse_kept(message.kept)
             if self.on_kept is None or not session.is_welcome:
                 raise BadMessage("kept", "this executor was not asked to have outputs stored")
-            self.on_kept(executor, ledger, kept)
+            self.on_kept(executor, ledger, offered)
         elif kind == "probe":
             session.check_request("probe.number", message.probe.number)
             self._answered(session, message.probe.number)
         else:
-            more = {"hello": "a stream has one Hello, its first message"}
+            once = "a stream has one Hello, its first message"
             other = "the message is empty, or newer than this leader"
-            raise BadMessage(kind or "kind", more.get(kind or "", other))
+            raise BadMessage(kind or "kind", once if kind == "hello" else other)
 
-    def _beat(self, session: Session, said: pool_pb2.Heartbeat) -> None:
-        """Take a heartbeat; the leader answers it once it is confirmed."""
-        now, was_fit = self._mono_ms(), session.is_fit
-        session.hear(said, now, said.wall_ms - self._wall_ms())
+    def _receive_heartbeat(self, session: Session, beat: pool_pb2.Heartbeat) -> None:
+        """Keep a heartbeat until the leader is confirmed and answers it."""
+        check_heartbeat(beat, session.last_number)
+        was_fit = session.is_fit
+        session.receive_heartbeat(beat, self._mono_ms(), beat.wall_ms - self._wall_ms())
         if was_fit != session.is_fit:
             self._touched.add(session.executor)
         if session.is_welcome:
-            self._beating[session] = None
-        self._on_event(
-            HeartbeatReceived(*session.key, said.number, said.running, said.wall_ms, now)
-        )
+            self._unanswered[session] = None
+        self._on_event(HeartbeatReceived(*session.key))
 
     def _answered(self, session: Session, number: int) -> None:
-        """Take the answer to a probe, or to anything else that was asked under a number."""
+        """Note the answer to a request; the answer to the open probe ends the silence."""
         if number != session.probe_number:
             return
         session.probe_number = 0
@@ -431,23 +388,42 @@ class Pool:
             self._on_event(Silent(*session.key, is_over=True))
 
     def join(self, greeting: Greeting, address: str) -> Session:
-        """Accept a Hello: a session that waits for `welcome`.
+        """Return a new session, which waits for `welcome`.
+
+        An older stream of the same process is replaced, and so is another process with this id that
+        fell silent.
 
         Raises:
-            Refused: not leading, a newer epoch was seen, the id is held, or the pool is full.
+            NotLeading: this replica does not lead.
+            Refused: a newer epoch was seen, another process has the id, or the pool is full.
         """
-        if self._epoch is None:
-            raise NotLeading("this replica does not lead")
-        if greeting.highest_epoch > self._epoch:
-            raise SeenNewerEpoch(
-                f"executor {greeting.executor} has seen epoch {greeting.highest_epoch}, which is "
-                f"above {self._epoch}; another leads, or a restore did not raise the generation"
+        if self.epoch is None:
+            raise NotLeading
+        name = greeting.executor
+        if greeting.highest_epoch > self.epoch:
+            raise Refused(
+                "FAILED_PRECONDITION",
+                f"executor {name} has seen epoch {greeting.highest_epoch}, which is above "
+                f"{self.epoch}; another leads, or a restore did not raise the generation",
             )
-        self._make_room(greeting, address)
+        holder = self._sessions.get(name)
+        if holder is None and len(self._sessions) >= self.executors_max:
+            text = f"{self.executors_max} executors are connected, the most there can be here"
+            raise Refused("RESOURCE_EXHAUSTED", text)
+        if holder is not None:
+            silent_ms = holder.silent_ms
+            reason = "replaced by a newer stream of the same process"
+            if holder.greeting.incarnation != greeting.incarnation:
+                if silent_ms <= 2 * self.lease.heartbeat_ms:
+                    text = self.duplicate_ids.note(greeting, address, holder.greeting)
+                    raise Refused("ALREADY_EXISTS", text)
+                newcomer = f"host {greeting.host} pid {greeting.pid}"
+                reason = f"silent for {silent_ms} ms, replaced by {newcomer}"
+            self.drop(holder, End(grpc.StatusCode.ABORTED, reason, says_goodbye=True))
         session = Session(
             greeting,
             address,
-            self._epoch,
+            self.epoch,
             now_ms=self._mono_ms,
             lease=self.lease,
             offset_ms_max=self._clock_offset_ms_max,
@@ -455,45 +431,24 @@ class Pool:
         )
         session.connected_since_ms = self._wall_ms()
         session.offset_ms = greeting.wall_ms - session.connected_since_ms
-        self._sessions[greeting.executor] = session
-        self._touched.add(greeting.executor)
+        self._sessions[name] = session
+        self._touched.add(name)
         self._on_event(Joined(*session.key, greeting, address, session.offset_ms))
         return session
 
     def drop(self, session: Session, end: End) -> None:
-        """End a session and tell the leader, once. Its lease goes on."""
+        """End a session and report that to the leader, once. Its lease goes on."""
         unsent = session.outbox.take_starts()
         if not session.end(end):
             return
-        # Invariant: whoever has not ended is in the table, so this is its own place in it.
+        # A session that has not ended is in the table, so this entry is its own.
         del self._sessions[session.executor]
         self.duplicate_ids.forget(session.executor)
-        self._beating.pop(session, None)
+        self._unanswered.pop(session, None)
         self._touched.add(session.executor)
         self._probes.remove(session)
         self._on_event(Left(session.executor, session.ledger, end.reason, end.is_cut))
-        self._give_back(session.key, unsent)
-
-    # ---- within
-
-    def _make_room(self, greeting: Greeting, address: str) -> None:
-        """Let a newcomer replace an older stream of its own, or of a process that fell silent."""
-        holder = self._sessions.get(greeting.executor)
-        if holder is None:
-            if len(self._sessions) >= self.executors_max:
-                text = f"{self.executors_max} executors are connected, the most there can be here"
-                raise PoolFull(text)
-            return
-        is_same = holder.greeting.incarnation == greeting.incarnation
-        silent_ms = holder.silent_ms
-        if not is_same and silent_ms <= 2 * self.lease.heartbeat_ms:
-            raise HeldByAnother(self.duplicate_ids.note(greeting, address, holder.greeting))
-        reason = (
-            "replaced by a newer stream of the same process"
-            if is_same
-            else (f"silent for {silent_ms} ms, replaced by host {greeting.host} pid {greeting.pid}")
-        )
-        self.drop(holder, End(grpc.StatusCode.ABORTED, reason, says_goodbye=True))
+        self._report_unsent(session.key, unsent)
 
     def _session(self, executor: str, ledger: str) -> Session | None:
         session = self._sessions.get(executor)

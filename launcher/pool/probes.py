@@ -1,15 +1,15 @@
 """Which executors answer: each is probed from time to time, soonest after it was given orders.
 
-Theory of operation (rule R7). A host that vanishes without a reset leaves its stream open; orders
-written to it wait in TCP until a lease ends. So the leader probes: an executor that leaves a probe
-unanswered for `UNANSWERED_MS` is *silent* and gets no new launches until it answers that probe.
-A probe follows the orders that left before it, so its answer says that they arrived; what waits in
-bulk does not hold it up. Nothing else is concluded from silence: what was handed to the stream
-stays in doubt.
+Theory of operation (rule R7). A host that vanishes without a reset leaves its stream open, and
+orders written to it wait in TCP until a lease ends. So the leader probes: an executor that leaves a
+probe unanswered for `UNANSWERED_MS` is *silent* and gets no new launches until it answers that
+probe. A probe follows the orders that left before it, so its answer says that they arrived; queued
+bulk does not delay it. Silence proves nothing else: an order that was handed to the stream stays in
+doubt.
 
-A leader that was stalled itself has read no answers. Time therefore counts only as far as the
-leader's loop made progress: one look adds at most `STEP_MS_MAX`, however long ago the last one was,
-and between two looks the loop reads what has arrived.
+A leader that was stalled itself has read no answers. So time counts only while the leader's loop
+makes progress: one look adds at most `STEP_MS_MAX`, however long ago the last one was, and between
+two looks the loop reads what has arrived.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROBES_PER_LOOK: Final = 40
 
 
 class Probes:
-    """When each welcome session was probed last, and which have not answered."""
+    """When each welcomed session was probed last, and which sessions have not answered."""
 
     def __init__(self) -> None:
         self._progress_ms = 0
@@ -45,7 +45,7 @@ class Probes:
             self._ordered[session] = None
 
     def remove(self, session: Session) -> None:
-        """Probe a session that is over no more."""
+        """Forget a session that is over."""
         self._idle.pop(session, None)
         self._ordered.pop(session, None)
         self._asked.pop(session, None)
@@ -58,18 +58,18 @@ class Probes:
         self._looked_mono_ms = None
 
     def ordered(self, session: Session) -> None:
-        """Let a session that was given orders be probed before the others."""
+        """Probe a session that was given orders before the others."""
         if session in self._idle:
             self._ordered[session] = None
 
     def answered(self, session: Session) -> None:
-        """Take note that a session has answered its probe."""
+        """Note that a session has answered its probe."""
         if self._asked.pop(session, None) is not None:
             self._idle[session] = self._progress_ms
 
     def look(self, mono_ms: int) -> list[Session]:
-        """Probe sessions whose turn it is; return those that have fallen silent since the last
-        look. `mono_ms` is the monotonic clock."""
+        """Probe the sessions whose turn it is; return those that fell silent since the last look.
+        `mono_ms` is the monotonic clock."""
         before_ms = mono_ms if self._looked_mono_ms is None else self._looked_mono_ms
         self._looked_mono_ms = mono_ms
         self._progress_ms += max(0, min(mono_ms - before_ms, STEP_MS_MAX))

@@ -1,8 +1,8 @@
-"""The gRPC face of the pool: streams of executors, on the replica's one server. Connect, one per
-executor, is the work; WatchLeader only tells who leads.
+"""The gRPC face of the pool: the streams of executors, on the replica's one server.
 
-Each stream has two tasks, a reader and a writer; both only move messages between gRPC and the
-session. Whoever ends a session (either task, the leader, a newer stream) calls `Session.end`; the
+`Connect`, one stream per executor, carries the work; `WatchLeader` only says who leads. A stream of
+`Connect` has two tasks, a reader and a writer; both only move messages between gRPC and the
+session. Whoever ends a session (either task, the leader, a newer stream) calls `Session.end`. The
 handler then gives the writer a moment for the Goodbye, stops both tasks and sets the status.
 """
 
@@ -18,23 +18,13 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from launcher.pool import limits
-from launcher.pool.errors import (
-    BadMessage,
-    HeldByAnother,
-    NoHello,
-    NotItself,
-    NotLeading,
-    PoolFull,
-    Refused,
-    SeenNewerEpoch,
-)
+from launcher.pool.errors import NotLeading, Refused
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.pool import Pool
-from launcher.pool.reading import parse_hello
 from launcher.pool.session import End, Session
 from launcher.pool.turns import NEWER, Turn, Turns
 from launcher.protocol.names import NAME_PART_CHARS_MAX
-from launcher.protocol.reports import Greeting
+from launcher.protocol.reading import BadMessage, parse_hello
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 
 LEADER_METADATA: Final = "raftcron-leader"
@@ -42,33 +32,31 @@ LEADER_METADATA: Final = "raftcron-leader"
 SPREAD_METADATA: Final = "raftcron-spread-ms"
 """Trailing metadata: over how long the executors of a large cell are to spread their return."""
 
-NOT_LEADING: Final = "this replica does not lead"
-
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[pool_pb2.FromExecutor, pool_pb2.FromLeader]
 WatchContext = grpc.aio.ServicerContext[pool_pb2.WatchRequest, pool_pb2.Leadership]
 Requests = AsyncIterator[pool_pb2.FromExecutor]
-MayBe = Callable[[grpc.aio.ServicerContext[Any, Any]], str]
-"""Which executor the caller of a stream is proven to be."""
-
-_CODES: Final[dict[type[Refused], grpc.StatusCode]] = {
-    HeldByAnother: grpc.StatusCode.ALREADY_EXISTS,
-    NotItself: grpc.StatusCode.PERMISSION_DENIED,
-    SeenNewerEpoch: grpc.StatusCode.FAILED_PRECONDITION,
-    PoolFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
-}
+AuthenticatedId = Callable[[grpc.aio.ServicerContext[Any, Any]], str]
+"""Returns the id of the executor that a caller's certificate is of."""
 
 
 class PoolServicer(pool_pb2_grpc.PoolServicer):
-    """Serves `raftcron.pool.v1.Pool` from a `Pool`."""
+    """Serves `raftcron.pool.v1.Pool` from a `Pool`.
+
+    `leader_address` returns the leader's address while this replica follows. `authenticated_id` is
+    None if callers have no certificates.
+    """
 
     def __init__(
-        self, pool: Pool, leader_address: Callable[[], str | None], may_be: MayBe | None = None
+        self,
+        pool: Pool,
+        leader_address: Callable[[], str | None],
+        authenticated_id: AuthenticatedId | None = None,
     ) -> None:
         self._pool = pool
         self._leader_address = leader_address
-        self._may_be = may_be
+        self._authenticated_id = authenticated_id
         self._noted = ""
         self._turns = Turns()
 
@@ -86,105 +74,105 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
+        end = session.ended
+        if end is None or end.code is grpc.StatusCode.OK:
+            return
         try:
-            await self._finish(session.ended, context)
+            # The status queues behind the one message that gRPC may have taken and the executor
+            # not read, so this may wait for as long as the connection lasts.
+            if end.code is grpc.StatusCode.FAILED_PRECONDITION:
+                await self._abort_not_leading(context, end.reason, end.leader)
+            await context.abort(end.code, end.reason)
         except grpc.aio.InternalError:
-            # Who has gone meanwhile needs no status; gRPC would log a page for each of them.
+            # An executor that has gone needs no status; gRPC would log a page for each of them.
             log.debug("executor.gone", executor=session.executor)
 
     async def WatchLeader(  # noqa: N802
         self, request: pool_pb2.WatchRequest, context: WatchContext
     ) -> AsyncIterator[pool_pb2.Leadership]:
-        """Tell an executor whether this replica leads, now and after each change."""
-        caller = self._may_be(context) if self._may_be is not None else request.executor
+        """Send an executor whether this replica leads, at once and after each change."""
+        check = self._authenticated_id
+        caller = check(context) if check is not None else request.executor
         if request.cell != self._pool.cell or not 0 < len(request.executor) <= NAME_PART_CHARS_MAX:
             text = f"this is cell {self._pool.cell}, and a caller names itself and its cell"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if caller != request.executor:
-            text = f"the certificate is of executor {caller}, not of {request.executor}"
+            text = _of_another(caller, request.executor)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         watcher = self._pool.watchers.enter(caller, self._pool.executors_max)
         if watcher is None:
             text = f"{self._pool.executors_max} executors watch this replica already"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        told: pool_pb2.Leadership | None = None
+        sent: pool_pb2.Leadership | None = None
         try:
             while not watcher.is_over:
-                watcher.news.clear()
+                watcher.changed.clear()
                 epoch = self._pool.epoch
                 view = (
                     pool_pb2.Leadership(epoch=encode_epoch(epoch))
                     if epoch is not None
                     else pool_pb2.Leadership(leader=self._leader_address() or "")
                 )
-                if view != told:
-                    told = view
+                if view != sent:
+                    sent = view
                     yield view
-                await watcher.news.wait()
+                await watcher.changed.wait()
         finally:
             self._pool.watchers.leave(watcher)
 
     async def _greet(self, requests: Requests, context: Context) -> Session:
         """Return the session of a Hello that is in order, or abort the stream."""
-        if not self._pool.is_open:
-            await self._abort_not_leading(context, NOT_LEADING)
         try:
             return await self._admit(requests, context)
-        except NoHello as error:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
-        except BadMessage as error:
-            self._note(context, error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except NotLeading as error:
             await self._abort_not_leading(context, str(error))
-        except Refused as error:
-            self._note(context, error)
-            await context.abort(_CODES[type(error)], str(error))
+        except (BadMessage, Refused) as error:
+            code = error.code if isinstance(error, Refused) else "INVALID_ARGUMENT"
+            # A refusal that a person has to end is logged once: executors try again and again.
+            if code != "DEADLINE_EXCEEDED" and str(error) != self._noted:
+                self._noted = str(error)
+                log.warning("executor.refused", address=_address(context.peer()), error=str(error))
+            await context.abort(grpc.StatusCode[code], str(error))
 
     async def _admit(self, requests: Requests, context: Context) -> Session:
         """Read a Hello in its turn, which lasts until the session has a lease or is over.
 
         Raises:
-            NoHello: it did not come in time, or at all, or a newer stream of the same caller did.
+            NotLeading, BadMessage, Refused: the stream gets no session. The code is
+                DEADLINE_EXCEEDED if no Hello came in time, or a newer stream of the same caller.
         """
-        caller = self._may_be(context) if self._may_be is not None else ""
+        if self._pool.epoch is None:
+            raise NotLeading
+        check = self._authenticated_id
+        caller = check(context) if check is not None else ""
         turn: Turn | None = None
         try:
             try:
                 async with asyncio.timeout(None) as limit:
                     turn = await self._turns.take(caller, limit)
-                    greeting = await self._read_hello(requests)
+                    first = await _next(requests)
             except TimeoutError as error:
-                raise NoHello(turn.reason if turn is not None else NEWER) from error
+                text = turn.reason if turn is not None else NEWER
+                raise Refused("DEADLINE_EXCEEDED", text) from error
+            if first is None:
+                raise Refused("DEADLINE_EXCEEDED", "it ended its stream before its Hello")
+            kind = first.WhichOneof("kind")
+            if kind != "hello":
+                raise BadMessage(kind or "hello", "the first message must be Hello")
+            greeting = parse_hello(first.hello, self._pool.cell)
             self._turns.greeted(turn)
-            if self._may_be is not None and caller != greeting.executor:
-                text = f"the certificate is of executor {caller}, not of {greeting.executor}"
-                raise NotItself(text)
+            if check is not None and caller != greeting.executor:
+                raise Refused("PERMISSION_DENIED", _of_another(caller, greeting.executor))
             session = self._pool.join(greeting, _address(context.peer()))
         except BaseException:
             if turn is not None:
                 self._turns.give_back(turn)
             raise
-        session.when_settled(functools.partial(self._turns.give_back, turn))
+        session.when_leased_or_over(functools.partial(self._turns.give_back, turn))
         return session
 
-    def _note(self, context: Context, error: Exception) -> None:
-        """Log a refusal that a person has to end; executors try again several times a second."""
-        if str(error) != self._noted:
-            self._noted = str(error)
-            log.warning("executor.refused", address=_address(context.peer()), error=str(error))
-
-    async def _read_hello(self, requests: Requests) -> Greeting:
-        first = await _next(requests)
-        if first is None:
-            raise NoHello("it ended its stream before its Hello")
-        kind = first.WhichOneof("kind")
-        if kind != "hello":
-            raise BadMessage(kind or "hello", "the first message must be Hello")
-        return parse_hello(first.hello, self._pool.cell)
-
     async def _read(self, session: Session, requests: Requests) -> None:
-        """Take what the executor sends until it stops, errs, or is silent for a whole lease."""
+        """Pass on what the executor sends until it stops, errs, or is silent for a whole lease."""
         silence_ms = self._pool.lease.give_up_ms
         try:
             while not session.ended:
@@ -195,7 +183,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
                     await asyncio.sleep(limits.BREAKS_WITHIN_MS / 1000)
                     self._pool.drop(session, End(grpc.StatusCode.OK, "it ended its stream"))
                     return
-                self._pool.hear(session, message)
+                self._pool.receive(session, message)
         except TimeoutError:
             reason = f"silent for {silence_ms} ms"
             self._pool.drop(session, End(grpc.StatusCode.DEADLINE_EXCEEDED, reason))
@@ -231,16 +219,6 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         log.error("executor.stream_failed", executor=session.executor, exc_info=error)
         self._pool.drop(session, End(grpc.StatusCode.INTERNAL, f"the leader failed: {error!r}"))
 
-    async def _finish(self, end: End | None, context: Context) -> None:
-        """Set the stream's status. It queues behind the one message that gRPC may have taken and
-        the executor not read, so this may wait for as long as the connection lasts."""
-        if end is None:
-            return
-        if end.code is grpc.StatusCode.FAILED_PRECONDITION:
-            await self._abort_not_leading(context, end.reason, end.leader)
-        if end.code is not grpc.StatusCode.OK:
-            await context.abort(end.code, end.reason)
-
     async def _abort_not_leading(self, context: Context, text: str, leader: str = "") -> Never:
         address = leader or self._leader_address()
         metadata = [(LEADER_METADATA, address)] if address else []
@@ -253,12 +231,15 @@ def add_pool_service(
     server: grpc.aio.Server,
     pool: Pool,
     leader_address: Callable[[], str | None],
-    may_be: MayBe | None = None,
+    authenticated_id: AuthenticatedId | None = None,
 ) -> None:
-    """Serve `pool` on a `grpc.aio` server; `leader_address` is whom it names while not leading,
-    `may_be` the executor that a caller is proven to be, where callers are proven."""
-    servicer = PoolServicer(pool, leader_address, may_be)
+    """Serve `pool` on a `grpc.aio` server; see PoolServicer."""
+    servicer = PoolServicer(pool, leader_address, authenticated_id)
     pool_pb2_grpc.add_PoolServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+
+
+def _of_another(caller: str, executor: str) -> str:
+    return f"the certificate is of executor {caller}, not of {executor}"
 
 
 async def _next(requests: Requests) -> pool_pb2.FromExecutor | None:

@@ -1,7 +1,7 @@
-"""One executor's stream, as far as it is not gRPC: who it is, what waits for it, how it ends.
+"""The stream of one executor without gRPC: its greeting, the messages that wait, its end.
 
 A session never writes by itself. The servicer's writer asks `next_message` for one message at a
-time, so whatever has not been asked for when the session ends can never leave.
+time, so a message that was not asked for when the session ends can never leave.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import grpc
 import msgspec
 
 from launcher.pool import limits
-from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
+from launcher.pool.errors import NotConnected, OutputUnavailable
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.outbox import Outbox
-from launcher.pool.reading import parse_recollection
+from launcher.protocol.limits import DETAIL_CHARS_MAX, INDEX_MAX
+from launcher.protocol.reading import BadMessage, parse_recollection
 from launcher.protocol.reports import Greeting, GroupOffer, InventoryRow
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -27,7 +28,7 @@ from launcher.protocol.work import Epoch
 class End(msgspec.Struct, frozen=True):
     """How a session ends: the stream's status, and the Goodbye before it if `says_goodbye`.
 
-    `is_drained`: nothing is open on it, and the executor's process may end.
+    `is_drained`: nothing is open on the executor, and its process may end.
     """
 
     code: grpc.StatusCode
@@ -43,11 +44,11 @@ class End(msgspec.Struct, frozen=True):
 
 
 class OutputSlice(msgspec.Struct, frozen=True):
-    """A piece of a launch's output.
+    """A piece of an attempt's output.
 
-    `offset` is the place of `data`'s first byte in all of it, `size` how many bytes are kept so
-    far, `dropped` how many were over the bound and are not; `ended`: the launch is over and this
-    piece reaches the end.
+    `offset` is the place of the first byte of `data` in the whole output, `size` the number of
+    bytes kept so far, `dropped` the number of bytes over the bound. `ended`: the attempt is over
+    and this piece reaches the end.
     """
 
     data: bytes
@@ -58,8 +59,8 @@ class OutputSlice(msgspec.Struct, frozen=True):
 
 
 class OutputsWaiting(NamedTuple):
-    """How many outputs of all executors are to be stored in object storage. `executor` is the first
-    by id that cannot store its outputs, and `problem` says why; "" for none."""
+    """How many outputs of all executors wait to be stored in object storage. `executor` is the
+    first by id that cannot store its outputs, and `problem` says why; "" for none."""
 
     total: int = 0
     executor: str = ""
@@ -78,13 +79,13 @@ window that is put into the executor's time by it never ends late."""
 
 
 class Session:
-    """One accepted Hello and what followed. Lives until `end`; of two ends the first counts.
+    """One accepted Hello and what follows, until `end`; of two ends the first counts.
 
-    `now_ms` is the monotonic clock. `offset_ms_max` is how far its clock may be off to decide when
-    work begins (rule R10). `sharers` says how many sessions there are, which share the leader's
-    memory. `offset_ms` is its wall clock minus ours; `is_silent`: it has left a probe unanswered
-    for too long (`Probes`); `is_full`: its ledger takes no more rows; `probe_number` is that of the
-    probe that it has not answered, 0 where there is none.
+    `now_ms` is the monotonic clock. `offset_ms_max` is how far the executor's clock may be off
+    (rule R10). `sharers` returns the number of sessions, which share the leader's memory.
+    `offset_ms` is the executor's wall clock minus ours. `is_silent`: it left a probe unanswered for
+    too long (`Probes`). `is_full`: its journal takes no more rows. `probe_number` is the number of
+    the unanswered probe, 0 for none.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Session:
         self.address = address
         self.epoch = epoch
         self.connected_since_ms = 0
-        self.heard_mono_ms = now_ms()
+        self.received_mono_ms = now_ms()
         self.answered_arrival_mono_ms = NEVER
         self.offset_ms = 0
         self.running = 0
@@ -124,55 +125,57 @@ class Session:
         self._offsets: deque[int] = deque(maxlen=OFFSETS_KEPT)
         self._first: deque[pool_pb2.FromLeader] = deque()
         self._heartbeats: deque[tuple[int, int]] = deque(maxlen=limits.HEARTBEATS_MAX)
-        """Those that are not answered: number, and when it arrived (monotonic clock)."""
+        """Unanswered heartbeats: number, and when it arrived (monotonic clock)."""
         self._asked: deque[pool_pb2.FromLeader] = deque()
         self._is_asked_next = False
         self._answers: dict[int, tuple[asyncio.Future[OutputSlice], int]] = {}
-        """By the number of a request for output: who waits for it, and for how many bytes."""
+        """By the number of a request for output: its answer, and how many bytes it may have."""
         self._last_request = 0
-        self._when_settled: list[Callable[[], object]] = []
-        self._inventories = False
-        self._recalled_to = (-1, -1)
+        self._when_leased_or_over: list[Callable[[], object]] = []
+        self._has_inventory_to_send = False
+        self._inventory_place = (-1, -1)
 
     @property
     def silent_ms(self) -> int:
-        """For how long it has not been heard."""
-        return self._now_ms() - self.heard_mono_ms
+        """Return for how long no heartbeat arrived."""
+        return self._now_ms() - self.received_mono_ms
 
     @property
     def is_leased(self) -> bool:
-        """Whether it has a lease by its own reckoning, as far as this side knows: without one it
-        would refuse a start, but not a fence. It has none before the first heartbeat of this
-        session is answered."""
+        """Return whether the executor itself still counts on its lease, as far as this side knows.
+
+        Without a lease it would refuse a start, but not a fence. It has none before the first
+        heartbeat of this session is answered.
+        """
         return self._now_ms() < self.answered_arrival_mono_ms + self._lease.self_kill_ms
 
     @property
     def is_fit(self) -> bool:
-        """Whether it may get work, as far as its heartbeats say: it has not missed several, its
-        clock is right, and its ledger takes rows."""
-        is_heard = self.silent_ms <= SILENT_BEATS * self._lease.heartbeat_ms
-        return is_heard and abs(self.offset_ms) <= self._offset_ms_max and not self.is_full
+        """Return whether its heartbeats allow that it gets work: it has not missed several, its
+        clock is right, and its journal takes rows."""
+        is_recent = self.silent_ms <= SILENT_BEATS * self._lease.heartbeat_ms
+        return is_recent and abs(self.offset_ms) <= self._offset_ms_max and not self.is_full
 
     @property
     def gets_work(self) -> bool:
-        """Whether launches are to be placed on it."""
+        """Return whether launches may be placed on it."""
         return self.is_leased and self.is_fit and not self.is_silent
 
     def welcome(self, message: pool_pb2.Welcome) -> None:
-        """Let the executor in: the Welcome leaves first, then all that waited behind it."""
+        """Queue the Welcome; messages that waited leave after it."""
         if self.is_welcome or self.ended:
             return
         self.is_welcome = True
-        self._inventories = message.inventory
+        self._has_inventory_to_send = message.inventory
         self._first.append(pool_pb2.FromLeader(welcome=message))
         self.wake.set()
 
-    def hear(self, beat: pool_pb2.Heartbeat, now_mono_ms: int, offset_ms: int) -> None:
-        """Take a heartbeat that came now, and keep it until it may be answered."""
+    def receive_heartbeat(self, beat: pool_pb2.Heartbeat, now_mono_ms: int, offset_ms: int) -> None:
+        """Note a heartbeat that arrived now, and keep it until it may be answered."""
         self.is_full = beat.is_full
         self.outputs_waiting, self.outputs_problem = beat.outputs_waiting, beat.outputs_problem
         self.last_number = beat.number
-        self.heard_mono_ms = now_mono_ms
+        self.received_mono_ms = now_mono_ms
         self.running = beat.running
         self.offset_ms = offset_ms
         if self._offsets and offset_ms < max(self._offsets) - CLOCK_STEP_MS:
@@ -181,7 +184,8 @@ class Session:
         self._heartbeats.append((beat.number, now_mono_ms))
 
     def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> int | None:
-        """Answer what arrived up to then; return the newest answered arrival, None if none was."""
+        """Answer heartbeats that arrived up to that time; return the newest arrival, None for
+        none."""
         if not self.is_welcome or self.ended:
             return None
         newest = None
@@ -192,30 +196,30 @@ class Session:
             newest = self.answered_arrival_mono_ms = arrived_mono_ms
         if newest is not None:
             self.wake.set()
-            self._settle()
+            self._call_waiting()
         return newest
 
-    def when_settled(self, call: Callable[[], object]) -> None:
-        """Let `call` be called once it has a lease, or is over."""
-        self._when_settled.append(call)
+    def when_leased_or_over(self, call: Callable[[], object]) -> None:
+        """Call `call` once this session has a lease, or is over."""
+        self._when_leased_or_over.append(call)
 
-    def _settle(self) -> None:
-        calls, self._when_settled = self._when_settled, []
+    def _call_waiting(self) -> None:
+        calls, self._when_leased_or_over = self._when_leased_or_over, []
         for call in calls:
             call()
 
     @property
-    def is_beating(self) -> bool:
-        """Whether a heartbeat waits for its answer."""
+    def awaits_answer(self) -> bool:
+        """Return whether a heartbeat waits for its answer."""
         return bool(self._heartbeats)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether more waits than the executor could ever have left unread."""
+        """Return whether more waits than an executor that reads would ever leave waiting."""
         return self.outbox.is_full or len(self._first) > limits.HEARTBEATS_MAX
 
     def ask_output(self, request: pool_pb2.OutputRequest) -> asyncio.Future[OutputSlice]:
-        """Queue a request for output; its number is set here.
+        """Queue a request for output, and return its answer; the request's number is set here.
 
         Raises:
             NotConnected: the session is over, or not welcome yet.
@@ -238,29 +242,29 @@ class Session:
         return answer
 
     def place_output(self, place: pool_pb2.OutputPlace) -> None:
-        """Queue the answer to an output that was offered; dropped where the session is over."""
+        """Queue the answer to an offered output."""
         if not self.ended:
             self._asked.append(pool_pb2.FromLeader(place=place))
             self.wake.set()
 
     def probe(self) -> None:
-        """Queue a probe, behind one message of orders at the most; `probe_number` is its number."""
+        """Queue a probe, behind at most one message of orders; `probe_number` is its number."""
         self._last_request += 1
         self.probe_number = number = self._last_request
         self._asked.append(pool_pb2.FromLeader(probe=pool_pb2.Probe(number=number)))
         self.wake.set()
 
     def check_request(self, field: str, number: int) -> None:
-        """Check the number of a probe or request that is answered.
+        """Check the number of a probe or request in its answer.
 
         Raises:
-            BadMessage: nothing was ever asked under that number.
+            BadMessage: no probe or request had that number.
         """
         if not 1 <= number <= self._last_request:
             raise BadMessage(field, f"{number} was never asked for")
 
     def take_output(self, chunk: pool_pb2.OutputChunk) -> None:
-        """Give an answer to whoever asked; an answer after the asker's timeout is dropped.
+        """Pass an answer to its request; an answer after the request's timeout is dropped.
 
         Raises:
             BadMessage: nothing like this was ever asked for.
@@ -273,35 +277,35 @@ class Session:
             text = f"{len(chunk.data)} bytes are more than the {limit} asked"
             raise BadMessage("output.data", text)
         for field in ("offset", "size", "dropped"):
-            if getattr(chunk, field) > limits.INDEX_MAX:
+            if getattr(chunk, field) > INDEX_MAX:
                 raise BadMessage(f"output.{field}", f"{getattr(chunk, field)} is out of range")
         if chunk.error:
-            answer.set_exception(OutputUnavailable(chunk.error[: limits.DETAIL_CHARS_MAX]))
+            answer.set_exception(OutputUnavailable(chunk.error[:DETAIL_CHARS_MAX]))
             return
         answer.set_result(
             OutputSlice(chunk.data, chunk.offset, chunk.size, chunk.ended, chunk.dropped)
         )
 
     def take_recollection(self, message: pool_pb2.Recollection) -> tuple[InventoryRow, ...]:
-        """Return the rows of the next part of what this executor remembers.
+        """Return the rows of the next page of the executor's inventory.
 
         Raises:
-            BadMessage: it was not asked, has told all, or a field is wrong.
+            BadMessage: the inventory was not asked for, or is complete, or a field is invalid.
         """
-        if not self._inventories:
+        if not self._has_inventory_to_send:
             raise BadMessage("recollection", "it was not asked for, or came to its last part")
-        rows = parse_recollection(message, self._recalled_to)
+        rows = parse_recollection(message, self._inventory_place)
         if rows:
-            self._recalled_to = (rows[-1].report.index, rows[-1].report.row)
-        self._inventories = not message.last
+            self._inventory_place = (rows[-1].report.index, rows[-1].report.row)
+        self._has_inventory_to_send = not message.last
         return rows
 
     def next_message(self) -> pool_pb2.FromLeader | None:
         """Remove and return what leaves next; None if nothing may leave now.
 
-        Answers to heartbeats go first. What is asked, a probe say, waits for one message of orders
-        at the most, so that no bulk holds it up. After the end there is one Goodbye at most: all
-        that waited was dropped by `end`.
+        Answers to heartbeats go first. A request, a probe say, waits for at most one message of
+        orders, so that no bulk delays it. After `end`, which drops all that waited, there is at
+        most one Goodbye.
         """
         if self._first:
             return self._first.popleft()
@@ -318,7 +322,7 @@ class Session:
         return pool_pb2.FromLeader(orders=orders)
 
     def end(self, end: End) -> bool:
-        """Stop at once: from this call on nothing that was queued leaves. False if it was over."""
+        """Stop: from this call on nothing queued leaves. Return False if the session was over."""
         if self.ended:
             return False
         self.ended = end
@@ -335,5 +339,5 @@ class Session:
                 answer.set_exception(NotConnected(text))
         self.over.set()
         self.wake.set()
-        self._settle()
+        self._call_waiting()
         return True

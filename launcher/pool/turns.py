@@ -1,9 +1,9 @@
-"""Turns: how many executors are greeted at once, so that a flood of them keeps nobody out.
+"""Turns: a bound on how many executors are greeted at once, so that a flood keeps no one out.
 
-A turn begins before the Hello is read, for a Hello may be large, and lasts until the session has a
-lease or is over. A proven caller has one turn or place in the queue; its newest stream takes it
-from an older one. A caller that has not sent its Hello loses its turn after `SILENT_MS` when
-others wait. No turn lasts longer than `HELLO_WITHIN_MS`.
+A turn begins before the Hello is read, because a Hello may be large, and lasts until the session
+has a lease or is over. An authenticated caller has one turn or one place in the queue; its newest
+stream takes it from an older one. A caller that has not sent its Hello loses its turn after
+`SILENT_MS` if others wait. No turn lasts longer than `HELLO_WITHIN_MS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEWER: Final = "a newer stream of the same certificate is here"
 
 
 class Turn:
-    """One stream's turn, or its place in the queue. `limit` is what its reader waits within."""
+    """One stream's turn, or its place in the queue. `limit` bounds the wait of its reader."""
 
     def __init__(self, caller: str, limit: asyncio.Timeout) -> None:
         self.caller = caller
@@ -28,12 +28,12 @@ class Turn:
         self._limit = limit
 
     def expire(self, reason: str) -> None:
-        """Let the reader's wait end with TimeoutError, now."""
+        """End the reader's wait with TimeoutError."""
         self.reason = reason
         self._limit.reschedule(asyncio.get_running_loop().time())
 
     def begin(self) -> None:
-        """Let the reader go on; it has HELLO_WITHIN_MS."""
+        """Let the reader read its Hello within HELLO_WITHIN_MS."""
         self.since_s = asyncio.get_running_loop().time()
         self._limit.reschedule(self.since_s + limits.HELLO_WITHIN_MS / 1000)
         self.given.set()
@@ -49,12 +49,13 @@ class Turns:
         self._look: asyncio.TimerHandle | None = None
 
     async def take(self, caller: str, limit: asyncio.Timeout) -> Turn:
-        """Return a turn once there is one; `give_back` it. `caller` is "" for one that is not
-        proven. What happens within `limit` afterwards is to be the reading of the Hello."""
+        """Return a turn once there is one; end it with `give_back`.
+
+        `caller` is "" if it is not authenticated. The Hello is read within `limit`.
+        """
         turn = Turn(caller, limit)
         if caller:
-            older = self._silent.get(caller)
-            if older is not None:
+            if (older := self._silent.get(caller)) is not None:
                 self._end(older, NEWER)
             self._silent[caller] = turn
         self._queue[turn] = None
@@ -67,19 +68,19 @@ class Turns:
         return turn
 
     def greeted(self, turn: Turn) -> None:
-        """Its Hello was read: it keeps its turn, but not for ever."""
-        self._hear(turn)
+        """Note that the Hello was read: the stream keeps its turn for HELLO_WITHIN_MS more."""
+        self._note_hello(turn)
         loop = asyncio.get_running_loop()
         loop.call_later(limits.HELLO_WITHIN_MS / 1000, self.give_back, turn)
 
     def give_back(self, turn: Turn) -> None:
-        """End a turn, or its wait; idempotent."""
-        self._hear(turn)
+        """End a turn, or its wait. Idempotent."""
+        self._note_hello(turn)
         self._held.pop(turn, None)
         self._queue.pop(turn, None)
         self._go_on()
 
-    def _hear(self, turn: Turn) -> None:
+    def _note_hello(self, turn: Turn) -> None:
         turn.is_silent = False
         if self._silent.get(turn.caller) is turn:
             del self._silent[turn.caller]

@@ -1,4 +1,4 @@
-"""The executors that watch who leads: told of each change, a bounded number at a time."""
+"""The streams that watch who leads: all are notified of a change, a bounded number at a time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from launcher.pool import limits
 
 
 class Watcher:
-    """One stream. `news` is set when there may be something to tell, or the stream is to end."""
+    """One stream. `changed` is set when the leader may have changed, or the stream shall end."""
 
     def __init__(self, executor: str) -> None:
         self.executor = executor
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
         self.is_over = False
 
     def end(self) -> None:
         """Let the stream end."""
         self.is_over = True
-        self.news.set()
+        self.changed.set()
 
 
 class Watchers:
@@ -27,13 +27,13 @@ class Watchers:
 
     def __init__(self) -> None:
         self._by_executor: dict[str, deque[Watcher]] = {}
-        self._untold: deque[Watcher] = deque()
+        self._unnotified: deque[Watcher] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def enter(self, executor: str, executors_max: int) -> Watcher | None:
-        """Return the place of a new stream, or None where too many executors watch. The oldest
-        stream of an executor that has too many ends."""
+        """Return a new watcher, or None if too many executors watch. If this executor has too many
+        streams, its oldest ends."""
         own = self._by_executor.get(executor)
         if self._is_closed or (own is None and len(self._by_executor) >= executors_max):
             return None
@@ -46,7 +46,7 @@ class Watchers:
         return watcher
 
     def leave(self, watcher: Watcher) -> None:
-        """Forget a stream that is over; idempotent."""
+        """Forget a stream that is over. Idempotent."""
         own = self._by_executor.get(watcher.executor)
         if own is not None and watcher in own:
             own.remove(watcher)
@@ -54,30 +54,30 @@ class Watchers:
                 del self._by_executor[watcher.executor]
 
     def __len__(self) -> int:
-        """How many streams there are."""
+        """Return the number of streams."""
         return sum(map(len, self._by_executor.values()))
 
     def change(self) -> None:
-        """Tell all: this replica leads, leads no more, or follows another one."""
-        self._untold = deque(one for own in self._by_executor.values() for one in own)
+        """Notify all: this replica leads, leads no more, or follows another one."""
+        self._unnotified = deque(one for own in self._by_executor.values() for one in own)
         if self._timer is None:
-            self._tell_some()
+            self._notify_some()
 
-    def _tell_some(self) -> None:
+    def _notify_some(self) -> None:
         self._timer = None
-        for _ in range(min(limits.TOLD_PER_TURN, len(self._untold))):
-            self._untold.popleft().news.set()
-        if self._untold:
+        for _ in range(min(limits.NOTIFIED_PER_TURN, len(self._unnotified))):
+            self._unnotified.popleft().changed.set()
+        if self._unnotified:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(limits.TOLD_EVERY_MS / 1000, self._tell_some)
+            self._timer = loop.call_later(limits.NOTIFIED_EVERY_MS / 1000, self._notify_some)
 
     def close(self) -> None:
-        """End all streams, and take none any more: the replica stops."""
+        """End all streams and accept no more: the replica stops."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._untold.clear()
+        self._unnotified.clear()
         for own in list(self._by_executor.values()):
             for watcher in own:
                 watcher.end()

@@ -1,5 +1,5 @@
-"""Columns of the stream between leader and executor: what rows of a batch have in common is written
-once (v1/pool.proto says how). Pure; no step in Python for a row.
+"""Columns of the stream between leader and executor: a value that all rows of a batch share is
+written once (v1/pool.proto says how). No function has a step in Python for each row.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ def differences(values: Sequence[int]) -> list[int]:
 
 
 def sums(column: Iterable[int]) -> list[int]:
-    """Return the values of which `column` has the differences."""
+    """Return the values of a column of differences."""
     return list(accumulate(column))
 
 
 def short(
     values: Sequence[int], default: int | None = None, *, is_times: bool = False
 ) -> Sequence[int]:
-    """Return a column of these values: empty where all are the default, one where all are equal,
-    otherwise one for each row; of times in differences."""
+    """Return a column of these values: empty if all are the default, one value if all are equal,
+    otherwise one for each row. Times are written as differences."""
     if values and values.count(values[0]) == len(values):
         return [] if values[0] == default else values[:1]
     return differences(values) if is_times else values
@@ -36,7 +36,7 @@ def short(
 def full(
     column: Sequence[int], count: int, default: int = 0, *, is_times: bool = False
 ) -> list[int]:
-    """Return the values of `count` rows; the column of times is in differences.
+    """Return the values of `count` rows; a column of times has differences.
 
     Raises:
         BadColumn: it has neither none, nor one, nor one for each row.
@@ -49,7 +49,7 @@ def full(
 
 
 def row_numbers(column: Sequence[int], row_max: int) -> list[int]:
-    """Return the numbers of rows, ascending, of which `column` has the differences.
+    """Return the numbers of rows of a column of differences.
 
     Raises:
         BadColumn: there are none, one comes twice, or one is above `row_max`.

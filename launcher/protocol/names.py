@@ -1,7 +1,7 @@
-"""Names of launches: deterministic, so that whoever leads next can ask what became of one.
+"""Names of launches: deterministic, so that the next leader can ask what became of one.
 
-A LaunchName is `tenant/job@2026-11-20T15:00:00Z`, with `+tN` behind it where a person triggered it.
-An attempt appends `#2`, a part of an attempt `#2/1`. Names are computed, never drawn (SRE book
+A LaunchName is `tenant/job@2026-11-20T15:00:00Z`, followed by `+tN` if a person triggered it. An
+attempt appends `#2`, a part of an attempt `#2/1`. Names are computed, never random (SRE book
 ch. 24, "Resolving partial failures": the name of a launch must be known before it is launched).
 """
 
@@ -33,7 +33,7 @@ class BadName(ValueError):
 
 
 class LaunchName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """What is launched and for which instant: the key in log, ledger, RPC, logs and command line.
+    """A job and the instant of its launch: the key in log, journal, RPC, logs and command line.
 
     `job` is `tenant/job`. `scheduled_s` is the ScheduledTime in seconds since the epoch, UTC.
     `trigger` is 0 for a scheduled launch, N for the N-th manual trigger of that job and second.
@@ -49,7 +49,7 @@ class LaunchName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=Fa
 
 
 class AttemptName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """One try of a launch, and one part of it: the key of an executor's ledger."""
+    """One attempt of a launch, and one part of it: the key in an executor's journal."""
 
     launch: LaunchName
     attempt: int = 1

@@ -1,4 +1,4 @@
-"""Orders for executors, as values: batches to start with the work of their rows, fences, kills."""
+"""Orders to executors as values: batches to start with the work of their rows, fences, kills."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ BatchRows: TypeAlias = tuple[int, Sequence[int]]
 
 
 class JobWork(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What a job is to do, at one revision. Whoever orders it keeps one of these: another one is
-    another work, and sent again. `job` is `tenant/job`, `spec` an encoded `WorkSpec`; `size` is how
-    many bytes of a message they take, about."""
+    """The work of a job at one revision, compared by identity: another object is sent again.
+
+    `job` is `tenant/job`, `spec` an encoded `WorkSpec`, `size` about how many bytes they take in a
+    message.
+    """
 
     job: str
     spec: bytes
@@ -34,10 +36,9 @@ def work_of(job: str, spec: bytes) -> JobWork:
 class StartBatch(msgspec.Struct, frozen=True, gc=False):
     """Rows of one batch to start, each once; columns as in pool.proto, but without differences.
 
-    `index` is the log index of the Begin (rule R4), `rows` are ascending. `not_after_ms` is the
-    leader's wall time after which the executor refuses a row (rule R7), `deadlines_ms` that after
-    which it must not start by anybody's clock; 0: there is none. `is_first`: no leader has given
-    these orders to any stream before.
+    `index` is the log index of the Begin (rule R4), `rows` is ascending. The executor refuses a row
+    after the leader's wall time `not_after_ms` (rule R7), and after `deadlines_ms` by any clock; 0:
+    no deadline. `is_first`: no leader has given these orders to a stream before.
     """
 
     index: int
@@ -72,7 +73,8 @@ _COLUMNS: Final = (
 
 
 class FenceOrder(msgspec.Struct, frozen=True, gc=False):
-    """A tombstone to leave for a row, unless it is known. Who forgot numbers knows it by name."""
+    """A tombstone to write for a row, unless the row is known. A restored cell, which may not know
+    the numbers, knows it by name."""
 
     index: int
     row: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -40,21 +40,9 @@ class RowReport(msgspec.Struct, frozen=True, gc=False):
 
     def as_batch(self) -> BatchReport:
         """Return the report of a batch that has this one row."""
-        return BatchReport(
-            self.index,
-            self.status,
-            self.reason,
-            self.exit_code,
-            [self.row],
-            [self.started_ms],
-            [self.finished_ms],
-            [self.output_bytes],
-            self.detail,
-            [self.cpu_ms],
-            [self.memory_peak_bytes],
-            [self.retry_after_ms],
-            self.is_recorded,
-        )
+        shared = {name: getattr(self, name) for name in _SHARED}
+        columns: dict[str, Any] = {name: [getattr(self, name)] for name in _COLUMNS}
+        return BatchReport(rows=[self.row], **shared, **columns)
 
 
 class BatchReport(msgspec.Struct, frozen=True, gc=False):
@@ -81,50 +69,23 @@ class BatchReport(msgspec.Struct, frozen=True, gc=False):
     def pick(self, places: Iterable[int]) -> BatchReport:
         """Return the report of the rows at these places, which are ascending."""
         places = list(places)
-        found = {name: getattr(self, name) for name in _COLUMNS}
+        found = {name: getattr(self, name) for name in ("rows", *_COLUMNS)}
         picked = {name: [one[at] for at in places] for name, one in found.items() if one}
         return msgspec.structs.replace(self, **picked)
 
     def row_reports(self) -> Iterator[RowReport]:
         """Yield a report for each row."""
+        shared = {name: getattr(self, name) for name in _SHARED}
         zeros = [0] * len(self.rows)
-        columns = (
-            self.rows,
-            self.started_ms,
-            self.finished_ms,
-            self.output_bytes or zeros,
-            self.retry_after_ms or zeros,
-            self.cpu_ms or zeros,
-            self.memory_peak_bytes or zeros,
-        )
-        for row, started_ms, finished_ms, output, retry_ms, cpu_ms, memory in zip(
-            *columns, strict=True
-        ):
-            yield RowReport(
-                self.index,
-                row,
-                self.status,
-                self.reason,
-                self.exit_code,
-                started_ms,
-                finished_ms,
-                self.detail,
-                output,
-                retry_ms,
-                cpu_ms,
-                memory,
-                self.is_recorded,
-            )
+        columns = [getattr(self, name) or zeros for name in _COLUMNS]
+        for row, *values in zip(self.rows, *columns, strict=True):
+            yield RowReport(row=row, **shared, **dict(zip(_COLUMNS, values, strict=True)))
 
 
+_SHARED: Final = ("index", "status", "reason", "exit_code", "detail", "is_recorded")
 _COLUMNS: Final = (
-    "rows",
-    "started_ms",
-    "finished_ms",
-    "output_bytes",
-    "cpu_ms",
-    "memory_peak_bytes",
-    "retry_after_ms",
+    *("started_ms", "finished_ms", "output_bytes"),
+    *("cpu_ms", "memory_peak_bytes", "retry_after_ms"),
 )
 
 

@@ -6,14 +6,14 @@ import enum
 
 
 class Status(enum.IntEnum):
-    """What an executor's ledger says of a row. The numbers are those of pool.proto."""
+    """The status of a row in an executor's journal. The numbers are those of pool.proto."""
 
-    ACCEPTED = 1  # the row is durable and it was started, or is about to be
+    ACCEPTED = 1  # the row is durable and was started, or is about to be
     REFUSED = 2  # durably refused: it never ran and never will
     ENDED = 3  # it ran and is over
-    INTERRUPTED = 4  # it was started and the executor died: what became of it is unknown
-    FENCED = 5  # a tombstone stands there: it never ran and never will
-    UNKNOWN = 6  # the ledger has no such row
+    INTERRUPTED = 4  # it was started, then the executor died: its end is unknown
+    FENCED = 5  # a tombstone forbids it: it never ran and never will
+    UNKNOWN = 6  # the journal has no such row
 
 
 class Reason(enum.IntEnum):

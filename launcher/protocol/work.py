@@ -1,4 +1,4 @@
-"""What an executor is asked to do: a command and how to run it. Knows nothing of crontabs."""
+"""The work of an executor: a command or a handler, and how to run it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 
 HANDLER_TIMEOUT_MS: Final = 3_600_000
-"""How long a handler may run where neither its job nor its program says: who blocks for ever would
-hold its slot for ever."""
+"""How long a handler may run if neither its job nor its program says: one that blocks for ever
+would keep its slot for ever."""
 NO_TIMEOUT_MS: Final = 1 << 50
-"""A timeout of so long or longer is none: what `timeout=none` of a handler's job is stored as."""
+"""A timeout of this length or more is none: `timeout=none` of a handler's job is stored as this."""
 
 
 class Epoch(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """Who leads, as recorded by a Claim: the fencing token, compared in this order (rule R3)."""
+    """A leadership term as its Claim recorded it: the fencing token, compared in this order."""
 
     generation: int = 0
     term: int = 0

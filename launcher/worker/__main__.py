@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from launcher.worker.options import EXIT_APP, EXIT_OK, ChildOptions, WorkerOptions, say, tell
+from launcher.worker.options import EXIT_APP, EXIT_OK, ChildOptions, WorkerOptions, explain, say
 from launcher.worker.parent import Parent, start_child
 
 
@@ -22,7 +22,7 @@ def main(said: str) -> int:
     try:
         options = msgspec.json.decode(said, type=WorkerOptions)
     except msgspec.ValidationError as error:
-        say(tell(error))
+        say(explain(error))
         return EXIT_APP
     checked = start_child(ChildOptions(worker=options, check=True)).wait()
     if checked != EXIT_OK:

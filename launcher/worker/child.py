@@ -26,13 +26,13 @@ from launcher.worker.options import (
 from launcher.worker.registry import Registry, load
 from launcher.worker.renewal import bytes_said, resident_bytes
 
-NAMES_SAID: Final = 5
+NAMES_SHOWN: Final = 5
 
 
-def main(said: str) -> int:
-    """Run one child as its ChildOptions, in JSON, say; return the exit code."""
-    options = msgspec.json.decode(said, type=ChildOptions)
-    # Not ignored: what a handler starts would inherit that. The parent says when to stop.
+def main(text: str) -> int:
+    """Run one child with ChildOptions in JSON; return the exit code."""
+    options = msgspec.json.decode(text, type=ChildOptions)
+    # Not ignored: a process that a handler starts would inherit that. The parent stops this one.
     signal.signal(signal.SIGINT, _nothing)
     for fd in (options.lease_page_fd, options.parent_fd):
         if fd >= 0:
@@ -41,10 +41,13 @@ def main(said: str) -> int:
         registry = load(options.worker.app)
         _check_memory(options.worker.memory_max_bytes)
         if options.check:
-            say(_tell(registry, options.worker))
+            say(_summary(registry, options.worker))
             return EXIT_OK
         code = serve(registry, options)
-        _bound_exit(options.worker.cancelled_grace_ms / 1000)
+        # Exit hooks of the app run, but threads that handlers left are not waited for for ever.
+        timer = threading.Timer(options.worker.cancelled_grace_ms / 1000, os._exit, [EXIT_OK])
+        timer.daemon = True
+        timer.start()
         return code
     except LauncherError as error:
         say(f"{error}{f' ({error.hint})' if error.hint else ''}")
@@ -52,7 +55,8 @@ def main(said: str) -> int:
 
 
 def _check_memory(memory_max_bytes: int) -> None:
-    """A child that is too big before its first launch would be renewed again and again."""
+    """Refuse an app that exceeds its bound before the first launch: its children would be renewed
+    again and again."""
     has_bytes = resident_bytes(os.getpid())
     if memory_max_bytes and has_bytes >= memory_max_bytes:
         has, bound = bytes_said(has_bytes), bytes_said(memory_max_bytes)
@@ -62,25 +66,15 @@ def _check_memory(memory_max_bytes: int) -> None:
         )
 
 
-def _tell(registry: Registry, said: WorkerOptions) -> str:
-    """What it has for its executor, for whoever has started it."""
+def _summary(registry: Registry, options: WorkerOptions) -> str:
+    """Return the line that says what this worker serves."""
     names = sorted(one.name for one in registry)
-    more = f" and {len(names) - NAMES_SAID} more" if len(names) > NAMES_SAID else ""
-    handlers = f"{', '.join(names[:NAMES_SAID])}{more}"
-    thread_pool = f"{_some(said.processes, 'process')} of {_some(said.threads, 'thread')}"
-    return f"has {handlers} in {thread_pool}, for the executor at {socket_path(said.executor)}"
-
-
-def _some(count: int, what: str) -> str:
-    plural = "es" if what.endswith("s") else "s"
-    return f"{count} {what}{'' if count == 1 else plural}"
-
-
-def _bound_exit(seconds: float) -> None:
-    """Let exit hooks of the app run, but not wait for ever for threads that handlers left."""
-    timer = threading.Timer(seconds, os._exit, [EXIT_OK])
-    timer.daemon = True
-    timer.start()
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    handlers = f"{', '.join(names[:NAMES_SHOWN])}{more}"
+    processes = f"{options.processes} process{'' if options.processes == 1 else 'es'}"
+    threads = f"{options.threads} thread{'' if options.threads == 1 else 's'}"
+    place = f"the executor at {socket_path(options.executor)}"
+    return f"has {handlers} in {processes} of {threads}, for {place}"
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

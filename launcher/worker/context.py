@@ -1,7 +1,7 @@
-"""What a handler can ask and say while it runs.
+"""The interface of a running handler: its launch, its cancel flag, heartbeats and output.
 
-`current()` gives the Context to code that is called far below a handler. It is a context variable:
-threads that a handler starts do not inherit it, asyncio tasks do.
+`current()` returns the Context in code that a handler calls. It is a context variable: threads that
+a handler starts do not inherit it, asyncio tasks do.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CURRENT: Final[ContextVar[Context | None]] = ContextVar("raftcron_context", def
 
 
 class Wire(Protocol):
-    """Where what a handler says goes; callable from any thread, and never waits."""
+    """Gets the heartbeats and the output of handlers, from any thread, without waiting."""
 
     def beat(self, name: str) -> None:
-        """Tell that an attempt is alive."""
+        """Report that an attempt is alive."""
         ...
 
     def write(self, name: str, text: str) -> None:
@@ -36,10 +36,10 @@ class Wire(Protocol):
 
 
 class Cancellation:
-    """A flag that is set once, when the launch shall end: as `threading.Event`, and a bool.
+    """A flag that is set once, when the launch shall end; like `threading.Event`, and a bool.
 
-    A plain handler looks at it or waits for it. An async one need not: its next `await` raises
-    asyncio.CancelledError as well.
+    A plain handler checks it or waits for it. An async one need not: its next `await` raises
+    asyncio.CancelledError.
     """
 
     __slots__ = ("_changed", "_is_set", "_reason")
@@ -65,7 +65,7 @@ class Cancellation:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, at most `timeout` seconds; return whether it is."""
         with self._making:
-            # Made when somebody waits: hardly a handler does, and each launch would pay for it.
+            # Made at the first wait: few handlers wait, and each launch would pay for it.
             if self._changed is None:
                 self._changed = threading.Event()
                 if self._is_set:
@@ -94,42 +94,42 @@ class Context:
 
     @property
     def launch(self) -> str:
-        """The launch, `tenant/job@2026-11-20T15:00:00Z`: the same in every attempt."""
+        """The name of the launch, `tenant/job@2026-11-20T15:00:00Z`, the same in every attempt."""
         return self._task.name.partition("#")[0]
 
     @property
     def name(self) -> str:
-        """This attempt and part of it, `tenant/job@2026-11-20T15:00:00Z#2/1`."""
+        """The name of this attempt and part, `tenant/job@2026-11-20T15:00:00Z#2/1`."""
         return self._task.name
 
     @property
     def tenant(self) -> str:
-        """Whose job it is."""
+        """The tenant of the job."""
         return self._task.tenant or self._task.name.partition("/")[0]
 
     @property
     def job(self) -> str:
-        """The job, `tenant/job`."""
+        """The name of the job, `tenant/job`."""
         return self._task.name.partition("@")[0]
 
     @property
     def handler(self) -> str:
-        """The name of the handler that runs."""
+        """The name of this handler."""
         return self._task.handler
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._task.attempt
 
     @property
     def part(self) -> int:
-        """Which part of a launch of several parts this is, from 1."""
+        """The number of this part of a launch of several parts, from 1."""
         return int(self._task.name.partition("#")[2].partition("/")[2] or 1)
 
     @property
     def scheduled(self) -> datetime:
-        """When the launch was due, UTC: what to compute with, rather than the clock."""
+        """When the launch was due, UTC. Compute with this time rather than the clock."""
         return _EPOCH + timedelta(seconds=self._task.scheduled_s)
 
     @property
@@ -170,7 +170,7 @@ class Context:
         return max(0, self._ends_boot_ms - boot_ms()) / 1000
 
     def heartbeat(self, progress: object = None) -> None:
-        """Say that the handler is alive; `progress`, if given, becomes a line of its output."""
+        """Report that the handler is alive; `progress`, if given, becomes a line of its output."""
         self._wire.beat(self._task.name)
         if progress is not None:
             self._wire.write(self._task.name, f"progress: {progress}\n")
@@ -180,7 +180,7 @@ class Context:
         self._wire.write(self._task.name, f"{text}\n")
 
     def check(self) -> None:
-        """Raise Cancelled if the launch shall end: for loops that have nothing to tidy up."""
+        """Raise Cancelled if the launch shall end: for loops that have nothing to clean up."""
         if self.cancelled:
             raise Cancelled(self.cancelled.reason)
 
@@ -200,12 +200,12 @@ def current() -> Context:
 
 
 def enter(context: Context) -> None:
-    """Make `context` that of this thread, or asyncio task, until `leave`."""
+    """Make `context` the current one of this thread or asyncio task, until `leave`."""
     _CURRENT.set(context)
 
 
 def leave() -> None:
-    """End what `enter` began; what is logged from now on belongs to no launch."""
+    """Undo `enter`; log records from now on belong to no launch."""
     _CURRENT.set(None)
 
 
@@ -221,7 +221,7 @@ _FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 
 class OutputHandler(logging.Handler):
-    """Gives each record to the launch whose handler logged it; others are none of its business."""
+    """Writes each log record to the output of the launch whose handler logged it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -248,9 +248,9 @@ class OutputHandler(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to_output() -> Iterator[None]:
-    """Have what handlers log go to the outputs of their launches, while this is open.
+    """While open, write log records of handlers to the outputs of their launches.
 
-    The SDK is a guest: no level, formatter or handler of the program is changed.
+    The SDK is a guest: it changes no level, formatter or handler of the program.
     """
     root, added = logging.getLogger(), OutputHandler()
     root.addHandler(added)

@@ -1,13 +1,12 @@
-"""A worker in this process: what each child of `raftcron worker` is, and what a program may embed.
+"""A worker in this process: each child of `raftcron worker` is one, and a program may embed one.
 
-The process ends, at once and without tidying up, when the connection to the executor does, and is
-killed when guarded work outlives the executor's lease: so its handlers never run unwatched.
+The process ends at once, without cleaning up, when the connection to the executor ends, and is
+killed when guarded work outlives the executor's lease. So its handlers never run unwatched.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import select
 import signal
@@ -40,10 +39,10 @@ from launcher.worker.wire import PULSE_MS, VERSION, Hello
 from launcher.worker.work import WakeUp
 
 CONNECT_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Between looks for the executor; the last one again and again."""
+"""Pauses between attempts to connect; the last one is repeated."""
 CONNECT_S: Final = 5.0
 SAY_EVERY_MS: Final = 10_000
-"""How often a worker repeats what it waits for."""
+"""How often a worker that waits for its executor says so."""
 
 
 class Worker:
@@ -63,7 +62,7 @@ class Worker:
         buffer: int = 0,
         grace_ms: int = 30_000,
     ) -> None:
-        said = worker_options(
+        options = worker_options(
             handlers if isinstance(handlers, str) else "",
             threads=threads,
             group=group,
@@ -71,7 +70,7 @@ class Worker:
             buffer=buffer,
             grace_ms=grace_ms,
         )
-        self._options = ChildOptions(worker=said)
+        self._options = ChildOptions(worker=options)
         self._registry = handlers if isinstance(handlers, Registry) else None
 
     def run(self) -> int:
@@ -91,8 +90,8 @@ class Worker:
 def serve(registry: Registry, options: ChildOptions) -> int:
     """Wait for the executor, serve it until SIGTERM or its Drain, and return the exit code 0.
 
-    Does not return where the connection is lost, something is wrong with it, or a drain takes too
-    long: the process ends.
+    It does not return if the connection is lost or invalid, or a drain takes too long: then the
+    process ends.
 
     Raises:
         NoExecutor: the executor refused this worker.
@@ -109,22 +108,38 @@ def serve(registry: Registry, options: ChildOptions) -> int:
 def _serve(
     connected: socket.socket, registry: Registry, options: ChildOptions, stop: _Stop
 ) -> None:
+    chosen, has_parent = options.worker, options.parent_fd >= 0
     lease_page = LeasePage(
         options.lease_page_fd if options.lease_page_fd >= 0 else make_lease_page()
     )
-    watchdog = Watchdog(lease_page, kill_group if options.parent_fd >= 0 else kill_self)
+    watchdog = Watchdog(lease_page, kill_group if has_parent else kill_self)
     watchdog.start()
     link = Link(connected)
-    # What a handler forks must not keep the connection open after this process.
+    # A process that a handler forks must not keep the connection open after this process.
     os.register_at_fork(after_in_child=link.close)
-    welcomed = functools.partial(_say_connected, options)
-    serving = Serving(link, stop.wake_up, registry, _hello(registry, options), watchdog, welcomed)
+    hello = Hello(
+        VERSION,
+        chosen.group or chosen.app.replace(":", ".") or "embedded",
+        [one.served for one in registry],
+        chosen.threads,
+        buffer_of(chosen),
+        os.getpid(),
+        os.getppid() if has_parent else 0,
+        chosen.memory_max_bytes,
+        PULSE_MS,
+    )
+
+    def welcomed(executor: str) -> None:
+        if options.number == 1:  # one process of the worker says it
+            path = socket_path(chosen.executor)
+            say(f"connected to {executor or 'the executor'} at {path}")
+
+    serving = Serving(link, stop.wake_up, registry, hello, watchdog, welcomed)
     stop.serving = serving
     if stop.is_asked:
         serving.drain()
-    said = options.worker
     try:
-        serving.run(options.parent_fd, said.grace_ms, said.cancelled_grace_ms)
+        serving.run(options.parent_fd, chosen.grace_ms, chosen.cancelled_grace_ms)
     except NoExecutor:
         raise
     except ParentLost:
@@ -141,7 +156,8 @@ def _serve(
 
 
 class _Stop:
-    """SIGTERM, which asks for a drain. SIGINT comes to the whole terminal; parents pass it on."""
+    """SIGTERM, which asks for a drain. A terminal sends SIGINT to all processes; parents pass it on
+    as SIGTERM."""
 
     def __init__(self, wake_up: WakeUp) -> None:
         self.wake_up = wake_up
@@ -165,43 +181,26 @@ class _Stop:
         self.wake_up.ring()
 
 
-def _hello(registry: Registry, options: ChildOptions) -> Hello:
-    said = options.worker
-    return Hello(
-        VERSION,
-        said.group or said.app.replace(":", ".") or "embedded",
-        [one.served for one in registry],
-        said.threads,
-        buffer_of(said),
-        os.getpid(),
-        os.getppid() if options.parent_fd >= 0 else 0,
-        said.memory_max_bytes,
-        PULSE_MS,
-    )
-
-
-def _say_connected(options: ChildOptions, executor: str) -> None:
-    """Say which executor feeds this worker; of its processes the first one says it."""
-    if options.number == 1:
-        path = socket_path(options.worker.executor)
-        say(f"connected to {executor or 'the executor'} at {path}")
-
-
 def _connect(options: ChildOptions, stop: _Stop) -> socket.socket | None:
-    """Wait for the executor's socket; None where asked to stop first."""
+    """Return a connection to the executor's socket once it listens; None if asked to stop."""
     path = socket_path(options.worker.executor)
-    tries = said_ms = 0
+    tries = noted_ms = 0
     while not stop.is_asked:
         try:
             return _connected(path)
         except OSError as error:
-            if options.number == 1 and (not tries or boot_ms() >= said_ms + SAY_EVERY_MS):
+            if options.number == 1 and (not tries or boot_ms() >= noted_ms + SAY_EVERY_MS):
                 why = (error.strerror or str(error)).lower()
                 way = f"--executor or ${SOCKET_VARIABLE} name another socket"
                 say(f"waits for an executor at {path}: {why}; {way}")
-                said_ms = boot_ms()
-        _rest(CONNECT_PAUSES_S[min(tries, len(CONNECT_PAUSES_S) - 1)], options, stop)
+                noted_ms = boot_ms()
         tries += 1
+        fds = [stop.wake_up.fd] + ([options.parent_fd] if options.parent_fd >= 0 else [])
+        pause_s = CONNECT_PAUSES_S[min(tries, len(CONNECT_PAUSES_S)) - 1]
+        readable, _, _ = select.select(fds, [], [], pause_s)
+        if options.parent_fd in readable:
+            os._exit(EXIT_LOST)
+        stop.wake_up.reset()
     return None
 
 
@@ -219,14 +218,6 @@ def _connected(path: str) -> socket.socket:
     finally:
         os.close(opened)
     return end
-
-
-def _rest(seconds: float, options: ChildOptions, stop: _Stop) -> None:
-    waited = [stop.wake_up.fd] + ([options.parent_fd] if options.parent_fd >= 0 else [])
-    readable, _, _ = select.select(waited, [], [], seconds)
-    if options.parent_fd in readable:
-        os._exit(EXIT_LOST)
-    stop.wake_up.hear()
 
 
 def _die(text: str, code: int) -> None:

@@ -1,10 +1,10 @@
-"""Guarded work dies with its executor's lease (rule R6), by two hands.
+"""Guarded work is killed when its executor's lease ends (rule R6), by the child or its parent.
 
-A child has a thread that kills the whole process at the deadline. Where that thread cannot run (an
-extension holds the interpreter's lock, the process is stopped), its parent kills it a moment later:
-both look at a *lease page*, a page of memory that they share, where the child writes until when it
-has the lease, how many guarded works have begun, and how much it has done. A page, unlike a pipe,
-is never full, and says what is so now, also when its writer is frozen.
+A child has a thread that kills the whole process at the deadline. If that thread cannot run (an
+extension holds the interpreter's lock, the process is stopped), the parent kills it a moment later.
+Both look at a *lease page*, a page of shared memory in which the child writes until when it has the
+lease, how many guarded works run, and how many launches have ended. A page, unlike a pipe, is never
+full, and has the newest values even if its writer is frozen.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class _Number:
 
 class LeasePage:
     """Numbers that parent and child share. Each is written with one store of eight bytes, and by
-    one of the two: `is_renewed` by the parent, the others by the child."""
+    one process: `is_renewed` by the parent, the others by the child."""
 
     lease_until_ms = _Number(0)
     """Until when the child has the lease, on the boot-time clock; 0 for not at all."""
     guarded = _Number(1)
-    """How many works have begun that must not outlive the lease."""
+    """How many works run that must not outlive the lease."""
     launches = _Number(2)
     """How many launches have ended in the child."""
     serves = _Number(3)
@@ -60,7 +60,7 @@ class LeasePage:
         return self.guarded > 0 and now_ms >= self.lease_until_ms
 
     def close(self) -> None:
-        """Let go of the page."""
+        """Unmap the page."""
         self.numbers.release()
         self._page.close()
 
@@ -78,7 +78,7 @@ def kill_self() -> None:
 
 
 def kill_group() -> None:
-    """Kill this process and what its handlers started. It leads its group: its parent saw to it."""
+    """Kill this process and those that its handlers started; its parent made it lead a group."""
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
@@ -99,28 +99,26 @@ class Watchdog:
 
     @property
     def lease_until_ms(self) -> int:
-        """Until when the lease is, on the boot-time clock."""
+        """Return until when the lease lasts, on the boot-time clock."""
         return self.lease_page.lease_until_ms
 
     def guard(self, number: int) -> None:
-        """Say how many guarded works have begun; before they do."""
+        """Set how many guarded works run, before they begin."""
         was = self.lease_page.guarded
         self.lease_page.guarded = number
         if number and not was:
             self._wake_up.set()
 
     def renew(self, until_ms: int) -> None:
-        """Say until when the lease is now."""
+        """Set until when the lease lasts."""
         is_earlier = until_ms < self.lease_page.lease_until_ms
         self.lease_page.lease_until_ms = until_ms
         if is_earlier:
             self._wake_up.set()
 
     def look(self) -> float | None:
-        """Kill the process if its time is over; else return the seconds until that may be.
-
-        None: not before `guard` or `renew` say something new.
-        """
+        """Kill the process if its time is over; else return the seconds until that may be, None if
+        it cannot be before the next call of `guard` or `renew`."""
         now_ms = self._now_ms()
         if self.lease_page.is_over(now_ms):
             self._die()

@@ -1,4 +1,4 @@
-"""What a worker, its parent process and its children are told, and how they end."""
+"""Options of a worker, its parent process and its children, and their exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROCESSES_MAX: Final = 500
 BUFFER_MAX: Final = 10_000
 BUFFER_PER_THREAD: Final = 16
 """Tasks that may wait at a child, so that no thread waits for the executor. Only a bound: executors
-give as many as are over within some milliseconds, and keep what takes long for whoever is free."""
+send as many as end within milliseconds, and keep long ones for the child that is free first."""
 MEMORY_BYTES_MAX: Final = 1 << 50
 RENEW_AFTER_MAX: Final = 1_000_000_000
 
@@ -83,11 +83,11 @@ def worker_options(app: str, **said: Any) -> WorkerOptions:
     try:
         return msgspec.convert({"app": app, **said}, WorkerOptions)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"worker: {tell(error)}") from error
+        raise BadConfig(f"worker: {explain(error)}") from error
 
 
-def tell(error: msgspec.ValidationError) -> str:
-    """Return what is wrong with options in words: a pattern is nothing to read."""
+def explain(error: msgspec.ValidationError) -> str:
+    """Return in words what is wrong with options; a pattern would say little to a user."""
     text = str(error)
     if text.endswith("at `$.group`"):
         return f"its group is not up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . -"

@@ -1,9 +1,8 @@
-"""How a handler says how it ended, and what is made of that.
+"""How a handler says how it ended, and the outcome of that.
 
-Raised or returned: `Retry` (try again), `Fatal` (trying again is of no use), `Snooze` (not now, and
-that is no failure). Any other exception is `raised`; anything else that is returned is success, and
-where it is a text, that is kept as the launch's detail. What is to be kept beyond a line belongs
-where the handler writes its results.
+A handler raises or returns `Retry` (try again), `Fatal` (trying again is of no use) or `Snooze`
+(not now, and that is no failure). Any other exception is `raised`. Any other value is success; a
+text is kept as the launch's detail. A handler stores results of more than a line itself.
 
 Lengths of time are as authors of handlers write them: `90`, `1.5`, `"5m"`, `"1h30m"`.
 """
@@ -27,7 +26,7 @@ _CUT: Final = "..."
 
 
 class Answer(Exception):
-    """What a handler raises or returns to say how it ended."""
+    """A handler raises or returns one to say how it ended."""
 
     result = Result.RAISED
 
@@ -38,7 +37,7 @@ class Answer(Exception):
 
 
 class Retry(Answer):
-    """Try again, as far as the job's tries go; after `after`, or when the job's backoff says."""
+    """Try again if the job has tries left, after `after` or the job's backoff."""
 
     result = Result.RETRY
 
@@ -47,7 +46,7 @@ class Retry(Answer):
 
 
 class Fatal(Answer):
-    """Trying again is of no use: the launch becomes a dead letter, whatever tries are left."""
+    """Trying again is of no use: the launch becomes a dead letter, even if tries are left."""
 
     result = Result.FATAL
 
@@ -56,7 +55,7 @@ class Fatal(Answer):
 
 
 class Snooze(Answer):
-    """Not now: again after `after`, which is no failure and counts as no try."""
+    """Not now: try again after `after`. That is no failure and counts as no try."""
 
     result = Result.SNOOZE
 
@@ -84,7 +83,7 @@ SUCCEEDED: Final = Ended(Result.OK)
 
 
 def of_value(value: object) -> Ended:
-    """Return what a returned value means; never raises."""
+    """Return the end of a call that returned `value`; never raises."""
     if value is None:
         return SUCCEEDED
     if isinstance(value, type) and issubclass(value, Answer):
@@ -98,7 +97,7 @@ def of_value(value: object) -> Ended:
 
 
 def of_error(error: BaseException) -> Ended:
-    """Return what a raised exception means; never raises."""
+    """Return the end of a call that raised `error`; never raises."""
     if isinstance(error, Answer):
         try:
             return _of_answer(error)
@@ -117,17 +116,17 @@ def of_error(error: BaseException) -> Ended:
 
 
 def of_cancel(ended: Ended, reason: str) -> Ended:
-    """Return the end of a call that was cancelled before it ended: that it was, whatever it said.
+    """Return the end of a call that was cancelled before it ended: CANCELLED, whatever it said.
 
-    A function that sees the flag and returns did not succeed, just as a command did not that gets
-    TERM and exits with 0.
+    A function that sees the flag and returns has not succeeded, just as a command that gets TERM
+    and exits with 0 has not.
     """
-    said = f", then {ended.detail}" if ended.detail else ""
-    return Ended(Result.CANCELLED, 0, cut(f"cancelled: {reason}{said}"), ended.trace)
+    more = f", then {ended.detail}" if ended.detail else ""
+    return Ended(Result.CANCELLED, 0, cut(f"cancelled: {reason}{more}"), ended.trace)
 
 
 def cut(text: str, chars: int = DETAIL_CHARS_MAX) -> str:
-    """Return a text of at most `chars` characters that can be sent, whatever a handler said."""
+    """Return a text of at most `chars` characters that can be sent, whatever a handler gave."""
     text = str.__str__(text)  # a class of the user's own may say anything of itself
     if len(text) > chars:
         text = text[: chars - len(_CUT)] + _CUT
@@ -135,7 +134,8 @@ def cut(text: str, chars: int = DETAIL_CHARS_MAX) -> str:
 
 
 def _of_answer(answer: Answer) -> Ended:
-    """Its class may be the user's, and its fields anything: only what can be sent is believed."""
+    """Return the end that an answer means. Its class may be the user's, and its fields anything, so
+    only values that can be sent are used."""
     result = next((kind.result for kind in _ANSWERS if isinstance(answer, kind)), Result.RAISED)
     after_ms = getattr(answer, "after_ms", 0)
     is_length = type(after_ms) is int and 0 <= after_ms <= LENGTH_MS_MAX
@@ -189,30 +189,25 @@ LENGTH_MS_MAX: Final = 366 * 86_400_000
 """A leap year: whoever waits longer means a schedule."""
 
 
-def length_ms(said: Length) -> int:
-    """Return the milliseconds of a length, rounded up: what is more than nothing stays so.
+def length_ms(length: Length) -> int:
+    """Return the milliseconds of a length, rounded up.
 
     Raises:
         ValueError: it is no length, is negative, or is over a year.
         TypeError: it is neither number, text nor timedelta.
     """
-    ms = _text_ms(said) if isinstance(said, str) else _number_ms(said)
+    number = length.total_seconds() if isinstance(length, timedelta) else length
+    problem = f"{length!r} is not a length like 90, '5m' or timedelta(minutes=5)"
+    if isinstance(number, str):
+        if not _TEXT.fullmatch(number):
+            raise ValueError(f"{length!r} is not a length like 90s, 5m or 1h30m")
+        ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _PIECE.findall(number))
+    elif isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(problem)
+    elif not math.isfinite(number):
+        raise ValueError(problem)
+    else:
+        ms = math.ceil(number * 1000)
     if not 0 <= ms <= LENGTH_MS_MAX:
-        raise ValueError(f"{said!r} is not between 0 and 366 days")
+        raise ValueError(f"{length!r} is not between 0 and 366 days")
     return ms
-
-
-def _number_ms(said: object) -> int:
-    if isinstance(said, timedelta):
-        said = said.total_seconds()
-    if isinstance(said, bool) or not isinstance(said, int | float):
-        raise TypeError(f"{said!r} is not a length like 90, '5m' or timedelta(minutes=5)")
-    if not math.isfinite(said):
-        raise ValueError(f"{said!r} is not a length like 90, '5m' or timedelta(minutes=5)")
-    return math.ceil(said * 1000)
-
-
-def _text_ms(said: str) -> int:
-    if not _TEXT.fullmatch(said):
-        raise ValueError(f"{said!r} is not a length like 90s, 5m or 1h30m")
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PIECE.findall(said))

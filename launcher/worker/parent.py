@@ -1,18 +1,17 @@
-"""The parent of a worker's processes: starts them, starts them again, stops them. Imports little.
+"""The parent of a worker's processes: it starts, restarts and stops them, and imports little.
 
-Theory of operation. One thread polls: a pidfd for each child, a pipe for signals, and the time at
-which something is to be done. A child that ends is started again, after a pause that doubles while
-its lives are short. Each child shares a lease page with its parent (lease.py); one that should have
-killed itself and has not is killed here. A pipe whose other end each child holds tells them of this
-process's own end, however it comes.
+Theory of operation. One thread polls a pidfd of each child and a pipe for signals, until the time
+of the next action. A child that ends is started again, after a pause that doubles while its lives
+are short. Each child shares a lease page with its parent (lease.py); a child that should have
+killed itself and has not is killed here. Each child holds the other end of a pipe, and so notices
+the end of this process, however it ends.
 
-A child that has become too big, or has run as much as it should (renewal.py), is asked to leave,
-and another takes its place when it has ended. One child at a time, and only while all others serve:
-a worker never does without more than one, and an app that cannot be started any more costs none.
+A child that is too big, or has run enough launches (renewal.py), is asked to leave, and another
+takes its place when it has ended. This happens to one child at a time, and only while all others
+serve: a worker never lacks more than one, and an app that cannot be started any more loses none.
 
-A child that ends is not reaped at once: while a dead process waits for that, its executor, which is
-not its parent, can read how it ended (`/proc/PID/stat`), and tells it to whoever asks for its
-launches.
+A crashed child is not reaped at once. Meanwhile its executor, which is not its parent, can read how
+it ended (`/proc/PID/stat`), and records that with its launches.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ SAY_EVERY_MS: Final = 1_000
 BOUNDS_EVERY_MS: Final = 500
 """How often children are measured, where they have bounds."""
 EXCESS_LOOKS: Final = 3
-"""Who has too much memory is killed at this look in a row: its executor, who kills it before that,
-tells those who ask for its launches why."""
+"""A child with too much memory is killed at this look in a row. Its executor usually kills it
+before, and then records why with its launches."""
 KILL_AFTER_MS: Final = 2_000
 """After the graces of a drain, at whose end a child ends by itself if it can."""
 _ENDS: Final = {
@@ -64,8 +63,8 @@ class Parent:
     def __init__(self, options: WorkerOptions, say: Callable[[str], None]) -> None:
         self._options = options
         self._say = say
-        self._places = [Place(number) for number in range(1, options.processes + 1)]
-        self._leavers: list[Place] = []
+        self._slots = [ChildSlot(number) for number in range(1, options.processes + 1)]
+        self._leavers: list[ChildSlot] = []
         self._bounds = Bounds(options)
         self._measured_ms = 0
         self._ends: Counter[str] = Counter()
@@ -89,102 +88,91 @@ class Parent:
         with _signals_to(wake_up), contextlib.ExitStack() as closing:
             for fd in (life, mine, heard, wake_up):
                 closing.callback(os.close, fd)
-            while not (self.is_stopping and all(place.child is None for place in self._all)):
+            while not (self.is_stopping and all(slot.child is None for slot in self._all)):
                 self._turn(child, heard)
         return 1 if self._was_killed else EXIT_OK
 
     @property
-    def _all(self) -> list[Place]:
-        return self._places + self._leavers
+    def _all(self) -> list[ChildSlot]:
+        return self._slots + self._leavers
 
     def _turn(self, child: ChildOptions, heard: int) -> None:
         now_ms = boot_ms()
-        for place in self._all:
-            self._look(place, child, now_ms)
+        for slot in self._all:
+            self._look(slot, child, now_ms)
         self._measure(now_ms)
         poll = select.poll()
         poll.register(heard, select.POLLIN)
-        for place in self._all:
-            if place.pidfd >= 0 and not place.ended_ms:
-                poll.register(place.pidfd, select.POLLIN)
+        for slot in self._all:
+            if slot.pidfd >= 0 and not slot.ended_ms:
+                poll.register(slot.pidfd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(self._wait_ms(boot_ms()))}
         now_ms = boot_ms()
-        for place in self._all:
-            if place.pidfd in ready:
-                place.end(now_ms)
+        for slot in self._all:
+            if slot.pidfd in ready:
+                slot.end(now_ms)
             # Here and not before the wait: after the last one there is nothing to wait for.
-            if place.ended_ms and now_ms >= place.bury_ms:
-                self._bury(place, now_ms)
+            if slot.ended_ms and now_ms >= slot.bury_ms:
+                self._bury(slot, now_ms)
         if heard in ready:
             os.read(heard, 64)
             self._stop(now_ms)
         self._report(now_ms)
 
-    def _look(self, place: Place, child: ChildOptions, now_ms: int) -> None:
-        if place.lease_page is None:
-            if not self.is_stopping and now_ms >= place.start_ms:
-                self._start(place, child, now_ms)
-        elif place.ended_ms or place.is_condemned:
+    def _look(self, slot: ChildSlot, child: ChildOptions, now_ms: int) -> None:
+        if slot.lease_page is None:
+            if not self.is_stopping and now_ms >= slot.start_ms:
+                try:
+                    slot.start(child, now_ms)
+                except OSError as error:
+                    self._ends[f"could not be started: {error}"] += 1
+        elif slot.ended_ms or slot.is_condemned:
             pass  # it is dead, is dying, or hangs in the kernel
-        elif place.lease_page.is_over(now_ms - PARENT_MARGIN_MS):
-            self._say(f"kills process {place.number}: its guarded work outlived the lease")
-            place.condemn()
+        elif slot.lease_page.is_over(now_ms - PARENT_MARGIN_MS):
+            self._say(f"kills process {slot.number}: its guarded work outlived the lease")
+            slot.condemn()
         elif self.is_stopping and now_ms >= self._kill_ms:
             self._was_killed = True
-            place.condemn()
+            slot.condemn()
 
     # ---- children that leak
 
     def _measure(self, now_ms: int) -> None:
-        """Look at what each child has taken and done, where that is bounded."""
+        """Check the memory and the launches of each child against their bounds."""
         if not self._bounds or now_ms < self._measured_ms + BOUNDS_EVERY_MS:
             return
         self._measured_ms = now_ms
-        for place in self._all:
-            if place.lease_page is None or place.ended_ms or place.is_condemned:
+        for slot in self._all:
+            if slot.lease_page is None or slot.ended_ms or slot.is_condemned:
                 continue
-            memory_bytes = place.memory_bytes
+            memory_bytes = slot.memory_bytes
             if why := self._bounds.excess(memory_bytes):
-                self._exceeds(place, why)
+                slot.excess += 1
+                if slot.excess >= EXCESS_LOOKS:
+                    self._say(f"kills process {slot.number}: {why}")
+                    slot.condemn()
                 continue
-            place.excess = 0
-            why = self._bounds.renewal(place.number, place.launches, memory_bytes)
-            if why and self._may_renew(place):
-                self._say(f"renews process {place.number}: {why}")
-                place.renew(now_ms)
-            elif self._is_slow_to_leave(place, now_ms):
-                self._replace(place, now_ms)
+            slot.excess = 0
+            if not self.is_stopping:
+                self._renew(slot, now_ms, memory_bytes)
 
-    def _exceeds(self, place: Place, why: str) -> None:
-        place.excess += 1
-        if place.excess >= EXCESS_LOOKS:
-            self._say(f"kills process {place.number}: {why}")
-            place.condemn()
-
-    def _may_renew(self, place: Place) -> bool:
-        """One at a time: all places serve, and what left this one before is gone."""
-        is_alone = all(one.number != place.number for one in self._leavers)
-        return not self.is_stopping and is_alone and all(one.is_serving for one in self._places)
-
-    def _is_slow_to_leave(self, place: Place, now_ms: int) -> bool:
-        """Whether something long runs in a child that leaves, beside threads that stand idle. With
-        one thread none does, and who counts on one launch at a time is not disappointed."""
-        has_waited = place.leaving_ms and now_ms >= place.leaving_ms + self._options.grace_ms
-        is_first = place not in self._leavers and not self.is_stopping
-        return bool(has_waited) and is_first and self._options.threads > 1
-
-    def _replace(self, place: Place, now_ms: int) -> None:
-        """Start another child beside one that takes its time to leave."""
-        following = Place(place.number)
-        following.start_ms = now_ms
-        self._places[place.number - 1] = following
-        self._leavers.append(place)
-
-    def _start(self, place: Place, child: ChildOptions, now_ms: int) -> None:
-        try:
-            place.start(child, now_ms)
-        except OSError as error:
-            self._ends[f"could not be started: {error}"] += 1
+    def _renew(self, slot: ChildSlot, now_ms: int, memory_bytes: int) -> None:
+        """Ask a child to leave if it is time, or start another one beside a child that is slow to
+        leave. One child at a time: all slots serve, and no earlier child of this slot is left."""
+        why = self._bounds.renewal(slot.number, slot.launches, memory_bytes)
+        is_alone = all(one.number != slot.number for one in self._leavers)
+        if why and is_alone and all(one.is_serving for one in self._slots):
+            self._say(f"renews process {slot.number}: {why}")
+            slot.renew(now_ms)
+            return
+        # A slow child runs something long, beside threads that are idle. With one thread none is,
+        # and an author who counts on one launch at a time is not disappointed.
+        has_waited = slot.leaving_ms and now_ms >= slot.leaving_ms + self._options.grace_ms
+        if has_waited and slot not in self._leavers and self._options.threads > 1:
+            following = ChildSlot(slot.number)
+            following.start_ms = now_ms
+            self._slots[slot.number - 1] = following
+            self._leavers.append(slot)
 
     def _wait_ms(self, now_ms: int) -> int:
         times = [one.due_ms(now_ms) for one in self._all if one.lease_page or not self.is_stopping]
@@ -196,17 +184,20 @@ class Parent:
             times.append(self._said_ms + SAY_EVERY_MS)
         return max(0, min(times, default=now_ms) - now_ms)
 
-    def _bury(self, place: Place, now_ms: int) -> None:
-        was_renewed = place.leaving_ms > 0
-        # One that has run all that it should leaves after a life that may be short in order.
-        has_done = self._bounds.has_run(place.number, place.launches)
-        code = place.bury(now_ms, is_pausing=not (was_renewed and has_done))
-        if place in self._leavers:
-            self._leavers.remove(place)
+    def _bury(self, slot: ChildSlot, now_ms: int) -> None:
+        was_renewed = slot.leaving_ms > 0
+        # A child that has run all its launches may leave after a short life without a pause.
+        has_done = self._bounds.has_run(slot.number, slot.launches)
+        code = slot.bury(now_ms, is_pausing=not (was_renewed and has_done))
+        if slot in self._leavers:
+            self._leavers.remove(slot)
         if self.is_stopping:
             self._was_killed = self._was_killed or code == EXIT_STUCK
-        elif not (was_renewed and code == EXIT_OK):
-            self._ends[_ENDS.get(code) or _ended(code)] += 1
+        elif code >= 0 and not (was_renewed and code == EXIT_OK):
+            self._ends[_ENDS.get(code, f"ended with exit code {code}")] += 1
+        elif code < 0:
+            names = {number.value: number.name for number in signal.Signals}
+            self._ends[f"was killed by {names.get(-code, f'signal {-code}')}"] += 1
 
     def _stop(self, now_ms: int) -> None:
         if self.is_stopping:
@@ -214,26 +205,17 @@ class Parent:
         self._say("stops: takes no more, finishes what runs")
         graces_ms = self._options.grace_ms + self._options.cancelled_grace_ms
         self._kill_ms = now_ms + graces_ms + KILL_AFTER_MS
-        for place in self._all:
-            place.stop()
+        for slot in self._all:
+            slot.stop()
 
     def _report(self, now_ms: int) -> None:
-        """Say how children ended: a crash loop of many is one line a second."""
+        """Print how children ended: a crash loop of many is one line a second."""
         if not self._ends or now_ms < self._said_ms + SAY_EVERY_MS:
             return
         for end, times in self._ends.items():
             self._say(f"a process {end}" + (f", {times} times" if times > 1 else ""))
         self._ends.clear()
         self._said_ms = now_ms
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
 
 
 @contextlib.contextmanager
@@ -252,7 +234,7 @@ def _signals_to(wake_up: int) -> Iterator[None]:
 PAUSE_MS_MIN: Final = 100
 PAUSE_MS_MAX: Final = 5_000
 LONG_LIFE_MS: Final = 10_000
-"""A child that lived so long is started again at once, or nearly."""
+"""After a life of this length the pause is the shortest again."""
 LOOK_EVERY_MS: Final = 250
 """How often a child without a lease is looked at."""
 REAP_AFTER_MS: Final = 100
@@ -260,7 +242,7 @@ REAP_AFTER_MS: Final = 100
 
 
 class Pauses:
-    """How long to wait before the next child of a place: twice as long after each short life."""
+    """The pauses before the next child of a slot: each doubles after a short life."""
 
     def __init__(self) -> None:
         self._next_ms = PAUSE_MS_MIN
@@ -273,11 +255,11 @@ class Pauses:
         return pause_ms
 
 
-class Place:
-    """One of the worker's processes: the child that is there, or the time of the next one.
+class ChildSlot:
+    """A slot for one of the worker's processes: its child, or the time of the next one.
 
-    `ended_ms`: it is dead, and buried at `bury_ms`. `leaving_ms`: it was asked to leave, and is to
-    be renewed. `excess`: how often in a row it had more memory than it may ever have.
+    `ended_ms`: the child is dead, and is reaped at `bury_ms`. `leaving_ms`: the child was asked to
+    leave, to be renewed. `excess`: how often in a row it had too much memory.
     """
 
     def __init__(self, number: int) -> None:
@@ -296,23 +278,19 @@ class Place:
 
     @property
     def is_serving(self) -> bool:
-        """Whether a child is here that takes launches."""
-        is_alive = self.lease_page is not None and not self.ended_ms and not self.is_condemned
-        return (
-            is_alive
-            and not self.leaving_ms
-            and self.lease_page is not None
-            and self.lease_page.serves > 0
-        )
+        """Return whether a child is here that takes launches."""
+        if self.lease_page is None or self.ended_ms or self.is_condemned or self.leaving_ms:
+            return False
+        return self.lease_page.serves > 0
 
     @property
     def launches(self) -> int:
-        """How many launches have ended in the child that is here."""
+        """Return how many launches have ended in the child."""
         return self.lease_page.launches if self.lease_page is not None else 0
 
     @property
     def memory_bytes(self) -> int:
-        """The resident memory of the child that is here."""
+        """Return the resident memory of the child."""
         return resident_bytes(self.child.pid) if self.child is not None else 0
 
     def start(self, options: ChildOptions, now_ms: int) -> None:
@@ -338,9 +316,9 @@ class Place:
                 os.close(lease_page_fd)
 
     def end(self, now_ms: int) -> None:
-        """Note that the child is dead: it is to be buried soon, at once if it ended in order."""
+        """Note that the child is dead. It is reaped soon, or at once if it ended in order."""
         self.ended_ms = self.bury_ms = now_ms
-        # What its handlers started and left. The group's id is nobody else's until the wait.
+        # Processes that its handlers left. The group's id is not used again before the reaping.
         self.signal_group(signal.SIGKILL)
         if self.child is not None:
             options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -349,10 +327,8 @@ class Place:
                 self.bury_ms += REAP_AFTER_MS
 
     def bury(self, now_ms: int, *, is_pausing: bool = True) -> int:
-        """Let go of a child that has ended, and end it if it has not; return its exit code.
-
-        Negative for a signal. The next is due after a pause, counted from the end.
-        """
+        """Reap a child, killing it if it has not ended; return its exit code, negative for a
+        signal. The next child is due after a pause, counted from the end."""
         code = EXIT_OK
         if self.child is not None:
             self.signal_group(signal.SIGKILL)
@@ -369,13 +345,13 @@ class Place:
         return code
 
     def signal(self, number: int) -> None:
-        """Send a signal to the child, if one is there. It is not reaped before `bury`."""
+        """Send a signal to the child, if there is one. It is not reaped before `bury`."""
         if self.child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.child.pid, number)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the child and to what its handlers started."""
+        """Send a signal to the child and the processes that its handlers started."""
         if self.child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child.pid, number)
@@ -399,7 +375,7 @@ class Place:
         self.signal_group(signal.SIGKILL)
 
     def due_ms(self, now_ms: int) -> int:
-        """Return when to look at it next."""
+        """Return when to look at this slot next."""
         if self.lease_page is None:
             return self.start_ms
         if self.ended_ms:

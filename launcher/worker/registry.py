@@ -1,11 +1,11 @@
-"""Which functions are handlers: `@handler`, and what is asked of a function to be one.
+"""Which functions are handlers: `@handler`, and the requirements on a function.
 
-What can be seen when a module is imported is told then; what the annotations mean is looked at once
-all is imported (`Registry.check`), since they may name what stands further down. Each error says
-where the function is and what to do.
+The decorator checks what can be checked during the import. `Registry.check` resolves annotations
+after all imports, since they may name classes further down. Each error says where the function is
+and what to do.
 
-A payload is JSON, and an empty one reads as `null`. A handler that declares `bytes` gets it as it
-is. Everything else is checked strictly by msgspec: a number in quotes is no number.
+A payload is JSON, and an empty one reads as `null`. A handler that declares `bytes` gets the bytes.
+All other types are checked strictly by msgspec: a number in quotes is no number.
 """
 
 from __future__ import annotations
@@ -39,17 +39,14 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Call(NamedTuple):
-    """How a handler is called: how its payload is read, and whether it gets a Context.
-
-    `read` is None where it takes no payload.
-    """
+    """How a handler is called. `read` decodes its payload, None if it takes none."""
 
     read: Reader | None
     takes_context: bool
 
 
 class Handler:
-    """A function under its name, and what its author says of it."""
+    """A function with its name and the author's options."""
 
     def __init__(self, function: Callable[..., Any], served: Served) -> None:
         self.function = function
@@ -60,10 +57,10 @@ class Handler:
         self._call: Call | None = None
 
     def resolve(self) -> Call:
-        """Return how it is called; what the annotations mean is looked up once.
+        """Return how it is called; its annotations are resolved once.
 
         Raises:
-            BadHandler: its annotations mean nothing, or nothing that can be read.
+            BadHandler: its annotations cannot be resolved, or name a type that JSON cannot be.
         """
         if self._call is None:
             self._call = self._resolved()
@@ -131,10 +128,10 @@ class Registry:
         self._handlers[added.name] = added
 
     def check(self) -> None:
-        """Look at all annotations.
+        """Resolve all annotations.
 
         Raises:
-            BadHandler: those of one handler mean nothing.
+            BadHandler: those of one handler cannot be resolved.
         """
         for one in self:
             one.resolve()
@@ -230,7 +227,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def _taken(function: Callable[..., Any], place: str) -> list[inspect.Parameter]:
-    """The parameters that are passed: payload, and the context where it is asked for."""
+    """Return the parameters that get a value: the payload, and the Context if there is one."""
     named = list(inspect.signature(function).parameters.values())
     passed = [one for one in named if one.kind in _POSITIONAL]
     required = [one.name for one in passed if one.default is one.empty]
@@ -248,17 +245,14 @@ def _taken(function: Callable[..., Any], place: str) -> list[inspect.Parameter]:
             f"{place}: nobody would give {function.__qualname__} its parameter {extra}",
             "a handler takes (payload), (payload, context), (context: Context) or nothing",
         )
-    # A second parameter with a default is the author's own, unless it says that it is the Context.
+    # A second parameter with a default is the author's own, unless its annotation is Context.
     second = passed[1:2]
-    if second and second[0].default is not second[0].empty and not _is_context(second[0]):
-        second = []
+    if second and second[0].default is not second[0].empty:
+        noted = second[0].annotation
+        text = noted if isinstance(noted, str) else getattr(noted, "__name__", "")
+        if text.rpartition(".")[2].split(" ")[0] != Context.__name__:
+            second = []
     return passed[:1] + second
-
-
-def _is_context(parameter: inspect.Parameter) -> bool:
-    said = parameter.annotation
-    text = said if isinstance(said, str) else getattr(said, "__name__", "")
-    return text.rpartition(".")[2].split(" ")[0] == Context.__name__
 
 
 def _checked_name(function: Callable[..., Any], name: str | None, place: str) -> str:
@@ -376,20 +370,16 @@ def _imported(name: str) -> object:
         return importlib.import_module(name)
     except LauncherError:
         raise
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+    except (Exception, SystemExit) as error:
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
             raise BadApp(
                 f"there is no module {name}: {error}",
                 "start the worker where the app can be imported, or install it there",
             ) from error
-        raise _broken(name, error) from error
-    except (Exception, SystemExit) as error:
-        raise _broken(name, error) from error
-
-
-def _broken(name: str, error: BaseException) -> BadApp:
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one[0]]
-    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-    said = "".join(traceback.format_exception_only(error)).strip()
-    more = f"`python -c 'import {name}'` shows more"
-    return BadApp(f"{place}{name} cannot be imported: {said}", more)
+        trace = traceback.extract_tb(error.__traceback__)
+        frames = [one for one in trace if "importlib" not in one[0]]
+        place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+        problem = "".join(traceback.format_exception_only(error)).strip()
+        more = f"`python -c 'import {name}'` shows more"
+        raise BadApp(f"{place}{name} cannot be imported: {problem}", more) from error

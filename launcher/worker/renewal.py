@@ -1,10 +1,10 @@
-"""When a child of a worker is renewed: it has become too big, or has run as much as it should.
+"""When a child of a worker is renewed: it has too much memory, or has run enough launches.
 
-Renewed means: it takes no more, finishes what it runs, ends, and another is started. Nothing fails
-of it. What leaks in a handler's program (memory, files, threads) goes with the process.
+A child that is renewed accepts no more tasks, finishes those that run, and ends; then another one
+starts. No launch fails because of that. Leaks of a handler's program (memory, files, threads) end
+with the process.
 
-Memory is resident memory: what of a process is in the machine's memory now, files that it maps
-included, as parents, children and executors read it from the kernel.
+Memory means resident memory, mapped files included, as the kernel reports it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SPREAD: Final = 4
 
 
 class Bounds:
-    """What one `raftcron worker` was told of its children's memory and launches; 0 for no bound."""
+    """The bounds of one `raftcron worker` on its children's memory and launches; 0 for none."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._memory_max_bytes = options.memory_max_bytes
@@ -27,26 +27,26 @@ class Bounds:
         self._processes = options.processes
 
     def __bool__(self) -> bool:
-        """Whether there is anything to look at."""
+        """Return whether there is a bound."""
         return self._memory_max_bytes > 0 or self._renew_after > 0
 
     def launches(self, number: int) -> int:
         """Return after how many launches child `number` (from 1) is renewed; 0 for never.
 
-        Children are fed alike: with one number for all they would all leave at once. So each has
-        its own, spread evenly over the last quarter, the same in every life.
+        Children get about as many launches each, and with one number for all they would leave at
+        once. So each has its own, spread evenly over the last quarter, the same in every life.
         """
         spread = self._renew_after // SPREAD
         return self._renew_after - spread * (number - 1) // self._processes
 
     def has_run(self, number: int, launches: int) -> bool:
-        """Whether child `number` has run as much as it should."""
+        """Return whether child `number` has run enough launches."""
         return self._renew_after > 0 and launches >= self.launches(number)
 
     def renewal(self, number: int, launches: int, memory_bytes: int) -> str:
-        """Why child `number` is to be renewed, or nothing.
+        """Return why child `number` is to be renewed, or "".
 
-        One that has run nothing yet is not renewed for its memory: the next would be as big.
+        A child that has run nothing yet is not renewed for its memory: the next would be as big.
         """
         if self._memory_max_bytes and launches and memory_bytes >= self._memory_max_bytes:
             bound = f"--memory-max is {bytes_said(self._memory_max_bytes)}"
@@ -56,7 +56,7 @@ class Bounds:
         return ""
 
     def excess(self, memory_bytes: int) -> str:
-        """Why a child is to be killed, or nothing."""
+        """Return why a child is to be killed, or ""."""
         if not self._memory_max_bytes or memory_bytes < kill_bytes(self._memory_max_bytes):
             return ""
         bound = f"half over its --memory-max of {bytes_said(self._memory_max_bytes)}"
@@ -68,7 +68,7 @@ _MIB: Final = 1 << 20
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process; 0 where it is gone or may not be seen."""
+    """Return the resident memory of a process; 0 if it is gone or may not be seen."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read(256).split()[1]) * _PAGE_BYTES
@@ -77,8 +77,8 @@ def resident_bytes(pid: int) -> int:
 
 
 def kill_bytes(memory_max_bytes: int) -> int:
-    """Return the memory at which a process is killed that is to be renewed at `memory_max_bytes`:
-    half as much again, for what runs to come to its end."""
+    """Return the memory at which a process is killed that is renewed at `memory_max_bytes`: half as
+    much again, so that its launches can end."""
     return memory_max_bytes + memory_max_bytes // 2
 
 

@@ -1,13 +1,13 @@
-"""A child at work: takes tasks from its executor, has threads run them, tells how they ended.
+"""A child at work: it gets tasks from its executor, runs them in threads, and reports their ends.
 
-Theory of operation. One thread, this one, owns the socket and knows what is held. It hands work to
-the thread pool only when the `Started` of that work is with the kernel: bytes in a socket outlive
-who wrote them, so an executor that reads what a dead child left in it knows what never began. The
-threads put down what they have to say and ring a wake-up; whatever is there when it is heard goes
-out as one batch. Nothing but the socket, the wake-up and the time of what waits wakes this thread.
+Theory of operation. One thread, this one, owns the socket and the table of tasks. It submits a task
+to the thread pool only when the `Started` of that task is with the kernel: bytes in a socket
+outlive their writer, so an executor that reads what a dead child left in it knows what never began.
+The threads queue their messages and ring a wake-up; this thread sends what is queued as one batch.
+It wakes for the socket, the wake-up, and the time of queued messages.
 
-Where the connection ends, the process does, at once: its handlers must not outlive the executor
-that answers for them.
+When the connection ends, the process ends at once: its handlers must not outlive the executor that
+answers for them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from launcher.worker.wire import (
     Hello,
     Lease,
     Leaving,
-    Outcome,
     Output,
     Refused,
     Result,
     Run,
     Started,
     Task,
+    TaskOutcome,
     ToChild,
     Welcome,
     encode,
     to_child,
 )
-from launcher.worker.work import Holding, News, WakeUp, Work
+from launcher.worker.work import HeldTask, Holding, Outgoing, WakeUp
 
 NEVER_MS: Final = 1 << 62
 _READ_BYTES: Final = 256 << 10
@@ -53,11 +53,11 @@ _UNLEASED: Final = "never began: the executor has no lease"
 
 
 class ParentLost(Exception):
-    """The parent of this child is gone, and with it who would kill it."""
+    """The parent of this child is gone, which would kill it at the end of the lease."""
 
 
 class StillRunning(Exception):
-    """A drain's time is over and handlers run that would not end."""
+    """A drain's time is over and handlers still run."""
 
 
 class LinkLost(Exception):
@@ -76,20 +76,20 @@ class Link:
 
     @property
     def is_sent(self) -> bool:
-        """Whether all that was said is with the kernel, and so survives this process."""
+        """Return whether all messages are with the kernel, and so survive this process."""
         return not self._out
 
     @property
     def mask(self) -> int:
-        """What to poll for."""
+        """Return the events to poll for."""
         return select.EPOLLIN | (select.EPOLLOUT if self._out else 0)
 
     def receive(self) -> list[ToChild]:
         """Return the messages that have arrived.
 
         Raises:
-            LinkLost: nothing more will.
-            BadFrame: what arrived is no message.
+            LinkLost: the connection ended.
+            BadFrame: the bytes are no message.
         """
         try:
             received = self._socket.recv(_READ_BYTES)
@@ -101,15 +101,15 @@ class Link:
             raise LinkLost("the executor closed it")
         return self._frames.feed(received)
 
-    def say(self, message: FromChild) -> None:
-        """Put a message behind what is to be sent; `flush` sends it."""
+    def put(self, message: FromChild) -> None:
+        """Queue a message; `flush` sends it."""
         self._out += encode(message)
 
     def flush(self) -> None:
-        """Send what the socket takes.
+        """Send as much as the socket takes.
 
         Raises:
-            LinkLost: it takes nothing any more.
+            LinkLost: the connection ended.
         """
         while self._out:
             try:
@@ -142,9 +142,9 @@ class Serving:
         self._watchdog = watchdog
         self._welcomed = welcomed
         self._holding = Holding(registry, hello.threads)
-        self._news = News(self._holding, wake_up)
-        self._announced: list[Work] = []
-        self._thread_pool = ThreadPool(registry, hello.threads, self._news.end)
+        self._outgoing = Outgoing(self._holding, wake_up)
+        self._announced: list[HeldTask] = []
+        self._thread_pool = ThreadPool(registry, hello.threads, self._outgoing.end)
         self._mask = link.mask
         self._drain_asked = False
         self._grace_ends_ms = 0
@@ -158,15 +158,16 @@ class Serving:
         self._wake_up.ring()
 
     def run(self, parent_fd: int, grace_ms: int, cancelled_grace_ms: int) -> None:
-        """Serve until drained. What runs then has `grace_ms`, is cancelled, and has the second.
+        """Serve until drained. Tasks that run then have `grace_ms`, are cancelled, and have
+        `cancelled_grace_ms` more.
 
         Raises:
-            NoExecutor: the executor refused this child; it has been given nothing.
-            LinkLost, ParentLost, StillRunning, BadFrame: end the process at once.
+            NoExecutor: the executor refused this child, which has no tasks.
+            LinkLost, ParentLost, StillRunning, BadFrame: the caller ends the process at once.
         """
         self._graces_ms = (grace_ms, cancelled_grace_ms)
         self._thread_pool.start()
-        self._link.say(self._hello)
+        self._link.put(self._hello)
         self._link.flush()
         with select.epoll() as poll:
             poll.register(self._link.fd, self._mask)
@@ -183,14 +184,16 @@ class Serving:
             if fd == self._link.fd:
                 for message in self._link.receive():
                     self._obey(message)
-        self._wake_up.hear()
+        self._wake_up.reset()
         if self._drain_asked:
             self._drain_asked = False
             self._leave()
-        self._tell()
+        self._report()
         self._begin()
         self._link.flush()
-        self._hand_over()
+        if self._announced and self._link.is_sent:
+            works, self._announced = self._announced, []
+            self._thread_pool.submit(works)
         if self._grace_ends_ms:
             self._hurry(boot_ms())
         if self._link.mask != self._mask:
@@ -199,7 +202,7 @@ class Serving:
 
     def _pause_s(self) -> float | None:
         pulse_ms = self._pulse_at_ms if self._holding.is_busy else NEVER_MS
-        due_ms = min(self._news.due_ms(), self._grace_ends_ms or NEVER_MS, pulse_ms)
+        due_ms = min(self._outgoing.due_ms(), self._grace_ends_ms or NEVER_MS, pulse_ms)
         return None if due_ms >= NEVER_MS else max(0, due_ms - boot_ms()) / 1000
 
     def _obey(self, message: ToChild) -> None:
@@ -225,11 +228,11 @@ class Serving:
 
     def _take(self, tasks: Sequence[Task]) -> None:
         if self._holding.is_leaving:
-            self._link.say(Leaving([task.name for task in tasks]))
+            self._link.put(Leaving([task.name for task in tasks]))
             return
         never = self._holding.take(tasks)
         if never:
-            self._link.say(Done(never))
+            self._link.put(Done(never))
 
     def _cancel(self, name: str, reason: str) -> None:
         work = self._holding.get(name)
@@ -237,19 +240,20 @@ class Serving:
             return
         if self._holding.drop(name):
             said = f"cancelled before it began: {reason}"
-            self._link.say(Done([Outcome(name, Result.CANCELLED, 0, said)]))
+            self._link.put(Done([TaskOutcome(name, Result.CANCELLED, 0, said)]))
         else:
             self._thread_pool.cancel(work, reason)
 
     def _leave(self) -> None:
-        """Take no more. Who is renewed finishes what runs; who is stopped as well, in its time."""
+        """Accept no more tasks. A child that is renewed finishes those that run; one that is
+        stopped has its grace for that."""
         if not self._holding.is_leaving:
-            self._link.say(Leaving(self._holding.leave()))
+            self._link.put(Leaving(self._holding.leave()))
         if not self._grace_ends_ms and not self._watchdog.lease_page.is_renewed:
             self._grace_ends_ms = boot_ms() + self._graces_ms[0]
 
     def _hurry(self, now_ms: int) -> None:
-        """In a drain whose time is over: first cancel what runs, then give up."""
+        """At the end of a drain's grace: first cancel what runs, then give up."""
         if now_ms < self._grace_ends_ms:
             return
         if self._has_cancelled:
@@ -259,39 +263,32 @@ class Serving:
         for work in self._holding.begun():
             self._thread_pool.cancel(work, "the worker is stopped")
 
-    def _tell(self) -> None:
-        """Say what the threads have put down; if they are silent, that this process lives."""
+    def _report(self) -> None:
+        """Send what the threads have queued; if they are silent, send that this process lives."""
         now_ms = boot_ms()
-        batch = self._news.take(now_ms)
+        batch = self._outgoing.take(now_ms)
         for name, piece in batch.output:
-            self._link.say(Output(name, piece))
+            self._link.put(Output(name, piece))
         is_pulse_due = self._holding.is_busy and now_ms >= self._pulse_at_ms
         if batch.beats or is_pulse_due:
-            self._link.say(Beat(batch.beats))
+            self._link.put(Beat(batch.beats))
             self._pulse_at_ms = now_ms + PULSE_MS
         if batch.ends:
-            self._link.say(Done([self._holding.end(*end) for end in batch.ends]))
+            self._link.put(Done([self._holding.end(*end) for end in batch.ends]))
             self._watchdog.guard(self._holding.guarded)
             self._watchdog.lease_page.launches += len(batch.ends)
 
     def _begin(self) -> None:
-        """Announce what begins now."""
+        """Announce the tasks that begin now."""
         if self._announced:
             return
         until_ms = self._watchdog.lease_until_ms
-        beginning, unleased = self._holding.begin(self._news, boot_ms(), until_ms)
+        beginning, unleased = self._holding.begin(self._outgoing, boot_ms(), until_ms)
         if unleased:
-            never = [Outcome(one.task.name, Result.CANCELLED, 0, _UNLEASED) for one in unleased]
-            self._link.say(Done(never))
+            never = [TaskOutcome(one.task.name, Result.CANCELLED, 0, _UNLEASED) for one in unleased]
+            self._link.put(Done(never))
         if beginning:
             self._watchdog.guard(self._holding.guarded)
             self._pulse_at_ms = max(self._pulse_at_ms, boot_ms() + PULSE_MS)
-            self._link.say(Started([work.task.name for work in beginning]))
+            self._link.put(Started([work.task.name for work in beginning]))
             self._announced = beginning
-
-    def _hand_over(self) -> None:
-        """Have begin what is announced, once that is with the kernel."""
-        if not self._announced or not self._link.is_sent:
-            return
-        works, self._announced = self._announced, []
-        self._thread_pool.submit(works)

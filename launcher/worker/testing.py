@@ -3,7 +3,7 @@
     ran = testing.run(invoice, {"customer": "acme"}, attempt=3)
     assert ran.outcome is testing.Result.RETRY and ran.after == 60
 
-The payload takes the way that a job's takes: into JSON, and from there into what the handler
+The payload is converted as a job's is: into JSON, and from there into the type that the handler
 declares. A function that was not decorated may be run too.
 """
 
@@ -27,17 +27,17 @@ __all__ = ["JOB", "SCHEDULED", "Ran", "Result", "run", "run_async"]
 SCHEDULED: Final = datetime(2026, 11, 20, 15, tzinfo=UTC)
 """When a launch is due unless a test says otherwise."""
 JOB: Final = "default/test"
-"""Whose launch a test runs."""
+"""The job of which a test runs a launch."""
 UNNAMED: Final = "test"
-"""What a function is called that has no name a handler could have."""
+"""The name of a function that has none that a handler could have."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """How a handler ran. `after` is in seconds, None where not said; `error` is what it raised.
+    """How a handler ran. `after` is in seconds, None if it did not say; `error` is what it raised.
 
-    `detail` is what people get to read. `heartbeats` is how many it sent; `logs` are the lines of
-    its output: `Context.log`, progress, and what it logged.
+    `detail` is for people. `heartbeats` is how many it sent. `logs` are the lines of its output:
+    `Context.log`, progress, and its log records.
     """
 
     outcome: Result
@@ -49,45 +49,38 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether it would be shown as succeeded."""
+        """Return whether the launch would be shown as succeeded."""
         return self.outcome is Result.OK
 
 
-class _Heard:
-    """Keeps what a handler says."""
-
-    def __init__(self) -> None:
-        self.beats = 0
-        self.text = ""
-
-    def beat(self, name: str) -> None:
-        self.beats += 1
-
-    def write(self, name: str, text: str) -> None:
-        self.text += text
-
-
 class _Trial:
-    """One call that is prepared."""
+    """One call that is prepared; it gets the heartbeats and the output of the handler."""
 
     def __init__(self, handler: Handler, task: Task, cancelled: bool) -> None:
         self.handler = handler
-        self.heard = _Heard()
+        self.heartbeats = 0
+        self.output = ""
         timeout_ms = effective_ms(task.timeout_ms, handler.served.timeout_ms)
-        self.context = Context(task, self.heard, timeout_ms)
+        self.context = Context(task, self, timeout_ms)
         self.caught: list[BaseException] = []
         self.call = (handler, self.context, task.payload, self.caught)
         if cancelled:
             self.context.cancelled.set("killed")
 
+    def beat(self, name: str) -> None:
+        self.heartbeats += 1
+
+    def write(self, name: str, text: str) -> None:
+        self.output += text
+
     def ran(self, ended: Ended) -> Ran:
-        said = ended.result in (Result.RETRY, Result.SNOOZE) and ended.after_ms
+        has_after = ended.result in (Result.RETRY, Result.SNOOZE) and ended.after_ms
         return Ran(
             outcome=ended.result,
-            after=ended.after_ms / 1000 if said else None,
+            after=ended.after_ms / 1000 if has_after else None,
             detail=ended.detail,
-            heartbeats=self.heard.beats,
-            logs=self.heard.text.splitlines(),
+            heartbeats=self.heartbeats,
+            logs=self.output.splitlines(),
             error=self.caught[0] if self.caught else None,
         )
 
@@ -172,7 +165,14 @@ def _trial(
             raise ValueError(f"{name} {number}: they are counted from 1")
     if scheduled.tzinfo is None:
         raise ValueError(f"scheduled {scheduled} has no zone: say which, such as tzinfo=UTC")
-    handler = _found(which)
+    if isinstance(which, str):
+        handler = REGISTRY.get(which)
+        if handler is None:
+            raise BadHandler(f"there is no handler {which}", "import the module that registers it")
+    else:
+        name = getattr(which, "__name__", "")  # `<lambda>` is no name for a handler
+        is_name = name.isidentifier() and name.isascii()
+        handler = REGISTRY.find(which) or describe(which, name if is_name else UNNAMED)
     handler.resolve()
     scheduled_s = (scheduled - _EPOCH) // timedelta(seconds=1)
     task = Task(
@@ -188,18 +188,3 @@ def _trial(
         tenant=JOB.partition("/")[0],
     )
     return _Trial(handler, task, cancelled)
-
-
-def _found(which: str | Callable[..., Any]) -> Handler:
-    if not isinstance(which, str):
-        return REGISTRY.find(which) or describe(which, _name_of(which))
-    handler = REGISTRY.get(which)
-    if handler is None:
-        raise BadHandler(f"there is no handler {which}", "import the module that registers it")
-    return handler
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    """A handler's name for a function that has none, also for `<lambda>`."""
-    name = getattr(function, "__name__", "")
-    return name if name.isidentifier() and name.isascii() else UNNAMED

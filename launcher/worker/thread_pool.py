@@ -1,7 +1,7 @@
-"""The threads that run handlers, and one call of a handler: its payload read, its context in place,
-its end understood.
+"""The threads that run handlers, and one call of a handler: it reads the payload, sets the context,
+and returns how the handler ended.
 
-The threads take what has begun and give back how it ended; they know nothing of the socket.
+The threads take tasks that have begun and pass on how each ended; they know nothing of the socket.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from launcher.worker.context import Context, enter, leave
 from launcher.worker.outcome import Cancelled, Ended, of_cancel, of_error, of_value
 from launcher.worker.registry import Handler, Registry
 from launcher.worker.wire import Result
-from launcher.worker.work import Work
+from launcher.worker.work import HeldTask
 
 if TYPE_CHECKING:
     import asyncio
 
-End: TypeAlias = Callable[[Work, Ended, int, int], None]
-"""Called by any thread of the thread pool: work, how it ended, and from when to when by the wall
-clock."""
+End: TypeAlias = Callable[[HeldTask, Ended, int, int], None]
+"""Called by any thread of the thread pool with a work, how it ended, and the times of its start and
+end by the wall clock."""
 _CANCELLED: Final = Ended(Result.CANCELLED)
 
 
 class ThreadPool:
-    """Threads for plain handlers, and one with an asyncio loop for async ones; what a registry has
-    none of has no thread. All of them end with the process."""
+    """Threads for plain handlers, and one with an asyncio loop for async ones, if a registry has
+    any. All threads end with the process."""
 
     def __init__(self, registry: Registry, threads: int, end: End) -> None:
         self._end = end
-        self._ready: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[HeldTask] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
         if any(not one.is_async for one in registry):
@@ -54,8 +54,8 @@ class ThreadPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, works: Sequence[Work]) -> None:
-        """Have these run: plain ones in this order, as threads become free, async ones at once."""
+    def submit(self, works: Sequence[HeldTask]) -> None:
+        """Run works: plain ones in this order, as threads become free, async ones at once."""
         for work in works:
             if not work.handler.is_async:
                 self._ready.put(work)
@@ -63,8 +63,8 @@ class ThreadPool:
         if waiting and self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin, waiting)
 
-    def cancel(self, work: Work, reason: str) -> None:
-        """Set the flag of what has begun; an async one gets a CancelledError at its next await."""
+    def cancel(self, work: HeldTask, reason: str) -> None:
+        """Set the flag of a running work; an async one gets a CancelledError at its next await."""
         _context_of(work).cancelled.set(reason)
         if work.handler.is_async and self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, work)
@@ -92,17 +92,17 @@ class ThreadPool:
                 trouble = {"message": "a callback ended the loop", "exception": error}
                 loop.call_exception_handler(trouble)
 
-    def _begin(self, works: list[Work]) -> None:
+    def _begin(self, works: list[HeldTask]) -> None:
         if self._loop is not None:
             for work in works:
                 # Until its first step the loop refers to it, then the work does.
                 self._loop.create_task(self._run(work), name=work.task.name)
 
-    async def _run(self, work: Work) -> None:
+    async def _run(self, work: HeldTask) -> None:
         import asyncio
 
-        # Here and not where it is made: a task that is cancelled before its first step never runs,
-        # and nobody would hear of its end.
+        # Here and not where the task is made: a task that is cancelled before its first step never
+        # runs, and its end would never be reported.
         work.running = asyncio.current_task()
         context, started_ms = _context_of(work), wall_ms()
         if context.cancelled:
@@ -111,14 +111,13 @@ class ThreadPool:
             ended = await invoke_async(work.handler, context, work.task.payload)
         self._end(work, ended, started_ms, wall_ms())
 
-    def _interrupt(self, work: Work) -> None:
+    def _interrupt(self, work: HeldTask) -> None:
         task: asyncio.Task[None] | None = work.running
         if task is not None and not work.is_over:
             task.cancel()
 
 
-def _context_of(work: Work) -> Context:
-    """Return the context of work that has begun."""
+def _context_of(work: HeldTask) -> Context:
     invariant(work.context is not None, f"{work.task.name} runs without a context")
     context: Context = work.context  # type: ignore[assignment]
     return context
@@ -129,7 +128,7 @@ def invoke(
 ) -> Ended:
     """Call a plain handler and return how it ended; never raises.
 
-    What it raised is put into `caught`.
+    An exception that it raised is added to `caught`.
     """
     call = invoke_async(handler, context, payload, caught)
     try:
@@ -146,7 +145,7 @@ async def invoke_async(
 ) -> Ended:
     """Call a handler, await it if it is async, and return how it ended; never raises.
 
-    What it raised is put into `caught`.
+    An exception that it raised is added to `caught`.
     """
     enter(context)
     try:

@@ -1,4 +1,4 @@
-"""What an executor and its workers say to each other, as bytes; both ends use this file.
+"""The messages between an executor and its workers, as bytes; both ends use this file.
 
 A frame is four bytes of length, big endian, and one message: a msgpack array whose first element is
 the verb. Evolution: fields are appended at the end with defaults, so that either end may be older;
@@ -7,9 +7,9 @@ a new verb is sent only to who said a version that knows it.
 child -> executor   Hello  Started  Done  Beat  Output  Leaving
 executor -> child   Welcome  Refused  Run  Cancel  Lease  Drain
 
-A name is that of an attempt, `tenant/job@TIME[+tN]#A[/P]`. Of each task that a child was given, it
-says exactly once what became of it: in a `Done`, or, where it never began, in a `Leaving`. An
-`Outcome` with `started_ms` 0 never began either, and never will here.
+A name is that of an attempt, `tenant/job@TIME[+tN]#A[/P]`. A child reports each of its tasks once:
+in a `Done`, or, if it never began, in a `Leaving`. An `TaskOutcome` with `started_ms` 0 never
+began either, and never will here.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from launcher.worker.errors import BadFrame, FrameTooBig
 VERSION: Final = 1
 """Of this protocol, in Hello and Welcome."""
 PULSE_MS: Final = 1_000
-"""How often a child that runs something speaks; a message for each child that is busy."""
+"""How often a busy child sends at least one message."""
 FRAME_BYTES_MAX: Final = 16 << 20
 """One message. A payload has at most 256 KiB, so that dozens of the largest fit into one Run."""
 OUTPUT_PIECE_BYTES_MAX: Final = 64 << 10
 """Output in one message: outcomes and heartbeats must not wait behind a flood."""
 DETAIL_CHARS_MAX: Final = 500
-"""What a handler says of its end, as people get to read it."""
+"""The detail of a handler's end, for people."""
 
 _LENGTH: Final = struct.Struct(">I")
 Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-"""What the other end says of times and durations fits into every number that we keep."""
+"""A time or duration from the other end fits into every number that this side stores."""
 T = TypeVar("T")
 Item = TypeVar("Item")
 
@@ -55,9 +55,9 @@ class Result(enum.IntEnum):
 
 
 class Served(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A handler that a child serves, and what its author says of it; 0 is not said.
+    """A handler that a child serves, with its author's options; 0 for none.
 
-    What holds of a task is `effective_ms` of these and of what its job says.
+    A task gets `effective_ms` of these and of its job's options.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fence: int = 0
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TaskOutcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How an attempt ended. Times are milliseconds of the wall clock; `started_ms` 0: never began.
 
     `after_ms` is, with RETRY and SNOOZE, how long to wait from its end; 0: not said.
@@ -106,12 +106,13 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False):
-    """The first message of a child, and only the first. `memory_max_bytes` is what its parent
-    renews it at; who has half as much again is killed, by whoever sees it first. 0: no bound.
+    """The first message of a child, and only the first.
 
-    While a handler runs, the child says something at least every `pulse_ms`, if only an empty
-    `Beat`: it does so by itself, unless its process is stopped or a handler holds the interpreter's
-    lock. 0: it may be silent."""
+    A child with `memory_max_bytes` of memory is renewed by its parent; with half as much again its
+    executor or its parent kills it. 0: no bound. While a handler runs, the child sends a message at
+    least every `pulse_ms`, if only an empty `Beat`, unless its process is stopped or a handler
+    holds the interpreter's lock. 0: it may be silent.
+    """
 
     version: int
     group: str
@@ -125,37 +126,41 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False)
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):
-    """Threads begin with these. Sent before they do: bytes in a socket outlive who wrote them, so
-    what is in no Started, once all is read that is in the socket of a child known dead, has never
-    begun. (Its end may not come: what a handler forked may hold the socket open.) Handlers that
-    take less than a millisecond are announced a few ahead."""
+    """Threads begin with these tasks, after this message is with the kernel.
+
+    Bytes in a socket outlive their writer. So once everything in the socket of a dead child was
+    read, a task that is in no Started has never begun. (The connection may not end: a process that
+    a handler forked may hold the socket open.) Quick handlers are announced a few ahead.
+    """
 
     names: list[str]
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
-    """These are over. Each was in a `Started` before, or has `started_ms` 0."""
+    """These tasks are over. Each was in a `Started` before, or has `started_ms` 0."""
 
-    outcomes: list[Outcome]
+    outcomes: list[TaskOutcome]
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", gc=False):
-    """The handlers of these said that they are alive."""
+    """The handlers of these tasks sent heartbeats."""
 
     names: list[str]
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True, tag="output", gc=False):
-    """What a handler wrote: its log lines, in the order in which it wrote them."""
+    """Output of a handler, in the order in which it was written."""
 
     name: str
     piece: bytes
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving", gc=False):
-    """Takes no more. `returned` never began here and never will; the others are finished first.
+    """The child accepts no more tasks. Those in `returned` never began here and never will; the
+    others are finished first.
 
-    Sent again for what arrives after it. The child closes when its last outcome is sent.
+    It is sent again for tasks that arrive later. The child closes the connection after its last
+    outcome.
     """
 
     returned: list[str]
@@ -174,7 +179,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome", gc=Fa
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=False):
-    """The other answer to Hello: why this child is not fed, for people."""
+    """The other answer to Hello: why this child gets no tasks, for people."""
 
     text: str
 
@@ -198,7 +203,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease", gc=False)
 
 
 class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain", gc=False):
-    """Take no more, say Leaving, finish what runs, leave."""
+    """Accept no more tasks, send Leaving, finish those that run, and leave."""
 
 
 FromChild: TypeAlias = Hello | Started | Done | Beat | Output | Leaving
@@ -210,13 +215,13 @@ _TO_CHILD: Final[msgspec.msgpack.Decoder[ToChild]] = msgspec.msgpack.Decoder(ToC
 
 
 def effective_ms(job_ms: int, handler_ms: int) -> int:
-    """Return the smaller of what a job and a handler allow; 0, for no bound, where neither does."""
+    """Return the smaller bound of a job's and a handler's; 0 is no bound."""
     return min(job_ms, handler_ms) if job_ms and handler_ms else job_ms or handler_ms
 
 
 def timeout_of(job_ms: int, handler_ms: int) -> int:
-    """Return how long a task may run, 0 for any time: the smaller of what its job and its handler
-    say, HANDLER_TIMEOUT_MS where neither does."""
+    """Return how long a task may run, 0 for any time: the smaller timeout of its job's and its
+    handler's, HANDLER_TIMEOUT_MS if neither has one."""
     timeout_ms = effective_ms(job_ms, handler_ms) or HANDLER_TIMEOUT_MS
     return 0 if timeout_ms >= NO_TIMEOUT_MS else timeout_ms
 
@@ -254,7 +259,7 @@ def encode_each(
 
 
 class Frames(Generic[T]):
-    """Bytes in as they arrive, messages out; keeps what is not whole yet."""
+    """Bytes in as they arrive, messages out; it keeps incomplete frames."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[T]) -> None:
         self._decoder = decoder
@@ -262,7 +267,7 @@ class Frames(Generic[T]):
         self._is_broken = False
 
     def feed(self, received: bytes) -> list[T]:
-        """Return the messages that are whole now, in order.
+        """Return the messages that are complete now, in order.
 
         Raises:
             BadFrame: a frame is no message of this end, or is too big; nothing more can be read,

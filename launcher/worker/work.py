@@ -1,5 +1,5 @@
-"""The tasks that a child holds: which wait, which have begun, which may begin next; and what its
-threads say of them, on its way to the socket: in order, in batches, bounded.
+"""The tasks that a child holds (which wait, which have begun, which may begin next), and the queue
+of messages from its threads to the socket: in order, in batches, bounded.
 
 A task waits until a thread is free for it. Handlers that are quick, all of whose recent calls took
 next to no time, are announced up to AHEAD_MAX beyond the threads, since a message for each would
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from launcher.worker.context import Context, Wire
 from launcher.worker.outcome import Ended
 from launcher.worker.registry import Handler, Registry
-from launcher.worker.wire import OUTPUT_PIECE_BYTES_MAX, Outcome, Result, Task, timeout_of
+from launcher.worker.wire import OUTPUT_PIECE_BYTES_MAX, Result, Task, TaskOutcome, timeout_of
 
 AHEAD_MAX: Final = 128
 """A few milliseconds of calls that take some ten microseconds each."""
@@ -28,7 +28,7 @@ _SLOWNESS_QUICK: Final = 8
 _SLOWNESS_STEP: Final = 4
 
 
-class Work:
+class HeldTask:
     """A task, and what it takes to run it. `context` is there once it has begun."""
 
     __slots__ = ("beats", "context", "handler", "is_over", "running", "task")
@@ -48,8 +48,8 @@ class Holding:
     def __init__(self, registry: Registry, threads: int) -> None:
         self._registry = registry
         self._threads = threads
-        self._waiting: deque[Work] = deque()
-        self._held: dict[str, Work] = {}
+        self._waiting: deque[HeldTask] = deque()
+        self._held: dict[str, HeldTask] = {}
         self._slowness: dict[str, int] = {}
         self._begun = 0
         self.guarded = 0
@@ -61,35 +61,36 @@ class Holding:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something has begun and is not over."""
+        """Return whether a task has begun and is not over."""
         return self._begun > 0
 
-    def get(self, name: str) -> Work | None:
+    def get(self, name: str) -> HeldTask | None:
         """Return the work of that name, or None; from any thread."""
         return self._held.get(name)
 
-    def begun(self) -> list[Work]:
-        """Return what has begun and is not over."""
+    def begun(self) -> list[HeldTask]:
+        """Return the tasks that have begun and are not over."""
         return [work for work in self._held.values() if work.context is not None]
 
-    def take(self, tasks: Sequence[Task]) -> list[Outcome]:
-        """Keep tasks that arrived; return the outcomes of those that can never begin.
-
-        A name that is held already is not taken twice.
-        """
+    def take(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
+        """Hold tasks that arrived, except names that are held already; return the outcomes of those
+        that can never begin."""
         never = []
         for task in tasks:
             handler = self._registry.get(task.handler)
             if handler is None:
                 said = f"this worker has no handler {task.handler}"
-                never.append(Outcome(task.name, Result.FATAL, 0, said))
+                never.append(TaskOutcome(task.name, Result.FATAL, 0, said))
             elif task.name not in self._held:
-                self._held[task.name] = work = Work(task, handler)
+                self._held[task.name] = work = HeldTask(task, handler)
                 self._waiting.append(work)
         return never
 
-    def begin(self, wire: Wire, now_ms: int, lease_until_ms: int) -> tuple[list[Work], list[Work]]:
-        """Return what begins now, each with its context, and what may not for want of a lease."""
+    def begin(
+        self, wire: Wire, now_ms: int, lease_until_ms: int
+    ) -> tuple[list[HeldTask], list[HeldTask]]:
+        """Return the tasks that begin now, each with its context, and those that may not because
+        the executor has no lease."""
         beginning, unleased = [], []
         while self._waiting:
             work = self._waiting[0]
@@ -110,18 +111,18 @@ class Holding:
             beginning.append(work)
         return beginning, unleased
 
-    def end(self, work: Work, ended: Ended, started_ms: int, finished_ms: int) -> Outcome:
-        """Let go of what a thread has ended; return its outcome."""
+    def end(self, work: HeldTask, ended: Ended, started_ms: int, finished_ms: int) -> TaskOutcome:
+        """Forget a work that a thread has ended; return its outcome."""
         self._forget(work)
         self._begun -= 1
         self.guarded -= work.task.guarded
         self._learn(work.handler.name, finished_ms - started_ms)
-        return Outcome(
+        return TaskOutcome(
             work.task.name, ended.result, ended.after_ms, ended.detail, started_ms, finished_ms
         )
 
     def drop(self, name: str) -> bool:
-        """Let go of a task that waits; return whether it did wait."""
+        """Forget a task that waits; return whether it did wait."""
         work = self._held.get(name)
         if work is None or work.context is not None:
             return False
@@ -129,7 +130,7 @@ class Holding:
         return True
 
     def leave(self) -> list[str]:
-        """Let go of all that waits, and return its names; nothing begins from now on."""
+        """Forget all tasks that wait, and return their names; nothing begins from now on."""
         self.is_leaving = True
         names = [work.task.name for work in self._waiting if not work.is_over]
         for name in names:
@@ -148,7 +149,7 @@ class Holding:
         slowness = self._slowness.get(handler, _SLOWNESS_MAX) + step
         self._slowness[handler] = min(_SLOWNESS_MAX, max(0, slowness))
 
-    def _forget(self, work: Work) -> None:
+    def _forget(self, work: HeldTask) -> None:
         work.is_over = True
         self._held.pop(work.task.name, None)
 
@@ -162,21 +163,21 @@ only an end takes what its work wrote along at once."""
 _NEVER_MS: Final = 1 << 62
 
 
-class End(NamedTuple):
+class EndedTask(NamedTuple):
     """A work that is over."""
 
-    work: Work
+    work: HeldTask
     ended: Ended
     started_ms: int
     finished_ms: int
 
 
-class Batch(NamedTuple):
-    """What was said since the last one. Send it in this order: an end is the last of its work."""
+class Messages(NamedTuple):
+    """The messages since the last call. Send them in this order: an end is the last of its work."""
 
     output: list[tuple[str, bytes]]
     beats: list[str]
-    ends: list[End]
+    ends: list[EndedTask]
 
 
 class WakeUp:
@@ -187,28 +188,30 @@ class WakeUp:
         self._has_rung = False
 
     def ring(self) -> None:
-        """Wake it; from any thread, and from a signal handler."""
+        """Wake the thread that polls. For any thread and for signal handlers."""
         if not self._has_rung:
             self._has_rung = True
             os.eventfd_write(self.fd, 1)
 
-    def hear(self) -> None:
-        """Have it ring again from now on; look afterwards at what was put down before a ring."""
-        # In this order: who rings in between does not write, and need not, since the one who hears
-        # looks afterwards. Who set the flag may not have written yet: that wakes once more.
+    def reset(self) -> None:
+        """Let the next ring wake the thread again. Look at the queues after this call."""
+        # In this order: a thread that rings in between does not write, and need not, since the
+        # reader looks afterwards. A thread that set the flag may not have written yet: that wakes
+        # the reader once more.
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         self._has_rung = False
 
 
-class News:
-    """Many threads write, the one of the socket reads. Nobody waits for anybody."""
+class Outgoing:
+    """The queue of messages that handler threads write and the socket's thread reads; no thread
+    waits for another."""
 
     def __init__(self, holding: Holding, wake_up: WakeUp) -> None:
         self._holding = holding
         self._wake_up = wake_up
-        self._ends: deque[End] = deque()
-        self._beats: deque[Work] = deque()
+        self._ends: deque[EndedTask] = deque()
+        self._beats: deque[HeldTask] = deque()
         self._writing = threading.Lock()
         self._output: dict[str, bytearray] = {}
         self._dropped: dict[str, int] = {}
@@ -217,7 +220,7 @@ class News:
         self._beats_ms = 0
 
     def beat(self, name: str) -> None:
-        """Say that an attempt is alive; once for any number of times until it is sent."""
+        """Queue a heartbeat of an attempt, unless one is queued."""
         work = self._holding.get(name)
         if work is not None and not work.beats:
             work.beats = True
@@ -225,10 +228,10 @@ class News:
             self._wake_up.ring()
 
     def write(self, name: str, text: str) -> None:
-        """Add to the output of an attempt; what is over the bound is dropped, and that is said."""
+        """Add to the output of an attempt. Output over the bound is dropped, and a line says so."""
         written = text.encode("utf-8", "replace")
         with self._writing:
-            # What a thread that its handler left behind writes after the end is nobody's.
+            # After the end, output of a thread that its handler left behind belongs to no launch.
             if self._holding.get(name) is None:
                 return
             is_first = not self._output and not self._dropped
@@ -241,25 +244,25 @@ class News:
         if is_first:
             self._wake_up.ring()
 
-    def end(self, work: Work, ended: Ended, started_ms: int, finished_ms: int) -> None:
-        """Say that a work is over."""
+    def end(self, work: HeldTask, ended: Ended, started_ms: int, finished_ms: int) -> None:
+        """Queue the end of a work."""
         if ended.trace:
             self.write(work.task.name, ended.trace)
-        self._ends.append(End(work, ended, started_ms, finished_ms))
+        self._ends.append(EndedTask(work, ended, started_ms, finished_ms))
         self._wake_up.ring()
 
-    def take(self, now_ms: int) -> Batch:
-        """Return what is to be sent now: ends at once, the rest at its time."""
-        # Ends first: what their works wrote was written before.
+    def take(self, now_ms: int) -> Messages:
+        """Remove and return the messages to send now: ends at once, others at their time."""
+        # Ends first: their works wrote all output before.
         ends = [self._ends.popleft() for _ in range(len(self._ends))]
         output: list[tuple[str, bytes]] = []
         if (self._output or self._dropped) and (ends or now_ms >= self._output_ms):
             self._output_ms = now_ms + OUTPUT_EVERY_MS
             output = self._take_output()
-        return Batch(output, self._take_beats(now_ms), ends)
+        return Messages(output, self._take_beats(now_ms), ends)
 
     def due_ms(self) -> int:
-        """Return when there will be something to send that nobody rings for."""
+        """Return when queued messages are due for which no thread rings."""
         return min(
             self._output_ms if self._output or self._dropped else _NEVER_MS,
             self._beats_ms if self._beats else _NEVER_MS,

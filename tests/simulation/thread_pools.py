@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from launcher.executor.handlers.worker import Worker
+from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.handlers.workers import Workers
 from launcher.protocol.status import Reason
 from launcher.worker import wire
@@ -92,7 +92,7 @@ class Line:
 
     def __init__(self, process: Process, workers: Workers) -> None:
         self.is_over = False
-        self.worker: Worker | None = None
+        self.worker: WorkerProcess | None = None
         self._process = process
         self._workers = workers
         self._under_way: list[wire.FromChild] = []
@@ -139,7 +139,7 @@ class Line:
     def _arrive(self, count: int) -> None:
         some, self._under_way = self._under_way[:count], self._under_way[count:]
         if some and not self.is_over and self.worker is not None:
-            self._workers.take(self.worker, some)
+            self._workers.receive(self.worker, some)
 
     def _later(self, call: Callable[[Any], None], one: Any) -> None:
         loop, rng = self._process.host.loop, self._process.host.rng
@@ -184,7 +184,7 @@ class Process:
         peer: Any = Peer(self)
         line: Any = Line(self, workers)
         self.line = line
-        line.worker = Worker(hello, peer, line)
+        line.worker = WorkerProcess(hello, peer, line)
         workers.join(line.worker)
         return True
 
@@ -223,7 +223,7 @@ class Process:
 
     def _begin(self, task: wire.Task) -> None:
         if task.guarded and self.host.boot_ms() >= self._lease_ms:
-            self._say(wire.Done([wire.Outcome(task.name, wire.Result.CANCELLED)]))
+            self._say(wire.Done([wire.TaskOutcome(task.name, wire.Result.CANCELLED)]))
             return
         self._say(wire.Started([task.name]))
         self.host.witness.started(task.name, *self._place)
@@ -248,7 +248,7 @@ class Process:
 
     def _cancel(self, name: str) -> None:
         if self._waiting.pop(name, None) is not None:
-            self._say(wire.Done([wire.Outcome(name, wire.Result.CANCELLED)]))
+            self._say(wire.Done([wire.TaskOutcome(name, wire.Result.CANCELLED)]))
         elif name in self._running and self._rng.random() > DEAF:
             now_ms, timers = self.host.wall_ms(), self._running[name][1]
             ask_s = self._rng.uniform(0.0, 1.0)
@@ -292,8 +292,8 @@ class Process:
 
 def _outcome(
     name: str, result: wire.Result, after_ms: int, started_ms: int, finished_ms: int
-) -> wire.Outcome:
-    return wire.Outcome(name, result, after_ms, "", started_ms, finished_ms)
+) -> wire.TaskOutcome:
+    return wire.TaskOutcome(name, result, after_ms, "", started_ms, finished_ms)
 
 
 class Gang:
@@ -326,7 +326,7 @@ class Gang:
         self._host.loop.call_later(self._host.rng.uniform(0.0001, 0.02), self._seen, line.worker)
         self._host.loop.call_later(self._host.rng.choice((0.1, 1.0, 8.0)), self._start)
 
-    def _seen(self, worker: Worker) -> None:
+    def _seen(self, worker: WorkerProcess) -> None:
         if not self._is_over:
             self._workers._died(worker)
 

@@ -51,20 +51,13 @@ class FakeExecutors:
         assert ledger == f"ledger-{executor}"
         self.places.append((executor, place))
 
-    async def packed_output(
-        self, executor: str, ledger: str, name: AttemptName, *,
-        offset: int, limit: int, timeout_ms: int,
-    ) -> OutputSlice:  # fmt: skip
-        self.kept[(executor, str(name))] = 0, self.packed.get(str(name), b"")
-        return await self.output(
-            executor, ledger, name, offset=offset, limit=limit, tail=False, timeout_ms=timeout_ms
-        )
-
     async def output(
         self, executor: str, ledger: str, name: AttemptName, *,
-        offset: int, limit: int, tail: bool, timeout_ms: int,
+        offset: int, limit: int, timeout_ms: int, packed: bool = False,
     ) -> OutputSlice:  # fmt: skip
-        assert (ledger, tail) == (f"ledger-{executor}", False)
+        assert ledger == f"ledger-{executor}"
+        if packed:
+            self.kept[(executor, str(name))] = 0, self.packed.get(str(name), b"")
         assert timeout_ms > 0
         self.asked.append((executor, str(name), offset))
         self._now[executor] = self._now.get(executor, 0) + 1

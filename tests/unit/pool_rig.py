@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import grpc
 
-from launcher.pool import limits
 from launcher.pool.events import Event, Joined, Left
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
+from launcher.protocol import limits
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
 from launcher.protocol.reports import BatchReport, Greeting, RowReport

@@ -6,10 +6,11 @@ import pytest
 
 from launcher.executor.attempt import Attempt, Step
 from launcher.executor.rows import REFUSED
-from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
+from launcher.limits import DETAIL_CHARS_MAX
+from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
-from launcher.worker.wire import Outcome, Result, Served
+from launcher.worker.wire import Result, Served, TaskOutcome
 from tests.unit.rows_rig import attempt_of
 
 GRACE_MS = 50
@@ -51,19 +52,19 @@ def test_the_first_reason_counts_and_a_later_one_only_shortens_the_grace() -> No
 def test_what_was_ordered_counts_more_than_what_a_failing_handler_says(result: Result) -> None:
     one = begun()
     one.order(Reason.REPLACED, 1_000, GRACE_MS)
-    one.end(Outcome(NAME, result), 8_000)
+    one.end(TaskOutcome(NAME, result), 8_000)
     assert (one.reason, one.exit_code) == (Reason.REPLACED, 1)
 
 
 def test_success_counts_in_any_case() -> None:
     one = begun()
     one.order(Reason.KILLED, 1_000, GRACE_MS)
-    one.end(Outcome(NAME, Result.OK), 8_000)
+    one.end(TaskOutcome(NAME, Result.OK), 8_000)
     assert (one.reason, one.exit_code) == (Reason.NONE, 0)
 
 
 def test_what_it_says_is_cut_and_its_wish_is_bounded() -> None:
-    outcome = Outcome(NAME, Result.RETRY, 1 << 53, "x\0" * DETAIL_CHARS_MAX, started_ms=1)
+    outcome = TaskOutcome(NAME, Result.RETRY, 1 << 53, "x\0" * DETAIL_CHARS_MAX, started_ms=1)
     one = begun()
     one.end(outcome, 8_000)
     assert one.retry_after_ms == RETRY_AFTER_MS_MAX

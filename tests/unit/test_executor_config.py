@@ -9,14 +9,8 @@ import pytest
 
 from launcher.config import is_loopback, load, parse
 from launcher.errors import BadConfig
-from launcher.limits import (
-    CONFIG_BYTES_MAX,
-    GROUP_SLOTS_MAX,
-    LABEL_CHARS_MAX,
-    MEMORY_BYTES_MAX,
-    OUTPUT_BYTES_MAX_MIN,
-    SLOTS_MAX,
-)
+from launcher.limits import CONFIG_BYTES_MAX, GROUP_SLOTS_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+from launcher.protocol.limits import LABEL_CHARS_MAX, MEMORY_BYTES_MAX
 from launcher.tls import TlsFiles
 
 PATH = Path("/etc/raftcron/executor.toml")

@@ -11,12 +11,11 @@ from launcher.limits import (
     DETAIL_CHARS_MAX,
     HELLO_ROWS_MAX,
     INVENTORY_ROWS_MAX,
-    LABEL_CHARS_MAX,
-    LABELS_MAX,
     MESSAGE_BYTES_MAX,
     SLOTS_MAX,
 )
-from launcher.pool import limits
+from launcher.protocol import limits
+from launcher.protocol.limits import LABEL_CHARS_MAX, LABELS_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX, parse_attempt_name
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2

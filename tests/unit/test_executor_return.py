@@ -16,9 +16,9 @@ from launcher.executor.connector import Connector
 from launcher.executor.lease import Lease
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.stream import LeaderStream, StreamEnded
-from launcher.pool import limits
 from launcher.pool.events import HeartbeatReceived, Joined, Offered
 from launcher.pool.pool import Pool
+from launcher.protocol import limits
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -181,7 +181,7 @@ async def test_a_leader_of_another_protocol_is_left_with_a_word_on_what_to_upgra
 ) -> None:
     async with rigged() as rig, visiting(rig) as visit:
         joined = await rig.heard(Joined)
-        monkeypatch.setattr(limits, "PROTOCOL", limits.PROTOCOL - 1)
+        monkeypatch.setattr("launcher.pool.pool.PROTOCOL", limits.PROTOCOL - 1)
         rig.pool.welcome(joined.executor)
         with pytest.raises(StreamEnded, match="speaks 2, and this executor speaks 3; upgrade the"):
             await asyncio.wait_for(visit, WITHIN_S)

@@ -18,7 +18,7 @@ from launcher.executor.rows import (
     changes_of,
 )
 from launcher.executor.stream import messages_of
-from launcher.pool.reading import parse_reports
+from launcher.protocol.reading import parse_reports
 from launcher.protocol.status import Reason
 from tests.unit.rows_rig import each
 

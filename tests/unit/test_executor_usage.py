@@ -11,7 +11,7 @@ from launcher.executor.attempt import Attempt
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import ENDED, changes_of, tombstone
 from launcher.executor.stream import messages_of
-from launcher.pool.reading import parse_reports
+from launcher.protocol.reading import parse_reports
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, with_job

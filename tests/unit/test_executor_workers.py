@@ -12,7 +12,7 @@ import pytest
 
 from launcher.executor.clock import wall_ms
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
-from launcher.limits import RETRY_AFTER_MS_MAX
+from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
@@ -182,7 +182,7 @@ async def test_what_a_worker_has_not_begun_in_time_is_asked_back(shop: Floor) ->
     shop.give(A, late_ms=-800)
     await puppet.tasks(1)
     assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.DEADLINE))]
-    puppet.say(wire.Done([wire.Outcome(A, Result.CANCELLED)]))
+    puppet.say(wire.Done([wire.TaskOutcome(A, Result.CANCELLED)]))
     row = await shop.told(A, REFUSED)
     assert row.detail == "not started in time"
 
@@ -209,7 +209,7 @@ async def test_a_launch_that_workers_never_begin_is_refused(shop: Floor) -> None
     shop.give(A)
     for _ in range(3):
         assert names_of(await puppet.tasks(1)) == [A]
-        puppet.say(wire.Done([wire.Outcome(A, Result.CANCELLED)]))
+        puppet.say(wire.Done([wire.TaskOutcome(A, Result.CANCELLED)]))
     assert (await shop.told(A, REFUSED)).detail == "no worker here begins with it"
 
 

@@ -79,13 +79,13 @@ async def test_a_worker_that_is_written_to_while_it_dies_is_still_read_to_the_en
     shop.give(A)
     await puppet.tasks(1)
     [worker] = shop.executor_loop.workers.groups.workers()
-    worker.line.pause()
+    worker.connection.pause()
     puppet.start(A)
     puppet.hang_up()
     shop.give(B)
     await until(lambda: B in worker.given)
-    assert worker.line._is_deaf
-    worker.line.resume()
+    assert worker.connection._is_deaf
+    worker.connection.resume()
     assert (await shop.told(A, ENDED)).reason == Reason.WORKER_DIED
     other = await shop.puppet()
     assert names_of(await other.tasks(1)) == [B]
@@ -241,7 +241,7 @@ async def test_without_a_lease_nothing_is_begun(shop: Floor) -> None:
     await until(lambda: shop.executor_loop.running == 3)
     shop.executor_loop.lease.until_ms = 0
     assert (await puppet.expect(wire.Cancel)).names == [(B, int(Reason.EXECUTOR_LOST))]
-    puppet.say(wire.Done([wire.Outcome(B, Result.CANCELLED)]))
+    puppet.say(wire.Done([wire.TaskOutcome(B, Result.CANCELLED)]))
     for name in (B, C):
         assert (await shop.told(name, REFUSED)).detail == "the executor's lease is over"
     puppet.finish(A)  # it is not guarded

@@ -16,7 +16,7 @@ import pytest
 from launcher.executor.commands.trees import start_ticks
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.rows import ACCEPTED, ENDED
-from launcher.limits import HANDLER_CHARS_MAX
+from launcher.protocol.limits import HANDLER_CHARS_MAX
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.worker import wire
@@ -203,7 +203,7 @@ async def test_who_says_nothing_is_sent_away(shop: Floor, monkeypatch: pytest.Mo
     monkeypatch.setattr("launcher.executor.handlers.listener.HELLO_WITHIN_S", 0.05)
     puppet = await shop.stranger()
     assert (await puppet.expect(wire.Refused)).text == "it did not say hello"
-    assert not shop.executor_loop.workers._handshake.visitors
+    assert not shop.executor_loop.workers.visitors
 
 
 # ---- who comes in

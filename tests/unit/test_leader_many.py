@@ -18,7 +18,7 @@ from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.pool import Drain
-from launcher.pool.errors import PoolFull
+from launcher.pool.errors import Refused
 from launcher.pool.events import Joined
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
@@ -116,7 +116,7 @@ class World:
     def beat(self, *sessions: Session, wall_ms: int = WALL_MS) -> None:
         """Let these be heard and answered."""
         for session in sessions:
-            self.pool.hear(session, beat(session.last_number + 1, 0, wall_ms))
+            self.pool.receive(session, beat(session.last_number + 1, 0, wall_ms))
         self.pool.answer_heartbeats(self.mono)
 
     def placed(self) -> int:
@@ -271,5 +271,5 @@ async def test_the_bound_of_executors_may_be_lower_than_ours() -> None:
     async with rigged() as rig:
         rig.pool.executors_max = 1
         rig.pool.join(greeting(0), "")
-        with pytest.raises(PoolFull, match="1 executors are connected"):
+        with pytest.raises(Refused, match="1 executors are connected"):
             rig.pool.join(greeting(1), "")

@@ -15,9 +15,9 @@ from cron.state import commands as c
 from cron.state.launches import RESULTS
 from launcher.pool.events import Event, Joined, Left, Reported
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.limits import PROTOCOL
 from launcher.pool.pool import Pool
-from launcher.pool.reading import parse_hello
+from launcher.protocol.limits import PROTOCOL
+from launcher.protocol.reading import parse_hello
 from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Status
 from launcher.protocol.v1 import pool_pb2

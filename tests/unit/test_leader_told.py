@@ -24,11 +24,11 @@ async def with_launches(replica: Replica) -> Any:
     """Let three launches be begun on e1; return its session."""
     session = replica.pool.join(greeting("e1"), "")
     await replica.until(lambda: session.is_welcome)
-    replica.pool.hear(session, beat(1, 0, replica.clock.ms))
+    replica.pool.receive(session, beat(1, 0, replica.clock.ms))
     await replica.until(lambda: replica.pool.is_leased("e1", "l1"))
     await replica.put(*(job(f"j{n}", deadline_s=600) for n in range(JOBS)))
     replica.clock.ms += 60_000 - replica.clock.ms % 60_000
-    replica.pool.hear(session, beat(2, 0, replica.clock.ms))
+    replica.pool.receive(session, beat(2, 0, replica.clock.ms))
     await replica.until(lambda: len(replica.state.active) == JOBS)
     assert session.next_message() is not None  # its stream takes them
     while session.next_message() is not None:

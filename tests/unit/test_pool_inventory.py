@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from launcher.executor.ledger import Page
 from launcher.executor.rows import Row
 from launcher.executor.stream import recollection_of
-from launcher.pool import limits
-from launcher.pool.errors import BadMessage
 from launcher.pool.events import InventoryPage, Joined
-from launcher.pool.reading import parse_recollection
+from launcher.protocol import limits
 from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.reading import BadMessage, parse_recollection
 from launcher.protocol.reports import InventoryRow
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2

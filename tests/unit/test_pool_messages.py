@@ -11,16 +11,35 @@ from hypothesis import strategies as st
 
 from launcher import limits as executor_limits
 from launcher.pool import limits
-from launcher.pool.errors import BadMessage
-from launcher.pool.reading import check_heartbeat, parse_hello, parse_name, parse_reports
+from launcher.protocol.limits import (
+    DETAIL_CHARS_MAX,
+    KNOWN_MAX,
+    LABELS_MAX,
+    OUTPUT_KEPT_BYTES_MAX,
+    PID_MAX,
+    PROTOCOL,
+    REPORTS_MAX,
+    RETRY_AFTER_MS_MAX,
+    ROW_MAX,
+    SLOTS_MAX,
+    USAGE_MAX,
+    WALL_MS_MAX,
+)
 from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.reading import (
+    BadMessage,
+    check_heartbeat,
+    parse_hello,
+    parse_name,
+    parse_reports,
+)
 from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.unit.pool_rig import CELL, LEDGER, hello, reports, said
 
-MANY_LABELS = {f"k{i}": "v" for i in range(limits.LABELS_MAX + 1)}
+MANY_LABELS = {f"k{i}": "v" for i in range(LABELS_MAX + 1)}
 
 
 def ends(index: int, rows: Sequence[int], **fields: Any) -> pool_pb2.BatchReport:
@@ -53,16 +72,16 @@ def read(**fields: Any) -> Any:
         ("incarnation", "a b", "hello.incarnation"),
         ("incarnation", "x" * 101, "hello.incarnation"),
         ("slots", 0, "hello.slots"),
-        ("slots", limits.SLOTS_MAX + 1, "hello.slots"),
+        ("slots", SLOTS_MAX + 1, "hello.slots"),
         ("host", "", "hello.host"),
         ("host", "a\x00b", "hello.host"),
         ("host", "x" * 254, "hello.host"),
         ("pid", 0, "hello.pid"),
-        ("pid", limits.PID_MAX + 1, "hello.pid"),
+        ("pid", PID_MAX + 1, "hello.pid"),
         ("version", "", "hello.version"),
         ("version", "1\n2", "hello.version"),
         ("wall_ms", -1, "hello.wall_ms"),
-        ("wall_ms", limits.WALL_MS_MAX + 1, "hello.wall_ms"),
+        ("wall_ms", WALL_MS_MAX + 1, "hello.wall_ms"),
         ("labels", {"a b": "v"}, "hello.labels"),
         ("labels", {"a": "x" * 201}, "hello.labels[a]"),
         ("labels", {"a": "x\x1b[0m"}, "hello.labels[a]"),
@@ -74,8 +93,8 @@ def read(**fields: Any) -> Any:
         ("known", reports(said(1), said(2, reason=99)), "hello.known.batches[1].reason"),
         ("known", reports(said(1), said(1)), "hello.known.batches[1].rows"),
         ("known", reports(ends(1, [4]), ends(1, [3, 1])), "hello.known.batches[1].rows"),
-        ("protocol", limits.PROTOCOL - 1, "hello.protocol"),
-        ("protocol", limits.PROTOCOL + 1, "hello.protocol"),
+        ("protocol", PROTOCOL - 1, "hello.protocol"),
+        ("protocol", PROTOCOL + 1, "hello.protocol"),
     ],
 )
 def test_a_bad_hello_is_refused_with_its_field(field: str, value: Any, place: str) -> None:
@@ -92,14 +111,14 @@ def test_a_bad_hello_is_refused_with_its_field(field: str, value: Any, place: st
         ("executor", "x" * 100),
         ("executor", "_worker.7-b"),
         ("slots", 1),
-        ("slots", limits.SLOTS_MAX),
+        ("slots", SLOTS_MAX),
         ("pid", 1),
-        ("pid", limits.PID_MAX),
+        ("pid", PID_MAX),
         ("host", "x" * 253),
         ("wall_ms", 0),
-        ("wall_ms", limits.WALL_MS_MAX),
+        ("wall_ms", WALL_MS_MAX),
         ("labels", {"zone": "", "rack": "ä 7"}),
-        ("labels", {f"k{i}": "v" * 200 for i in range(limits.LABELS_MAX)}),
+        ("labels", {f"k{i}": "v" * 200 for i in range(LABELS_MAX)}),
     ],
 )
 def test_a_hello_at_its_bounds_is_taken(field: str, value: Any) -> None:
@@ -108,10 +127,10 @@ def test_a_hello_at_its_bounds_is_taken(field: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("theirs", "who"),
-    [(0, "the executor"), (limits.PROTOCOL - 1, "the executor"), (9, "the replicas")],
+    [(0, "the executor"), (PROTOCOL - 1, "the executor"), (9, "the replicas")],
 )
 def test_who_speaks_another_protocol_is_told_what_to_upgrade(theirs: int, who: str) -> None:
-    text = f"speaks {theirs}, and this replica speaks {limits.PROTOCOL}; upgrade {who}$"
+    text = f"speaks {theirs}, and this replica speaks {PROTOCOL}; upgrade {who}$"
     with pytest.raises(BadMessage, match=text):
         read(protocol=theirs, cell="")  # whatever else an older one says
 
@@ -124,7 +143,7 @@ def test_an_executor_that_never_saw_a_leader_has_the_lowest_epoch() -> None:
 
 
 def test_more_known_rows_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "KNOWN_MAX", 2)
+    monkeypatch.setattr("launcher.protocol.limits.KNOWN_MAX", 2)
     assert len(read(known=reports(said(1), ends(7, [0]))).known) == 2
     with pytest.raises(BadMessage, match=r"hello\.known: 3 rows are more than 2"):
         read(known=reports(said(1), ends(7, [0, 1])))
@@ -146,13 +165,13 @@ def test_more_reports_than_the_bound_are_refused() -> None:
         ({"exit_code": 256}, "exit_code"),
         ({"exit_code": -2}, "exit_code"),
         ({"started_ms": [-1]}, "started_ms"),
-        ({"started_ms": [limits.WALL_MS_MAX + 1]}, "started_ms"),
+        ({"started_ms": [WALL_MS_MAX + 1]}, "started_ms"),
         ({"finished_ms": [-1]}, "finished_ms"),
-        ({"finished_ms": [limits.WALL_MS_MAX + 1]}, "finished_ms"),
-        ({"detail": "x" * (limits.DETAIL_CHARS_MAX + 1)}, "detail"),
+        ({"finished_ms": [WALL_MS_MAX + 1]}, "finished_ms"),
+        ({"detail": "x" * (DETAIL_CHARS_MAX + 1)}, "detail"),
         ({"index": 0}, "index"),
         ({"index": 1 << 63}, "index"),
-        ({"rows": [limits.ROW_MAX + 1]}, "rows"),
+        ({"rows": [ROW_MAX + 1]}, "rows"),
     ],
 )
 def test_a_bad_report_is_refused_with_its_place(fields: dict[str, Any], place: str) -> None:
@@ -195,19 +214,19 @@ def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
         ({"status": 0}, "status"),
         ({"reason": 99}, "reason"),
         ({"exit_code": 256}, "exit_code"),
-        ({"detail": "x" * (limits.DETAIL_CHARS_MAX + 1)}, "detail"),
+        ({"detail": "x" * (DETAIL_CHARS_MAX + 1)}, "detail"),
         ({"rows": []}, "rows"),
         ({"rows": [0, 0, 1]}, "rows"),
-        ({"rows": [0, 1, limits.ROW_MAX]}, "rows"),
+        ({"rows": [0, 1, ROW_MAX]}, "rows"),
         ({"started_ms": [1, 2]}, "started_ms"),
         ({"started_ms": [1, 2, -9]}, "started_ms"),
         ({"started_ms": [1, 1, 1, 1]}, "started_ms"),
-        ({"finished_ms": [limits.WALL_MS_MAX + 1]}, "finished_ms"),
+        ({"finished_ms": [WALL_MS_MAX + 1]}, "finished_ms"),
         ({"output_bytes": [1, 2]}, "output_bytes"),
-        ({"output_bytes": [0, 0, limits.OUTPUT_KEPT_BYTES_MAX + 1]}, "output_bytes"),
-        ({"cpu_ms": [limits.USAGE_MAX + 1]}, "cpu_ms"),
+        ({"output_bytes": [0, 0, OUTPUT_KEPT_BYTES_MAX + 1]}, "output_bytes"),
+        ({"cpu_ms": [USAGE_MAX + 1]}, "cpu_ms"),
         ({"memory_peak_bytes": [1, 2, 3, 4]}, "memory_peak_bytes"),
-        ({"retry_after_ms": [0, 0, limits.RETRY_AFTER_MS_MAX + 1]}, "retry_after_ms"),
+        ({"retry_after_ms": [0, 0, RETRY_AFTER_MS_MAX + 1]}, "retry_after_ms"),
     ],
 )
 def test_a_bad_column_is_refused_with_its_place(fields: dict[str, Any], place: str) -> None:
@@ -226,10 +245,10 @@ def test_every_status_and_every_reason_is_read(status: Status, reason: Reason) -
 
 def test_the_leader_takes_all_that_an_executor_may_send() -> None:
     # Two files of bounds: one of what an executor keeps and sends, one of what the pool takes.
-    assert executor_limits.HELLO_ROWS_MAX <= limits.KNOWN_MAX
-    assert executor_limits.REPORTS_PER_MESSAGE_MAX <= limits.REPORTS_MAX
-    assert executor_limits.DETAIL_CHARS_MAX <= limits.DETAIL_CHARS_MAX
-    assert executor_limits.SLOTS_MAX <= limits.SLOTS_MAX
+    assert executor_limits.HELLO_ROWS_MAX <= KNOWN_MAX
+    assert executor_limits.REPORTS_PER_MESSAGE_MAX <= REPORTS_MAX
+    assert executor_limits.DETAIL_CHARS_MAX <= DETAIL_CHARS_MAX
+    assert executor_limits.SLOTS_MAX <= SLOTS_MAX
     assert executor_limits.OUTPUT_CHUNK_BYTES_MAX <= limits.OUTPUT_BYTES_MAX
     assert executor_limits.MESSAGE_BYTES_MAX >= limits.ORDERS_BYTES_MAX + limits.WORK_BYTES_MAX
 
@@ -294,9 +313,9 @@ def test_heartbeats_count_up() -> None:
     [
         ({"number": 0}, "heartbeat.number"),
         ({"number": 1 << 63}, "heartbeat.number"),
-        ({"running": limits.SLOTS_MAX + 1}, "heartbeat.running"),
+        ({"running": SLOTS_MAX + 1}, "heartbeat.running"),
         ({"wall_ms": -1}, "heartbeat.wall_ms"),
-        ({"wall_ms": limits.WALL_MS_MAX + 1}, "heartbeat.wall_ms"),
+        ({"wall_ms": WALL_MS_MAX + 1}, "heartbeat.wall_ms"),
     ],
 )
 def test_a_bad_heartbeat_is_refused_with_its_field(fields: dict[str, int], place: str) -> None:

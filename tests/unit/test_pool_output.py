@@ -17,7 +17,7 @@ from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, FakeExecutor, Rig, attempt
 
 
 def ask(rig: Rig, **options: Any) -> asyncio.Task[OutputSlice]:
-    asked = {"offset": 0, "limit": 100, "tail": False, "timeout_ms": 30_000} | options
+    asked = {"offset": 0, "limit": 100, "timeout_ms": 30_000} | options
     return asyncio.create_task(rig.pool.output("executor-7", LEDGER, attempt(1), **asked))
 
 
@@ -33,13 +33,15 @@ async def answer(executor: FakeExecutor, number: int, **fields: Any) -> None:
 
 async def test_a_slice_is_asked_for_and_given() -> None:
     async with rigged() as rig, rig.joined() as executor:
-        asked = ask(rig, offset=7, limit=5, tail=True)
-        sent = await request(executor)
-        assert (sent.name, sent.offset, sent.limit, sent.tail) == (str(attempt(1)), 7, 5, True)
-        await answer(
-            executor, sent.request, data=b"hello", offset=7, size=12, ended=True, dropped=3
-        )
-        assert await asked == OutputSlice(b"hello", 7, 12, ended=True, dropped=3)
+        for offset, is_tail in ((7, False), (None, True)):
+            asked = ask(rig, offset=offset, limit=5)
+            sent = await request(executor)
+            assert (sent.name, sent.offset) == (str(attempt(1)), offset or 0)
+            assert (sent.limit, sent.tail) == (5, is_tail)
+            await answer(
+                executor, sent.request, data=b"hello", offset=7, size=12, ended=True, dropped=3
+            )
+            assert await asked == OutputSlice(b"hello", 7, 12, ended=True, dropped=3)
 
 
 async def test_answers_find_their_askers_in_any_order() -> None:

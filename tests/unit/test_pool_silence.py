@@ -48,7 +48,7 @@ def view(rig: Rig) -> Session:
 async def leased(rig: Rig, fake: FakeExecutor) -> None:
     """Let the executor have a lease, so that only silence keeps work from it."""
     await fake.beat(1)
-    await until(lambda: rig.pool.sessions()[0].running == 0 and bool(rig.pool._beating))
+    await until(lambda: rig.pool.sessions()[0].awaits_answer)
     rig.pool.answer_heartbeats(rig.mono)
     assert (await fake.read()).heartbeat.number == 1
     assert view(rig).gets_work

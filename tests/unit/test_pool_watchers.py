@@ -120,11 +120,11 @@ async def test_ten_thousand_are_told_in_portions() -> None:
     told: list[int] = []
 
     def count() -> int:
-        return sum(place is not None and place.news.is_set() for place in places)
+        return sum(place is not None and place.changed.is_set() for place in places)
 
     watchers.change()
     told.append(count())
-    assert told == [limits.TOLD_PER_TURN]
+    assert told == [limits.NOTIFIED_PER_TURN]
     gone = places[-1]
     assert gone is not None
     watchers.leave(gone)
@@ -132,7 +132,7 @@ async def test_ten_thousand_are_told_in_portions() -> None:
         while count() < 250:
             await asyncio.sleep(0)  # a turn of the loop tells one portion at most: none is missed
             told.append(count())
-    assert max(after - before for before, after in pairwise(told)) == limits.TOLD_PER_TURN
+    assert max(after - before for before, after in pairwise(told)) == limits.NOTIFIED_PER_TURN
 
 
 async def test_a_change_while_others_are_still_to_be_told_reaches_all() -> None:
@@ -140,9 +140,9 @@ async def test_a_change_while_others_are_still_to_be_told_reaches_all() -> None:
     places = [watchers.enter(f"e{number}", 10_000) for number in range(150)]
     watchers.change()
     assert places[0] is not None
-    places[0].news.clear()  # it was told of the first change
+    places[0].changed.clear()  # it was told of the first change
     watchers.change()
-    await until(lambda: all(place is not None and place.news.is_set() for place in places))
+    await until(lambda: all(place is not None and place.changed.is_set() for place in places))
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from consensus.leadership import Leadership
 from cron.api.members import JoinProgress, StatusRow
 from cron.service.members import MISSED_MAX, ClusterStatus, ReplicaIdentity, with_leader
 from cron.state.commands import FORMAT
-from launcher.pool.limits import PROTOCOL
-from launcher.pool.reading import parse_hello
+from launcher.protocol.limits import PROTOCOL
+from launcher.protocol.reading import parse_hello
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.cell_fakes import FOUNDED, FakeCell
 from tests.unit.pool_rig import beat
@@ -216,7 +216,7 @@ async def test_a_leader_says_what_becomes_of_launches_without_executors_or_a_ful
         await replica.until(lambda: session.is_welcome)
         leader, executor = await one.status()
         assert (leader.note, executor.role) == ("", "connected")
-        replica.pool.hear(session, beat(1, 0, HELLO.wall_ms, is_full=True))
+        replica.pool.receive(session, beat(1, 0, HELLO.wall_ms, is_full=True))
         replica.pool.answer_heartbeats(replica.clock.mono_ms())
         _, executor = await one.status()
         assert "its ledger is full" in executor.note

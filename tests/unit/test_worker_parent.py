@@ -25,7 +25,14 @@ from launcher.worker.options import (
     socket_path,
     worker_options,
 )
-from launcher.worker.parent import LONG_LIFE_MS, LOOK_EVERY_MS, PAUSE_MS_MAX, Parent, Pauses, Place
+from launcher.worker.parent import (
+    LONG_LIFE_MS,
+    LOOK_EVERY_MS,
+    PAUSE_MS_MAX,
+    ChildSlot,
+    Parent,
+    Pauses,
+)
 from launcher.worker.wire import Lease, Leaving, Result
 from tests.unit.worker_rig import (
     LEASE_MS,
@@ -255,7 +262,7 @@ def test_a_place_lets_go_of_all_that_it_opened() -> None:
         return len(os.listdir("/proc/self/fd"))
 
     before = opened()
-    place = Place(1)
+    place = ChildSlot(1)
     worker = WorkerOptions(app="no.such.module")
     for _ in range(3):
         place.start(ChildOptions(worker=worker, check=True), boot_ms())

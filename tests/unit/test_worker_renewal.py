@@ -13,7 +13,7 @@ import pytest
 
 from launcher.worker.clock import boot_ms
 from launcher.worker.options import EXIT_APP, ChildOptions, WorkerOptions
-from launcher.worker.parent import LOOK_EVERY_MS, PAUSE_MS_MIN, REAP_AFTER_MS, Place
+from launcher.worker.parent import LOOK_EVERY_MS, PAUSE_MS_MIN, REAP_AFTER_MS, ChildSlot
 from launcher.worker.renewal import Bounds, resident_bytes
 from launcher.worker.wire import Leaving, Result
 from tests.unit.worker_rig import Peer, Rig, exit_code, lives, state, task, wait_gone, wait_until
@@ -299,7 +299,7 @@ def test_a_worker_that_is_stopped_while_it_renews_keeps_its_graces(rig: Rig, thr
 
 
 def test_a_child_that_crashed_is_not_reaped_before_its_executor_can_have_looked() -> None:
-    one = Place(1)
+    one = ChildSlot(1)
     one.start(ChildOptions(worker=WorkerOptions(app="no.such.module"), check=True), boot_ms())
     assert one.child is not None
     pid = one.child.pid

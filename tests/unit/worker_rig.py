@@ -26,11 +26,11 @@ from launcher.worker.wire import (
     FromChild,
     Hello,
     Leaving,
-    Outcome,
     Output,
     Run,
     Started,
     Task,
+    TaskOutcome,
     ToChild,
     Welcome,
     encode,
@@ -106,7 +106,7 @@ class Peer:
         return self.until(lambda: self.all(Hello), "Hello")[0]
 
     @property
-    def outcomes(self) -> dict[str, Outcome]:
+    def outcomes(self) -> dict[str, TaskOutcome]:
         return {one.name: one for done in self.all(Done) for one in done.outcomes}
 
     @property
@@ -125,11 +125,11 @@ class Peer:
         pieces = [one.piece for one in self.all(Output) if one.name == of.name]
         return b"".join(pieces).decode()
 
-    def outcome(self, of: Task) -> Outcome:
+    def outcome(self, of: Task) -> TaskOutcome:
         """Wait for the end of a task."""
         return self.until(lambda: self.outcomes.get(of.name), f"the end of {of.name}")
 
-    def outcome_of(self, sent: Task) -> Outcome:
+    def outcome_of(self, sent: Task) -> TaskOutcome:
         """Send a task and wait for its end."""
         self.run(sent)
         return self.outcome(sent)

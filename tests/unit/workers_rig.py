@@ -177,7 +177,7 @@ class Puppet:
         """Say that these, which had begun, are over."""
         now = wall_ms()
         times = {"started_ms": now, "finished_ms": now} | fields
-        self.say(wire.Done([wire.Outcome(name, result, **times) for name in names]))
+        self.say(wire.Done([wire.TaskOutcome(name, result, **times) for name in names]))
 
     # ---- what it hears
 

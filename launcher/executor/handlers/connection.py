@@ -1,9 +1,9 @@
 """One worker's connection: frames in and out of a Unix socket, and the process at its other end.
 
-Theory of operation. What a dead worker wrote is still to be read, and says what it had begun; to
-lose it would be to run that twice. So this is a plain socket and not a transport of asyncio, which
-throws away what was not read when a write fails. Reading goes on until the end, or until the
-process is known to be dead and nothing is left: somebody whom it forked may hold the socket open.
+Theory of operation. The messages that a dead worker left in the socket must be read: they say what
+it had begun, and without them that would run twice. So this is a plain socket and not a transport
+of asyncio, which drops unread bytes when a write fails. Reading goes on until the end, or until the
+process is known to be dead and nothing is left: a process that it forked may hold the socket open.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from launcher.worker.errors import BadFrame
 
 READ_BYTES: Final = 256 << 10
 READS_PER_TURN: Final = 4
-"""Then others get their turn; a flood makes no worker wait."""
+"""Then other connections get their turn; a flood of one delays no other."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERPIDFD: Final = 77
 """From Linux 6.5: proof against an id that is used again; Python 3.11 has no name for it."""
 
 
 class Peer:
-    """The process at the other end. Opening it proves nothing of its life, only who it is."""
+    """The process at the other end of a connection. It may be dead already."""
 
     def __init__(self, end: socket.socket) -> None:
         """Find the process that connected.
@@ -68,23 +68,23 @@ class Peer:
         return True
 
     def close(self) -> None:
-        """Let it go."""
+        """Close its pidfd."""
         os.close(self.pidfd)
 
 
-class Line:
-    """Messages of one connection. `take` gets what arrives, all of one read together; `over` is
-    called once, when nothing more will come, with why if the other end is to blame."""
+class WorkerConnection:
+    """The messages of one connection. `receive` gets the messages of one read together. `over` is
+    called once, when no more will come, with the reason if the other end is to blame."""
 
     def __init__(
         self,
         end: socket.socket,
-        take: Callable[[list[wire.FromChild]], None],
+        receive: Callable[[list[wire.FromChild]], None],
         over: Callable[[str], None],
     ) -> None:
         end.setblocking(False)
         self._end = end
-        self._take = take
+        self._receive = receive
         self._over = over
         self._loop = asyncio.get_running_loop()
         self._frames = wire.from_child()
@@ -98,7 +98,7 @@ class Line:
     # ---- out
 
     def send(self, message: wire.ToChild) -> None:
-        """Send a message; never waits. Nothing is sent to who is gone."""
+        """Send a message; never waits. Nothing is sent to a process that is gone."""
         self.send_frames([wire.encode(message)])
 
     def send_frames(self, frames: list[bytes]) -> None:
@@ -125,7 +125,7 @@ class Line:
             self._loop.add_writer(self._end.fileno(), self._write)
             return
         except OSError:
-            # It is gone, or going; what it said before is still to be read.
+            # It is gone, or going; what it sent before is still to be read.
             self._is_deaf = True
             self._out.clear()
             self.unsent_bytes = 0
@@ -146,7 +146,7 @@ class Line:
             self._loop.add_reader(self._end.fileno(), self._read)
 
     def read_rest(self) -> None:
-        """Read all that is there, then close: the process at the other end is dead."""
+        """Read all that is left, then close: the process at the other end is dead."""
         while not self.is_over:
             if not self._read_once():
                 self.close()
@@ -157,7 +157,7 @@ class Line:
                 return
 
     def _read_once(self) -> bool:
-        """Take one piece; return whether there may be more."""
+        """Read one piece; return whether there may be more."""
         try:
             received = self._end.recv(READ_BYTES)
         except BlockingIOError:
@@ -173,7 +173,7 @@ class Line:
             self.close(str(error))
             return False
         if messages:
-            self._take(messages)
+            self._receive(messages)
         return len(received) == READ_BYTES
 
     def close(self, blame: str = "") -> None:

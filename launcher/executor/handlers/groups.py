@@ -1,41 +1,34 @@
-"""Which workers are here, what they serve, and how many launches they take: what is offered.
+"""The groups of workers of this host: what they serve, and how many launches they accept.
 
-A group is the processes of one worker command. They share their slots, and what waits for them. A
-handler is in one group of an executor at most, so that a launch has one place to wait in.
+A group is the processes of one worker command. They share their slots and the launches that wait. A
+handler is in at most one group of an executor, so that a launch has one place to wait.
 
-A launch that waits here has its row in the ledger and has never begun. The best priority goes
-first; within one, the handlers take turns, so that many launches of one do not stand before a few
-of another; within a handler the oldest goes first. What a worker had been given and did not begin
-is put back in front. Every step costs the same however much waits.
+A launch that waits here has its row in the journal and has never begun. The best priority goes
+first. Within one priority the handlers take turns, so that many launches of one handler do not
+delay a few of another; within a handler the oldest goes first. A launch that a worker had and did
+not begin goes back to the front. Each step costs the same however many wait.
 """
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from launcher.executor.attempt import Attempt
-from launcher.executor.handlers.worker import Worker
+from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.rules import LEASE_OVER
-from launcher.limits import (
-    GROUP_CHARS_MAX,
-    GROUP_SLOTS_MAX,
-    HANDLER_CHARS_MAX,
-    HANDLERS_MAX,
-    WAITING_BYTES_MAX,
-    WORKER_THREADS_MAX,
-    WORKERS_MAX,
-)
+from launcher.limits import GROUP_SLOTS_MAX, WAITING_BYTES_MAX, WORKER_THREADS_MAX, WORKERS_MAX
+from launcher.protocol.limits import GROUP_CHARS_MAX, HANDLER_CHARS_MAX, HANDLERS_MAX
 from launcher.protocol.reports import GroupOffer
 from launcher.worker.wire import Hello
 
 AHEAD_US: Final = 200_000
-"""As many launches are asked for beside those that run as end within this: enough for some round
-trips to the leader, and nobody waits longer here behind others of his priority and handler."""
+"""A group offers slots for as many launches beyond those that run as end within this time: enough
+for some round trips to the leader, and no launch waits longer here."""
 WORKERLESS_MS: Final = 5_000
-"""Launches wait so long for a group whose workers are all gone: their parent starts them again."""
+"""How long launches wait for a group whose workers are all gone: a parent restarts its children."""
 _WORD: Final = re.compile(r"[!-~]+", re.ASCII)
 PRIORITIES: Final = 10
 _NEVER_MS: Final = 1 << 62
@@ -45,7 +38,7 @@ _Level = OrderedDict[str, OrderedDict[str, Attempt]]
 
 
 class Buffer:
-    """What waits for one group of workers."""
+    """The launches that wait for one group of workers."""
 
     def __init__(self) -> None:
         self._levels: list[_Level] = [OrderedDict() for _ in range(PRIORITIES)]
@@ -62,7 +55,7 @@ class Buffer:
                 yield from queue.values()
 
     def put(self, attempt: Attempt, *, first: bool = False) -> None:
-        """Let a launch wait behind those of its priority and handler, or before them."""
+        """Add a launch behind those of its priority and handler, or before them."""
         spec = attempt.spec
         level = self._level(attempt)
         queue = level.get(spec.handler)
@@ -77,7 +70,7 @@ class Buffer:
             self._earliest_ms = attempt.not_after_ms
 
     def put_back(self, some: Sequence[Attempt]) -> None:
-        """Let launches wait again that had been taken, in front of all, in the order given."""
+        """Return launches that had been taken to the front, in the order given."""
         for attempt in reversed(some):
             self.put(attempt, first=True)
 
@@ -101,7 +94,7 @@ class Buffer:
         return taken
 
     def remove(self, attempt: Attempt) -> bool:
-        """Remove a launch; return whether it waited here."""
+        """Remove a launch; return whether it was here."""
         level, handler = self._level(attempt), attempt.spec.handler
         queue = level.get(handler)
         if queue is None or queue.get(attempt.name) is not attempt:
@@ -114,7 +107,7 @@ class Buffer:
         return True
 
     def late(self, now_ms: int) -> list[Attempt]:
-        """Remove and return what should have begun before `now_ms` (wall clock)."""
+        """Remove and return launches that should have begun before `now_ms` (wall clock)."""
         if now_ms <= self._earliest_ms:
             return []
         late, self._earliest_ms = [], _NEVER_MS
@@ -141,15 +134,17 @@ class Buffer:
 
 
 class Group:
-    """Workers that share slots. `opened` counts launches that have a slot: those that wait, those
-    that a worker has, and those whose end is not in the ledger yet. What waits is in `buffer`; for
-    those that are about to get a worker a start record is written (`starting`), and who has one is
-    `ready`. `ahead` is how many are asked
-    for beside those that run; nothing is known of how long they take while it is negative."""
+    """Workers that share slots.
+
+    `opened` counts launches that have a slot: those that wait, those that a worker has, and those
+    whose end is not in the journal yet. Launches wait in `buffer`; for those that are about to get
+    a worker a start record is written (`starting`), and those that have one are `ready`. `ahead` is
+    how many launches are offered a slot beyond those that run; it is negative until a launch ended.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, WorkerProcess] = {}
         self.buffer = Buffer()
         self.starting: dict[str, Attempt] = {}
         self.ready = Buffer()
@@ -159,10 +154,10 @@ class Group:
 
     @property
     def waiting(self) -> int:
-        """How many launches no worker has."""
+        """Return how many launches no worker has."""
         return len(self.buffer) + len(self.starting) + len(self.ready)
 
-    def serving(self) -> list[Worker]:
+    def serving(self) -> list[WorkerProcess]:
         """Return the workers that take launches."""
         return [worker for worker in self.workers.values() if worker.is_serving]
 
@@ -171,8 +166,8 @@ class Group:
         return sorted({name for worker in self.serving() for name in worker.served})
 
     def offered(self, waiting_max: int) -> int:
-        """Return how many launches it asks for: what it runs at once, and what is over soon; no
-        more than it takes, in its workers and `waiting_max` beside them."""
+        """Return how many slots it offers: for the launches that it runs at once and those that end
+        soon, but no more than its workers' capacity and `waiting_max`."""
         workers = self.serving()
         if not workers:
             return 0
@@ -182,7 +177,7 @@ class Group:
         return min(slots, GROUP_SLOTS_MAX, threads + ahead)
 
     def paced(self) -> None:
-        """Ask for more or less where launches have become twice as short or as long."""
+        """Offer more or fewer slots if launches have become twice as short or as long."""
         workers = [worker for worker in self.serving() if worker.has_run]
         if workers:
             ahead = sum(one.threads * AHEAD_US // max(one.pace_us, 1) for one in workers)
@@ -191,7 +186,7 @@ class Group:
                 self.ahead = ahead
 
     def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
-        """Why nothing that waits here will be begun, or nothing."""
+        """Return why no launch that waits here will begin, or ""."""
         if self.serving():
             self.left_ms = 0
         elif not self.left_ms:
@@ -206,8 +201,8 @@ class Group:
 
 
 class Groups:
-    """All groups of this executor, by name; beside their workers `waiting_max` launches may wait
-    for each."""
+    """All groups of this executor, by name. `waiting_max` launches may wait for each, beyond those
+    that its workers hold."""
 
     def __init__(self, waiting_max: int) -> None:
         self._waiting_max = waiting_max
@@ -219,24 +214,24 @@ class Groups:
         return iter(list(self._groups.values()))
 
     def of(self, name: str) -> Group:
-        """Return the group `name`, a new one where there is none."""
+        """Return the group `name`, a new one if there is none."""
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = Group(name)
         return group
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerProcess]:
         """Return all workers that said Hello and are not known to be dead."""
         return [worker for group in self._groups.values() for worker in group.workers.values()]
 
-    def remove(self, worker: Worker) -> bool:
+    def remove(self, worker: WorkerProcess) -> bool:
         """Forget a worker; return whether it was here."""
         group = self._groups.get(worker.group)
         return group is not None and group.workers.pop(worker.pid, None) is worker
 
     def room(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return how many launches more each group takes, and how many of those would be given to
-        its workers at once."""
+        """Return how many more launches each group accepts, and how many of those would be given
+        to its workers at once."""
         free: dict[str, int] = {}
         idle: dict[str, int] = {}
         waiting_bytes = 0
@@ -251,7 +246,7 @@ class Groups:
         return free, idle
 
     def refusal(self, hello: Hello, pid: int) -> str:
-        """Why a process that greets so is not fed, or nothing."""
+        """Return why a process with this Hello is refused, or ""."""
         if wrong := _wrong(hello):
             return wrong
         if len(workers := self.workers()) >= WORKERS_MAX:
@@ -272,14 +267,14 @@ class Groups:
         return ""
 
     def paced(self) -> bool:
-        """Work out what is offered after launches have ended; return whether it is other."""
+        """Update the offers after launches have ended; return whether they changed."""
         before = [group.ahead for group in self]
         for group in self:
             group.paced()
         return before != [group.ahead for group in self] and self.changed()
 
     def changed(self) -> bool:
-        """Work out what is offered after workers came or left; return whether it is other."""
+        """Update the offers after workers came or left; return whether they changed."""
         self._groups = {
             name: group for name, group in self._groups.items() if group.workers or group.opened
         }
@@ -294,7 +289,7 @@ class Groups:
 
 
 def _wrong(hello: Hello) -> str:
-    """What is wrong with a greeting in itself, or nothing."""
+    """Return what is invalid in a Hello itself, or ""."""
     if not _is_word(hello.group, GROUP_CHARS_MAX):
         return f"group {hello.group[:50]!a} is not a name of 1 to {GROUP_CHARS_MAX} visible letters"
     if not hello.handlers:
@@ -303,8 +298,9 @@ def _wrong(hello: Hello) -> str:
         if not _is_word(one.name, HANDLER_CHARS_MAX):
             what = f"a name of 1 to {HANDLER_CHARS_MAX} visible letters"
             return f"handler {one.name[:50]!a} is not {what}"
-    if twice := _twice(one.name for one in hello.handlers):
-        return f"handler {twice} is there twice"
+    counts = Counter(one.name for one in hello.handlers)
+    if len(counts) < len(hello.handlers):
+        return f"handler {counts.most_common(1)[0][0]} is there twice"
     if not 1 <= hello.threads <= WORKER_THREADS_MAX:
         return f"{hello.threads} threads are not between 1 and {WORKER_THREADS_MAX}"
     if not 0 <= hello.buffer <= GROUP_SLOTS_MAX:
@@ -316,12 +312,3 @@ def _wrong(hello: Hello) -> str:
 
 def _is_word(text: str, chars_max: int) -> bool:
     return len(text) <= chars_max and _WORD.fullmatch(text) is not None
-
-
-def _twice(names: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return ""

@@ -1,8 +1,8 @@
-"""Where each launch of a handler is: it waits, a worker has it, or its end is being recorded.
+"""The launches of handlers: each waits, is at a worker, or has an end that is being recorded.
 
-All moves between these are here. Of each launch a worker says that it begins, and later how it
-ended; what it never said to have begun goes to another. A slot is taken from the row in the ledger
-until the end is recorded there.
+All moves between these states are here. A worker reports that a launch begins, and later how it
+ended; a launch that was not reported to have begun goes to another worker. A launch has a slot from
+its row in the journal until its end is recorded there.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final
 from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.handlers.groups import Group, Groups
-from launcher.executor.handlers.worker import Worker
+from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Kept, OutputWriter
 from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.executor.rules import LEASE_OVER
 from launcher.protocol.status import Reason
-from launcher.worker.wire import Outcome
+from launcher.worker.wire import TaskOutcome
 
 RETURNS_MAX: Final = 3
-"""A launch that workers gave back so often is begun by none of this host."""
+"""A launch that workers gave back so often is refused on this host."""
 STOPPING: Final = "the executor is stopping"
 KILLED: Final = "killed before it was started"
 LATE: Final = "not started in time"
@@ -30,27 +30,30 @@ TWICE: Final = "an attempt of this name is here"
 
 
 class Launches:
-    """The launches of one executor's handlers, by name. `hear` gets what became of them, `record`
-    those that need a start record: `may_start` once it is on the disk."""
+    """The launches of one executor's handlers, by name.
+
+    `report` gets attempts that have begun or are over. `record` gets those that need a start
+    record; `may_start` is called once that is durable.
+    """
 
     def __init__(
         self,
         groups: Groups,
         lease: Lease,
         writer: OutputWriter,
-        hear: Callable[[Sequence[Attempt]], None],
+        report: Callable[[Sequence[Attempt]], None],
         record: Callable[[list[Attempt]], None],
     ) -> None:
         self.groups = groups
         self.is_stopping = False
         self._lease = lease
         self._writer = writer
-        self._hear = hear
+        self._report = report
         self._record = record
         self._here: dict[str, Attempt] = {}
 
     def __len__(self) -> int:
-        """How many wait, run, or have an end that is not recorded."""
+        """Return how many wait, run, or have an end that is not recorded."""
         return len(self._here)
 
     def __contains__(self, name: object) -> bool:
@@ -59,16 +62,16 @@ class Launches:
     # ---- coming
 
     def accept(self, some: Iterable[Attempt]) -> None:
-        """Take launches whose rows are in the ledger."""
+        """Accept launches whose rows are in the journal."""
         groups: dict[str, tuple[Group, list[Attempt]]] = {}
         here, handlers = self._here, self.groups.handlers
         for attempt in some:
             if attempt.name in here:
                 attempt.refuse(TWICE)
-                self._hear((attempt,))
+                self._report((attempt,))
                 continue
             here[attempt.name] = attempt
-            # Who served it may have left within this turn; it waits a while for that to return.
+            # Its worker may have left within this turn; the launch waits a while for its return.
             name = handlers.get(attempt.spec.handler, "")
             if name not in groups:
                 groups[name] = self.groups.of(name), []
@@ -83,7 +86,7 @@ class Launches:
             self._give_fresh(group, fresh)
 
     def may_start(self, some: Iterable[Attempt]) -> None:
-        """The start records of launches are on the disk: give them to workers."""
+        """Give launches to workers: their start records are durable."""
         groups: dict[str, list[Attempt]] = {}
         for attempt in some:
             if self.groups.of(attempt.group).starting.pop(attempt.name, None) is not None:
@@ -92,8 +95,8 @@ class Launches:
             self._give_fresh(self.groups.of(name), fresh)
 
     def _give_fresh(self, group: Group, fresh: list[Attempt]) -> None:
-        """Give launches that have just become ready to workers: at once, where all of them find a
-        thread and nothing waits before them."""
+        """Give launches that have just become ready to workers; at once, if each finds a thread and
+        nothing waits before them."""
         workers = [] if self.is_stopping or len(group.ready) else group.serving()
         workers.sort(key=lambda worker: -worker.room())
         rooms = [max(0, worker.room()) for worker in workers]
@@ -116,8 +119,8 @@ class Launches:
         self.dispatch(group)
 
     def dispatch(self, group: Group) -> None:
-        """Give what is ready to workers with room, to each its share; for as much of what waits as
-        there is room left for, have start records written."""
+        """Give ready launches to workers with room, to each its share. For as many waiting launches
+        as there is room left, request start records."""
         if not group.waiting or not self._lease.valid(boot_ms()):
             return
         self.refuse_late(group, wall_ms())
@@ -137,10 +140,12 @@ class Launches:
                 group.starting.update((attempt.name, attempt) for attempt in fresh)
                 self._record(fresh)
 
-    def begin(self, worker: Worker, names: Iterable[str], now_ms: int, now_wall_ms: int) -> str:
-        """A worker begins with launches; return the name of one that it does not have, or
-        nothing."""
-        given, begun, news = worker.given, worker.begun, list[Attempt]()
+    def begin(
+        self, worker: WorkerProcess, names: Iterable[str], now_ms: int, now_wall_ms: int
+    ) -> str:
+        """Record that a worker begins launches; return the name of one that it does not have,
+        or ""."""
+        given, begun, fresh = worker.given, worker.begun, list[Attempt]()
         stranger = ""
         for name in names:
             attempt = given.get(name)
@@ -149,24 +154,24 @@ class Launches:
             elif not attempt.began_ms:
                 attempt.begin(now_ms, now_wall_ms)
                 begun[name] = attempt
-                news.append(attempt)
-        if news:
-            self._hear(news)
+                fresh.append(attempt)
+        if fresh:
+            self._report(fresh)
         return stranger
 
     # ---- going
 
     def recorded(self, some: Iterable[Attempt]) -> None:
-        """Ends of launches are in the ledger: their slots are free."""
+        """Free the slots of launches whose ends are in the journal."""
         here = self._here
         for attempt in some:
             if here.get(attempt.name) is attempt:
                 del here[attempt.name]
                 self.groups.of(attempt.group).opened -= 1
 
-    def done(self, worker: Worker, outcomes: Iterable[Outcome], now_wall_ms: int) -> str:
-        """A worker says how launches ended; return the name of one that it does not have, or
-        nothing."""
+    def done(self, worker: WorkerProcess, outcomes: Iterable[TaskOutcome], now_wall_ms: int) -> str:
+        """Record how launches of a worker ended; return the name of one that it does not have,
+        or ""."""
         given, stranger = worker.given, ""
         for outcome in outcomes:
             attempt = given.get(outcome.name)
@@ -181,25 +186,25 @@ class Launches:
                 self.give_back(worker, [attempt])
         return stranger
 
-    def end(self, worker: Worker, attempt: Attempt) -> None:
-        """What had begun is over; that is told once its output is on the disk."""
+    def end(self, worker: WorkerProcess, attempt: Attempt) -> None:
+        """Report the end of a launch that had begun, once its output is on the disk."""
         worker.take_back(attempt.name)
         if not attempt.has_output:
             attempt.status = ENDED
-            self._hear((attempt,))
+            self._report((attempt,))
             return
 
         def closed(kept: Kept) -> None:
             attempt.output_bytes = kept.size
             attempt.detail = attempt.detail or kept.problem
             attempt.status = ENDED
-            self._hear((attempt,))
+            self._report((attempt,))
 
         self._writer.close(attempt.name, closed)
 
-    def give_back(self, worker: Worker, some: Sequence[Attempt]) -> None:
-        """Let launches wait again that a worker had and did not begin, before all others; or refuse
-        them, where they were to end anyway."""
+    def give_back(self, worker: WorkerProcess, some: Sequence[Attempt]) -> None:
+        """Let launches that a worker had and did not begin wait again, before all others; or refuse
+        those that shall end anyway."""
         again: list[Attempt] = []
         for attempt in some:
             if worker.take_back(attempt.name) is None:
@@ -221,7 +226,7 @@ class Launches:
         self.groups.of(worker.group).ready.put_back(again)
 
     def withdraw(self, name: str, detail: str, reason: Reason) -> bool:
-        """Refuse a launch if it still waits here; return whether it did."""
+        """Refuse a launch if it still waits; return whether it did."""
         attempt = self._here.get(name)
         if attempt is None:
             return False
@@ -232,28 +237,28 @@ class Launches:
             return True
         return False
 
-    def holder(self, name: str) -> Worker | None:
+    def holder(self, name: str) -> WorkerProcess | None:
         """Return the worker that has a launch."""
         return next((one for one in self.groups.workers() if name in one.given), None)
 
     def refuse_all(self, group: Group, detail: str) -> None:
-        """Refuse all that waits for a group."""
+        """Refuse all launches that wait for a group."""
         starting = list(group.starting.values())
         group.starting.clear()
         for attempt in (*group.ready.clear(), *starting, *group.buffer.clear()):
             self._refuse(attempt, detail, Reason.EXECUTOR_LOST)
 
     def refuse_late(self, group: Group, now_wall_ms: int) -> None:
-        """Refuse what should have begun by now."""
+        """Refuse launches that should have begun by now."""
         for attempt in (*group.ready.late(now_wall_ms), *group.buffer.late(now_wall_ms)):
             self._refuse(attempt, LATE, Reason.DEADLINE)
 
     def _refuse(self, attempt: Attempt, detail: str, reason: Reason) -> None:
-        """It has not begun, and will not here. Where the leader was told that it had, it ends."""
+        """Refuse a launch that has not begun; if it was reported to have begun, end it."""
         if attempt.was_announced and attempt.status == ACCEPTED:
             attempt.stopping = reason
             attempt.die(reason, detail, wall_ms())
             attempt.status = ENDED
         else:
             attempt.refuse(detail)
-        self._hear((attempt,))
+        self._report((attempt,))

@@ -1,7 +1,7 @@
-"""The Unix socket at which workers connect, and their connections until they said hello in time.
+"""The Unix socket at which workers connect, and their connections until they sent their Hello.
 
-The socket lies in the executor's directory, which nobody else may enter; with a group, those of
-that group may come as far as the socket, and no other file there may be read by them.
+The socket is in the executor's directory, which no other user may enter. With a group, members of
+that group may open the socket, and read no other file there.
 """
 
 from __future__ import annotations
@@ -10,125 +10,80 @@ import asyncio
 import grp
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from launcher import logs
 from launcher.errors import BadConfig
-from launcher.executor.handlers.connection import Line, Peer
-from launcher.executor.handlers.worker import Worker
+from launcher.executor.handlers.connection import Peer, WorkerConnection
+from launcher.executor.handlers.worker import WorkerProcess
 from launcher.limits import WORKERS_MAX
 from launcher.worker import wire
+
+if TYPE_CHECKING:
+    from launcher.executor.handlers.workers import Workers
 
 log = logs.get()
 
 HELLO_WITHIN_S: Final = 10.0
 SOCKET: Final = "workers.sock"
 _FULL_S: Final = 1.0
-"""Before the next connection is taken where this process may open no more files."""
-
-
-class HandshakeHost(Protocol):
-    """Who takes workers in, and hears what they say from then on."""
-
-    def refusal(self, hello: wire.Hello, pid: int) -> str:
-        """Why a process that greets so is not fed, or nothing."""
-
-    def join(self, worker: Worker) -> None:
-        """Take a worker in."""
-
-    def take(self, worker: Worker, messages: Sequence[wire.FromChild]) -> None:
-        """Hear what it says."""
-
-    def over(self, worker: Worker, blame: str) -> None:
-        """Its connection is over; `blame` is why, if that is its fault."""
-
-
-class Handshake:
-    """Where connections wait for their Hello."""
-
-    def __init__(self, handshake_host: HandshakeHost) -> None:
-        self.handshake_host = handshake_host
-        self.visitors: set[Visitor] = set()
-        self._noted = ""
-
-    def enter(self, end: socket.socket) -> None:
-        """Take a new connection."""
-        if len(self.visitors) >= WORKERS_MAX:
-            self.note(0, f"{len(self.visitors)} connections wait to say hello already")
-            end.close()
-            return
-        try:
-            peer = Peer(end)
-        except OSError as error:
-            self.note(0, f"it cannot be watched: {error}")
-            end.close()
-            return
-        self.visitors.add(Visitor(self, end, peer))
-
-    def close(self) -> None:
-        """Send away all that have said nothing yet."""
-        for visitor in list(self.visitors):
-            visitor.line.close()
-
-    def note(self, pid: int, text: str) -> None:
-        """Log a refusal that a person has to end, once: a worker tries again and again."""
-        if text != self._noted:
-            self._noted = text
-            log.warning("worker.refused", pid=pid, error=text)
+"""How long no connection is accepted after this process could open no more files."""
 
 
 class Visitor:
-    """One connection, before and after its Hello."""
+    """One connection, before and after its Hello. `workers` gets its worker and its messages."""
 
-    def __init__(self, handshake: Handshake, end: socket.socket, peer: Peer) -> None:
-        self._handshake = handshake
+    def __init__(self, workers: Workers, end: socket.socket, peer: Peer) -> None:
+        self._workers = workers
         self._peer = peer
-        self._worker: Worker | None = None
-        self.line = Line(end, self._take, self._over)
+        self._worker: WorkerProcess | None = None
+        self.connection = WorkerConnection(end, self._receive, self._over)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(HELLO_WITHIN_S, self.line.close, "it did not say hello")
+        close = self.connection.close
+        self._timer = loop.call_later(HELLO_WITHIN_S, close, "it did not say hello")
+        workers.visitors.add(self)
 
-    def _take(self, messages: list[wire.FromChild]) -> None:
+    def _receive(self, messages: list[wire.FromChild]) -> None:
         if self._worker is None:
             first, messages = messages[0], messages[1:]
             if not isinstance(first, wire.Hello):
-                self.line.close("its first message is no hello")
+                self.connection.close("its first message is no hello")
                 return
-            if refusal := self._handshake.handshake_host.refusal(first, self._peer.pid):
-                self.line.close(refusal)
+            if refusal := self._workers.refusal(first, self._peer.pid):
+                self.connection.close(refusal)
                 return
-            self._leave_handshake()
-            self._worker = Worker(first, self._peer, self.line)
-            self._handshake.handshake_host.join(self._worker)
+            self._leave()
+            self._worker = WorkerProcess(first, self._peer, self.connection)
+            self._workers.join(self._worker)
         if any(isinstance(one, wire.Hello) for one in messages):
-            self.line.close("it said hello twice")
+            self.connection.close("it said hello twice")
         elif messages:
-            self._handshake.handshake_host.take(self._worker, messages)
+            self._workers.receive(self._worker, messages)
 
     def _over(self, blame: str) -> None:
         if self._worker is not None:
-            self._handshake.handshake_host.over(self._worker, blame)
+            self._workers.over(self._worker, blame)
             return
         if blame:
-            self._handshake.note(self._peer.pid, blame)
-        self._leave_handshake()
+            self._workers.note_refusal(self._peer.pid, blame)
+        self._leave()
         self._peer.close()
 
-    def _leave_handshake(self) -> None:
+    def _leave(self) -> None:
         self._timer.cancel()
-        self._handshake.visitors.discard(self)
+        self._workers.visitors.discard(self)
 
 
 class WorkerListener:
-    """The socket, listening. `enter` gets each connection, on the loop's thread."""
+    """The listening socket. `enter` gets each connection, on the loop's thread."""
 
     def __init__(self, directory: Path, group: str, enter: Callable[[socket.socket], None]) -> None:
         """Listen at `directory`/workers.sock; `group` is empty for none.
 
         Raises:
-            BadConfig: that cannot be, or there is no such group.
+            BadConfig: there can be no socket, or there is no such group.
         """
         self._enter = enter
         self._path = directory / SOCKET
@@ -137,7 +92,12 @@ class WorkerListener:
         try:
             self._listen(directory)
             if group:
-                _open_to(directory, group)
+                number = grp.getgrnam(group).gr_gid
+                for path in directory.glob("journal*"):
+                    path.chmod(0o600)
+                os.chown(self._path, -1, number)
+                os.chown(directory, -1, number)
+                directory.chmod(0o710)
         except (OSError, KeyError) as error:
             self._socket.close()
             text = f"group {group} does not exist" if isinstance(error, KeyError) else str(error)
@@ -148,7 +108,7 @@ class WorkerListener:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _listen(self, directory: Path) -> None:
-        # The lock of the directory is ours: whoever made the file that is there is dead.
+        # The lock of the directory is ours, so the process that made an older file is dead.
         self._path.unlink(missing_ok=True)
         # Through the directory's descriptor: an address has 108 bytes at most, a path has not.
         folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -168,26 +128,17 @@ class WorkerListener:
         except OSError as error:
             log.error("worker.refused", error=f"cannot be let in: {error.strerror}")
             self._loop.remove_reader(self._socket.fileno())
-            self._loop.call_later(_FULL_S, self._again)
+            self._loop.call_later(_FULL_S, self._resume)
             return
         self._enter(end)
 
-    def _again(self) -> None:
+    def _resume(self) -> None:
         if self._socket.fileno() >= 0:
             self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Stop listening. Idempotent."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._path.unlink(missing_ok=True)
-
-
-def _open_to(directory: Path, group: str) -> None:
-    number = grp.getgrnam(group).gr_gid
-    for path in directory.glob("journal*"):
-        path.chmod(0o600)
-    os.chown(directory / SOCKET, -1, number)
-    os.chown(directory, -1, number)
-    directory.chmod(0o710)

@@ -1,12 +1,10 @@
 """One worker process as its executor sees it: what it serves, what it was given, what it does.
 
-It says nothing of the ledger and decides nothing of what waits: `Workers` does.
-
 How a worker died is seen from beside. An executor is not the parent of its workers, so the kernel
-tells it that one has ended and not how. But until its parent reaps it a dead process shows its exit
-status in /proc, and a worker's parent waits a moment with that (launcher/worker/parent.py). What
-the kernel ended for want of memory is told from any other SIGKILL by a counter of the whole host;
-so is said that it was at work, not whom it took.
+tells it that one has ended and not how. But until its parent reaps it, a dead process shows its
+exit status in /proc, and a worker's parent waits a moment with that (launcher/worker/parent.py). A
+kill by the kernel for want of memory is told from any other SIGKILL by a counter of the whole host;
+so a message says that the kernel was killing, not which process it chose.
 """
 
 from __future__ import annotations
@@ -19,9 +17,8 @@ from typing import Final
 
 from launcher.executor.attempt import Attempt
 from launcher.executor.commands.trees import stat_of
-from launcher.executor.handlers.connection import Line, Peer
+from launcher.executor.handlers.connection import Peer, WorkerConnection
 from launcher.limits import PIECE_BYTES_PENDING_MAX
-from launcher.protocol.status import Reason
 from launcher.worker import wire
 from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 
@@ -41,14 +38,17 @@ _TICKS, _STATUS = 19, 49
 """Fields of /proc/PID/stat after the name: start time and exit status (proc(5): 22 and 52)."""
 
 
-class Worker:
-    """A process that said Hello. `is_enlisted`: the ledger has it, and it may be given launches.
-    `is_garbled`: not all that it said could be read, so that it may have begun anything.
-    `memory_bytes` is what it was last seen to have, where it has a bound."""
+class WorkerProcess:
+    """A process that sent its Hello.
 
-    def __init__(self, hello: wire.Hello, peer: Peer, line: Line) -> None:
+    `is_enlisted`: the journal has it, and it may be given launches. `is_garbled`: not all of its
+    messages could be read, so it may have begun anything. `memory_bytes` is its resident memory at
+    the last look, if it has a bound.
+    """
+
+    def __init__(self, hello: wire.Hello, peer: Peer, connection: WorkerConnection) -> None:
         self.peer = peer
-        self.line = line
+        self.connection = connection
         self.pid, self.ticks = peer.pid, peer.ticks
         self.group = hello.group
         self.threads = hello.threads
@@ -73,18 +73,16 @@ class Worker:
 
     @property
     def is_serving(self) -> bool:
-        """Whether it takes launches."""
-        return (
-            self.is_enlisted
-            and not self.is_leaving
-            and not self.killed_for
-            and not self.line.is_over
-        )
+        """Return whether it takes launches."""
+        is_going = self.is_leaving or self.killed_for or self.connection.is_over
+        return self.is_enlisted and not is_going
 
     def room(self) -> int:
-        """Return how many launches more it should be given now. A few more than it has threads
-        where they are short, so that no thread waits; where they are long, the others wait here,
-        for whichever worker is free first."""
+        """Return how many launches more it should be given now.
+
+        Of short launches it gets a few more than it has threads, so that no thread waits. Long ones
+        wait at the executor, for whichever worker is free first.
+        """
         ahead = self.threads * AHEAD_US // max(self.pace_us, 1)
         return min(self.capacity, self.threads + ahead) - len(self.given)
 
@@ -107,24 +105,20 @@ class Worker:
         served = self.served
         tasks = [attempt.task(served[attempt.spec.handler]) for attempt in some]
         self.given.update((attempt.name, attempt) for attempt in some)
-        self.line.send_frames(wire.encode_each(wire.Run, tasks))
+        self.connection.send_frames(wire.encode_each(wire.Run, tasks))
 
     def lease(self, until_ms: int) -> None:
-        """Tell it that the lease was renewed."""
-        if self.is_enlisted and self.line.unsent_bytes < UNSENT_BYTES_MAX:
-            self.line.send(wire.Lease(until_ms))
-
-    def ask_end(self, name: str, reason: Reason) -> None:
-        """Ask it to end a launch."""
-        self.line.send(wire.Cancel([(name, int(reason))]))
+        """Send it the renewed lease."""
+        if self.is_enlisted and self.connection.unsent_bytes < UNSENT_BYTES_MAX:
+            self.connection.send(wire.Lease(until_ms))
 
     def take_back(self, name: str) -> Attempt | None:
-        """Return a launch that it no longer has; None if it never had it."""
+        """Remove and return a launch that it had; None if it never had it."""
         self.begun.pop(name, None)
         return self.given.pop(name, None)
 
     def ran(self, ran_ms: int) -> None:
-        """Learn how long its launches take."""
+        """Note how long one of its launches took."""
         self.has_run = True
         self.pace_us += (ran_ms * 1_000 - self.pace_us) // 8
 
@@ -137,8 +131,11 @@ class Deaths:
         self._oom_kills = self._count()
         self._look_ms = 0
 
-    def excess(self, workers: Iterable[Worker], now_ms: int) -> list[tuple[Worker, str]]:
-        """Return who has more memory than it may ever have, and how much; at its time only."""
+    def excess(
+        self, workers: Iterable[WorkerProcess], now_ms: int
+    ) -> list[tuple[WorkerProcess, str]]:
+        """Return the workers with more memory than they may ever have, and how much each has. Most
+        calls return at once: memory is measured every LOOK_EVERY_MS."""
         if now_ms < self._look_ms:
             return []
         self._look_ms = now_ms + LOOK_EVERY_MS
@@ -153,11 +150,11 @@ class Deaths:
                     )
         return found
 
-    def cause(self, worker: Worker, known: str) -> str:
-        """Return how a dead worker ended, where `known` is what is known of it so far: nothing, or
-        that its connection ended, upon which it was killed in any case."""
+    def cause(self, worker: WorkerProcess, known: str) -> str:
+        """Return how a dead worker ended. `known` is what is known so far: nothing, or that its
+        connection ended, upon which it was killed in any case."""
         status = exit_status(worker.pid, worker.ticks)
-        if status is not None and not _is_killed(status):
+        if status is not None and os.WTERMSIG(status) != signal.SIGKILL:
             return _said(status)
         before, self._oom_kills = self._oom_kills, self._count()
         cause = known or ("it ended" if status is None else _said(status))
@@ -169,7 +166,7 @@ class Deaths:
         return cause
 
     def _count(self) -> int:
-        """How many processes the kernel has killed for want of memory; 0 where it does not say."""
+        """Return how many processes the kernel has killed for want of memory, 0 if unknown."""
         try:
             text = self._vmstat.read_text()
         except OSError:
@@ -185,10 +182,6 @@ def exit_status(pid: int, ticks: int) -> int | None:
         return None
     # Of a process that may not be looked at the kernel says 0.
     return int(fields[_STATUS]) or None
-
-
-def _is_killed(status: int) -> bool:
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def _said(status: int) -> str:

@@ -1,30 +1,32 @@
-"""The workers of this host: let in, fed, watched, and killed where need be.
+"""The workers of this host: accepted, given launches, watched, and killed if need be.
 
-Theory of operation. Everything happens on the loop's thread. What the ledger must have before it
-may be acted on goes to the `Listener`, which takes turns: a worker is given nothing before the
-ledger has it. Whatever is to end is asked to first; then its process is killed. What ran there is
-over only once that process is known to be dead and its socket is read to the end.
+Theory of operation. Everything happens on the loop's thread. Changes that the journal must have
+before they take effect go to the `Listener`, which writes them in turns: a worker is given nothing
+before the journal has it. A launch that shall end is cancelled first; then its process is killed.
+What ran there is over only once that process is known to be dead and its socket is read to the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import socket
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import ANSWER_MS, Attempt, Step
 from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.handlers.connection import Peer
 from launcher.executor.handlers.groups import Groups
 from launcher.executor.handlers.launches import KILLED, STOPPING, Launches
-from launcher.executor.handlers.listener import Handshake, WorkerListener
-from launcher.executor.handlers.worker import CUT, Deaths, Worker
+from launcher.executor.handlers.listener import Visitor, WorkerListener
+from launcher.executor.handlers.worker import CUT, Deaths, WorkerProcess
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Outputs, OutputWriter
 from launcher.executor.rules import LEASE_OVER
-from launcher.limits import PIECE_BYTES_PENDING_MAX
+from launcher.limits import PIECE_BYTES_PENDING_MAX, WORKERS_MAX
 from launcher.protocol.status import Reason
 from launcher.worker import wire
 
@@ -35,22 +37,22 @@ FLOOD_PAUSE_S: Final = 0.01
 
 
 class Listener(Protocol):
-    """Who writes down what happens here, and takes turns to do so."""
+    """The executor's loop, which writes changes to the journal in turns."""
 
     def hear(self, news: Iterable[Attempt]) -> None:
-        """Take attempts that have begun, or are over."""
+        """Record attempts that have begun, or are over."""
 
     def came(self, pid: int, ticks: int) -> None:
-        """A worker waits to be enlisted: `Workers.enlisted` once the ledger has it."""
+        """Record a worker, and call `Workers.enlisted` once the journal has it."""
 
     def went(self, pid: int) -> None:
-        """A worker is gone, and all that it ran is over."""
+        """Record that a worker is gone, and all that it ran is over."""
 
     def starting(self, some: list[Attempt]) -> None:
-        """Launches are about to start: `Launches.may_start` once the ledger has that."""
+        """Write start records, and call `Launches.may_start` once the journal has them."""
 
     def offered(self) -> None:
-        """What is offered here has changed."""
+        """Send the changed `Groups.offers` to the leader."""
 
 
 SILENT: Final = (
@@ -75,20 +77,15 @@ class Workers:
         self._writer = OutputWriter(outputs, config.output_bytes_max)
         self.launches = Launches(self.groups, lease, self._writer, listener.hear, listener.starting)
         self._deaths = Deaths()
-        self._handshake = Handshake(self)
+        self.visitors: set[Visitor] = set()
+        """Connections that have not sent their Hello yet."""
+        self._noted = ""
         self._worker_listener: WorkerListener | None = None
-        self._hearers: dict[type[wire.FromChild], Callable[[Worker, Any], None]] = {
-            wire.Done: self._hear_done,
-            wire.Started: self._hear_started,
-            wire.Beat: self._hear_beat,
-            wire.Output: self._hear_output,
-            wire.Leaving: self._hear_leaving,
-        }
 
     # ---- what the executor asks for
 
     def open(self) -> None:
-        """Let workers in.
+        """Listen for workers.
 
         Raises:
             BadConfig: there can be no socket.
@@ -96,11 +93,30 @@ class Workers:
         if self._config.workers:
             directory = Path(self._config.data)
             self._worker_listener = WorkerListener(
-                directory, self._config.workers_group, self._handshake.enter
+                directory, self._config.workers_group, self._enter
             )
 
+    def _enter(self, end: socket.socket) -> None:
+        """Wait for the Hello of a new connection."""
+        problem = f"{len(self.visitors)} connections wait to say hello already"
+        if len(self.visitors) < WORKERS_MAX:
+            try:
+                Visitor(self, end, Peer(end))
+            except OSError as error:
+                problem = f"it cannot be watched: {error}"
+            else:
+                return
+        self.note_refusal(0, problem)
+        end.close()
+
+    def note_refusal(self, pid: int, text: str) -> None:
+        """Log a refusal that a person has to end, once: a worker tries again and again."""
+        if text != self._noted:
+            self._noted = text
+            log.warning("worker.refused", pid=pid, error=text)
+
     def kill(self, name: str, reason: Reason) -> bool:
-        """End a launch; return whether it is one of ours."""
+        """End a launch; return whether a handler of this host has it."""
         if name not in self.launches:
             return False
         if not self.launches.withdraw(name, KILLED, reason):
@@ -110,20 +126,20 @@ class Workers:
         return True
 
     def renewed(self) -> None:
-        """Tell all that the lease was renewed."""
+        """Send the renewed lease to all workers."""
         for worker in self.groups.workers():
             worker.lease(self._lease.until_ms)
         for group in self.groups:
             self.launches.dispatch(group)
 
     def enlisted(self, pids: Iterable[int]) -> None:
-        """The ledger has these: from now on they are fed."""
+        """Let workers serve from now on: the journal has them."""
         wanted = set(pids)
         for worker in self.groups.workers():
             if worker.pid in wanted and not worker.is_enlisted:
                 worker.is_enlisted = True
                 welcome = wire.Welcome(self._lease.until_ms, executor=self._config.id)
-                worker.line.send(welcome)
+                worker.connection.send(welcome)
                 log.info("worker.joined", pid=worker.pid, group=worker.group)
                 self._reoffer()
                 self.launches.dispatch(self.groups.of(worker.group))
@@ -131,7 +147,7 @@ class Workers:
     # ---- life
 
     async def run(self) -> None:
-        """Look at everything that has a deadline, for ever."""
+        """Check everything that has a deadline, for ever."""
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             self.tick()
@@ -143,16 +159,16 @@ class Workers:
         for group in self.groups:
             self.launches.refuse_all(group, STOPPING)
         for worker in self.groups.workers():
-            worker.line.send(wire.Drain())
+            worker.connection.send(wire.Drain())
             self._order(worker, list(worker.given), Reason.EXECUTOR_LOST, grace_ms)
 
     async def stop(self) -> None:
-        """Close all connections, upon which the workers end; kill what still has launches."""
+        """Close all connections, upon which the workers end; kill those that have launches."""
         self._close_worker_listener()
         for worker in self.groups.workers():
             if worker.given:
                 self._kill(worker, STOPPING)
-            worker.line.close()
+            worker.connection.close()
             if self.groups.remove(worker):
                 self._unwatch(worker)
         await asyncio.to_thread(self._writer.stop)
@@ -161,22 +177,23 @@ class Workers:
         self.launches.is_stopping = True
         if self._worker_listener is not None:
             self._worker_listener.close()
-        self._handshake.close()
+        for visitor in list(self.visitors):
+            visitor.connection.close()
 
     # ---- workers that come and go
 
     def refusal(self, hello: wire.Hello, pid: int) -> str:
-        """Why a worker that greets so is not fed, or nothing."""
+        """Return why a worker with this Hello is refused, or "" if it is accepted."""
         return STOPPING if self.launches.is_stopping else self.groups.refusal(hello, pid)
 
-    def join(self, worker: Worker) -> None:
-        """Take a worker in; it is fed once the ledger has it."""
+    def join(self, worker: WorkerProcess) -> None:
+        """Accept a worker; it gets launches once the journal has it."""
         self.groups.of(worker.group).workers[worker.pid] = worker
         asyncio.get_running_loop().add_reader(worker.peer.pidfd, self._died, worker)
         self._listener.came(worker.pid, worker.ticks)
 
-    def over(self, worker: Worker, blame: str) -> None:
-        """The connection of a worker is over. What it runs is over only when it is dead."""
+    def over(self, worker: WorkerProcess, blame: str) -> None:
+        """Act on the end of a worker's connection. What it runs is over only when it is dead."""
         if blame:
             log.warning("worker.refused", pid=worker.pid, error=blame)
             worker.is_garbled = True
@@ -188,15 +205,16 @@ class Workers:
         else:
             self._bury(worker)
 
-    def _died(self, worker: Worker) -> None:
+    def _died(self, worker: WorkerProcess) -> None:
         if worker.killed_for in ("", CUT):
             worker.killed_for = self._deaths.cause(worker, worker.killed_for)
-        worker.peer.kill()  # for those of its group that outlive it
-        worker.line.read_rest()
+        worker.peer.kill()  # the processes of its group may outlive it
+        worker.connection.read_rest()
         self._bury(worker)
 
-    def _bury(self, worker: Worker) -> None:
-        """It is dead, or has nothing: what it ran is over, what it had not begun waits again."""
+    def _bury(self, worker: WorkerProcess) -> None:
+        """Forget a worker that is dead, or has nothing: what it ran is over, and what it had not
+        begun waits again."""
         if not self.groups.remove(worker):
             return
         self._unwatch(worker)
@@ -215,61 +233,66 @@ class Workers:
         self._reoffer()
         self.launches.dispatch(self.groups.of(worker.group))
 
-    def _unwatch(self, worker: Worker) -> None:
+    def _unwatch(self, worker: WorkerProcess) -> None:
         asyncio.get_running_loop().remove_reader(worker.peer.pidfd)
         worker.peer.close()
 
-    # ---- what workers say
+    # ---- messages of workers
 
-    def take(self, worker: Worker, messages: Sequence[wire.FromChild]) -> None:
-        """Hear what a worker says."""
+    def receive(self, worker: WorkerProcess, messages: Sequence[wire.FromChild]) -> None:
+        """Act on the messages of a worker."""
         worker.silent_ms = 0
+        stranger = ""
         for message in messages:
-            self._hearers[type(message)](worker, message)
+            match message:
+                case wire.Done(outcomes):
+                    stranger = self.launches.done(worker, outcomes, wall_ms())
+                case wire.Started(names):
+                    stranger = self.launches.begin(worker, names, boot_ms(), wall_ms())
+                case wire.Beat(names):
+                    now_ms = boot_ms()
+                    for name in names:
+                        # A launch that has just ended may have beaten before: no mistake.
+                        if (attempt := worker.begun.get(name)) is not None:
+                            attempt.beat(now_ms)
+                case wire.Output(name, piece):
+                    stranger = self._write_output(worker, name, piece)
+                case wire.Leaving(names):
+                    worker.is_leaving = True
+                    returned = [worker.given[name] for name in names if name in worker.given]
+                    self.launches.give_back(worker, returned)
+                    self._reoffer()
+            if stranger and not worker.is_confused:
+                worker.is_confused = True
+                error = f"it speaks of {stranger[:300]!a}, which it does not have"
+                log.warning("worker.ignored", pid=worker.pid, error=error)
         self.launches.dispatch(self.groups.of(worker.group))
 
-    def _hear_done(self, worker: Worker, message: wire.Done) -> None:
-        if stranger := self.launches.done(worker, message.outcomes, wall_ms()):
-            _confused(worker, stranger)
-
-    def _hear_started(self, worker: Worker, message: wire.Started) -> None:
-        if stranger := self.launches.begin(worker, message.names, boot_ms(), wall_ms()):
-            _confused(worker, stranger)
-
-    def _hear_beat(self, worker: Worker, message: wire.Beat) -> None:
-        now_ms = boot_ms()
-        for name in message.names:
-            # One that has just ended may have said so late: that is no mistake.
-            if (attempt := worker.begun.get(name)) is not None:
-                attempt.beat(now_ms)
-
-    def _hear_output(self, worker: Worker, message: wire.Output) -> None:
-        attempt, size = worker.begun.get(message.name), len(message.piece)
+    def _write_output(self, worker: WorkerProcess, name: str, piece: bytes) -> str:
+        """Write output of a launch; return its name if the worker does not run it."""
+        attempt, size = worker.begun.get(name), len(piece)
         if attempt is None:
-            _confused(worker, message.name)
-            return
+            return name
 
         def written() -> None:
             worker.unwritten_bytes -= size
             if worker.unwritten_bytes <= PIECE_BYTES_PENDING_MAX:
-                asyncio.get_running_loop().call_later(FLOOD_PAUSE_S, worker.line.resume)
+                resume = worker.connection.resume
+                asyncio.get_running_loop().call_later(FLOOD_PAUSE_S, resume)
 
         attempt.has_output = True
         worker.unwritten_bytes += size
         if worker.unwritten_bytes > PIECE_BYTES_PENDING_MAX:
-            worker.line.pause()
-        self._writer.write(message.name, message.piece, written)
-
-    def _hear_leaving(self, worker: Worker, message: wire.Leaving) -> None:
-        worker.is_leaving = True
-        returned = [worker.given[name] for name in message.returned if name in worker.given]
-        self.launches.give_back(worker, returned)
-        self._reoffer()
+            worker.connection.pause()
+        self._writer.write(name, piece, written)
+        return ""
 
     # ---- what is done with them
 
-    def _order(self, worker: Worker, names: Sequence[str], reason: Reason, grace_ms: int) -> None:
-        """Have launches end: the worker is asked, and killed after the grace."""
+    def _order(
+        self, worker: WorkerProcess, names: Sequence[str], reason: Reason, grace_ms: int
+    ) -> None:
+        """End launches: the worker is asked to, and killed after the grace."""
         now_ms, asked = boot_ms(), []
         for name in names:
             attempt = worker.given[name]
@@ -277,9 +300,9 @@ class Workers:
             if attempt.order(reason, now_ms, grace_ms if is_urgent else ANSWER_MS):
                 asked.append((name, int(reason)))
         if asked:
-            worker.line.send(wire.Cancel(asked))
+            worker.connection.send(wire.Cancel(asked))
 
-    def _kill(self, worker: Worker, why: str) -> None:
+    def _kill(self, worker: WorkerProcess, why: str) -> None:
         if worker.killed_for:
             return
         worker.killed_for = why
@@ -298,7 +321,7 @@ class Workers:
     # ---- deadlines
 
     def tick(self) -> None:
-        """Look once at everything that has a deadline."""
+        """Check everything that has a deadline, once."""
         now_ms, now_wall_ms = boot_ms(), wall_ms()
         is_leased = self._lease.valid(now_ms)
         for group in self.groups:
@@ -316,7 +339,7 @@ class Workers:
         if self.groups.paced():
             self._listener.offered()
 
-    def _look(self, worker: Worker, now_ms: int, now_wall_ms: int) -> None:
+    def _look(self, worker: WorkerProcess, now_ms: int, now_wall_ms: int) -> None:
         if worker.look(now_ms, self._config.worker_silence_ms):
             for attempt in worker.begun.values():
                 attempt.stopping = attempt.stopping or Reason.SILENT
@@ -329,13 +352,14 @@ class Workers:
                 self._kill(worker, f"{name} did not end when it was told to")
                 return
             if step is Step.ASK:
-                worker.ask_end(name, attempt.stopping)
+                worker.connection.send(wire.Cancel([(name, int(attempt.stopping))]))
             elif attempt.is_late(now_wall_ms):
                 late.append(name)
         self._order(worker, late, Reason.DEADLINE, ANSWER_MS)
 
-    def _end_lease(self, worker: Worker) -> None:
-        """Rule R6, after the worker's own watch and its parent's: no guarded launch goes on."""
+    def _end_lease(self, worker: WorkerProcess) -> None:
+        """Kill a worker with guarded launches after the lease ended (rule R6). Its own watchdog and
+        its parent should have done so before."""
         guarded = [attempt for attempt in worker.given.values() if attempt.spec.guarded]
         for attempt in guarded:
             attempt.stopping = attempt.stopping or Reason.EXECUTOR_LOST
@@ -344,10 +368,3 @@ class Workers:
             return
         unbegun = [name for name, attempt in worker.given.items() if not attempt.began_ms]
         self._order(worker, unbegun, Reason.EXECUTOR_LOST, ANSWER_MS)
-
-
-def _confused(worker: Worker, name: str) -> None:
-    if not worker.is_confused:
-        worker.is_confused = True
-        error = f"it speaks of {name[:300]!a}, which it does not have"
-        log.warning("worker.ignored", pid=worker.pid, error=error)

@@ -1,17 +1,15 @@
-"""What executors send, read and checked: protobuf in, values out, or the field that is wrong.
+"""Validates the messages of executors: protobuf in, values out, or the field that is invalid.
 
-Nothing of a message is used before all of it was checked, so a bad one changes nothing.
+A message is validated completely before any part of it is used, so an invalid one changes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import uuid
-from typing import Final
+from typing import Any, Final
 
-from launcher.pool import limits
-from launcher.pool.errors import BadMessage
+from launcher.protocol import limits
 from launcher.protocol.columns import BadColumn, full, row_numbers
 from launcher.protocol.names import (
     DEFAULT_TENANT,
@@ -35,6 +33,7 @@ from launcher.protocol.work import Epoch
 _REASONS: Final = {reason.value: reason for reason in Reason}
 _STATUSES: Final = {status.value: status for status in Status}
 _WORD: Final = re.compile(r"[!-~]+")  # visible ASCII, no blanks
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _EPOCH: Final = re.compile(r"(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,18})\.(.*)", re.ASCII)
 NAMING: Final = "not a name like tenant/job@2026-11-20T15:00:00Z#1, always with its attempt"
 _SHOWN_CHARS_MAX: Final = 120
@@ -49,11 +48,19 @@ _ENDS: Final = (  # columns of ends, with the highest value that each may have
 _TIMES: Final = ("started_ms", "finished_ms")
 
 
+class BadMessage(Exception):
+    """An executor's message is invalid. `field` names the place, as `reports[3].name`."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
 def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
-    """Return what an executor of this cell says of itself.
+    """Return the greeting of an executor of this cell.
 
     Raises:
-        BadMessage: a field is wrong, or it belongs to another cell.
+        BadMessage: a field is invalid, or the executor belongs to another cell.
     """
     if hello.protocol != limits.PROTOCOL:
         who = "the executor" if hello.protocol < limits.PROTOCOL else "the replicas"
@@ -61,6 +68,9 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         raise BadMessage("hello.protocol", f"{text}; upgrade {who}")
     if hello.cell != cell:
         raise BadMessage("hello.cell", f"{_shown(hello.cell)} is not this cell, {cell!r}")
+    if not _UUID.fullmatch(hello.ledger):
+        text = f"{_shown(hello.ledger)} is not a UUID in lower case with dashes"
+        raise BadMessage("hello.ledger", text)
     epoch = hello.highest_epoch
     if epoch.replica:
         _part("hello.highest_epoch.replica", epoch.replica)
@@ -82,7 +92,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         _printable(f"hello.labels[{key}]", text, limits.LABEL_CHARS_MAX)
     return Greeting(
         executor=_part("hello.executor", hello.executor),
-        ledger=_uuid("hello.ledger", hello.ledger),
+        ledger=hello.ledger,
         incarnation=_word("hello.incarnation", hello.incarnation, limits.INCARNATION_CHARS_MAX),
         slots=hello.slots,
         host=_word("hello.host", hello.host, limits.HOST_CHARS_MAX),
@@ -99,7 +109,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
 
 
 def _parse_known(message: pool_pb2.Reports) -> tuple[BatchReport, ...]:
-    """Return what a Hello says of all rows that the leader may ask about, each once."""
+    """Return the reports in a Hello, which has each row once."""
     known = parse_reports(message, "hello.known", limits.KNOWN_MAX)
     seen: dict[int, set[int]] = {}
     for i, batch in enumerate(known):
@@ -114,10 +124,10 @@ def _parse_known(message: pool_pb2.Reports) -> tuple[BatchReport, ...]:
 
 
 def parse_offers(message: pool_pb2.Offers) -> tuple[GroupOffer, ...]:
-    """Return what an executor's workers serve, in its order.
+    """Return what an executor's workers serve, in the order of the message.
 
     Raises:
-        BadMessage: a field is wrong, there is too much, or a group or handler is there twice.
+        BadMessage: a field is invalid, there is too much, or a group or handler is there twice.
     """
     if len(message.offers) > limits.GROUPS_MAX:
         raise BadMessage("offers", f"{len(message.offers)} are more than {limits.GROUPS_MAX}")
@@ -149,7 +159,7 @@ def check_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> None:
     """Check a heartbeat that follows number `previous`.
 
     Raises:
-        BadMessage: a field is wrong.
+        BadMessage: a field is invalid.
     """
     for name, low, high in (
         ("number", 1, limits.INDEX_MAX),
@@ -167,7 +177,7 @@ def parse_kept(kept: pool_pb2.KeptOutput) -> OfferedOutput:
     """Return an output that an executor offers to have stored.
 
     Raises:
-        BadMessage: a field is wrong.
+        BadMessage: a field is invalid.
     """
     try:
         name = parse_attempt_name(kept.name)
@@ -179,16 +189,16 @@ def parse_kept(kept: pool_pb2.KeptOutput) -> OfferedOutput:
     return OfferedOutput(name, size, kept.sha256)
 
 
-# ---- what is said of rows
+# ---- reports of rows
 
 
 def parse_reports(
     message: pool_pb2.Reports, place: str = "reports", rows_max: int = limits.REPORTS_MAX
 ) -> tuple[BatchReport, ...]:
-    """Return what is said of rows of batches, in its order and in columns; errors name `place`.
+    """Return the reports of a message, in its order and in columns; errors name `place`.
 
     Raises:
-        BadMessage: a field is wrong, or there are too many rows.
+        BadMessage: a field is invalid, or there are too many rows.
     """
     count = sum(len(batch.rows) for batch in message.batches)
     if count > rows_max:
@@ -196,8 +206,8 @@ def parse_reports(
     found = []
     for i, batch in enumerate(message.batches):
         field, part = f"{place}.batches[{i}]", "rows"
-        status, reason = _said(field, batch)
-        columns = dict[str, list[int]]()
+        status, reason = _status_and_reason(field, batch)
+        columns = dict[str, Any]()
         try:
             rows = row_numbers(batch.rows[:], limits.ROW_MAX)
             for part, high in _ENDS:
@@ -205,28 +215,12 @@ def parse_reports(
                 if column or part in _TIMES:
                     is_times = part in _TIMES
                     values = columns[part] = full(column[:], len(rows), is_times=is_times)
-                    lowest, highest = min(values), max(values)
-                    if lowest < 0 or highest > high:
-                        bad = lowest if lowest < 0 else highest
-                        _within(field, f".{part}", bad, 0, high)
+                    for value in (min(values), max(values)):
+                        _within(field, f".{part}", value, 0, high)
         except BadColumn as error:
             raise BadMessage(f"{field}.{part}", str(error)) from error
-        found.append(
-            BatchReport(
-                batch.index,
-                status,
-                reason,
-                batch.exit_code,
-                rows,
-                columns["started_ms"],
-                columns["finished_ms"],
-                columns.get("output_bytes", []),
-                batch.detail,
-                columns.get("cpu_ms", []),
-                columns.get("memory_peak_bytes", []),
-                columns.get("retry_after_ms", []),
-            )
-        )
+        same = (batch.index, status, reason, batch.exit_code, rows)
+        found.append(BatchReport(*same, detail=batch.detail, **columns))
     return tuple(found)
 
 
@@ -236,7 +230,7 @@ def parse_recollection(
     """Return the rows of a Recollection, each of which follows (index, row) `after`.
 
     Raises:
-        BadMessage: a field is wrong, there are too many, or their order is another.
+        BadMessage: a field is invalid, there are too many rows, or they are not in order.
     """
     count = len(message.reports)
     if count > limits.REPORTS_MAX:
@@ -246,38 +240,27 @@ def parse_recollection(
     rows = []
     for i, report in enumerate(message.reports):
         field = f"recollection.reports[{i}]"
-        status, reason = _said(field, report)
+        status, reason = _status_and_reason(field, report)
         if status is Status.UNKNOWN:
             raise BadMessage(f"{field}.status", "a row of a ledger cannot be unknown")
         for part, high in (("row", limits.ROW_MAX), *_ENDS):
             _within(field, f".{part}", getattr(report, part), 0, high)
-        fact = RowReport(
-            report.index,
-            report.row,
-            status,
-            reason,
-            report.exit_code,
-            report.started_ms,
-            report.finished_ms,
-            report.detail,
-            report.output_bytes,
-            report.retry_after_ms,
-            report.cpu_ms,
-            report.memory_peak_bytes,
-        )
-        place = (fact.index, fact.row)
+        place = (report.index, report.row)
         if place <= after:
             text = f"row {place[1]} of {place[0]} does not follow row {after[1]} of {after[0]}"
             raise BadMessage(f"{field}.row", text)
         after = place
         name = parse_name(f"{field}.name", report.name)
-        rows.append(InventoryRow(name, fact, _epoch(f"{field}.epoch", report.epoch)))
+        ends = {part: getattr(report, part) for part, _ in _ENDS}
+        row = RowReport(*place, status, reason, report.exit_code, detail=report.detail, **ends)
+        rows.append(InventoryRow(name, row, _epoch(f"{field}.epoch", report.epoch)))
     return tuple(rows)
 
 
-def _said(field: str, said: pool_pb2.BatchReport | pool_pb2.Report) -> tuple[Status, Reason]:
-    """Check what is said alike of a row and of rows of one batch; return attempt status and
-    reason."""
+def _status_and_reason(
+    field: str, said: pool_pb2.BatchReport | pool_pb2.Report
+) -> tuple[Status, Reason]:
+    """Check the fields that a row and a batch of rows share; return attempt status and reason."""
     status, reason = _STATUSES.get(said.status), _REASONS.get(said.reason)
     if status is None:
         raise BadMessage(f"{field}.status", f"{said.status} is not a status")
@@ -292,10 +275,10 @@ def _said(field: str, said: pool_pb2.BatchReport | pool_pb2.Report) -> tuple[Sta
 
 
 def parse_name(field: str, text: str) -> AttemptName:
-    """Return the attempt that `text` names in full, in the one way in which names are written.
+    """Return the attempt that `text` names, in full and in its canonical spelling.
 
     Raises:
-        BadMessage: it names nothing, leaves something out, or is written in another way.
+        BadMessage: the text is not the canonical name of an attempt.
     """
     try:
         name = parse_attempt_name(text)
@@ -307,7 +290,7 @@ def parse_name(field: str, text: str) -> AttemptName:
 
 
 def _epoch(field: str, text: str) -> str:
-    """Return an epoch as its own str() writes it; empty where a ledger does not know."""
+    """Return an epoch in its canonical spelling; empty if a journal does not know it."""
     if not text:
         return text
     match = _EPOCH.fullmatch(text) if len(text) <= limits.EPOCH_CHARS_MAX else None
@@ -344,16 +327,6 @@ def _printable(field: str, text: str, chars_max: int) -> None:
     """Check a text for people, which may be empty."""
     if len(text) > chars_max or not text.isprintable():
         raise BadMessage(field, f"{_shown(text)} is not up to {chars_max} printable characters")
-
-
-def _uuid(field: str, text: str) -> str:
-    try:
-        is_canonical = str(uuid.UUID(text)) == text
-    except ValueError:
-        is_canonical = False
-    if not is_canonical:
-        raise BadMessage(field, f"{_shown(text)} is not a UUID in lower case with dashes")
-    return text
 
 
 def _within(field: str, part: str, value: int, low: int, high: int) -> int:
