@@ -19,7 +19,7 @@ from bench import etcd
 from bench.consensus_client import HOST, EtcdTarget, OursTarget, connect
 from bench.http2 import CallFailed
 from bench.workloads import Measured, Workload, together
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 START_S: Final = 30.0

@@ -17,7 +17,7 @@ import msgspec
 
 from bench.consensus_state import Dictionary, Gaps
 from bench.workloads import Item, Workload, drive
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, OutcomeUnknown
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from bench.consensus_cells import free_ports
 from bench.processes import resident_bytes
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.replica import EngineLog
 from consensus.leadership import Position
 

@@ -28,8 +28,8 @@ import grpc
 import msgspec
 import structlog
 
-from consensus.engine.config import EngineConfig
-from consensus.engine.config import TlsFiles as EngineFiles
+from consensus.config import EngineConfig
+from consensus.config import TlsFiles as EngineFiles
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NoData
 from consensus.leadership import Leadership

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.handover import Dumped, TakeDump
 from consensus.engine.network.wire import DumpChunk
 from consensus.engine.storage.disk import Disk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.membership import REPLACED, UNKNOWN, WAIT, judge, judge_life
 from consensus.engine.membership_log import MembershipLog
 from consensus.engine.network.wire import PROTOCOL, PROTOCOL_LEAST, Goodbye, Hello, Welcome

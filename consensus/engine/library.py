@@ -16,7 +16,7 @@ from pysyncobj.config import SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Handover
 from consensus.engine.membership_log import MembershipLog

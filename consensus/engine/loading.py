@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.envelope import changes_members
 from consensus.engine.membership import decode_members
 from consensus.engine.storage.disk import Disk

@@ -15,9 +15,9 @@ from typing import Final
 
 from pysyncobj.node import Node
 
+from consensus.config import EngineConfig
 from consensus.engine import guard
 from consensus.engine.compaction import Compaction
-from consensus.engine.config import EngineConfig
 from consensus.engine.elections import Elections
 from consensus.engine.following import Following
 from consensus.engine.gate import Gatekeeper

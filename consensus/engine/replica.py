@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from pysyncobj.monotonic import monotonic
 
 from consensus.cell import Joining, MemberView, PeerView
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.envelope import BARRIER, ENTRY, MEMBERS, Origin, seal, unseal
 from consensus.engine.handover import (
     Changed,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.network.wire import (
     HEADER,
     PROTOCOL,

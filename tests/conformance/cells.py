@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.errors import ConsensusError, NotLeader, OutcomeUnknown, Stopped
 from consensus.leadership import Leadership, Position
 from consensus.log import Applied

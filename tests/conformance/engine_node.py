@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NotLeader
 from tests.conformance.ledger import AHEAD, Ledger

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pysyncobj.node import Node
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.network.net import Connection, Network, Owner
 from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import (

@@ -10,7 +10,7 @@ import pysyncobj.syncobj
 import pytest
 from pysyncobj.node import Node
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.envelope import MEMBERS, Origin, changes_members, seal
 from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Changed, Committed, Event, Handover

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.envelope import ENTRY, Origin, seal
 from consensus.engine.loading import load
 from consensus.engine.storage.disk import DirectoryDisk

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from consensus.config import EngineConfig
 from consensus.engine.compaction import Compaction
-from consensus.engine.config import EngineConfig
 from consensus.engine.handover import Dumped, TakeDump
 from consensus.engine.loading import Loaded, load
 from consensus.engine.network.wire import DumpChunk

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from consensus.config import EngineConfig
 from consensus.engine import replica
-from consensus.engine.config import EngineConfig
 from consensus.engine.replica import EngineLog
 from consensus.errors import Stopped
 from consensus.leadership import Position

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from consensus.config import EngineConfig
 from consensus.engine import replica
-from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import Origin
 from consensus.engine.handover import Event, Failed, Refused
 from consensus.engine.membership import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from consensus.engine.config import TlsFiles
+from consensus.config import TlsFiles
 from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.streams import SHAKEN_WITHIN_S
 from consensus.engine.network.tls import LOOK_EVERY_S, replica_uri

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from consensus.engine.config import EngineConfig, TlsFiles, parse_address
+from consensus.config import EngineConfig, TlsFiles, parse_address
 from consensus.engine.network.tls import check_files, proven_replica, replica_uri
 from consensus.errors import BadConfig
 from tests.fakes.certificates import CELL, files_of, key_pem, private_key, put

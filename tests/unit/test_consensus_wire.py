@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consensus.config import EngineConfig
 from consensus.engine import guard
-from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import BARRIER, ENTRY, Origin, seal, unseal
 from consensus.engine.network.wire import (
     HEADER,

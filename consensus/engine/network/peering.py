@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.network.links import INTRODUCED_WITHIN_S, Caller, Gate, Link
 from consensus.engine.network.net import Connection, Network
 from consensus.engine.network.tcp import Complaints

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from consensus.engine.config import TlsFiles, parse_address
+from consensus.config import TlsFiles, parse_address
 from consensus.engine.network.handshakes import Handshakes
 from consensus.engine.network.net import Connection, Owner
 from consensus.engine.network.streams import Stream, Streams

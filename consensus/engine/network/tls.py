@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from consensus.engine.config import TlsFiles
+from consensus.config import TlsFiles
 from consensus.errors import BadConfig
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.handover import Failed
 from consensus.engine.raft import Raft
 from consensus.engine.replica import EngineLog

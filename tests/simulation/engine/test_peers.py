@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pysyncobj.node import Node
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import (
     PROTOCOL,

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from consensus.engine.config import EngineConfig
+from consensus.config import EngineConfig
 from consensus.engine.raft import Raft
 from consensus.errors import DiskFull, LogDamaged, NoData, Replaced
 from tests.fakes.memory_disk import MemoryDisk
