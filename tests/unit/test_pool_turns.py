@@ -108,7 +108,7 @@ async def test_a_stream_without_a_hello_keeps_nobody_out() -> None:
 async def test_a_stream_that_never_gets_a_lease_gives_its_turn_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "HELLO_WITHIN_MS", 300)
+    monkeypatch.setattr(limits, "HELLO_WITHIN_MS", 1_500)
     lease = LeaseTimes(heartbeat_ms=5_000, self_kill_ms=500_000, give_up_ms=600_000)
     async with rigged(lease) as rig, rig.executor(executor=FIRST):
         await rig.heard(Joined)

@@ -192,7 +192,7 @@ def test_a_stopped_child_whose_guarded_work_outlives_the_lease_is_killed(rig: Ri
     parent, peers = started(rig, processes=1)
     (peer,) = peers
     sent = task(1, "freeze", guarded=True)
-    until_ms = boot_ms() + 1_500
+    until_ms = boot_ms() + 3_000
     peer.send(Lease(until_ms))
     peer.run(sent)
     peer.wait_closed()
