@@ -55,7 +55,6 @@ from cron.leader.leader import Leader, LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import with_room
-from cron.scheduler.plan import Settings
 from cron.service.members import WAITING, ClusterStatus, ReplicaIdentity, client_address
 from cron.service.replacing import Replacing
 from cron.service.replica import Replica
@@ -175,7 +174,7 @@ class Daemon:
             pool=self._pool,
             clock=self._clock,
             settings=LeaderSettings(
-                plan=Settings(start_window_ms=limits.start_window_ms),
+                start_window_ms=limits.start_window_ms,
                 late_per_second=limits.catchup_per_second,
                 is_backed_up=bool(self._config.object_storage.url),
             ),

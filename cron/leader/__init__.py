@@ -1,3 +1,3 @@
-"""What only the leader does: plan, settle, launch, record."""
+"""What only the leader does: plan, append, dispatch, settle, record."""
 
 from __future__ import annotations

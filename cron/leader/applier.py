@@ -1,4 +1,5 @@
-"""What stands between the replicated log and State on every replica: apply, project, keep, tell.
+"""The Applier of a replica, between the replicated log and State: it applies entries, keeps what
+they sealed, and notifies listeners.
 
 Owned by the event loop's thread, like State itself.
 """
@@ -24,20 +25,20 @@ Listener = Callable[[int, Outcome], None]
 
 
 class Keeping(Protocol):
-    """Who keeps segments and snapshots on this replica's disk. Called on the loop's thread, but for
-    `wait_durable`; all return at once, but for that one."""
+    """The writer of segments and snapshots on this replica's disk. It is called on the loop's
+    thread, and its calls return at once, except `wait_durable`."""
 
     def keep(self, sealed: Sequence[Sealed]) -> None:
         """Write segments that were sealed just now."""
 
     def snapshot(self, state: State, imaging: Imaging) -> None:
-        """Write the snapshot of State as it is now, whose image has begun."""
+        """Write the snapshot of State as it is now; its image has begun."""
 
     def catalog(self, history: History) -> None:
-        """Take note of the segments that State names; files and rows of others go."""
+        """Note the segments that State names; delete the files and rows of others."""
 
     def wait_durable(self) -> None:
-        """Return once all that `keep` was given is on the disk. In another thread.
+        """Return once everything given to `keep` is on disk. Called in another thread.
 
         Raises:
             OSError: the disk refuses.
@@ -45,7 +46,7 @@ class Keeping(Protocol):
 
 
 class StateApplier:
-    """The Applier of a replica: State behind it, the snapshot writer beside."""
+    """The Applier of a replica, with its State and its snapshot writer."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class StateApplier:
         self._listeners.append(listener)
 
     def apply(self, position: Position, entry: bytes) -> Outcome:
-        """Apply one entry, keep what it sealed, and tell who listens."""
+        """Apply one entry, keep what it sealed, and notify the listeners."""
         began_ms = self._mono_ms()
         outcome = self._machine.apply(position.term, position.index, entry)
         if self._writer is not None:
@@ -91,10 +92,10 @@ class StateApplier:
                 writer.catalog(self.state.history)
 
     def take(self) -> Iterable[bytes]:
-        """Return State's image as it is now; its pieces may be asked for in another thread.
+        """Return State's image as it is now; its pieces may be read in another thread.
 
-        A dump lets the log before it go, and with it the rows that were sealed there: so their
-        segments must be on the disk first.
+        After a dump the log forgets older entries and the rows that they sealed, so their segments
+        are written to disk first.
         """
         return self._durable(Imaging.begin(self.state))
 
@@ -106,8 +107,8 @@ class StateApplier:
             yield piece
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
-        """Replace State. Its tails have the rows since the newest Seal; segments that are not on
-        this disk are fetched by the snapshot writer's backfill."""
+        """Replace State. Its tails have the rows since the newest Seal; the backfill fetches
+        segments that are not on this disk."""
         self._machine = Machine(decode_state(pieces))
         self._row_store.follow(self.state.history)
         if self._writer is not None:

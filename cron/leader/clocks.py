@@ -1,9 +1,10 @@
-"""Clocks that are wrong (rule R10): the leader notices when its own is set, and no replica lets a
-wrong one carry the cell's time far ahead, which never goes back.
+"""Wrong clocks (rule R10). The leader notices when its clock is set, and no replica lets a wrong
+clock carry the cell's time far ahead, from where it never returns.
 
 A replica does not acknowledge a new entry whose time is far ahead of its own clock, unless the
-cell's time is there already. With one such replica the others commit the entry, and it takes it as
-committed. With a majority of them the leader cannot commit, and another one leads.
+cell's time is there already. If one such replica exists, the others commit the entry, and it
+applies it as committed. If they are a majority, the leader cannot commit, and another replica
+leads.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from cron.state.codec import time_of
 
 
 class Jump:
-    """The distance between two clocks, looked at again and again."""
+    """The distance between the wall clock and the monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset_ms = clock.wall_ms() - clock.mono_ms()
 
     def since_last(self) -> int:
-        """Return by how many ms the wall clock jumped since the last call; slow drift adds up to
-        nothing, since each call starts anew."""
+        """Return by how many ms the wall clock jumped since the last call. Slow drift does not add
+        up: each call starts again."""
         offset_ms = self._clock.wall_ms() - self._clock.mono_ms()
         jumped_ms = offset_ms - self._offset_ms
         self._offset_ms = offset_ms
@@ -35,12 +36,12 @@ class Jump:
 
 
 class Steady:
-    """Since when somebody answers for what falls due, on a clock that may be set.
+    """Since when this leader answers for what falls due, on a clock that may be set.
 
-    The first call counts as the end of a change of leader that took `break_ms`: what fell due in
-    that time was nobody's fault. From then on work goes on until a break: `break_ms` without a
-    call, or with a clock that moved by as much meanwhile. Whoever was stopped, or was set to
-    another time, cannot say what fell due without it.
+    The first call counts as the end of a change of leader that took `break_ms`: instants that fell
+    due in it are not missed. Work continues until a break: `break_ms` without a call, or a clock
+    that moved by as much. A leader that was stopped, or whose clock was set, does not know what
+    fell due meanwhile.
     """
 
     def __init__(self, break_ms: int) -> None:
@@ -49,7 +50,7 @@ class Steady:
         self._since_ms = 0
 
     def since(self, now_ms: int) -> int:
-        """Return since when, after noting that one is at work at `now_ms`."""
+        """Return since when this leader works, after a call at `now_ms`."""
         if self._seen_ms is None:
             self._since_ms = now_ms - self._break_ms
         elif abs(now_ms - self._seen_ms) >= self._break_ms:
@@ -58,14 +59,8 @@ class Steady:
         return self._since_ms
 
 
-def describe_jump(jumped_ms: int) -> str:
-    """Return a jump in words."""
-    way = "forward" if jumped_ms > 0 else "back"
-    return f"its clock jumped {way} by {abs(jumped_ms) / 1000:.1f} s"
-
-
 NOTE_MS: Final = 15_000
-"""For so long `status` tells of it."""
+"""How long `status` mentions an entry that was not acknowledged."""
 
 
 class Withheld(msgspec.Struct, frozen=True):
@@ -76,8 +71,8 @@ class Withheld(msgspec.Struct, frozen=True):
 
 
 class Ratchet:
-    """What one replica acknowledges. `may_acknowledge` runs in the engine's thread; nothing of it
-    waits, and what it leaves behind is replaced as a whole."""
+    """Which entries one replica acknowledges. `may_acknowledge` runs in the engine's thread, does
+    not wait, and replaces its result as a whole."""
 
     def __init__(self, clock: Clock, log_ms: Callable[[], int]) -> None:
         """`log_ms` returns State's time, as far as it is applied here."""
@@ -96,7 +91,7 @@ class Ratchet:
 
     @property
     def note(self) -> str:
-        """What `status` says of this replica, "" if it withheld nothing lately."""
+        """The note of this replica for `status`, "" if it withheld nothing lately."""
         newest = self._newest
         if newest is None or self._clock.mono_ms() - newest.mono_ms > NOTE_MS:
             return ""

@@ -7,7 +7,7 @@ append, which may be lost (cron/DESIGN.md, "One turn of the leader").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -25,13 +25,14 @@ from launcher.protocol.orders import JobWork, KillOrder, StartBatch, work_of
 from launcher.protocol.status import Reason
 
 BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
+_COLUMNS: Final = StartBatch.__struct_fields__[1:-1]
 
 
 class Dispatcher:
-    """Sends what applied entries ask for, while this replica leads.
+    """Sends the orders that follow from applied entries, in one term of this leader.
 
-    `unsent` has the rows, by executor, ledger and batch, whose first order never left and never
-    will, until the log has taken them back: nothing may order them meanwhile.
+    `unsent` has the rows whose first order never left and never will, by executor, ledger and
+    batch, until the log has taken them back: nothing may order them meanwhile.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -40,20 +41,15 @@ class Dispatcher:
         self._current: dict[int, JobWork] = {}  # by job number: those of the jobs as they are now
         self.unsent: dict[tuple[Source, int], set[int]] = {}
 
-    def clear(self) -> None:
-        """Forget what was encoded; at a takeover."""
-        self._works.clear()
-        self._current.clear()
-
     def follow(self, state: State, outcome: Outcome) -> int:
-        """Send starts and kills for one applied entry of our own; return how many launches that
-        catch up it has begun."""
+        """Send starts and kills for one applied entry of this term; return how many late launches
+        it began."""
         begun: dict[int, None] = {}
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 hit("after-begin")
                 begun.update(dict.fromkeys(spec.executor for spec in command.batches))
-            elif says(command, LaunchState.LAUNCHED):
+            elif reports_any(command, LaunchState.LAUNCHED):
                 hit("after-launched")
             elif isinstance(command, c.PutJobs):
                 self._forget_changed(state)
@@ -76,15 +72,15 @@ class Dispatcher:
         return late
 
     def _kill(self, state: State, launch: LaunchRow) -> None:
-        """Order the end of an attempt whose Cancel is committed, part by part (rule R8)."""
+        """Order the end of each part of an attempt whose Cancel is committed (rule R8)."""
         for start in launch.starts():
             record, kill = state.executors.get(start.executor), kill_of(launch, start)
             if record is not None and kill is not None:
                 self._pool.order(record.executor, record.ledger, kills=[kill])
 
     def _forget_changed(self, state: State) -> None:
-        """Let go of the works of jobs that are not so any more. Those of the others stay the same
-        ones, which no stream has to be sent again."""
+        """Forget the works of jobs that were changed or removed. The works of other jobs stay the
+        same objects, which streams do not send again."""
         self._current.clear()
         self._works = {
             (number, revision): work
@@ -100,13 +96,15 @@ class Dispatcher:
         *,
         is_first: bool = False,
     ) -> list[StartBatch]:
-        """Return the orders to start rows of a batch, which ascend; all that are begun if left out.
+        """Return the orders to start rows of a batch, in ascending order; all begun rows by
+        default.
 
-        Usual rows are begun. An odd one is left out if it is not, or its job cannot be found.
+        The usual rows among `rows` must be begun. A detailed row is left out if it is not begun, or
+        if its job is unknown.
         """
         asked = rows_in(batch, BEGUN) if rows is None else rows
         usual = [row for row in asked if row not in batch.odd] if batch.odd else list(asked)
-        found = []
+        found: list[dict[str, Any]] = []
         if usual:
             columns = (
                 batch.numbers,
@@ -116,46 +114,26 @@ class Dispatcher:
                 batch.attempts,
             )
             is_whole = len(usual) == len(batch.numbers)
-            numbers, at_s, ends_ms, deadlines_ms, attempts = (
+            numbers, *others = (
                 one.tolist() if is_whole else list(map(one.__getitem__, usual)) for one in columns
             )
-            works = list(map(self._current.get, numbers))
+            works: list[JobWork | None] = list(map(self._current.get, numbers))
             if None in works:
                 works = [self._work(state, number) for number in numbers]
-            found.append(
-                StartBatch(
-                    batch.index,
-                    usual,
-                    cast("list[JobWork]", works),
-                    at_s,
-                    ends_ms,
-                    deadlines_ms,
-                    attempts,
-                    is_first=is_first,
-                )
-            )
-        odd = []
+            found.append(dict(zip(_COLUMNS, (usual, works, *others), strict=False)))
+        detailed = []
         for row in sorted(batch.odd if rows is None else batch.odd.keys() & rows):
             launch = batch.odd[row]
             start = launch.start_on(batch.executor)
             if launch.job is not None and start is not None and row >= 0 and start.state is BEGUN:
-                odd.append((launch, start))
-        if odd:
-            found.append(
-                StartBatch(
-                    batch.index,
-                    [start.row for _, start in odd],
-                    [self._work(state, launch.number, launch) for launch, _ in odd],
-                    [launch.scheduled_s for launch, _ in odd],
-                    [launch.not_after_ms for launch, _ in odd],
-                    [launch.deadline_ms for launch, _ in odd],
-                    [launch.attempt for launch, _ in odd],
-                    [launch.trigger for launch, _ in odd],
-                    [start.part for _, start in odd],
-                    is_first,
+                work = self._work(state, launch.number, launch)
+                times = (launch.scheduled_s, launch.not_after_ms, launch.deadline_ms)
+                detailed.append(
+                    (start.row, work, *times, launch.attempt, launch.trigger, start.part)
                 )
-            )
-        return found
+        if detailed:
+            found.append(dict(zip(_COLUMNS, zip(*detailed, strict=True), strict=True)))
+        return [StartBatch(batch.index, **one, is_first=is_first) for one in found]
 
     def _work(self, state: State, number: int, launch: LaunchRow | None = None) -> JobWork:
         """Return the work of a job as it is now, or as it was when a launch began."""
@@ -175,8 +153,8 @@ class Dispatcher:
         return work
 
 
-def says(command: c.Command, *states: LaunchState) -> bool:
-    """Return whether a command says that one of these became of an attempt or a row."""
+def reports_any(command: c.Command, *states: LaunchState) -> bool:
+    """Return whether a command reports that an attempt or a row is in one of these states."""
     if not isinstance(command, c.Report):
         return False
     rows, items = command.rows, command.items
@@ -184,8 +162,8 @@ def says(command: c.Command, *states: LaunchState) -> bool:
 
 
 def kill_of(launch: LaunchRow, start: Start) -> KillOrder | None:
-    """Return the order to end a part of an attempt whose Cancel is committed (rule R8), None where
-    none is. Its executor knows none below row 0: State numbers so what nobody knows the row of."""
+    """Return the order to end a part of an attempt whose Cancel is committed (rule R8), else None.
+    State gives a row below 0 to a part whose row is unknown; its executor knows none."""
     if launch.cancel is Reason.NONE or start.row < 0:
         return None
     return KillOrder(launch.begun_index, start.row, launch.cancel)
@@ -198,3 +176,10 @@ def rows_in(batch: Batch, state: LaunchState) -> list[int]:
     if count == len(states):
         return list(range(count))
     return [row for row, one in enumerate(states) if one == wanted] if count else []
+
+
+def begun_rows(batch: Batch) -> list[int]:
+    """Return the rows of a batch that are begun and not launched, in no order."""
+    starts = ((row, launch.start_on(batch.executor)) for row, launch in batch.odd.items())
+    detailed = [row for row, start in starts if start is not None and start.state is BEGUN]
+    return [*rows_in(batch, BEGUN), *detailed]

@@ -10,7 +10,6 @@ from cron.clock import Clock
 from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.scheduler.places import Capacity, Place
-from cron.scheduler.plan import Expired
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord
@@ -23,15 +22,15 @@ _log = structlog.get_logger()
 
 REST_MIN_MS = 500
 REST_MAX_MS = 10_000
-"""How long an executor that refuses gets no work; twice as long each time it does so again."""
+"""How long an executor that refused a start gets no work; doubled each time it refuses again."""
 FEW = 256
-"""So many executors are looked at in each turn; of more only those of whom something has changed,
-and all of them twice a second, or less often: a tenth of a millisecond for each."""
+"""Up to so many executors are looked at in each turn. Of more, only those that have changed are,
+and all of them twice a second or less often: each takes a tenth of a millisecond."""
 LOOK_ALL_MS = 500
 
 
 class Executors:
-    """Sessions of the pool beside the records of State."""
+    """The sessions of the pool, together with the records of State."""
 
     def __init__(self, pool: Pool, applier: StateApplier, clock: Clock) -> None:
         self._pool = pool
@@ -43,13 +42,13 @@ class Executors:
         self._offers: dict[int, tuple[int, int, tuple[GroupOffer, ...]]] = {}  # as they were placed
         self._numbers: dict[str, int] = {}  # of those that are placed
         self._look_all_ms = 0
-        self._expired: frozenset[int] = frozenset()  # whose lease is over, as of this turn
+        self._expired: list[int] = []  # whose lease is over, as of this turn
 
     def refused(self, executor: str, ledger: str) -> None:
-        """Give an executor no work for a while: it has refused some, and would refuse it again.
+        """Give an executor that refused a start no work for a while.
 
-        It may be full of launches that the log holds for lost, be stopping, or have a clock of its
-        own. Without a rest the same launch is begun and refused fifty times a second.
+        It may be full of launches that State counts as lost, be stopping, or have a wrong clock.
+        Without a rest the same launch would begin and be refused fifty times a second.
         """
         now = self._clock.mono_ms()
         until_ms, rest_ms = self._rests.get((executor, ledger), (0, 0))
@@ -60,7 +59,7 @@ class Executors:
         self._rests[(executor, ledger)] = (now + rest_ms, rest_ms)
 
     def grant_all(self) -> None:
-        """Give every executor of State a full lease: what a new leader does (rule R5)."""
+        """Give every executor of State a full lease, as a new leader does (rule R5)."""
         self._rests.clear()
         self._offers.clear()
         self._numbers.clear()
@@ -76,7 +75,7 @@ class Executors:
         return frozenset(record.number for record in records if record is not None)
 
     def place(self, queues: Queues) -> None:
-        """Let the queues know which executors may get work now, and what they offer."""
+        """Update the queues: which executors may get work now, and what they offer."""
         now_mono = self._clock.mono_ms()
         touched = self._pool.take_touched()
         if self._pool.count <= FEW or now_mono >= self._look_all_ms:
@@ -91,11 +90,11 @@ class Executors:
             self._look(executor, session, queues)
 
     def look_at_all(self) -> None:
-        """Look at all executors in the next turn: something else than the pool has changed."""
+        """Have the next turn look at all executors: something outside the pool has changed."""
         self._look_all_ms = 0
 
     def _look(self, executor: str, session: Session | None, queues: Queues) -> None:
-        """Place an executor, or take it away."""
+        """Add an executor to the queues, or remove it."""
         places, record = queues.places, None
         if session is not None:
             record = self._applier.state.executor_of(session.executor, session.ledger)
@@ -125,7 +124,7 @@ class Executors:
                     record.memory_bytes,
                 )
             )
-            queues.serve(session.offers)
+            queues.serve(record.number, session.offers)
 
     def _gets_work(self, session: Session, record: ExecutorRecord) -> bool:
         until_ms, _ = self._rests.get(session.key, (0, 0))
@@ -136,30 +135,31 @@ class Executors:
         number = self._numbers.pop(executor, None)
         if number is not None:
             queues.places.drop(number)
+            queues.serve(number, ())
             self._offers.pop(number, None)
 
     def drained(self) -> list[c.ExecutorLeft]:
-        """Return that those leave which are drained and have finished all that they had."""
+        """Return the commands by which drained executors leave that have finished their
+        launches."""
         done = [record for record in self._draining.values() if not record.batches]
         self._drained = frozenset(record.executor for record in done)
         return [c.ExecutorLeft(record.number, "it was drained") for record in done]
 
-    def expired(self, now_ms: int) -> list[Expired]:
-        """Return the executors whose lease is over. Their self-kill deadline lies before that, so
-        what they ran holds its slot until now at the latest (rules R5, R6). A drained one stays in
-        the log, with nothing open: who is cut off and comes back is drained still."""
-        result = []
+    def expired(self) -> list[int]:
+        """Return the executors whose lease is over, by number. Their self-kill deadline is earlier,
+        so nothing holds the slots of their launches (rules R5, R6). A drained executor without open
+        launches stays in State, so that it is still drained if it comes back."""
+        self._expired = []
         for lease in self._pool.leases.expired(self._clock.mono_ms()):
             record = self._applier.state.executor_of(*lease)
             if record is None:
                 self._pool.leases.forget(lease)
             elif record.batches or not record.drained_by:
-                result.append(Expired(record.number, now_ms))
-        self._expired = frozenset(one.number for one in result)
-        return result
+                self._expired.append(record.number)
+        return self._expired
 
-    def tell_lost(self, commands: Iterable[c.Command]) -> None:
-        """Log what these commands give up, a line for each executor."""
+    def log_lost(self, commands: Iterable[c.Command]) -> None:
+        """Log the launches that these commands give up, one line for each executor."""
         state = self._applier.state
         counts: dict[int, int] = {}
         for command in commands:
@@ -188,14 +188,15 @@ class Executors:
             _log.warning("launches.lost", executor=name, count=count, error=error)
 
     def measure_again(self) -> None:
-        """Let all executors join anew: the leader's clock was set. They measured theirs against it
-        as it was, and would refuse work by that until their next welcome (rule R10)."""
+        """End all sessions after the leader's clock was set, so that executors join again. They
+        measured their offsets against the old clock, and would refuse work by that until their next
+        welcome (rule R10)."""
         for session in self._pool.sessions():
             self._pool.refuse(session.executor, "the leader's clock was set; join again")
 
     def let_go(self, joining: Container[Key]) -> None:
-        """Forget leases and end sessions of executors that State has let go of; not of those that
-        are `joining`, whose entry is on its way."""
+        """Forget leases and end sessions of executors that State has forgotten, except `joining`,
+        whose entry is on its way."""
         known = self._applier.state.by_ledger
         for lease in self._pool.leases.expired(self._clock.mono_ms()):
             if lease not in known:

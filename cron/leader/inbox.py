@@ -1,22 +1,21 @@
-"""What executors say, on its way into the log, and the acknowledgements on their way back."""
+"""Executors' reports on their way into the log, and the acknowledgements on their way back."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import compress, islice
 from typing import Final
 
 import structlog
 
 from cron.launch_state import LaunchState
-from cron.leader.dispatch import Dispatcher
+from cron.leader.dispatch import Dispatcher, begun_rows
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode
 from cron.scheduler.reports import End, ReportCommands, Source, digest, source_of
 from cron.state import commands as c
-from cron.state.batches import Batch
 from cron.state.columns import deltas
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
@@ -37,19 +36,19 @@ from launcher.protocol.status import Status
 
 _log = structlog.get_logger()
 
-FACTS_PER_ENTRY_MAX = 5_000
+REPORTS_PER_ENTRY_MAX = 5_000
 """About 250 KiB of log, 4 MiB if all are as wordy as they may be; the rest waits its turn."""
 
 JOINED_PER_ENTRY_MAX = 500
-"""About 100 KiB of log. After a leader's death all executors come at once: those that are let in
-beat and work while the rest are still read."""
+"""About 100 KiB of log. After a leader's death all executors come at once: those that have joined
+beat and work while the others are still read."""
 JOINED_BYTES_PER_ENTRY_MAX = 1 << 20
 """Of those with many and long labels, 55 KiB at the most, fewer share an entry."""
-FLOORS_PER_TURN = 256
-"""Executors that are told of a new floor in one turn; the rest are told in the next ones."""
+WATERMARKS_PER_TURN = 256
+"""Executors that get a new watermark in one turn; the rest get theirs in the next turns."""
 
 _UNSENT: Final = Note(NoteCode.UNSENT)
-_SETTLED: Final = (
+_FINAL: Final = (
     Verdict.ACCEPTED,
     Verdict.AMENDED,
     Verdict.NOT_OPEN,
@@ -61,7 +60,7 @@ REFUSED: Final = Status.REFUSED  # members of an enumeration are slow to look up
 
 
 class Inbox:
-    """Events of the pool, gathered between two entries.
+    """Events of the pool in one term, gathered between two entries.
 
     `wake` is called when there is something for the next entry, `beat` when a heartbeat arrived,
     `refused` with the executor and ledger that refused a start.
@@ -81,54 +80,40 @@ class Inbox:
         self._pool = pool
         self._dispatcher = dispatcher
         self._settler = Settler(pool, dispatcher)
-        self._mono_ms = mono_ms
-        self.resolving = self._resolving()
+        self.resolving = Resolving(
+            mono_ms, pool.lease.give_up_ms, lambda: pool.leases.expired(mono_ms())
+        )
         self._wake = wake
         self._beat = beat
         self._refused = refused
         self._joined: dict[Source, Joined] = {}  # of one that came again only the last counts
         self._left: list[Left] = []
-        self._to_floor: list[Source] = []
-        self._told: deque[tuple[Source, BatchReport]] = deque()
+        self._to_raise: list[Source] = []
+        self._reports: deque[tuple[Source, BatchReport]] = deque()
         self._ending: dict[End, tuple[Source, int, int]] = {}  # whose end is it, which row
         self._is_backed_up = is_backed_up
 
-    def clear(self) -> None:
-        """Forget everything; at the end of a term. Executors repeat themselves."""
-        self._settler.clear()
-        self._dispatcher.unsent.clear()
-        self.resolving = self._resolving()
-        self._joined.clear()
-        self._left.clear()
-        self._to_floor.clear()
-        self._told.clear()
-        self._ending.clear()
-
-    def _resolving(self) -> Resolving:
-        pool, mono_ms = self._pool, self._mono_ms
-        return Resolving(mono_ms, pool.lease.give_up_ms, lambda: pool.leases.expired(mono_ms()))
-
     def joining(self) -> frozenset[Source]:
-        """Return the executors whose joining is in no entry yet. Of any other State says whether it
-        is one of ours; one that was let go by the very entry in which it joined is not."""
+        """Return the executors that have joined and are in no entry yet. State knows the others,
+        except one that left by the entry in which it joined."""
         return frozenset(self._joined)
 
     def on_event(self, event: Event) -> None:
-        """Take what the pool has heard; returns at once."""
+        """Receive an event of the pool; returns at once."""
         if isinstance(event, HeartbeatReceived):
             self._beat()
             return
         source = (event.executor, event.ledger)
         if isinstance(event, Reported):
-            self._told.extend((source, batch) for batch in event.batches)
+            self._reports.extend((source, batch) for batch in event.batches)
         elif isinstance(event, Left):
             self._left.append(event)
         elif isinstance(event, Joined):
             _log.info("executor.joined", executor=event.executor)
             self._joined[source] = event
-            self.resolving.hear(event)
+            self.resolving.receive(event)
         elif isinstance(event, InventoryPage):
-            self.resolving.hear(event)
+            self.resolving.receive(event)
         elif isinstance(event, Unsent):
             for index, rows in event.batches:
                 self._dispatcher.unsent.setdefault((source, index), set()).update(rows)
@@ -141,30 +126,31 @@ class Inbox:
             _log.warning("executor.silent", executor=event.executor, hint=hint)
         self._wake()
 
-    def _tell_left(self, state: State) -> None:
-        """Log whose stream has ended, and how many launches are in doubt where it was cut off."""
+    def _log_left(self, state: State) -> None:
+        """Log the streams that have ended, with how many launches are in doubt if a stream was cut
+        off."""
         left, self._left = self._left, []
         for event in left:
             record = state.executor_of(event.executor, event.ledger)
             in_doubt = record.count_open() if record is not None and event.is_cut else 0
-            told = {"executor": event.executor, "error": event.reason}
+            known = {"executor": event.executor, "error": event.reason}
             if not in_doubt:
-                _log.info("executor.left", **told)
+                _log.info("executor.left", **known)
                 continue
             hint = "they are lost when its lease ends, unless it comes back before"
-            _log.warning("executor.left", **told, in_doubt=in_doubt, hint=hint)
+            _log.warning("executor.left", **known, in_doubt=in_doubt, hint=hint)
 
     def gather(
         self,
         state: State,
         now_ms: int,
         hindrance: str = "",
-        facts_max: int = FACTS_PER_ENTRY_MAX,
+        rows_max: int = REPORTS_PER_ENTRY_MAX,
     ) -> list[c.Command]:
-        """Return commands for what has come in since the last call, `facts_max` reports of it at
-        the most; `hindrance` says why no time may be accounted for."""
+        """Return commands for what has arrived since the last call, with `rows_max` reports at
+        most. `hindrance` says why no time may be accounted for."""
         commands: list[c.Command] = []
-        self._tell_left(state)
+        self._log_left(state)
         for event in self._take_joined():
             commands.append(_joined(event))
             if not state.is_resolving:
@@ -173,33 +159,35 @@ class Inbox:
         if state.is_resolving:
             return commands  # what executors report waits until what they remember is recorded
         self._settle_ready(state, now_ms)
-        told = self._take_told(min(facts_max, FACTS_PER_ENTRY_MAX))
-        return [*commands, *self._digest(state, told, now_ms), *self._taken_back(state)]
+        reports = self._take_reports(min(rows_max, REPORTS_PER_ENTRY_MAX))
+        return [*commands, *self._digest(state, reports, now_ms), *self._taken_back(state)]
 
-    def _take_told(self, rows_max: int) -> dict[Source, list[BatchReport]]:
-        """Remove and return what was said, of so many rows at the most."""
-        told: dict[Source, list[BatchReport]] = {}
-        while self._told and rows_max > 0:
-            source, batch = self._told.popleft()
+    def _take_reports(self, rows_max: int) -> dict[Source, list[BatchReport]]:
+        """Remove and return reports about up to `rows_max` rows."""
+        taken: dict[Source, list[BatchReport]] = {}
+        while self._reports and rows_max > 0:
+            source, batch = self._reports.popleft()
             count = len(batch.rows)
             if count > rows_max:
-                self._told.appendleft((source, batch.pick(range(rows_max, count))))
+                self._reports.appendleft((source, batch.pick(range(rows_max, count))))
                 batch = batch.pick(range(rows_max))
-            told.setdefault(source, []).append(batch)
+            taken.setdefault(source, []).append(batch)
             rows_max -= count
-        return told
+        return taken
 
     def _taken_back(self, state: State) -> list[c.Command]:
-        """Return that attempts never ran whose first order never left: they may begin elsewhere.
+        """Return the command that takes back attempts whose first order never left: they may begin
+        elsewhere.
 
-        Nothing sends that order any more (`Settler`), and a later leader, who may,
-        makes this command stale by its Claim (rule R3).
+        Nothing sends that order any more (`Settler`), and the Claim of a later leader, which may,
+        makes this command stale (rule R3).
         """
         unsent = self._dispatcher.unsent
-        found, room = list[c.AttemptRows](), FACTS_PER_ENTRY_MAX
+        found, room = list[c.AttemptRows](), REPORTS_PER_ENTRY_MAX
         for (source, index), rows in sorted(unsent.items(), key=lambda item: item[0][1]):
             record = state.executor_of(*source)
-            begun = _begun_of(record, index, rows)
+            batch = record.batches.get(index) if record is not None else None
+            begun = rows.intersection(begun_rows(batch)) if batch is not None else set()
             if begun:
                 unsent[source, index] = begun
             else:
@@ -214,8 +202,8 @@ class Inbox:
         return [c.Report(rows=tuple(found))] if found else []
 
     def _take_joined(self) -> list[Joined]:
-        """Return whose joining the next entry records. Where not all of them have room, those that
-        are gone again have none: they were too impatient, and will come back."""
+        """Return the joinings that the next entry records. If there are too many, executors that
+        have left again are dropped: they will come back."""
         if len(self._joined) > JOINED_PER_ENTRY_MAX:
             there = {s: e for s, e in self._joined.items() if self._pool.is_connected(*s)}
             self._joined = there
@@ -235,15 +223,15 @@ class Inbox:
             record = state.executor_of(*source)
             if record is not None and self._pool.is_leased(*source):
                 said = self._settler.ready(state, record, now_ms)
-                self._told.extend((source, batch) for batch in said)
+                self._reports.extend((source, batch) for batch in said)
 
     def _digest(
-        self, state: State, told: dict[Source, list[BatchReport]], now_ms: int
+        self, state: State, reports: dict[Source, list[BatchReport]], now_ms: int
     ) -> list[c.Command]:
-        """Return commands for what executors said. What needs no entry is sent: known ends are
-        acknowledged, open questions asked again."""
+        """Return the commands for reports. What needs no entry is sent at once: known ends are
+        acknowledged, and open questions are asked again."""
         commands: list[c.Command] = []
-        for source, batches in told.items():
+        for source, batches in reports.items():
             record = state.executor_of(*source)
             refused = [batch for batch in batches if batch.status is REFUSED]
             if record is not None and refused and _refuses_commands(record, refused, now_ms):
@@ -262,7 +250,7 @@ class Inbox:
                     ledger=source[1],
                     count=len(digested.foreign),
                     index=index,
-                    error=f"nothing was begun at that log index, of which it tells row {row}",
+                    error=f"nothing was begun at that log index, of which it reports row {row}",
                 )
             for end, place in digested.ended_at.items():
                 self._ending[end] = (source, *place)
@@ -270,17 +258,17 @@ class Inbox:
         return commands
 
     def follow(self, state: State, command: c.Report, result: Result) -> None:
-        """Acknowledge ends that are committed now to the executors that reported them."""
+        """Acknowledge the ends that are now committed to the executors that reported them."""
         acks: dict[Source, dict[int, list[int]]] = {}
-        # Those of rows go before those of items, and are left out where all are accepted.
+        # Verdicts of rows precede those of items, and are left out if all rows are accepted.
         of_rows = result.items[: len(result.items) - len(command.items)]
         verdicts = iter(of_rows)
         for said in command.rows:
             rows, record = sums(said.rows), state.executors.get(said.executor)
             if of_rows:
-                taken = (verdict in _SETTLED for verdict in islice(verdicts, len(rows)))
+                taken = (verdict in _FINAL for verdict in islice(verdicts, len(rows)))
                 rows = [*compress(rows, taken)]
-            # Of orders that never left no executor has said anything.
+            # No executor has reported anything of orders that never left.
             is_end = said.state is not LaunchState.LAUNCHED and said.note != _UNSENT
             if record is not None and is_end:
                 of_source = acks.setdefault(source_of(record), {})
@@ -289,70 +277,50 @@ class Inbox:
             if item.state is LaunchState.LAUNCHED:
                 continue
             ended = self._ending.pop((item.key, item.attempt, item.part), None)
-            if ended is not None and verdict in _SETTLED:
+            if ended is not None and verdict in _FINAL:
                 source, index, row = ended
                 acks.setdefault(source, {}).setdefault(index, []).append(row)
         for source, batches in acks.items():
             self._pool.order(*source, acks=list(batches.items()))
 
     def stale(self, state: State, now_ms: int) -> None:
-        """Ask again about what nobody answered, and go on with what was not done in one turn."""
+        """Ask again about what nobody answered, and continue what one turn did not finish."""
         self._settler.stale(state, now_ms)
-        self._raise_more_floors(state)
+        self._raise_more_watermarks(state)
 
-    def raise_floors(self, state: State) -> None:
-        """Let executors forget what can no longer be asked (rule R4): below the oldest launch that
-        is begun there and not known to have started, or all that is committed where there is none;
-        and never above the newest snapshot in object storage, where there is to be one.
+    def raise_watermarks(self, state: State) -> None:
+        """Have executors forget what nobody can ask any more (rule R4): what is below the oldest
+        launch that is begun there and not known to have started, or below all that is committed;
+        never above the newest snapshot in object storage, if there is to be one.
 
-        A launch that has started has a row there, which stays until its end is acknowledged: one
-        that runs for a day must not keep all that ended meanwhile in the executor's memory.
+        A launch that has started has a row in the ledger until its end is acknowledged. So a launch
+        of a day does not keep the others that ended meanwhile in the executor's memory.
         """
-        if not state.is_resolving and not self._to_floor:
-            self._to_floor = [(one.executor, one.ledger) for one in self._pool.sessions()]
-            self._raise_more_floors(state)
+        if not state.is_resolving and not self._to_raise:
+            self._to_raise = [(one.executor, one.ledger) for one in self._pool.sessions()]
+            self._raise_more_watermarks(state)
 
-    def _raise_more_floors(self, state: State) -> None:
-        some, self._to_floor = self._to_floor[:FLOORS_PER_TURN], self._to_floor[FLOORS_PER_TURN:]
+    def _raise_more_watermarks(self, state: State) -> None:
+        some, self._to_raise = (
+            self._to_raise[:WATERMARKS_PER_TURN],
+            self._to_raise[WATERMARKS_PER_TURN:],
+        )
         for executor, ledger in some:
             record = state.executor_of(executor, ledger)
             if record is not None:
-                floor = _first_unstarted_on(record, state.index + 1) - 1
+                # Up to the first index at which the executor may have no row of a launch.
+                indexes = (index for index, batch in record.batches.items() if begun_rows(batch))
+                watermark = min(indexes, default=state.index + 1) - 1
                 if self._is_backed_up:
                     # What a restore may have to ask about must not be forgotten.
-                    floor = min(floor, state.history.backup.index)
-                self._pool.order(executor, ledger, watermark=floor)
-
-
-def _begun_of(record: ExecutorRecord | None, index: int, rows: Collection[int]) -> set[int]:
-    """Return those of the rows that are begun at an executor and not launched."""
-    batch = record.batches.get(index) if record is not None else None
-    if batch is None:
-        return set()
-    size = len(batch.states)
-    begun = {row for row in rows if row < size and batch.states[row] == LaunchState.BEGUN}
-    return begun | {row for row in batch.odd.keys() & rows if _has_begun(batch, row)}
-
-
-def _has_begun(batch: Batch, row: int) -> bool:
-    """Whether an odd row is begun and not launched."""
-    start = batch.odd[row].start_on(batch.executor)
-    return start is not None and start.state is LaunchState.BEGUN
-
-
-def _first_unstarted_on(record: ExecutorRecord, otherwise: int) -> int:
-    """Return the first log index at which launches were begun on an executor that may not have a
-    row of one."""
-    for index, batch in sorted(record.batches.items()):
-        if LaunchState.BEGUN in batch.states or any(_has_begun(batch, row) for row in batch.odd):
-            return index
-    return otherwise
+                    watermark = min(watermark, state.history.backup.index)
+                self._pool.order(executor, ledger, watermark=watermark)
 
 
 def _refuses_commands(record: ExecutorRecord, refused: list[BatchReport], now_ms: int) -> bool:
-    """Whether what an executor would not start is a command, and was not just too late for it: it
-    would refuse the next one too. What it says of a handler is about its workers, and it offers
-    what these serve anyway."""
+    """Return whether an executor refused a command that was not too late: it would refuse the next
+    one too. If it refuses a handler, its workers are the reason, and its offer tells what these
+    serve."""
     for batch in refused:
         for row in batch.rows:
             launch = record.find(batch.index, row)

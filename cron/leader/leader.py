@@ -1,10 +1,11 @@
-"""The leader: claims, plans, appends, dispatches, records; and stops the moment it is not one.
+"""The leader: it claims, plans, appends, dispatches, records, and stops the moment that it is
+deposed.
 
-Theory of operation. Leadership lasts a term: it begins with a Claim, whose application means that
-everything older is applied here, and ends when the log says so. During a term one entry at a time
-is in flight: while it commits, what executors report and what users ask gathers, and all of it
-shares the next one (group commit). The plan therefore always sees what is committed. Losing
-leadership closes the executors' streams before anything else happens.
+Theory of operation. Leadership lasts a term. It begins with a Claim: once that is applied,
+everything older is applied here. It ends when the log says so. During a term one entry at a time is
+in flight. While it commits, executors' reports and users' changes gather, and all of them share the
+next entry (group commit). The plan therefore always sees what is committed. When leadership is
+lost, the executors' streams are closed before anything else happens.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import structlog
 from consensus.errors import ConsensusError, EntryTooBig, NotLeader, QueueFull
 from consensus.leadership import Freshness, Leadership
 from consensus.log import ReplicatedLog
-from cron.api.members import OverloadView
 from cron.api.reading import HINT as STALE_HINT
 from cron.clock import Clock
 from cron.errors import LimitExceeded, NotNow, Unavailable
@@ -29,8 +29,8 @@ from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
-from cron.leader.clocks import Jump, Steady, describe_jump
-from cron.leader.dispatch import Dispatcher, says
+from cron.leader.clocks import Jump, Steady
+from cron.leader.dispatch import Dispatcher, reports_any
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.overload import Overload, behind_text
@@ -46,9 +46,10 @@ from cron.leader.requests import (
     in_order,
     rows_of,
 )
-from cron.scheduler.budget import Budget, Every, TurnPace
+from cron.scheduler.budget import Every, TurnPace
 from cron.scheduler.indexes import LeaderIndexes
-from cron.scheduler.plan import Settings, View, plan
+from cron.scheduler.limits import Bucket
+from cron.scheduler.plan import View, plan
 from cron.scheduler.policy import FAILOVER_MS
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
@@ -64,16 +65,21 @@ from launcher.protocol.work import Epoch
 
 _log = structlog.get_logger()
 
-FACTS_SHARE = 2
-"""So many times as many reports as rows a turn takes in: each launch begins and ends."""
+REPORTS_SHARE = 2
+"""Reports per row of a turn: each launch begins and ends."""
 STALE_SHARE = 8
-"""A part of its rows in which a turn skips older instants of jobs that wait for room."""
-HELD_TOLD_MAX = 20
-"""Lines of the log about jobs whose schedules cannot be read; of more, their number."""
+"""The divisor of a turn's rows for jobs whose older instants it skips while they wait for room."""
+HELD_LOGGED_MAX = 20
+"""Jobs whose schedules cannot be read and that are logged by name; the others are counted."""
 CONFIRM_MS = 2_000
 """How long a read waits for a majority; a client then asks another replica."""
+JUMP_MS = 2_000
+"""A wall clock that moves by so much more or less than time passes was set."""
+WATERMARKS_MS = 30_000
+"""How often executors are told what they may forget."""
 BUSY_TURNS = 4
-"""Of two turns with an entry the second may only follow from the first."""
+"""After so many turns with an entry a leader is busy: of two, the second may only follow from the
+first."""
 RETRY_S = 0.2
 """Rest between a term that failed and the next try, while the log still says that we lead."""
 
@@ -81,27 +87,25 @@ RETRY_S = 0.2
 class LeaderSettings(msgspec.Struct, frozen=True):
     """What the operator may set, and the times of the loop.
 
-    `append_timeout_ms`: an entry that takes longer has an unknown outcome. `turn_ms`: the shortest
-    time between two entries, so that what comes together goes together. `gather_ms`: so long a
-    leader that never rests gathers reports for the next entry, while nothing waits for them.
-    `housekeeping_ms`: how often waiting and unanswered launches are looked at. `late_per_second`:
-    pace of catch-up. `is_backed_up`: snapshots go to object storage, and executors remember what
-    they may lack.
+    `start_window_ms`: how long after its Begin an attempt may start (rule R7). `append_timeout_ms`:
+    the outcome of an entry that takes longer is unknown. `turn_ms`: the shortest time between two
+    entries. `gather_ms`: how long a busy leader gathers reports for the next entry, while nothing
+    waits for them. `housekeeping_ms`: how often waiting and unanswered launches are looked at.
+    `late_per_second`: the pace of late launches. `is_backed_up`: snapshots go to object storage,
+    and executors remember what these may lack.
     """
 
-    plan: Settings = Settings()
+    start_window_ms: int = FAILOVER_MS
     append_timeout_ms: int = 10_000
     turn_ms: int = 10
     gather_ms: int = 30
     housekeeping_ms: int = 500
     late_per_second: int = 100
-    jump_ms: int = 2_000
-    floors_ms: int = 30_000
     is_backed_up: bool = False
 
 
 class Leader:
-    """What one replica does while it leads. All of it on the event loop's thread."""
+    """What one replica does while it leads. All of it runs on the event loop's thread."""
 
     def __init__(
         self,
@@ -129,40 +133,31 @@ class Leader:
         self.may_tick: Callable[[], str] = lambda: ""  # why not, "" if it may (rule R10)
         self.clock_error_ms: Callable[[], int] = lambda: 0  # ahead of the others, if too much
         self.shared_format: Callable[[], int] = lambda: 0  # what all replicas can apply
-        self._dispatcher = Dispatcher(pool)
         self._changes = Changes()
         self._owes_plan = False
         self.indexes = LeaderIndexes(applier.state)
-        self._held: dict[int, str] = {}  # jobs that were told of: they get no rows
+        self._held: dict[int, str] = {}  # jobs that were logged: they get no rows
         self._wake = asyncio.Event()
         self._asked = asyncio.Event()  # for a change: somebody waits for the answer
         self._busy_turns = 0  # those before this one that had an entry, without a gap
         self._beat = asyncio.Event()
-        self._inbox = Inbox(
-            pool,
-            self._dispatcher,
-            wake=self._wake.set,
-            beat=self._beat.set,
-            refused=self.executors.refused,
-            mono_ms=clock.mono_ms,
-            is_backed_up=settings.is_backed_up,
-        )
+        self._dispatcher, self._inbox = self._open_inbox()
         self._leader_term: asyncio.Task[None] | None = None
         self._term_number = 0
         self._housekeeping = Every(settings.housekeeping_ms)
-        self._floors = Every(settings.floors_ms)
+        self._watermarks = Every(WATERMARKS_MS)
         self._jump = Jump(clock)
         self._steady = Steady(FAILOVER_MS)
-        self._late = Budget(settings.late_per_second)
+        self._late = Bucket(1000 * settings.late_per_second, clock.mono_ms())
         self._pace = TurnPace()
-        self._overload = Overload(log.replica)
+        self.overload = Overload(log.replica)
         applier.subscribe(self._applied)
         log.subscribe(self._on_leadership)
 
     # ---- beginning and end of a term
 
     def start(self) -> None:
-        """Begin a term if the log says already that this replica leads."""
+        """Begin a term if this replica leads already."""
         self._on_leadership(self._log.leadership)
 
     async def stop(self) -> None:
@@ -186,12 +181,12 @@ class Leader:
                 self._on_leadership(leadership)
 
     def _leader_term_ended(self, leader_term: asyncio.Task[None]) -> None:
-        """What a term does not expect is a bug: the replica stops rather than guess."""
+        """Stop the replica after an unexpected error: that is a bug, and guessing is worse."""
         if not leader_term.cancelled() and (error := leader_term.exception()) is not None:
             self._on_failure(error)
 
     def _step_down(self, reason: str) -> None:
-        """Stop acting, at once: close the executors' streams first (cron/DESIGN.md)."""
+        """Stop acting at once: close the executors' streams first (cron/DESIGN.md)."""
         self.pool.close(reason, self.leader_address())
         if self.epoch is not None:
             _log.info("leader.deposed", replica=self._replica, term=self.epoch.term, error=reason)
@@ -200,10 +195,25 @@ class Leader:
         if leader_term is not None:
             leader_term.cancel()
         self._changes.refuse_all(self._log.leadership.leader)
-        self._inbox.clear()
+        self.overload = Overload(self._replica)
+        # Executors repeat to the next leader what this one has not recorded.
+        self._dispatcher, self._inbox = self._open_inbox()
+
+    def _open_inbox(self) -> tuple[Dispatcher, Inbox]:
+        dispatcher = Dispatcher(self.pool)
+        inbox = Inbox(
+            self.pool,
+            dispatcher,
+            wake=self._wake.set,
+            beat=self._beat.set,
+            refused=self.executors.refused,
+            mono_ms=self._clock.mono_ms,
+            is_backed_up=self._settings.is_backed_up,
+        )
+        return dispatcher, inbox
 
     async def _run(self, term: int) -> None:
-        """One term, from the Claim to the end."""
+        """Run one term, from the Claim to the end."""
         try:
             epoch = await self._claim(term)
             self.pool.open(epoch)
@@ -226,7 +236,7 @@ class Leader:
             self._on_leadership(self._log.leadership)
 
     async def _claim(self, term: int) -> Epoch:
-        """Append the first entry of the term; once it is applied everything older is (R3)."""
+        """Append the first entry of the term; once it is applied, everything older is (R3)."""
         hit("before-claim")
         generation = self._applier.state.epoch.generation or 1
         epoch = Epoch(generation, term, self._replica)
@@ -237,12 +247,10 @@ class Leader:
             raise NotLeader(self._applier.state.epoch.replica)
         hit("after-claim")
         self.epoch = epoch
-        self._dispatcher.clear()
         self.indexes = LeaderIndexes(self._applier.state)
         self._held.clear()
         self._jump = Jump(self._clock)
         self._steady = Steady(FAILOVER_MS)
-        self._overload = Overload(self._replica)
         state = self._applier.state
         _log.info(
             "leader.elected",
@@ -256,15 +264,15 @@ class Leader:
     # ---- one turn: gather, plan, append, act
 
     def now_ms(self) -> int:
-        """The leader's time: its wall clock, but never before any time in the log (rule R2).
+        """Return the leader's time: its wall clock, but never before any time in the log (rule R2).
 
-        While its clock is off it goes by the others' (rule R10): one entry from an hour ahead would
-        hold the whole cell's time there for that hour.
+        While its clock is off the leader uses the time of the others (rule R10): one entry from an
+        hour ahead would hold the cell's time there for an hour.
         """
         return max(self._clock.wall_ms() - self.clock_error_ms(), self._applier.state.at_ms)
 
     async def _turn(self) -> None:
-        """Append all that has come up in one entry, and act on what came of it."""
+        """Append all that has come up in one entry, and act on the outcome."""
         began_ms, applied_ms = self._clock.mono_ms(), self._applier.busy_ms
         self._wake.clear()
         self._asked.clear()
@@ -274,7 +282,7 @@ class Leader:
         state = self._applier.state
         epoch, shared = self.epoch, self.shared_format()
         if epoch is not None and shared > state.format:
-            # An entry of its own: what the others carry was made for the format before.
+            # An entry of its own: other commands were made for the format before.
             await self._commit(epoch, [c.RaiseFormat(shared)], [], now_ms)
             return
         commands = self._gather(now_ms)
@@ -282,7 +290,7 @@ class Leader:
         for change in changes:
             change.first = len(commands)
             commands += change.commands
-        # The plan must see the jobs as they will be; but applies in a row must not hold up ticks.
+        # The plan must see the changed jobs; but several changes in a row must not delay turns.
         self._owes_plan = any(change.changes_jobs for change in changes)
         if not self._owes_plan:
             commands += self._plan(now_ms)
@@ -291,13 +299,13 @@ class Leader:
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
         elif commands:
-            # What is lost is named, row by row or by its executor; usual rows are in columns.
+            # Lost launches are named, one by one or by their executor; usual rows are in columns.
             if any(
                 isinstance(one, c.ExecutorLeft)
                 or (isinstance(one, c.Report) and (one.items or one.executors))
                 for one in commands
             ):
-                self.executors.tell_lost(commands)
+                self.executors.log_lost(commands)
             rows = sum(rows_of(command, state) for command in commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
@@ -308,8 +316,8 @@ class Leader:
     async def _commit(
         self, epoch: Epoch, commands: list[c.Command], changes: list[Change], now_ms: int
     ) -> None:
-        """Append one entry and answer the changes in it, whatever happens. What is too big for one
-        entry is committed in halves, in the same order."""
+        """Append one entry and answer its changes, whatever happens. What is too big for one entry
+        is committed in halves, in the same order."""
         try:
             entry = encode_entry(now_ms, epoch, tuple(commands))
             applied = await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
@@ -332,12 +340,17 @@ class Leader:
     async def _commit_halves(
         self, epoch: Epoch, pieces: list[c.Command | Change], now_ms: int, error: EntryTooBig
     ) -> None:
-        """Commit what did not fit into one entry in two. A change stays whole: one that does not
-        fit into an entry of its own is refused."""
+        """Commit what did not fit into one entry as two entries. A change stays whole: one that
+        does not fit into an entry of its own is refused."""
         if len(pieces) == 1 and not isinstance(pieces[0], Change):
             pieces = list(halves(pieces[0]))
         if len(pieces) == 1:
-            self._refuse_piece(pieces[0], error)
+            if isinstance(pieces[0], Change):
+                hint = "apply it in several files with a --source of their own"
+                fail([pieces[0]], LimitExceeded(f"the change is too big: {error}", hint))
+            else:
+                command = type(pieces[0]).__name__
+                _log.error("entry.refused", replica=self._replica, error=f"{command}: {error}")
             return
         middle = len(pieces) // 2
         for half in (pieces[:middle], pieces[middle:]):
@@ -349,28 +362,19 @@ class Leader:
                 fail(as_entry(pieces[middle:])[1], NotTheLeader(self.leader_address()))
                 raise
 
-    def _refuse_piece(self, piece: c.Command | Change, error: EntryTooBig) -> None:
-        """Refuse what is too big for an entry, however little it shares it with."""
-        if isinstance(piece, Change):
-            hint = "apply it in several files with a --source of their own"
-            fail([piece], LimitExceeded(f"the change is too big: {error}", hint))
-        else:
-            command = type(piece).__name__
-            _log.error("entry.refused", replica=self._replica, error=f"{command}: {error}")
-
     def _gather(self, now_ms: int) -> list[c.Command]:
-        """Return what executors said since the last entry, and what else needs no plan."""
-        facts_max = FACTS_SHARE * self._pace.rows_max
-        news = self._inbox.gather(self._applier.state, now_ms, self.may_tick(), facts_max)
-        if any(says(command, LaunchState.LAUNCHED, *RESULTS) for command in news):
+        """Return the commands for reports since the last entry, and for what else needs no plan."""
+        rows_max = REPORTS_SHARE * self._pace.rows_max
+        reports = self._inbox.gather(self._applier.state, now_ms, self.may_tick(), rows_max)
+        if any(reports_any(command, LaunchState.LAUNCHED, *RESULTS) for command in reports):
             hit("after-dispatch")  # not where orders never left, or were refused
         forget = self.indexes.forgetting.next(self._clock.mono_ms())
-        return [*news, *forget]
+        return [*reports, *forget]
 
     def _plan(self, now_ms: int) -> list[c.Command]:
-        """Ask the plan, with everything that it may know."""
+        """Return the commands of the plan."""
         state = self._applier.state
-        expired = self.executors.expired(now_ms)
+        expired = self.executors.expired()
         if not self.indexes.let_go() or self.may_tick() or state.is_resolving:
             return plan(View(state, [], expired=expired, queues=Queues(State())), now_ms)
         now_mono = self._clock.mono_ms()
@@ -381,9 +385,9 @@ class Leader:
             state=state,
             due_jobs=indexes.due_heap.take(now_s, limit=rows_max),
             expired=expired,
-            late_budget=self._late.available(now_mono),
+            late_budget=self._late.starts(now_mono),
             steady_ms=self._steady.since(now_ms),
-            settings=self._settings.plan,
+            start_window_ms=self._settings.start_window_ms,
             queues=indexes.queues,
             rows_max=rows_max,
             lead_ms=self._pace.lead_ms(now_mono),
@@ -397,10 +401,10 @@ class Leader:
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:
-            self._overload.look(indexes.due_heap.behind(), now_s)
+            self.overload.look(indexes.due_heap.behind(), now_s)
             self._inbox.stale(state, now_ms)
-            if self._floors.is_due(now_mono):
-                self._inbox.raise_floors(state)
+            if self._watermarks.is_due(now_mono):
+                self._inbox.raise_watermarks(state)
         return commands
 
     def _note_held(self) -> None:
@@ -409,16 +413,16 @@ class Leader:
             return
         new = {number: why for number, why in held.items() if self._held.get(number) != why}
         self._held = held
-        for number, why in islice(new.items(), HELD_TOLD_MAX):
+        for number, why in islice(new.items(), HELD_LOGGED_MAX):
             job = self._applier.state.by_number[number].name
             _log.warning("job.held", replica=self._replica, job=job, error=why)
-        if len(new) > HELD_TOLD_MAX:
+        if len(new) > HELD_LOGGED_MAX:
             error = f"the instants of {len(new)} jobs get no rows from this leader"
             _log.warning("jobs.held", replica=self._replica, error=error)
 
     @property
     def held_note(self) -> str:
-        """Which jobs get no rows for their instants from this leader, and why; "" if none."""
+        """The jobs whose instants get no rows from this leader, and why; "" if there are none."""
         if self.epoch is None or not self._held:
             return ""
         known = self._applier.state.by_number  # one may be removed and forgotten since the turn
@@ -428,19 +432,9 @@ class Leader:
         (name, why), more = held[0], f" and {len(held) - 1} more" if len(held) > 1 else ""
         return f"holds {name}{more}: {why}"
 
-    @property
-    def overload_note(self) -> str:
-        """Since when more falls due than can begin, and what is skipped for it; "" if it is not."""
-        return self._overload.note if self.epoch is not None else ""
-
-    @property
-    def overload(self) -> OverloadView | None:
-        """The same in numbers, None if it is not."""
-        return self._overload.view if self.epoch is not None else None
-
     def behind(self) -> dict[tuple[str, int, str], int]:
-        """Return how many jobs wait for a row of an instant that fell due, by pool, priority and
-        tenant; those of which that can only be a matter of moments are not counted."""
+        """Return how many jobs wait for rows in lines that are behind, by pool, priority and
+        tenant."""
         counts: Counter[tuple[str, int, str]] = Counter()
         for line in self.indexes.due_heap.behind():
             key = line.key
@@ -448,16 +442,17 @@ class Leader:
         return dict(counts)
 
     def awaits_row(self, number: int) -> str:
-        """Return why an instant of a job that fell due has no row yet, "" where no other launches
-        hold it up."""
+        """Return why an instant of a job that fell due has no row yet, "" if no other launches
+        delay it."""
         line = self.indexes.due_heap.line_of(number) if self.epoch is not None else None
         return behind_text(line) if line is not None and line.why else ""
 
     def _note_jump(self) -> None:
         jumped_ms = self._jump.since_last()
-        if abs(jumped_ms) < self._settings.jump_ms:
+        if abs(jumped_ms) < JUMP_MS:
             return
-        self.note = describe_jump(jumped_ms)
+        way = "forward" if jumped_ms > 0 else "back"
+        self.note = f"its clock jumped {way} by {abs(jumped_ms) / 1000:.1f} s"
         _log.warning("clock.jumped", replica=self._replica, error=self.note)
         for record in self._applier.state.by_number.values():
             self.indexes.due_heap.retry(record.number)
@@ -466,18 +461,18 @@ class Leader:
     # ---- what applying brings
 
     def _applied(self, index: int, outcome: Outcome) -> None:
-        """Act on an entry of our own epoch, as soon as it is applied."""
+        """Act on an entry of this term as soon as it is applied."""
         if self.epoch is None or outcome.epoch != self.epoch or not outcome.commands:
             return
         state = self._applier.state
         if late := self._dispatcher.follow(state, outcome):
-            self._late.spend(late)
+            self._late.take(late)
         self.indexes.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Skip) or (
                 isinstance(command, c.Account) and any(line.skipped for line in command.lines)
             ):
-                self._overload.follow(command, result)
+                self.overload.follow(command, result)
             elif isinstance(command, c.Report):
                 self._inbox.follow(state, command, result)
             elif isinstance(command, c.ExecutorJoined):
@@ -486,7 +481,7 @@ class Leader:
                 self.pool.welcome(executor, ledger, inventory=inventory)
             elif isinstance(command, Drain):
                 self.executors.look_at_all()
-        # A line in the log of each change that a person made by this entry.
+        # One log line for each change that a person made by this entry.
         for one in takewhile(lambda revision: revision.index == index, reversed(state.revisions)):
             _log.info(
                 "change.applied",
@@ -506,9 +501,9 @@ class Leader:
     async def _pause(self) -> None:
         """Wait for something to do: a report, a change, the next instant, or housekeeping.
 
-        Reports that come all the while would make an entry of every few of them. A leader that has
-        appended in each of its last turns gathers them longer, where no launch waits for room and
-        nobody for an answer, and where no instant falls due meanwhile.
+        If reports arrive all the time, every few of them would make an entry. A leader that has
+        appended in each of its last turns gathers them longer, if no launch waits for room, nobody
+        waits for an answer, and no instant falls due meanwhile.
         """
         turn_ms = self._settings.turn_ms
         await asyncio.sleep(turn_ms / 1000)
@@ -534,7 +529,7 @@ class Leader:
         return delay_ms
 
     async def _answer_beats(self) -> None:
-        """Answer heartbeats after a majority confirmed this leader since they came (rule R5)."""
+        """Answer heartbeats once a majority has confirmed this leader since they came (rule R5)."""
         while True:
             await self._beat.wait()
             self._beat.clear()
@@ -553,16 +548,16 @@ class Leader:
 
     @property
     def resolving(self) -> str:
-        """What a restored cell waits for before it launches; "" in any other."""
+        """What a restored cell waits for before it launches; "" in any other cell."""
         return self._inbox.resolving.note
 
     @property
     def queues(self) -> Queues | None:
-        """What waits, while this replica leads."""
+        """The queues, while this replica leads, else None."""
         return self.indexes.queues if self.epoch is not None else None
 
     def on_event(self, event: Event) -> None:
-        """Take what the pool has heard; returns at once."""
+        """Receive an event of the pool; returns at once."""
         self._inbox.on_event(event)
 
     @property
@@ -572,7 +567,7 @@ class Leader:
 
     @property
     def freshness(self) -> Freshness:
-        """How far this replica is behind what is committed; whether it leads or not."""
+        """How far this replica is behind what is committed, whether it leads or not."""
         return self._log.freshness
 
     async def confirm(self) -> None:

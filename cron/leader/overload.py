@@ -20,7 +20,7 @@ CALM_S: Final = 10
 
 
 class Overload:
-    """What a leader tells of an overload. `view` is for `status`, None while there is none."""
+    """The overload that one leader sees. `view` is for `status`, None while there is none."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
@@ -33,7 +33,7 @@ class Overload:
 
     @property
     def note(self) -> str:
-        """The overload, and what no executor can run, in sentences; "" while there is neither."""
+        """The overload, and what no executor can run, in sentences; "" if there is neither."""
         texts = []
         if self.view is not None:
             texts.append(
@@ -101,12 +101,12 @@ def _unserved_text(where: str) -> str:
 
 
 def behind_text(line: Line) -> str:
-    """Return why a line is behind, in words."""
+    """Return why a line is behind, as text."""
     if line.why is Reason.NO_EXECUTOR:
         return _unserved_text(_line_text(line))
     return f"more falls due than can begin in {_line_text(line)}"
 
 
 def _line_text(line: Line) -> str:
-    """Return what stands in a line: `queue command/5 of tenant acme`."""
+    """Return the name of a line: `queue command/5 of tenant acme`."""
     return f"queue {line.key.pool}/{line.key.priority} of tenant {line.key.tenant}"

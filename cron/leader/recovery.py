@@ -1,9 +1,9 @@
 """What a restored cell must record before it may launch again: pure (rule R13).
 
 Between the snapshot and the end of the cell that made it, launches ran of which State knows
-nothing. What the executors' ledgers remember of them is recorded as it was; every other instant is
-in doubt, and lost. Only a job that says `on-lost=retry` has its instants caught up as after any
-other outage: it would rather run twice than not at all.
+nothing. What executors' ledgers remember of them is recorded as it was. Every other instant is in
+doubt, and is recorded as lost. Only a job with `on-lost=retry` has its instants caught up as after
+any other outage: it would rather run twice than not at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
-from cron.scheduler.policy import account_for, skipped_run
+from cron.scheduler.policy import Given, account_for, skipped_run
 from cron.scheduler.reports import result_of
 from cron.state import commands as c
 from cron.state.ran import RanItem
@@ -39,17 +39,17 @@ Memories = Mapping[int, Mapping[str, InventoryRow]]
 
 
 class Gathered(msgspec.Struct):
-    """What ran since the snapshot: by the number of the job, and by name where State has none."""
+    """What ran since the snapshot: by job number, or by name if State has no such job."""
 
     by_job: dict[int, list[RanItem]] = {}
     strangers: dict[str, list[RanItem]] = {}
 
 
 def gather(state: State, memories: Memories) -> Gathered:
-    """Return the attempts that ran and of which neither State nor its history knows.
+    """Return the attempts that ran and that neither State nor its history knows.
 
-    An attempt is known if it began up to the snapshot: then it is open in State, or its end is in
-    history. One whose instant lies behind the job's horizon is new whenever it began.
+    An attempt is known if it began before the snapshot: it is then open in State, or its end is in
+    history. An attempt whose instant is after the job's horizon is new, whenever it began.
     """
     gathered = Gathered()
     for number in sorted(memories):
@@ -75,17 +75,17 @@ def _place(item: RanItem) -> tuple[int, int, int]:
     return (item.scheduled_s, item.trigger, item.attempt)
 
 
-def _whole(told: list[RanItem], count: int) -> list[RanItem]:
-    """Return what is recorded of one attempt, which may have run in several parts: in `count`, if
-    its job was then as it is in the snapshot. A part that nobody remembers is lost.
+def _whole(found: list[RanItem], count: int) -> list[RanItem]:
+    """Return what is recorded of one attempt, which may have run in `count` parts. A part that
+    nobody remembers is lost.
 
-    It runs while one of its parts does. Of one whose parts are all over the worst is told.
+    The attempt runs while one of its parts does. If all parts are over, the worst end counts.
     """
-    known = {item.part: item for item in told}
+    known = {item.part: item for item in found}
     numbers = range(1, max(count, *known) + 1)
     if len(numbers) == 1:
-        return told
-    parts = tuple(known.get(number) or _forgotten(told[0], number) for number in numbers)
+        return found
+    parts = tuple(known.get(number) or _forgotten(found[0], number) for number in numbers)
     ends = (LaunchState.LAUNCHED, LaunchState.LOST, LaunchState.FAILED, LaunchState.CANCELLED)
     of_state = {item.state: item for item in reversed(parts)}
     worst = next((of_state[end] for end in ends if end in of_state), parts[0])
@@ -96,7 +96,7 @@ def _whole(told: list[RanItem], count: int) -> list[RanItem]:
 
 
 def _forgotten(other: RanItem, number: int) -> RanItem:
-    """Return a part of which nobody knows anything, beside one that somebody remembers."""
+    """Return a part that nobody remembers, beside one that somebody does."""
     detail, note = "", Note(NoteCode.FORGOTTEN)
     return RanItem(
         scheduled_s=other.scheduled_s,
@@ -138,8 +138,8 @@ def _gather_one(state: State, number: int, recalled: InventoryRow, into: Gathere
 
 
 def _is_new(state: State, recalled: InventoryRow) -> bool:
-    """Whether the attempt began after the snapshot, in a life of the cell before this one. Who
-    tells late may have had work from this life meanwhile, which is no news."""
+    """Return whether an attempt began after the snapshot, in an earlier generation of the cell. An
+    executor that answers late may have work of this generation too."""
     restored = state.restored
     if restored is None or not restored.index < recalled.report.index < state.index:
         return False
@@ -198,7 +198,7 @@ def _local_min(record: JobRecord, scheduled_s: int) -> int:
 
 def resolve_to(gathered: Gathered, now_s: int) -> int:
     """Return the second up to which all instants are accounted for: now, or as far ahead as a
-    leader with a fast clock has launched already."""
+    leader with a fast clock has launched."""
     ran = [
         item.scheduled_s
         for items in gathered.by_job.values()
@@ -215,10 +215,10 @@ def recover_items(
     state: State, gathered: Gathered, to_s: int, not_before_ms: int = 0
 ) -> Iterator[c.RecoverItem]:
     """Yield what to record of each job that is not accounted for up to `to_s`, or of which anything
-    ran or was due: the clock by which it was accounted for may have been ahead of this one.
+    ran or was due: the clock of the last leader may have been ahead of this one.
 
-    An executor of which State does not know may be running what is caught up until
-    `not_before_ms`, when it has killed it (rule R6).
+    An executor that State does not know may be running what is caught up until `not_before_ms`;
+    then it has killed it (rule R6).
     """
     doubtful, restored = _doubtful(state), state.restored
     for record in state.by_number.values():
@@ -259,7 +259,7 @@ def recover_job(
         ticks = compile_schedule(record.job.schedule)
         taken = {item.scheduled_s for item in ran if not item.trigger} | set(record.spent)
         if retries:
-            item = account_for(record, ticks, to_s * 1000)
+            item = account_for(record, ticks, Given(to_s * 1000))
             due_items = item.due if item is not None else ()
             caught_up = tuple(one for one in due_items if one.scheduled_s not in taken)
             taken |= {one.scheduled_s for one in caught_up}
@@ -270,7 +270,7 @@ def recover_job(
 
 
 def _whole_gap(after_s: int, until_s: int, taken: set[int]) -> tuple[c.SkipItem, ...]:
-    """Return one range row for (after_s, until_s] but for what ran, whatever was due in it."""
+    """Return one range row for (after_s, until_s] except for what ran, whatever was due in it."""
     first_s = max([after_s, *(at_s for at_s in taken if at_s <= until_s)]) + 1
     if first_s > until_s:
         return ()
@@ -281,7 +281,7 @@ def _whole_gap(after_s: int, until_s: int, taken: set[int]) -> tuple[c.SkipItem,
 def _runs_between(
     ticks: Ticks, after_s: int, until_s: int, taken: Iterable[int]
 ) -> tuple[c.SkipItem, ...]:
-    """Return runs of all instants in (after, until] but those that are taken."""
+    """Return runs of all instants in (after, until] except those in `taken`."""
     runs: list[c.SkipItem] = []
     for taken_s in sorted(taken):
         if after_s < taken_s <= until_s:
@@ -297,13 +297,13 @@ def _runs_between(
 def amend_items(
     state: State, number: int, memory: Mapping[str, InventoryRow]
 ) -> list[c.RecoverItem]:
-    """Return the late news of an executor that came after the resolution (rule R9)."""
+    """Return what an executor remembers that answered after the resolution (rule R9)."""
     gathered = Gathered()
     for recalled in memory.values():
         if recalled.report.status in _RAN and _is_new(state, recalled):
             key = state.key_of(recalled.name.launch)
             if key is not None and state.row(key) is not None:
-                continue  # it is open again, or still: what comes is news of that
+                continue  # it is open again, or still, and has reports of its own
             name = recalled.name.launch.job
             item = _ran_item(number, recalled)
             if key is None:
@@ -323,9 +323,10 @@ def amend_items(
 def facts_of_open(
     state: State, record: ExecutorRecord, memory: Mapping[str, InventoryRow], floor: int
 ) -> list[BatchReport]:
-    """Return what becomes of each launch that State holds open on an executor that has told all.
+    """Return a report for each launch that State holds open on an executor that has sent all its
+    ledger remembers.
 
-    It saw this life's epoch before it told, so no start of an older one can arrive any more: an
+    The executor knew this generation's epoch before it answered, so no older start can arrive: an
     attempt that it does not remember never ran there, unless it may have been forgotten.
     """
     facts: list[BatchReport] = []
@@ -336,7 +337,7 @@ def facts_of_open(
         name = AttemptName(state.launch_name(row.key), row.attempt, start.part)
         recalled = memory.get(str(name))
         if recalled is not None:
-            # The name is what counts here: a life may have forgotten the numbers of the one before.
+            # Names count here: a generation may have forgotten the numbers of the one before.
             place = {"index": row.begun_index, "row": start.row}
             facts.append(msgspec.structs.replace(recalled.report, **place).as_batch())
         elif start.state is LaunchState.BEGUN and row.begun_index > floor:

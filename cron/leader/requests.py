@@ -27,7 +27,7 @@ WAITING_MAX = 1_000
 
 
 class Change:
-    """One change under way: how it is built, and who waits for its results."""
+    """A change under way: its function to build commands, and the future of its results."""
 
     __slots__ = ("build", "changes_jobs", "commands", "done", "first")
 
@@ -42,7 +42,7 @@ class Change:
 
 
 class Changes:
-    """The queue of changes. A change that waits when leadership ends certainly did not happen."""
+    """The changes that wait for the next entry. If leadership ends, none of them has happened."""
 
     def __init__(self) -> None:
         self._waiting: list[Change] = []
@@ -61,10 +61,9 @@ class Changes:
         self._waiting.append(change)
 
     def take(self, state: State, now_ms: int) -> list[Change]:
-        """Build what is waiting; a refused change is answered at once.
+        """Build the waiting changes and return them; a refused change is answered at once.
 
-        A change of jobs is built against the jobs as they are, so it ends the batch: what follows
-        must be built after it is applied.
+        A change of jobs ends the batch, because what follows must be built after it is applied.
         """
         taken: list[Change] = []
         while self._waiting:
@@ -91,7 +90,7 @@ class Changes:
         return taken
 
     def refuse_all(self, leader: str | None) -> None:
-        """Answer everything that waits: another leads."""
+        """Answer all waiting changes: another replica leads."""
         waiting, self._waiting = self._waiting, []
         for change in waiting:
             if not change.done.done():
@@ -99,7 +98,7 @@ class Changes:
 
 
 def in_order(commands: Sequence[Command], changes: Sequence[Change]) -> list[Command | Change]:
-    """Return what an entry is made of: its changes, each whole, and its other commands."""
+    """Return the pieces of an entry: its changes, each whole, and its other commands."""
     pieces: list[Command | Change] = []
     place = 0
     for change in changes:
@@ -109,8 +108,8 @@ def in_order(commands: Sequence[Command], changes: Sequence[Change]) -> list[Com
 
 
 def as_entry(pieces: Sequence[Command | Change]) -> tuple[list[Command], list[Change]]:
-    """Return the commands of an entry that is made of `pieces`, and the changes among them, which
-    know their places in it from here on."""
+    """Return the commands of an entry that is made of `pieces`, and its changes, each with the
+    place of its first command."""
     commands: list[Command] = []
     changes: list[Change] = []
     for piece in pieces:
@@ -124,8 +123,8 @@ def as_entry(pieces: Sequence[Command | Change]) -> tuple[list[Command], list[Ch
 
 
 def halves(command: Command) -> tuple[Command, ...]:
-    """Return two commands that together are `command`; itself where it has no two items, or is
-    one that happens whole or not at all."""
+    """Return two commands that together are `command`; the command alone if it cannot be
+    divided."""
     if isinstance(command, c.Account):
         middle = len(command.lines) // 2
         halved = (command.lines[:middle], command.lines[middle:])
@@ -135,8 +134,7 @@ def halves(command: Command) -> tuple[Command, ...]:
     middle = len(command.items) // 2
     first = msgspec.structs.replace(command, items=command.items[:middle])
     second = msgspec.structs.replace(command, items=command.items[middle:])
-    # Rows of batches go before items, all of them at once: they take little room. Executors go
-    # after items.
+    # All rows of batches precede the items: they take little room. Executors follow the items.
     if isinstance(first, c.Report) and isinstance(second, c.Report):
         first = msgspec.structs.replace(first, executors=())
         second = msgspec.structs.replace(second, rows=())
@@ -144,8 +142,8 @@ def halves(command: Command) -> tuple[Command, ...]:
 
 
 def rows_of(command: Command, state: State) -> int:
-    """Return how many launches a command is about, 0 where it is about something else; `state` is
-    as before it."""
+    """Return how many launches a command is about, 0 if it is about something else. `state` is as
+    before it."""
     if isinstance(command, c.Begin):
         return sum(len(spec.jobs) for spec in command.batches)
     if isinstance(command, c.Account):
@@ -178,7 +176,7 @@ def fail(changes: Sequence[Change], error: Exception) -> None:
 
 
 def as_change_error(error: ConsensusError) -> Exception:
-    """Return what the failure of an append means for the changes in it."""
+    """Return the error of the changes in an entry whose append failed."""
     if isinstance(error, LogNotLeader):
         return NotLeader(None)
     if isinstance(error, QueueFull | Stopped):

@@ -1,17 +1,17 @@
-"""Finding out what became of open launches: at takeover, when an executor returns, and from time
-to time (SRE book ch. 24, "Resolving partial failures"; launcher/DESIGN.md, "Settling").
+"""Finds out what became of open launches: at takeover, when an executor returns, and from time to
+time (SRE book ch. 24, "Resolving partial failures"; launcher/DESIGN.md, "Settling").
 
-A leader died somewhere between Begin and the end of a launch. What an executor then reports of a
-row is news like any other. Of a row that it does not report, a look is not enough: a start under
-way could arrive after it. So the leader *writes*: while the window is open the same start again, as
-the same row, which the executor answers and does not repeat if the first one arrived; afterwards a
-fence. Only the executor's answer to either changes the ledger.
+A leader died between the Begin and the end of a launch. If the executor reports the row, that is a
+report like any other. If it does not, a look is not enough, because a start under way could arrive
+after it. So the leader *writes*: while the window is open it sends the same start again, as the
+same row, and the executor answers without repeating the start if the first one arrived. Afterwards
+it sends a fence. Only the executor's answer to either changes State.
 
-Why an unknown launched row is lost: an executor fsyncs the row before it answers ACCEPTED, and
-forgets rows only below a floor that the leader raises past launches that are over (rule R4). A
-ledger with the same UUID that has no row of a launched, open attempt was damaged or set back;
-nobody can know what became of the attempt, so it is not repeated (fail closed). Only where the
-report is as long as a Hello may be does absence say nothing: the rest comes behind it.
+An unknown launched row is lost for this reason: an executor fsyncs the row before it answers
+ACCEPTED, and forgets rows only below a watermark that the leader raises past launches that are over
+(rule R4). A ledger with the same UUID that lacks the row of a launched, open attempt was damaged or
+set back. Nobody can know what became of the attempt, so it is not repeated (fail closed). If the
+report is as long as a Hello may be, absence says nothing: the rest follows it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ STALE_MS = 3_000
 
 
 class _Report(NamedTuple):
-    """What an executor said when it joined, the log index at which State stood then, and which of
-    its rows (index, row) State had as launched parts: of other rows State tells when they were
-    launched, of launches with parts only when the first one was."""
+    """What an executor reported when it joined, and the log index of State then. `launched`: which
+    of its rows (index, row) were launched parts; State says of other rows when they were launched,
+    but of launches with parts only when the first part was."""
 
     known: tuple[BatchReport, ...]
     at_index: int
@@ -54,18 +54,14 @@ class Settler:
         self._dispatcher = dispatcher
         self._reports: dict[Source, _Report] = {}
 
-    def clear(self) -> None:
-        """Forget reports; at the end of leadership."""
-        self._reports.clear()
-
     @property
     def waiting(self) -> tuple[Source, ...]:
         """The executors and ledgers whose reports wait, in the order in which they joined."""
         return tuple(self._reports)
 
     def joined(self, event: Joined, state: State) -> None:
-        """Keep an executor's report until it may be given orders, and what State says by now of
-        what that has."""
+        """Keep an executor's report until it may get orders, with what State says now of its
+        parts."""
         source = (event.executor, event.ledger)
         record = state.executor_of(*source)
         launched = set()
@@ -77,10 +73,10 @@ class Settler:
         self._reports[source] = _Report(event.greeting.known, state.index, launched)
 
     def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> tuple[BatchReport, ...]:
-        """Settle with an executor that may get orders now; nothing if it was settled before.
+        """Settle with an executor that may get orders now; does nothing if that was done before.
 
-        Sends starts and fences for what the executor does not know; returns what it said, which is
-        news like any other, and what is lost since it said nothing of it.
+        Sends starts and fences for what the executor does not know. Returns what it reported, and
+        what is lost because it did not report it.
         """
         report = self._reports.pop(source_of(record), None)
         if report is None:
@@ -103,7 +99,7 @@ class Settler:
     def stale(self, state: State, now_ms: int) -> None:
         """Ask again about starts and kills that nobody answered for a while.
 
-        A callback, a message or a wake-up may be lost; nothing may hang on any of them.
+        A callback, a message or a wake-up may be lost; nothing may depend on any of them.
         """
         for record in state.executors.values():
             old = [one for one in record.batches.values() if now_ms - one.at_ms >= STALE_MS]
@@ -119,8 +115,8 @@ class Settler:
         *,
         kills_again: bool = False,
     ) -> None:
-        """Have rows that are begun started again, or fenced. What the log is about to take back
-        since its first order never left, nothing may order meanwhile."""
+        """Order begun rows to start again, or fence them. Rows whose first order never left are not
+        ordered: the log is about to take them back."""
         source, kills = source_of(record), list[KillOrder]()
         starts, fences = list[StartBatch](), list[FenceOrder]()
         for batch, rows in asked:
@@ -149,8 +145,8 @@ class Settler:
 
 
 def _unreported(batch: Batch, reported: set[int], report: _Report) -> tuple[list[int], list[int]]:
-    """Return the rows of a batch that are begun, and those that were launched when the executor
-    reported, of which it said nothing; both ascend."""
+    """Return the begun rows of a batch that an executor did not report, and those that were
+    launched when it reported; both in ascending order."""
     begun = [row for row in rows_in(batch, BEGUN) if row not in reported]
     launched = [
         row

@@ -1,9 +1,9 @@
-"""Which jobs have an instant by now, and which of them may have rows: the due heap.
+"""The due heap: which jobs have an instant by now, and which of them get rows.
 
-Derived from State and from schedules, in the leader's memory only; rebuilt at takeover. A hundred
-thousand jobs share a few thousand schedules and zones, one heap entry each, so a tick costs what is
-due, not what exists. Where more is due than one turn takes, or than can begin, jobs wait in the
-lines of a `Backlog`, and cost nothing there.
+It is derived from State and from schedules, in the leader's memory only, and rebuilt after a
+takeover. A hundred thousand jobs share a few thousand schedules and zones, with one heap entry
+each, so a turn costs what is due, not what exists. If more is due than one turn takes, or than can
+begin, jobs wait in the lines of a `Backlog` at no cost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
@@ -26,34 +28,33 @@ from launcher.protocol.status import Reason
 SWEEP_S: Final = 60
 """How often the jobs of lines that are behind have their older instants skipped."""
 LOOKED_MAX: Final = 2_000
-"""Schedules and horizons that one take looks at; what is beyond is taken for due."""
+"""Schedules and horizons that one take looks at; jobs with others count as due."""
 READY_CALM: Final = 64
 """Live launches of all lines that wait for slots where nothing is behind."""
 READY_MIN: Final = 2
 READY_SHARE: Final = 4
-"""Beside those for which slots are free, so many live launches of a flow have rows as began in a
-quarter of a second: what waits long is about to expire when its turn comes, and then no executor
-can start it in time."""
+"""Beside the launches for which slots are free, as many live launches of a flow have rows as began
+in a quarter of a second: a launch that waits long is about to expire at its turn, and then no
+executor can start it in time."""
 PATIENT_MAX: Final = 20_000
-"""Launches of a flow that wait, of jobs that may begin late and fall due rarely: they are better
-off with rows, which a change of leader does not touch."""
+"""Waiting launches of a flow of patient jobs: rows are better for them, because a change of leader
+does not touch rows."""
 
 _GroupKey = tuple[str, str, int]
 
 
-class _Group:
-    """Jobs with one schedule, by line and number, in the order they came."""
+class _Group(msgspec.Struct, eq=False):
+    """The jobs with one schedule, by line and number, in order of arrival."""
 
-    def __init__(self, key: _GroupKey, ticks: Ticks) -> None:
-        self.key = key
-        self.ticks = ticks
-        self.numbers: dict[Line, dict[int, None]] = {}
+    key: _GroupKey
+    ticks: Ticks
+    numbers: dict[Line, dict[int, None]] = {}
 
 
 class DueJob(NamedTuple):
-    """A job that has instants to account for, and the schedule that says which. `since_s`: since
-    when its line is not empty; `why_behind`: why for too long, NONE if not. `is_apart`: its rows
-    need an entry's line of their own."""
+    """A job with instants to account for, and its schedule. `since_s`: since when its line is not
+    empty. `why_behind`: why for too long, else NONE. `is_apart`: its rows need their own line in
+    the entry."""
 
     number: int
     ticks: Ticks
@@ -65,14 +66,14 @@ class DueJob(NamedTuple):
 class DueHeap:
     """All live jobs of a State, by when they are due next.
 
-    `held` are those whose schedules this program cannot read, by number, with the reason. They are
-    never taken, so their horizons stand still: a leader that can read them gives their instants
-    rows, by their catch-up policies. `refused` are those whose rows State refused, by number, with
-    the reason: "" until they were refused by themselves. `seen_s` is the time of the last `take`.
+    `held`: jobs whose schedules this program cannot read, by number, with the reason. They are
+    never taken, so their horizons stand still, and a leader that can read them gives their instants
+    rows by their catch-up policies. `refused`: jobs whose rows State refused, by number, with the
+    reason: "" until they were refused by themselves. `seen_s`: the time of the last `take`.
     """
 
     def __init__(self, state: State, queues: Queues | None = None) -> None:
-        """`queues` say for how many there is room; without them there always is."""
+        """`queues` limit how many jobs are taken; without queues there is always room."""
         self._queues = queues
         self.held: dict[int, str] = {}
         self.refused: dict[int, str] = {}
@@ -94,10 +95,10 @@ class DueHeap:
     # ---- jobs
 
     def put(self, record: JobRecord) -> None:
-        """Take a job in, anew after a change, or out if it was removed.
+        """Add or update a job, or remove it if it was removed from State.
 
-        The job itself is looked at once in the next `take`, from its own horizon on; from then on
-        it goes with its group.
+        The next `take` looks at the job once, from its own horizon on. Afterwards it is due with
+        its group.
         """
         number, before, line = record.number, self._leave(record.number), None
         if record.job is not None and (group := self._group(record)) is not None:
@@ -112,7 +113,7 @@ class DueHeap:
             self.backlog.remove(before, number)
 
     def _group(self, record: JobRecord) -> _Group | None:
-        """Return the jobs with the schedule of a job, None where it cannot be read."""
+        """Return the group of a job's schedule, None if the schedule cannot be read."""
         if record.job is None:
             return None
         schedule = record.job.schedule
@@ -129,13 +130,13 @@ class DueHeap:
         return group
 
     def remove(self, number: int) -> None:
-        """Take a job out; unknown numbers are no error."""
+        """Remove a job; unknown numbers are no error."""
         line = self._leave(number)
         if line is not None:
             self.backlog.remove(line, number)
 
     def _leave(self, number: int) -> Line | None:
-        """Take a job out of its group; return where it may wait."""
+        """Remove a job from its group; return its line."""
         self.held.pop(number, None)
         self.refused.pop(number, None)
         self._doubtful.discard(number)
@@ -148,7 +149,7 @@ class DueHeap:
         return line
 
     def retry(self, number: int) -> None:
-        """Look at a job again in one of the next takes, whatever its group does."""
+        """Have one of the next takes look at a job again, whether its group is due or not."""
         found = self._of_job.get(number)
         if found is not None:
             self.backlog.put(found[1], (number,), self.seen_s)
@@ -156,8 +157,9 @@ class DueHeap:
             self._is_blocked = False
 
     def answered(self, numbers: Iterable[int], refusal: str) -> None:
-        """Learn why State refused the rows of jobs, "" where it did not. Others may be to blame, so
-        each is tried again by itself. Refused so too, it waits until its schedule is next due."""
+        """Note why State refused the rows of jobs, "" if it accepted them. Another job of the same
+        line may be the cause, so each job is tried again by itself. A job that is refused by itself
+        waits until its schedule is next due."""
         for number in numbers:
             if not refusal:
                 self.refused.pop(number, None)
@@ -187,11 +189,11 @@ class DueHeap:
         return self._heap[0][0] if self._heap else None
 
     def take(self, now_s: int, *, limit: int) -> list[DueJob]:
-        """Return up to `limit` jobs that may have instants up to `now_s`, and not more than there
-        is room for; the rest comes next time.
+        """Return up to `limit` jobs that may have instants up to `now_s`, as far as there is room;
+        the others come next time.
 
-        Groups move on to their next instant after `now_s`. Who takes a job must account for it up
-        to `now_s`, or `retry` it. Where there are queues, a job without an instant is left out.
+        Groups advance to their next instant after `now_s`. The caller must account for each job up
+        to `now_s`, or `retry` it. With queues, jobs without an instant are left out.
         """
         backlog, queues = self.backlog, self._queues
         if not self.seen_s:  # nobody has looked yet at what waits
@@ -212,8 +214,7 @@ class DueHeap:
         if queues is None:
             found = backlog.take(limit, dict.fromkeys(backlog.lines, limit))
         else:
-            rooms = self._rooms(queues, now_s)
-            is_due = self._is_due(now_s)
+            rooms, is_due = self._rooms(queues, now_s), self._is_due(now_s)
             found = backlog.take(limit, rooms, queues.is_waiting, is_due, self._doubtful)
         taken: list[DueJob] = []
         for line, numbers in found:
@@ -228,8 +229,7 @@ class DueHeap:
         return taken
 
     def _rooms(self, queues: Queues, now_s: int) -> dict[Line, int]:
-        """Return of how many jobs of each line rows can begin, or are better off with rows; note
-        which lines are behind."""
+        """Return how many jobs of each line may get rows; note which lines are behind."""
         rooms: dict[Line, int] = {}
         free: dict[str, int] = {}  # slots by pool, for each line
         lines, flows = len(self.backlog.lines), queues.fair.flows
@@ -249,8 +249,9 @@ class DueHeap:
         return rooms
 
     def _is_due(self, now_s: int) -> IsDue:
-        """Return what tells whether a doubtful job has an instant to account for. After a change of
-        leader all are looked at, and most have none: these must not take the room of others."""
+        """Return a function that says whether a doubtful job has an instant to account for. After a
+        change of leader all jobs are doubtful and most have none: they must not take the room of
+        others."""
         known: dict[tuple[int, int], bool] = {}  # by group and horizon
 
         def is_due(number: int) -> bool:
@@ -268,7 +269,7 @@ class DueHeap:
         return is_due
 
     def put_back(self, jobs: list[DueJob]) -> None:
-        """Let jobs wait in front of their lines: they were taken, and there was no time."""
+        """Return taken jobs to the front of their lines: there was no time for them."""
         for due in reversed(jobs):
             found = self._of_job.get(due.number)
             if found is not None:
@@ -276,8 +277,8 @@ class DueHeap:
                 self._is_blocked = False
 
     def stale(self, now_s: int, *, limit: int) -> list[DueJob]:
-        """Return jobs that wait in lines which are behind, each once in `SWEEP_S` at the most: of
-        their instants all but the newest may be skipped. They wait on."""
+        """Return jobs in lines that are behind, each once per `SWEEP_S` at most: all but the newest
+        of their instants may be skipped. The jobs stay in their lines."""
         if now_s >= self._stale_at_s:
             self._stale = iter([number for line in self.behind() for number in line.numbers])
             self._stale_at_s = now_s + SWEEP_S
@@ -291,7 +292,7 @@ class DueHeap:
         return found
 
     def _drop_stale(self) -> None:
-        """Let go of groups that have lost all their jobs."""
+        """Remove groups that have lost all their jobs."""
         while self._heap and not self._heap[0][2].numbers:
             _, _, group = heapq.heappop(self._heap)
             if self._groups.get(group.key) is group:
@@ -300,7 +301,7 @@ class DueHeap:
     # ---- which lines are behind
 
     def began(self, numbers: Iterable[int], now_s: int) -> None:
-        """Count that a launch of each of these jobs begins."""
+        """Count a launch that begins for each of these jobs."""
         for found, launches in Counter(map(self._of_job.get, numbers)).items():
             if found is not None:
                 line = found[1]
@@ -310,16 +311,16 @@ class DueHeap:
                 line.begun = (now_s, begun + launches, before)
 
     def line_of(self, number: int) -> Line | None:
-        """Return the line in which a job waits for its turn, or has just been taken from; None
-        where nothing waits in it."""
+        """Return the line in which a job waits, or from which it was just taken; None if the line
+        is empty."""
         found = self._of_job.get(number)
         return found[1] if found is not None and found[1].numbers else None
 
     def why_behind(self, number: int) -> Reason:
-        """Return why the line of a job is behind, NONE where it is not."""
+        """Return why the line of a job is behind, else NONE."""
         line = self.line_of(number)
         return line.why if line is not None else Reason.NONE
 
     def behind(self) -> list[Line]:
-        """Return the lines that were behind when they were last looked at, in `take`."""
+        """Return the lines that were behind at the last `take`."""
         return [line for line in self.backlog.lines if line.why and line.numbers]

@@ -1,13 +1,13 @@
-"""The fair queue: launches that wait go in, those that may begin next come out. Pure.
+"""The fair queue: waiting launches go in, launches that may begin next come out. Pure.
 
-The order of service: band (live, late, then both again for tenants beyond their share; but one in
-ten is a late one, if any waits), round robin over pools, within a pool the priority level whose
-turn is oldest by age, within it deficit round robin over tenants, within a tenant's flow the oldest
-first.
+The order of service: bands (live, late, then both again for tenants beyond their share; but one
+launch in ten is a late one, if any waits); round robin over pools; within a pool the priority level
+whose next launch is oldest by age; within a level deficit round robin over tenants; within a flow
+the oldest launch.
 
-Where there is room for all that waits in a domain nothing is to be decided: a whole flow is taken
-at once, by count. Only contention looks at single launches; a decision is O(log flows) then, and
-O(10) in priorities, whatever waits.
+If there is room for all launches that wait in a domain, nothing has to be decided, and launches of
+a flow are taken by count. Otherwise launches are taken one by one. A decision then costs O(log
+flows) and O(10) in priorities, however many launches wait.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from cron.scheduler.flows import (
     BURST,
     LATE,
     LIVE,
+    SPREAD,
     STALE_MIN,
     TICKS,
+    TILT,
     Band,
     Class,
     Flow,
@@ -36,22 +38,22 @@ from cron.scheduler.flows import (
     PoolTurn,
     Share,
 )
-from cron.scheduler.limits import Limiter, LimitTable, covers
+from cron.scheduler.limits import UNLIMITED, Limiter, LimitTable, covers
 from cron.scopes import PRIORITIES, Scope, is_scope
 from cron.state.pool import Limits
 
 LIVE_STREAK: Final = 9
-"""So many live launches begin, then a late one that waits: else those would starve where live ones
-never leave a slot free."""
+"""After so many live launches a late one begins: late ones would starve if live ones never
+leave a slot free."""
 LIVE_ONLY: Final = (LIVE, LIVE + BURST)
 LIVE_FIRST: Final = (LIVE, LATE, LIVE + BURST, LATE + BURST)
 LATE_FIRST: Final = (LATE, LIVE, LIVE + BURST, LATE + BURST)
 IDLE_MAX: Final = 1_000
-"""Flows without launches that are remembered, since they mostly have one again soon."""
+"""Flows without launches that are kept: most of them soon have one again."""
 PATIENCE_MS: Final = 30_000
-"""A class of which nothing has begun for so long, for want of room alone, starves."""
+"""A class starves if none of its launches has begun for so long, for want of room alone."""
 GAP_MS: Final = 2_000
-"""A class that was not found without room for so long waited for something else meanwhile."""
+"""A class that was not seen without room for so long waited for something else meanwhile."""
 
 Room = Callable[[Hashable, int], int]
 """(need, most): how many launches with that need have room now, as far as `most`."""
@@ -62,9 +64,9 @@ Free = Callable[[Hashable], int]
 class FairQueue:
     """Decides which waiting launches are next. Not thread safe.
 
-    `job_limit` says how many launches of a job may run at once now, 0 for any number; it is asked
-    for flows that are limited. When it changes, the caller removes what waits of the job and adds
-    it anew.
+    `job_limit(job)` returns how many launches of a job may run at once, 0 for any number; it is
+    asked for flows that are limited. When it changes, the caller removes the waiting launches of
+    the job and adds them again.
     """
 
     def __init__(
@@ -130,13 +132,14 @@ class FairQueue:
             if key.priority not in turn.all:
                 limiters = self.table.shared(pool.name, key.priority)
                 turn.all[key.priority] = Level(turn, key.priority, limiters)
-        flow = share.flows[key] = Flow(key, share, need, self.ready)
+        band = LATE if key.is_late else LIVE
+        flow = share.flows[key] = Flow(key, share, need, self.ready, band)
         pool.users += 1
         need.users += 1
         return flow
 
     def _forget(self, flow: Flow) -> None:
-        """Forget a flow without launches, and what was only there for it."""
+        """Forget a flow without launches, and what existed only for it."""
         del self.flows[flow.key], flow.share.flows[flow.key]
         share, need = flow.share, flow.need
         if not share.flows:
@@ -169,9 +172,10 @@ class FairQueue:
     # ---- what waits
 
     def add(self, key: Key, flow_key: FlowKey, due_ms: int, not_before_ms: int = 0) -> bool:
-        """Let a launch wait; held until `not_before_ms` if given. False if it waits or runs.
+        """Add a launch, held until `not_before_ms` if given. Returns False if it waits or runs.
 
-        Launches of one flow begin by age, and those that fell due together as they were added.
+        Launches of one flow begin by age; launches that fell due together begin in the order in
+        which they were added.
         """
         if key in self or key in self.running:
             return False
@@ -188,11 +192,11 @@ class FairQueue:
         else:
             flow.append(key, due_ms)
             if flow.size == 1:
-                flow.settle(self.now_ms)
+                flow.enter(self.now_ms)
         return True
 
     def add_running(self, key: Key, flow_key: FlowKey) -> bool:
-        """Count a launch as running, whatever the limits say. False if it was."""
+        """Count a launch as running, whatever the limits say. Returns False if it runs already."""
         if key in self.running:
             return False
         self.remove(key)
@@ -208,18 +212,18 @@ class FairQueue:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Let stale holds not outnumber the others."""
+        """Rebuild the heap of holds when stale entries outnumber the others."""
         if len(self._holds) > 2 * len(self.held) + STALE_MIN:
             self._holds = [(one.until_ms, next(TICKS), key) for key, one in self.held.items()]
             heapify(self._holds)
 
     def _park(self, key: Key, flow: Flow, due_ms: int) -> None:
-        """Let a launch, which stands nowhere, wait behind its job's limit."""
+        """Have a launch that is in no flow wait behind its job's limit."""
         self.parked[key] = flow
         heappush(self._behind.setdefault(key[0], []), (due_ms, key))
 
     def _withdraw(self, key: Key) -> Flow | None:
-        """Take a waiting launch from where it stands; return its flow, None if it does not wait."""
+        """Take a waiting launch from its place; return its flow, None if it does not wait."""
         held = self.held.pop(key, None)
         if held is not None:
             self._tidy()
@@ -237,13 +241,14 @@ class FairQueue:
         return flow
 
     def _return(self, key: Key, flow: Flow, due_ms: int) -> None:
-        """Let a launch stand in its flow again."""
+        """Return a launch to its flow."""
         flow.insert(key, due_ms)
         if flow.size == 1:
-            flow.settle(self.now_ms)
+            flow.enter(self.now_ms)
 
     def _reopen(self, job: Hashable) -> None:
-        """Let launches that wait behind their job's limit stand in their flows, as it allows."""
+        """Return launches that wait behind a job's limit to their flows, as many as the limit
+        allows."""
         behind = self._behind.get(job)
         if behind is None:
             return
@@ -259,12 +264,12 @@ class FairQueue:
             del self._behind[job]
 
     def flow_of(self, key: Key) -> Flow | None:
-        """Return the flow of a launch that waits, None where it does not."""
+        """Return the flow of a waiting launch, None if it does not wait."""
         held = self.held.get(key)
         return held.flow if held is not None else self.parked.get(key) or self.ready.get(key)
 
     def parked_due(self) -> list[tuple[Key, int]]:
-        """Return what waits behind jobs' limits, with when it fell due."""
+        """Return the launches that wait behind jobs' limits, with when they fell due."""
         return [
             (key, due_ms)
             for behind in self._behind.values()
@@ -273,7 +278,7 @@ class FairQueue:
         ]
 
     def remove(self, key: Key) -> bool:
-        """Forget a launch, whether it waits or runs. False if it is not known."""
+        """Forget a launch, whether it waits or runs. Returns False if it is unknown."""
         flow = self._withdraw(key)
         if flow is None and key in self.running:
             self.ended([key])
@@ -287,7 +292,7 @@ class FairQueue:
         return True
 
     def hold(self, key: Key, due_ms: int, until_ms: int) -> bool:
-        """Let a waiting launch wait aside until `until_ms`. False if it does not wait."""
+        """Hold a waiting launch until `until_ms`. Returns False if it does not wait."""
         flow = self._withdraw(key)
         if flow is None:
             return False
@@ -297,7 +302,7 @@ class FairQueue:
     # ---- what runs
 
     def ended(self, keys: Iterable[Key]) -> None:
-        """Count running launches no more, forget them, and let go on what waited for their end."""
+        """Forget running launches that have ended, and release what waited for their end."""
         counts: dict[Flow, int] = {}
         running, runs, behind = self.running, self.runs, self._behind
         waited_for: list[Hashable] = []
@@ -324,7 +329,7 @@ class FairQueue:
                 self._idle[flow] = None
 
     def begin_unbound(self, flow_key: FlowKey, keys: Sequence[Key]) -> None:
-        """Count launches as running that never waited: `views.unbound` has named their flow."""
+        """Count launches of a flow that `views.unbound` returned as running; they never waited."""
         flow, count = self._flow(flow_key), len(keys)
         flow.open += count - 1
         self.running.update(dict.fromkeys(keys, flow))
@@ -336,10 +341,8 @@ class FairQueue:
         share.serve(need.pool.turns[LIVE].all[share.priority], LIVE, count)
 
     def put_back(self, key: Key, due_ms: int, not_before_ms: int = 0) -> bool:
-        """Return a taken launch to its flow, as if it had not been taken.
-
-        With `not_before_ms` it is held until then. False if it does not run.
-        """
+        """Return a taken launch to its flow as if it had not been taken, held until `not_before_ms`
+        if given. Returns False if it does not run."""
         flow = self.running.pop(key, None)
         if flow is None:
             return False
@@ -365,8 +368,8 @@ class FairQueue:
         return True
 
     def put_aside(self, key: Key, due_ms: int) -> bool:
-        """Put back a launch that would take reserved slots, and leave all with its need out until
-        the next round. False if it does not run."""
+        """Put back a launch that would take reserved slots, and skip all launches with its need
+        until the next round. Returns False if it does not run."""
         flow = self.running.get(key)
         if flow is None or not self.put_back(key, due_ms):
             return False
@@ -377,7 +380,8 @@ class FairQueue:
     # ---- what is next
 
     def begin_round(self) -> None:
-        """Ask anew of what was set aside for want of room or of slots that are not reserved."""
+        """Begin a round: needs without room, and levels whose free slots were reserved, are looked
+        at again."""
         aside, self._aside = self._aside, {}
         for part in aside:
             part.is_aside = False
@@ -395,7 +399,7 @@ class FairQueue:
         self.table.sweep(self.now_ms)
 
     def _close_class(self, flow: Flow) -> None:
-        """Leave all with the need of a flow out until the next round: no executor has room."""
+        """Skip all launches with the need of a flow until the next round: no executor has room."""
         need = flow.need
         need.is_aside = True
         self._aside[need] = None
@@ -405,7 +409,7 @@ class FairQueue:
         need.noted_ms = self.now_ms
         if not need.lacks_since_ms or not is_on:
             need.lacks_since_ms = self.now_ms
-        # Nothing is kept free for a tenant that is beyond its share.
+        # No room is kept for a tenant beyond its share.
         need.starves_since_ms = max(need.lacks_since_ms, flow.front()[0]) if not flow.over else 0
 
     def take(
@@ -417,14 +421,18 @@ class FairQueue:
         most: int = 1,
     ) -> list[Key]:
         """Return up to `most` launches of one flow that are next, [] for none; they count as
-        running from now on. Several are returned only where there is room for all that waits.
+        running. Several are returned only if there is room for all waiting launches.
 
-        A need without room is not asked for again before `begin_round`. At most `late_budget` late
-        launches are returned. Without `free` no slot is reserved.
+        `room` is not called again before `begin_round` for a need without room. At most
+        `late_budget` late launches are returned. Without `free` no slot is reserved.
         """
-        if now_ms != self.now_ms or self._holds or self.table.timers.heap:
+        if now_ms != self.now_ms or self._holds or self.table.timers:
             self.tick(now_ms)
-        for band in self._order(late_budget):
+        self.is_late_open = late_budget > 0
+        order: tuple[int, ...] = LIVE_ONLY
+        if self.is_late_open:
+            order = LIVE_FIRST if self.streak < LIVE_STREAK else LATE_FIRST
+        for band in order:
             turns = self._bands[band]
             while turns:
                 turn = next(iter(turns))
@@ -434,15 +442,8 @@ class FairQueue:
                     return self._take(flow, room, late_budget, most)
         return []
 
-    def _order(self, late_budget: int) -> tuple[int, ...]:
-        """Return the bands in the order in which they are looked at for what is next."""
-        self.is_late_open = late_budget > 0
-        if not self.is_late_open:
-            return LIVE_ONLY
-        return LIVE_FIRST if self.streak < LIVE_STREAK else LATE_FIRST
-
     def _next(self, turn: PoolTurn, room: Room, free: Free | None) -> Flow | None:
-        """Return the flow whose turn it is in a pool; if there is none, the pool has no turn."""
+        """Return the next flow of a pool; if there is none, the pool leaves its band."""
         if turn.limiters and self._is_full(turn):
             return None
         while turn.levels:
@@ -453,7 +454,7 @@ class FairQueue:
             for level in list(turn.levels):
                 flow = self._front(level, room)
                 if flow is not None:
-                    rank = level.rank(flow)
+                    rank = flow.front()[0] * SPREAD + level.priority * TILT
                     if best is None or rank < best_rank:
                         best, best_rank, best_level = flow, rank, level
             if best is None or best_level is None or free is None or not self.table.kept:
@@ -468,7 +469,8 @@ class FairQueue:
         return None
 
     def _is_full(self, part: PoolTurn | Level) -> bool:
-        """Return whether a limit lets nothing begin here; then what stands here waits there."""
+        """Return whether a limiter lets nothing begin in a pool or level; then the pool or level
+        parks there."""
         for limiter in part.limiters:
             if limiter.room(self.now_ms) <= 0:
                 levels = [part] if isinstance(part, Level) else list(part.levels)
@@ -479,11 +481,11 @@ class FairQueue:
         return False
 
     def _front(self, level: Level, room: Room) -> Flow | None:
-        """Return the flow of a level whose turn it is and that may begin something."""
+        """Return the next flow of a level that may begin a launch."""
         if level.limiters and self._is_full(level):
             return None
         while (flow := level.front()) is not None:
-            if flow.share.own and not flow.settle(self.now_ms):
+            if flow.share.own and not flow.enter(self.now_ms):
                 continue
             if flow.key.is_limited and not self._is_open(flow):
                 continue
@@ -493,13 +495,16 @@ class FairQueue:
         return None
 
     def _is_open(self, flow: Flow) -> bool:
-        """Return whether the first launch of a flow may begin by its job's limit; else it waits
-        behind that, and the flow stands anew."""
+        """Return whether the first launch of a flow may begin by its job's limit; if not, it waits
+        behind that limit."""
         due_ms, key = flow.front()
         job = key[0]
         limit = self.job_limit(job)
         is_below = not limit or self.runs.get(job, 0) < limit
-        if is_below and not self._has_older(job, due_ms):
+        behind = self._behind.get(job, [])
+        while behind and behind[0][1] not in self.parked:
+            heappop(behind)
+        if is_below and not (behind and behind[0][0] < due_ms):
             return True
         flow.pop(1)
         self._park(key, flow, due_ms)
@@ -509,15 +514,8 @@ class FairQueue:
             flow.leave()
         return False
 
-    def _has_older(self, job: Hashable, due_ms: int) -> bool:
-        """Return whether a launch of a job waits behind its limit that fell due earlier."""
-        behind = self._behind.get(job, [])
-        while behind and behind[0][1] not in self.parked:
-            heappop(behind)
-        return bool(behind) and behind[0][0] < due_ms
-
     def _take(self, flow: Flow, room: Room, late_budget: int, most: int) -> list[Key]:
-        """Take out of a flow what may begin: one launch, or several where nothing binds."""
+        """Take what may begin out of a flow: one launch, or several if nothing binds."""
         share, need, count = flow.share, flow.need, 1
         level = need.pool.turns[flow.band].all[share.priority]
         if need.is_plenty is not False and flow.size > 1 and most > 1 and not flow.key.is_limited:
@@ -561,8 +559,8 @@ class FairQueue:
         return max(count, 1)
 
     def spares(self, key: Key, slots: int, free: Free) -> bool:
-        """Return whether a launch that was taken, and takes so many slots, leaves those that are
-        reserved for others. `take` has looked at one."""
+        """Return whether a taken launch on `slots` executors leaves the slots that are reserved for
+        others. `take` has checked only one slot."""
         flow = self.running[key].key
         kept = self.table.kept_from(flow.pool, flow.priority)
         return not kept or free(self.table.domains.get(flow.pool, flow.pool)) - slots >= kept
@@ -570,8 +568,8 @@ class FairQueue:
     # ---- who starves
 
     def starving(self, now_ms: int) -> dict[Hashable, int]:
-        """Return since when nothing has begun of those needs that have waited for room for long
-        while others begin."""
+        """Return the needs that have waited long for room while other launches began, and since
+        when."""
         return {
             need.need: need.starves_since_ms
             for need in self._aside
@@ -583,13 +581,16 @@ class FairQueue:
     # ---- time
 
     def tick(self, now_ms: int) -> None:
-        """Let go on what waited for a time that has come; `take` does so by itself."""
+        """Release what waited for a time that has come; `take` calls it."""
         timers = self.table.timers
-        if now_ms < self.now_ms:
-            timers.wake_all(now_ms)
+        until_ms = UNLIMITED if now_ms < self.now_ms else now_ms  # all, if the clock was set back
         self.now_ms = now_ms
-        if timers.heap and timers.heap[0][0] <= now_ms:
-            timers.wake_due(now_ms)
+        due = []
+        while timers and timers[0][0] <= until_ms:
+            due.append(heappop(timers))
+        for at_ms, _, limiter in due:
+            if limiter.timer_ms == at_ms:
+                limiter.wake(now_ms)
         while self._holds and self._holds[0][0] <= now_ms:
             until_ms, _, key = heappop(self._holds)
             held = self.held.get(key)
@@ -603,19 +604,23 @@ class FairQueue:
                 self._return(key, held.flow, held.due_ms)
 
     def next_ms(self) -> int | None:
-        """Return when something may become runnable by time alone."""
-        holds = self._holds
+        """Return when a launch may become runnable by time alone."""
+        holds, timers = self._holds, self.table.timers
         while holds and (
             (held := self.held.get(holds[0][2])) is None or held.until_ms != holds[0][0]
         ):
             heappop(holds)
-        times = [self.table.timers.next_ms(), holds[0][0] if holds else None]
+        while timers and not (timers[0][2].timer_ms == timers[0][0] and timers[0][2].parked):
+            limiter = heappop(timers)[2]
+            if not limiter.parked:
+                limiter.timer_ms = 0
+        times = [heap[0][0] for heap in (holds, timers) if heap]
         return min([at_ms for at_ms in times if at_ms], default=None)
 
     # ---- limits
 
     def set_limits(self, scope: Scope, limits: Limits | None) -> None:
-        """Go by `limits` for `scope` from now on, None for none; nothing that runs is stopped.
+        """Set the limits of `scope`, or clear them with None; running launches are not stopped.
 
         ValueError for a scope that limits nothing: see `scopes.is_scope`.
         """
@@ -629,7 +634,9 @@ class FairQueue:
         for share in self._covered(scope):
             touched.update(dict.fromkeys(share.limiters))
             own = share.own
-            self._unlink(share)
+            for limiter in share.limiters:
+                limiter.count(-share.running, -share.waiting)
+            share.limiters, share.own, share.weight = (), (), 1
             self._link(share)
             self.table.leave(own, self.now_ms)
             touched.update(dict.fromkeys(share.limiters))
@@ -658,14 +665,8 @@ class FairQueue:
         for limiter in share.limiters:
             limiter.count(share.running, share.waiting)
 
-    def _unlink(self, share: Share) -> None:
-        for limiter in share.limiters:
-            limiter.count(-share.running, -share.waiting)
-        share.limiters = share.own = ()
-        share.weight = 1
-
     def set_domain(self, pool: str, domain: Hashable) -> None:
-        """Say whose slots the launches of `pool` share."""
+        """Set the domain whose slots the launches of `pool` share."""
         before = self.table.domains.get(pool, pool)
         self.table.set_domain(pool, domain)
         if pool in self.pools:

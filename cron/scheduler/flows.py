@@ -1,11 +1,11 @@
 """The order of service: bands of pools, of priority levels, of classes of needs, of tenants' flows.
 
-A flow is what waits of one tenant in one queue with one need, in runs of launches that fell due
+A flow is the waiting launches of one tenant in one queue with one need, in runs that fell due
 together. A level is one priority of one pool in one band. Tenants take turns in a level by deficit
-round robin, kept as virtual time: a tenant that is served moves on by its weight's share of a turn,
-and the tenant that is furthest behind is next, in whichever class of needs it stands. So tenants
-share fairly whatever their launches need, and a class of needs without room is passed over without
-a look at its flows.
+round robin, implemented as virtual time: a served tenant advances by one turn divided by its
+weight, and the tenant that is furthest behind is next, in whichever class of needs its flows are.
+Tenants therefore share fairly whatever their launches need, and a class of needs without room is
+skipped without a look at its flows.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ TURN: Final = 1 << 20
 """Virtual time of one launch of a tenant with weight 1."""
 SPREAD: Final = 16
 """Room for the priority below the milliseconds of a level's rank: it decides between equals."""
+TILT: Final = AGE_MS * SPREAD + 1
+"""What one priority adds to the rank of a level."""
 STALE_MIN: Final = 64
 """Fewer stale entries than this are not worth rebuilding for."""
 TICKS: Final = count(1)
@@ -42,10 +44,12 @@ Rank = tuple[int, int, int, int]
 
 
 class FlowKey(msgspec.Struct, frozen=True, cache_hash=True):
-    """What launches of one flow have in common, and jobs of one line (`backlog`). `need` decides
-    which executors they may go to: where none fits, they must not take the room of others.
-    `is_limited`: their jobs limit how many of their launches run at once. `is_patient`: their
-    instants are far apart and may begin late, and wait for rows apart from the others."""
+    """What the launches of one flow have in common, and the jobs of one line (`backlog`).
+
+    `need` decides which executors they may go to. `is_limited`: their jobs limit how many of their
+    launches run at once. `is_patient`: their instants are far apart and may begin late, and wait
+    for rows apart from the others.
+    """
 
     tenant: str
     pool: str
@@ -56,67 +60,51 @@ class FlowKey(msgspec.Struct, frozen=True, cache_hash=True):
     is_patient: bool = False
 
 
-class Class:
-    """All launches of one pool with the same need. `is_aside`: no executor has room in this round;
-    `is_kept_out`: there is room, and too much of it is reserved for others.
+class Class(msgspec.Struct, eq=False):
+    """All launches of one pool with the same need.
 
-    `is_plenty`: in this round there is room for all that waits in the domain, None if unknown.
-    `lacks_since_ms`: since when none of them began for want of room alone, else 0; `noted_ms`: when
-    that was last seen; `starves_since_ms`: since when its next launch waits for that, 0 if it must
-    not have room kept for it.
+    `is_aside`: no executor has room in this round. `is_kept_out`: there is room, but it is reserved
+    for others. `is_plenty`: there is room for all that waits in the domain; None if unknown.
+    `lacks_since_ms`: since when none of them began for want of room alone, else 0. `noted_ms`: when
+    that was last seen. `starves_since_ms`: since when the next launch waits for room, 0 if none may
+    be kept for it.
     """
 
-    __slots__ = (
-        "is_aside",
-        "is_kept_out",
-        "is_plenty",
-        "lacked_since_ms",
-        "lacks_since_ms",
-        "need",
-        "need_classes",
-        "noted_ms",
-        "pool",
-        "starves_since_ms",
-        "users",
-    )  # fmt: skip
-
-    def __init__(self, pool: Pool, need: Hashable) -> None:
-        self.pool = pool
-        self.need = need
-        self.need_classes: dict[Level, NeedClass] = {}
-        self.users = self.lacks_since_ms = self.lacked_since_ms = self.noted_ms = 0
-        self.starves_since_ms = 0
-        self.is_aside = self.is_kept_out = False
-        self.is_plenty: bool | None = None
+    pool: Pool
+    need: Hashable
+    need_classes: dict[Level, NeedClass] = {}
+    users: int = 0
+    lacks_since_ms: int = 0
+    lacked_since_ms: int = 0
+    noted_ms: int = 0
+    starves_since_ms: int = 0
+    is_aside: bool = False
+    is_kept_out: bool = False
+    is_plenty: bool | None = None
 
 
-class Pool:
-    """What waits for one handler, or as commands. `ready`: launches that stand in flows."""
+class Pool(msgspec.Struct, eq=False):
+    """The launches of one handler, or the commands. `ready`: how many are in flows."""
 
-    __slots__ = ("name", "ready", "turns", "users")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.ready = self.users = 0
-        self.turns: dict[int, PoolTurn] = {}
+    name: str
+    ready: int = 0
+    users: int = 0
+    turns: dict[int, PoolTurn] = {}
 
 
-class PoolTurn:
-    """A pool in one band; `levels` are those with something that may have its turn."""
+class PoolTurn(msgspec.Struct, eq=False):
+    """A pool in one band. `levels`: those that may have a turn."""
 
-    __slots__ = ("all", "band", "is_in", "levels", "limiter", "limiters", "pool")
-
-    def __init__(self, pool: Pool, band: Band, limiters: tuple[Limiter, ...]) -> None:
-        self.pool = pool
-        self.band = band
-        self.limiters = limiters
-        self.limiter: Limiter | None = None
-        self.is_in = False
-        self.all: dict[int, Level] = {}
-        self.levels: dict[Level, None] = {}
+    pool: Pool
+    band: Band
+    limiters: tuple[Limiter, ...]
+    limiter: Limiter | None = None
+    is_in: bool = False
+    all: dict[int, Level] = {}
+    levels: dict[Level, None] = {}
 
     def refresh(self) -> None:
-        """Have turns in the band or not."""
+        """Enter or leave the band, as the levels and the limiter say."""
         is_open = bool(self.levels) and self.limiter is None
         if is_open != self.is_in:
             self.is_in = is_open
@@ -126,7 +114,7 @@ class PoolTurn:
                 del self.band[self]
 
     def resume(self, now_ms: int) -> None:
-        """Go on after the limiter freed."""
+        """Continue after the limiter has room again."""
         self.limiter = None
         self.refresh()
 
@@ -135,29 +123,24 @@ Band = OrderedDict[PoolTurn, None]
 """The pools of a band that may have their turn, in its order."""
 
 
-class Level:
-    """One priority of a pool in one band. Its classes of needs are a heap, ordered by next flow.
+class Level(msgspec.Struct, eq=False):
+    """One priority of a pool in one band, with a heap of classes of needs by next flow.
 
-    `time` is the virtual time of the tenant that was served last. `is_aside`: in this round all
-    free slots are reserved for others.
+    `time`: the virtual time of the tenant that was served last. `is_aside`: in this round all free
+    slots are reserved for others.
     """
 
-    __slots__ = (
-        "heap", "is_aside", "is_in", "limiter", "limiters", "priority", "tilt", "time", "turn"
-    )  # fmt: skip
-
-    def __init__(self, turn: PoolTurn, priority: int, limiters: tuple[Limiter, ...]) -> None:
-        self.turn = turn
-        self.priority = priority
-        self.limiters = limiters
-        self.limiter: Limiter | None = None
-        self.is_aside = self.is_in = False
-        self.time = 0
-        self.tilt = priority * (AGE_MS * SPREAD + 1)
-        self.heap: list[tuple[Rank, int, NeedClass]] = []
+    turn: PoolTurn
+    priority: int
+    limiters: tuple[Limiter, ...]
+    limiter: Limiter | None = None
+    is_aside: bool = False
+    is_in: bool = False
+    time: int = 0
+    heap: list[tuple[Rank, int, NeedClass]] = []
 
     def refresh(self) -> None:
-        """Be among the pool's levels or not."""
+        """Enter or leave the pool's levels."""
         is_open = bool(self.heap) and self.limiter is None and not self.is_aside
         if is_open != self.is_in:
             self.is_in = is_open
@@ -168,16 +151,13 @@ class Level:
             self.turn.refresh()
 
     def resume(self, now_ms: int) -> None:
-        """Go on after the limiter freed."""
+        """Continue after the limiter has room again."""
         self.limiter = None
         self.refresh()
 
-    def rank(self, flow: Flow) -> int:
-        """Return what the pool compares: age and priority of the flow whose turn it is."""
-        return flow.front()[0] * SPREAD + self.tilt
-
     def front(self) -> Flow | None:
-        """Return the flow whose turn it is; None if there is none, and then it has no turn."""
+        """Return the next flow; None if there is none, and then the level leaves the pool's
+        levels."""
         heap = self.heap
         while heap:
             rank, tick, need_class = heap[0]
@@ -199,7 +179,7 @@ class Level:
         return None
 
     def put(self, need_class: NeedClass) -> None:
-        """Let a class of needs have its turn, at the time of the flow that is next there."""
+        """Add a class of needs to the heap, at the rank of its next flow."""
         top = None if need_class.need.is_aside else need_class.top()
         if top is None:
             need_class.tick = 0
@@ -210,22 +190,20 @@ class Level:
             self.refresh()
 
 
-class NeedClass:
-    """The flows of one level that have one need, in a heap by rank; 0 is the `tick` of a class of
-    needs that is not in its level's heap."""
+class NeedClass(msgspec.Struct, eq=False):
+    """The flows of one level with one need, in a heap by rank. `tick` is 0 while the level's heap
+    does not have it."""
 
-    __slots__ = ("heap", "level", "need", "tick")
-
-    def __init__(self, level: Level, need: Class) -> None:
-        self.level = level
-        self.need = need
-        self.tick = 0
-        self.heap: list[tuple[Rank, Flow]] = []
+    level: Level
+    need: Class
+    tick: int = 0
+    heap: list[tuple[Rank, Flow]] = []
 
     def top(self) -> tuple[Rank, Flow] | None:
-        """Return the flow that is next and its rank, None for none.
+        """Return the next flow and its rank, None for none.
 
-        A tenant that was served since has moved on: its flows are put right when they are next.
+        A tenant that was served has advanced: the ranks of its flows are corrected when they come
+        to the top.
         """
         heap = self.heap
         while heap:
@@ -240,7 +218,7 @@ class NeedClass:
         return None
 
     def put(self, flow: Flow) -> None:
-        """Let a flow have its turn: not before those that are next now."""
+        """Add a flow, not before those that are next now."""
         flow.need_class, flow.tick = self, next(TICKS)
         flow.share.catch_up(flow.band, self.level.time)
         heappush(self.heap, (flow.rank(), flow))
@@ -248,113 +226,91 @@ class NeedClass:
             self.level.put(self)
 
 
-class Share:
+class Share(msgspec.Struct, eq=False):
     """What one tenant has in one queue, whatever the need and band.
 
-    `limiters` are all that count its launches; `own` of them the tenant's, checked flow by flow.
-    `times` are its virtual times by band, `ticks` when it got there: earlier goes first.
+    `limiters` are all that count its launches; `own` are the tenant's among them, which are checked
+    for each flow. `times` are its virtual times by band, `ticks` when it got there: earlier goes
+    first.
     """
 
-    __slots__ = (
-        "flows", "limiters", "own", "pool", "priority", "running", "tenant", "ticks", "times",
-        "waiting", "weight",
-    )  # fmt: skip
-
-    def __init__(self, tenant: str, pool: str, priority: int) -> None:
-        self.tenant = tenant
-        self.pool = pool
-        self.priority = priority
-        self.waiting = self.running = 0
-        self.weight = 1
-        self.limiters: tuple[Limiter, ...] = ()
-        self.own: tuple[Limiter, ...] = ()
-        self.times = [0] * BANDS
-        self.ticks = [0] * BANDS
-        self.flows: dict[FlowKey, Flow] = {}
+    tenant: str
+    pool: str
+    priority: int
+    running: int = 0
+    waiting: int = 0
+    weight: int = 1
+    limiters: tuple[Limiter, ...] = ()
+    own: tuple[Limiter, ...] = ()
+    times: list[int] = msgspec.field(default_factory=lambda: [0] * BANDS)
+    ticks: list[int] = msgspec.field(default_factory=lambda: [0] * BANDS)
+    flows: dict[FlowKey, Flow] = {}
 
     def count(self, running: int, waiting: int) -> None:
-        """Add to what runs and waits, in all limiters too."""
+        """Add to the running and waiting launches, in all limiters too."""
         self.running += running
         self.waiting += waiting
         for limiter in self.limiters:
             limiter.count(running, waiting)
 
     def catch_up(self, band: int, time: int) -> None:
-        """Be no further behind than the tenant that was served last: no turns are saved up."""
+        """Advance to the tenant that was served last: turns cannot be accumulated."""
         if self.times[band] < time:
             self.times[band], self.ticks[band] = time, next(TICKS)
 
     def serve(self, level: Level, band: int, count: int) -> None:
-        """Move on by the share of a turn that `count` launches take."""
+        """Advance by the part of a turn that `count` launches take."""
         level.time = max(level.time, self.times[band])
         self.times[band] = level.time - (-count * TURN // self.weight)
         self.ticks[band] = next(TICKS)
 
 
-class Run:
+class Run(msgspec.Struct, eq=False):
     """Launches of a flow that fell due together; those before `at` are taken."""
 
-    __slots__ = ("at", "due_ms", "keys")
-
-    def __init__(self, due_ms: int, key: Key) -> None:
-        self.due_ms = due_ms
-        self.keys = [key]
-        self.at = 0
+    due_ms: int
+    keys: list[Key]
+    at: int = 0
 
 
-class Flow:
-    """One tenant's launches in one queue with one need, the oldest first.
+class Flow(msgspec.Struct, eq=False):
+    """The waiting launches of one tenant in one queue with one need, the oldest first.
 
-    New ones go to `runs`; what comes back (put back, unparked, released) to `early`, a heap by age.
-    An entry counts only while `ready` has the launch in this flow: one that leaves from the middle
-    stays as a stale entry until it comes to the front, or until stale ones outnumber the others.
-    `ready` is the queue's; `size` counts the launches, `entries` the entries, `open` all that waits
-    or runs.
+    New launches go to `runs`; launches that return (put back, unparked, released) go to `early`, a
+    heap by age. An entry counts only while `ready` has the launch in this flow: a launch that
+    leaves from the middle stays as a stale entry until it comes to the front, or until stale
+    entries outnumber the others. `ready` belongs to the queue. `size` counts the launches,
+    `entries` the entries, `open` all that wait or run.
     """
 
-    __slots__ = (
-        "band",
-        "early",
-        "entries",
-        "key",
-        "limiter",
-        "need",
-        "need_class",
-        "open",
-        "over",
-        "ready",
-        "runs",
-        "share",
-        "size",
-        "tick",
-    )  # fmt: skip
-
-    def __init__(self, key: FlowKey, share: Share, need: Class, ready: dict[Key, Flow]) -> None:
-        self.key = key
-        self.share = share
-        self.need = need
-        self.ready = ready
-        self.limiter: Limiter | None = None
-        self.over: Limiter | None = None
-        self.need_class: NeedClass | None = None
-        self.band = LATE if key.is_late else LIVE
-        self.tick = self.size = self.entries = self.open = 0
-        self.runs: deque[Run] = deque()
-        self.early: list[tuple[int, Key]] = []
+    key: FlowKey
+    share: Share
+    need: Class
+    ready: dict[Key, Flow]
+    band: int
+    limiter: Limiter | None = None
+    over: Limiter | None = None
+    need_class: NeedClass | None = None
+    tick: int = 0
+    size: int = 0
+    entries: int = 0
+    open: int = 0
+    runs: deque[Run] = msgspec.field(default_factory=deque)
+    early: list[tuple[int, Key]] = []
 
     def append(self, key: Key, due_ms: int) -> None:
-        """Let a launch that arrived last stand in the flow."""
+        """Add a launch that arrived last."""
         runs = self.runs
         if runs and runs[-1].due_ms == due_ms:
             runs[-1].keys.append(key)
         elif runs and runs[-1].due_ms > due_ms:
             heappush(self.early, (due_ms, key))
         else:
-            runs.append(Run(due_ms, key))
+            runs.append(Run(due_ms, [key]))
         self._entered(key)
 
     def insert(self, key: Key, due_ms: int) -> None:
-        """Let a launch stand in the flow that arrived before others."""
+        """Add a launch that arrived before others."""
         heappush(self.early, (due_ms, key))
         self._entered(key)
 
@@ -365,7 +321,7 @@ class Flow:
         self.need.pool.ready += 1
 
     def lose(self, key: Key) -> None:
-        """Let go of a launch that stands in the flow; its entry is stale now."""
+        """Remove a launch; its entry becomes stale."""
         del self.ready[key]
         self.size -= 1
         self.need.pool.ready -= 1
@@ -391,7 +347,7 @@ class Flow:
         self.entries = len(seen)
 
     def _is_early(self) -> bool:
-        """Return whether the first entry is one that came back."""
+        """Return whether the first entry is one that returned."""
         early, runs = self.early, self.runs
         return bool(early) and (not runs or early[0][0] <= runs[0].due_ms)
 
@@ -407,7 +363,7 @@ class Flow:
             self.runs.popleft()
 
     def front(self) -> tuple[int, Key]:
-        """Return when the launch that is next fell due, and which it is; only while `size`."""
+        """Return when the next launch fell due, and its key; only while `size`."""
         while True:
             if self.early and self._is_early():
                 found = self.early[0]
@@ -419,7 +375,7 @@ class Flow:
             self._drop(1)  # stale
 
     def pop(self, count: int) -> list[Key]:
-        """Take out the next `count` launches, as many as there are at most."""
+        """Remove and return the next launches, up to `count`."""
         keys: list[Key] = []
         ready, count = self.ready, min(count, self.size)
         while len(keys) < count:
@@ -445,12 +401,12 @@ class Flow:
         return keys
 
     def rank(self) -> Rank:
-        """Return what decides whose turn it is: the tenant's time, then age."""
+        """Return the rank that decides whose turn it is: the tenant's virtual time, then age."""
         share, band = self.share, self.band
         return (share.times[band], share.ticks[band], self.front()[0], self.tick)
 
     def waiting(self) -> list[tuple[int, Key]]:
-        """Return what stands here, with when it fell due, in no order."""
+        """Return the launches with when they fell due, in no order."""
         found = {key: due_ms for due_ms, key in self.early}
         for run in self.runs:
             found.update((key, run.due_ms) for key in run.keys[run.at :])
@@ -459,7 +415,7 @@ class Flow:
     # ---- where it stands
 
     def leave(self) -> None:
-        """Have no turn, and wait at no limiter."""
+        """Leave the class of needs and the limiter."""
         if self.limiter is not None:
             self.limiter.parked.pop(self, None)
             self.limiter = None
@@ -468,8 +424,9 @@ class Flow:
             self.over = None
         self.need_class, self.tick = None, 0
 
-    def settle(self, now_ms: int) -> bool:
-        """Stand where the tenant's limits allow it; return whether that is where it stood."""
+    def enter(self, now_ms: int) -> bool:
+        """Enter the band that the tenant's limits allow, or park at a limit; return whether the
+        flow was there already."""
         over = None
         for limiter in self.share.own:
             if limiter.bucket is None and limiter.running < limiter.soft:
@@ -492,7 +449,7 @@ class Flow:
         return False
 
     def stand(self) -> None:
-        """Have turns in the class of needs of the flow's band."""
+        """Enter the class of needs of the flow's band."""
         turn = self.need.pool.turns[self.band]
         level = turn.all[self.key.priority]
         need_class = self.need.need_classes.get(level)
@@ -501,14 +458,14 @@ class Flow:
         need_class.put(self)
 
     def resume(self, now_ms: int) -> None:
-        """Stand anew after a limiter freed."""
+        """Continue after a limiter has room again."""
         self.limiter = None
         if self.size:
-            self.settle(now_ms)
+            self.enter(now_ms)
 
 
 class Held(NamedTuple):
-    """A launch that waits aside until a time."""
+    """A launch that is held until a time."""
 
     until_ms: int
     flow: Flow

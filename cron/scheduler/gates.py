@@ -1,4 +1,4 @@
-"""Which closed gate holds the launches of a job: compared once for each change of either."""
+"""Which closed gate holds the launches of a job: computed once for each change of either. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOREVER_MS: Final = 1 << 62
 
 
 class Gates:
-    """The gates of State, by job; `changed` when one was closed or opened."""
+    """The gates of State, by job."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -29,8 +29,9 @@ class Gates:
         self._index = _Index(state.gates)
 
     def changed(self, numbers: Iterable[int]) -> list[int]:
-        """Compare these jobs, by number, with what was closed or opened since the last call; return
-        those that something of it holds, or has held. The others are compared when asked for."""
+        """Update what is known of these jobs, by number, after a gate was closed or opened; return
+        those that a changed gate holds or has held. Other jobs are compared when they are asked
+        for."""
         before, self._index = self._index.gates, _Index(self._state.gates)
         came = [gate for number, gate in self._index.gates.items() if number not in before]
         went = before.keys() - self._index.gates.keys()
@@ -54,22 +55,22 @@ class Gates:
         return found
 
     def forget(self, number: int) -> None:
-        """Let go of what is remembered of a job."""
+        """Forget what is known of a job."""
         self._known.pop(number, None)
         self._times.pop(number, None)
 
     def of(self, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
-        """Return the gate that holds its launches now, see `severest`."""
+        """Return the gate that holds the launches of a job now, see `severest`."""
         if not self._state.gates:
             return None
         return severest(self._of(record, job), now_ms)
 
     def may_hold(self, record: JobRecord, job: Job) -> bool:
-        """Return whether any gate, of any time, is for the launches of a job."""
+        """Return whether any gate, of any time, applies to the launches of a job."""
         return bool(self._state.gates) and bool(self._of(record, job))
 
     def times_closed(self, record: JobRecord, job: Job) -> list[Closed]:
-        """Return when gates let its launches wait, the earliest first; found out once."""
+        """Return when gates paused the launches of a job, the earliest first; computed once."""
         stands = (record.revision, self._state.format)
         known = self._times.get(record.number)
         if known is None or known[0] != stands:
@@ -86,8 +87,8 @@ class Gates:
 
 
 class _Index:
-    """Gates by what they name, so that a job is not compared with all of them: those with patterns
-    are looked at only for jobs that fit one of the patterns, which one look tells."""
+    """Gates by what they name, so that a job is not compared with all of them. Gates with patterns
+    are compared only with jobs that match one of the patterns, which a single match tells."""
 
     def __init__(self, gates: Mapping[int, Gate]) -> None:
         self.gates = dict(gates)
@@ -99,7 +100,7 @@ class _Index:
                 self._of_tenant.setdefault(gate.tenant, []).append(gate)
 
     def of(self, record: JobRecord) -> list[Gate]:
-        """Return the gates that may be for a job, by number."""
+        """Return the gates that may apply to a job, by number."""
         tenant, _ = split_job_name(record.name)
         found = [*self._of_tenant.get("", ()), *self._of_tenant.get(tenant, ())]
         if self._of_jobs:
@@ -113,7 +114,7 @@ class _Index:
 
 
 def fits(gate: Gate, record: JobRecord, job: Job) -> bool:
-    """Whether a gate is for the launches of a job, whatever the time."""
+    """Return whether a gate applies to the launches of a job, whatever the time."""
     tenant, _ = split_job_name(record.name)
     named = (
         (gate.pool, job.pool),
@@ -128,14 +129,14 @@ def fits(gate: Gate, record: JobRecord, job: Job) -> bool:
 
 
 class Closed(NamedTuple):
-    """From when to when a gate lets launches wait; `to_ms` is 0 where nobody knows yet."""
+    """From when to when a gate paused launches; `to_ms` is 0 if that is not known yet."""
 
     from_ms: int
     to_ms: int
 
 
 def times_closed(state: State, record: JobRecord, job: Job) -> list[Closed]:
-    """Return when gates let the launches of a job wait, the earliest first."""
+    """Return when gates paused the launches of a job, the earliest first."""
     times = [
         Closed(one.gate.since_ms, one.at_ms) for one in state.opened if fits(one.gate, record, job)
     ]
@@ -148,11 +149,10 @@ def times_closed(state: State, record: JobRecord, job: Job) -> list[Closed]:
 
 
 def held_deadline_ms(times: Iterable[Closed], since_ms: int, deadline_ms: int, now_ms: int) -> int:
-    """Return until when a launch may begin that waits since `since_ms`: the time that it spends
-    behind a gate which lets it wait does not count, up to `HELD_MS_MAX` of it.
+    """Return until when a launch that waits since `since_ms` may begin: the time behind a gate that
+    pauses it does not count, up to `HELD_MS_MAX`.
 
-    Behind a gate of which nobody knows how long it stays closed, that is what is left of its time
-    from now on.
+    Behind a gate of unknown end, that is what is left of its time from now on.
     """
     left_ms, at_ms, held_ms = deadline_ms - since_ms, since_ms, 0
     for from_ms, to_ms in times:
@@ -171,7 +171,7 @@ def held_deadline_ms(times: Iterable[Closed], since_ms: int, deadline_ms: int, n
 
 
 def shown_deadline_ms(state: State, row: LaunchRow, record: JobRecord, now_ms: int) -> int:
-    """Return until when an open launch may begin, as far as is known now."""
+    """Return until when an open launch may begin, as far as known now."""
     has_gates = bool(state.gates or state.opened)
     if not has_gates or record.job is None or row.state is not LaunchState.DUE:
         return row.deadline_ms
@@ -181,10 +181,14 @@ def shown_deadline_ms(state: State, row: LaunchRow, record: JobRecord, now_ms: i
 
 
 def severest(gates: Iterable[Gate], now_ms: int) -> Gate | None:
-    """Return which of these gates decides now; one that drops goes before one that pauses, and of
-    those that pause the one that lasts longest."""
+    """Return the gate that decides now: one that drops goes before one that pauses, and of those
+    that pause the one that lasts longest."""
     held = [gate for gate in gates if gate.holds(now_ms)]
-    return max(held, key=_severity, default=None)
+    return max(
+        held,
+        key=lambda gate: (gate.action is GateAction.DROP, gate.until_ms or FOREVER_MS),
+        default=None,
+    )
 
 
 def gate_of(state: State, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
@@ -193,9 +197,5 @@ def gate_of(state: State, record: JobRecord, job: Job, now_ms: int) -> Gate | No
 
 
 def note_of(gate: Gate) -> Note:
-    """Return which gate, by whom, until when and why."""
+    """Return a note that names the gate, who closed it, until when and why."""
     return Note(NoteCode.GATE, (gate.number, gate.by, gate.until_ms, gate.reason))
-
-
-def _severity(gate: Gate) -> tuple[bool, int]:
-    return (gate.action is GateAction.DROP, gate.until_ms or FOREVER_MS)

@@ -1,17 +1,19 @@
 """Limits of launches: counters, token buckets and reserved slots, at two levels.
 
-A launch counts for everything, its pool, its priority and its queue, where these are limited; and
-for its tenant at two levels: the tenant altogether, and the tenant in the pool. At each of these
-two the most specific limits apply, as a whole: (T, P, p), (T, P, any), ("*", P, p), ("*", P, any)
-for a tenant in a pool; (T, any, any), ("*", any, any) for a tenant altogether. Only what is limited
-is counted.
+A launch counts towards the limits of everything, of its pool, of its priority and of its queue; and
+towards two limits of its tenant: the total, and the one in the pool. At each of these two levels
+the most specific limits apply as a whole: (T, P, p), (T, P, any), ("*", P, p), ("*", P, any) for a
+tenant in a pool; (T, any, any), ("*", any, any) for the total. Only what is limited is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from heapq import heappop, heappush
+from heapq import heappush
+from itertools import count
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from cron.scopes import ALL_TENANTS, ANY_PRIORITY, EACH_TENANT, PRIORITIES, Scope
 from cron.state.pool import Limits
@@ -22,10 +24,11 @@ START: Final = 1_000_000
 """One start in a bucket's units: thousandths of a start per second, times milliseconds."""
 LINGERING_MIN: Final = 64
 """Idle tenants' buckets that are kept before anybody looks which of them are full again."""
+_NUMBERS: Final = count(1)
 
 
 class Bucket:
-    """A token bucket in integers: it holds up to a second's worth of starts, one at least.
+    """A token bucket in integers: it holds the starts of one second, at least one.
 
     In any window of w ms at most `capacity + rate * w` units are taken and not given back.
     """
@@ -38,14 +41,14 @@ class Bucket:
         self.seen_ms = now_ms
 
     def change(self, rate_milli: int, now_ms: int) -> None:
-        """Go on at another rate with what is in the bucket, as far as it still fits."""
+        """Change the rate, and keep the level as far as it still fits."""
         self.fill(now_ms)
         self.rate_milli = rate_milli
         self.capacity = max(START, rate_milli * 1000)
         self.level = min(self.level, self.capacity)
 
     def fill(self, now_ms: int) -> None:
-        """Add what came in since the last call; a clock that went back adds nothing."""
+        """Add what came in since the last call; nothing if the clock went back."""
         if now_ms > self.seen_ms:
             gained = self.level + self.rate_milli * (now_ms - self.seen_ms)
             self.level = min(gained, self.capacity)
@@ -58,7 +61,7 @@ class Bucket:
         return self.level // START
 
     def take(self, count: int) -> None:
-        """Take `count` starts; give them back where `count` is negative."""
+        """Take `count` starts; a negative `count` gives them back."""
         self.level = min(self.level - count * START, self.capacity)
 
     def ready_ms(self) -> int:
@@ -67,83 +70,46 @@ class Bucket:
         return self.seen_ms if missing <= 0 else self.seen_ms - (-missing // self.rate_milli)
 
     def is_full(self, now_ms: int) -> bool:
-        """Return whether a new bucket would be no different."""
+        """Return whether a new bucket would be the same."""
         self.fill(now_ms)
         return self.level >= self.capacity
 
 
 class Parked(Protocol):
-    """A part of the queue that waits at a limiter; `limiter` is None while it waits at none."""
+    """A part of the queue that may park at a limiter; `limiter` is None while it does not."""
 
     limiter: Limiter | None
 
     def resume(self, now_ms: int) -> None:
-        """Go on after the limiter freed."""
+        """Continue after the limiter has room again."""
 
 
-class Timers:
-    """When limiters whose rate is used up have a start again: (ms, number, limiter)."""
+class Limiter(msgspec.Struct, eq=False):
+    """Running and waiting launches of one scope, and its limits.
 
-    def __init__(self) -> None:
-        self.heap: list[tuple[int, int, Limiter]] = []
-        self._count = 0
-
-    def push(self, at_ms: int, limiter: Limiter) -> None:
-        """Remember that `limiter` is to be looked at then."""
-        self._count += 1
-        limiter.timer_ms = at_ms
-        heappush(self.heap, (at_ms, self._count, limiter))
-
-    def wake_due(self, now_ms: int) -> None:
-        """Wake what waits at limiters whose time has come."""
-        while self.heap and self.heap[0][0] <= now_ms:
-            at_ms, _, limiter = heappop(self.heap)
-            if limiter.timer_ms == at_ms:
-                limiter.wake(now_ms)
-
-    def wake_all(self, now_ms: int) -> None:
-        """Wake everything: the clock was set back, and nobody waits for the old time to come."""
-        rows, self.heap = self.heap, []
-        for _, _, limiter in rows:
-            limiter.wake(now_ms)
-
-    def next_ms(self) -> int | None:
-        """Return when `wake_due` has something to wake, or None."""
-        heap = self.heap
-        while heap and not (heap[0][2].timer_ms == heap[0][0] and heap[0][2].parked):
-            limiter = heappop(heap)[2]
-            if not limiter.parked:
-                limiter.timer_ms = 0
-        return heap[0][0] if heap else None
-
-
-class Limiter:
-    """Running and waiting launches of one scope, against its limits.
-
-    `soft` is where a tenant's normal share ends, `hard` where everything ends; they differ only
-    where bursting is allowed. A part of the queue that finds the limiter full parks here, and no
-    decision walks over it until something ends. `timer_ms` is 0 unless the rate is used up and
-    something waits.
+    `soft` is the limit of a tenant's share, `hard` the limit of all; they differ only if bursting
+    is allowed. A part of the queue that finds the limiter full parks here, and no decision looks at
+    it until a launch ends. `timers` is a heap of (ms, number, limiter) that all limiters share:
+    until then the rate of a limiter is used up. `timer_ms` is 0 unless the rate is used up and
+    something is parked.
     """
 
-    __slots__ = (
-        "bucket", "bursting", "hard", "limits", "parked", "reserved", "running", "scope", "soft",
-        "timer_ms", "timers", "users", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, scope: Scope, timers: Timers) -> None:
-        self.scope = scope
-        self.timers = timers
-        self.limits = NO_LIMITS
-        self.running = self.waiting = self.users = self.timer_ms = 0
-        self.soft = self.hard = UNLIMITED
-        self.bucket: Bucket | None = None
-        self.reserved: Reserved | None = None
-        self.parked: dict[Parked, None] = {}
-        self.bursting: dict[Parked, None] = {}
+    scope: Scope
+    timers: list[tuple[int, int, Limiter]]
+    limits: Limits = NO_LIMITS
+    running: int = 0
+    waiting: int = 0
+    users: int = 0
+    timer_ms: int = 0
+    soft: int = UNLIMITED
+    hard: int = UNLIMITED
+    bucket: Bucket | None = None
+    reserved: Reserved | None = None
+    parked: dict[Parked, None] = {}
+    bursting: dict[Parked, None] = {}
 
     def set(self, limits: Limits, now_ms: int) -> None:
-        """Go by other limits from now on; the caller wakes what waits."""
+        """Change the limits; the caller wakes what is parked."""
         if limits == self.limits:
             return
         self.limits = limits
@@ -158,51 +124,52 @@ class Limiter:
             self.bucket.change(limits.rate_milli, now_ms)
 
     def room(self, now_ms: int) -> int:
-        """Return how many more may begin now, bursting included; 0 or less for none."""
+        """Return how many more launches may begin now, bursting included; 0 or less for none."""
         room = self.hard - self.running
         if self.bucket is None or room <= 0:
             return room
         return min(room, self.bucket.starts(now_ms))
 
     def count(self, running: int, waiting: int) -> None:
-        """Add to what runs and waits (or take away, below 0)."""
+        """Add to the running and waiting launches; negative numbers subtract."""
         self.running += running
         self.waiting += waiting
         if self.reserved is not None:
             self.reserved.refresh()
 
     def park(self, thing: Parked) -> None:
-        """Let `thing`, which has found no room, wait here."""
+        """Park `thing`, which found no room."""
         thing.limiter = self
         self.parked[thing] = None
         if self.running < self.hard and self.bucket is not None and not self.timer_ms:
-            self.timers.push(self.bucket.ready_ms(), self)
+            self.timer_ms = self.bucket.ready_ms()
+            heappush(self.timers, (self.timer_ms, next(_NUMBERS), self))
 
     def freed(self, now_ms: int) -> None:
-        """Wake what may go on after a launch ended; what waits for the rate goes on waiting."""
+        """Wake what may continue after a launch ended; what waits for the rate stays."""
         if self.parked and not self.timer_ms and self.running < self.hard:
             self.wake(now_ms)
         if self.bursting and self.running < self.soft:
             self.calm(now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Let everything that is parked here look again."""
+        """Have everything that is parked here look again."""
         self.timer_ms = 0
         parked, self.parked = self.parked, {}
         for thing in parked:
             thing.resume(now_ms)
 
     def calm(self, now_ms: int) -> None:
-        """Let everything that bursts because of this limit look again."""
+        """Have everything that bursts because of this limit look again."""
         for thing in list(self.bursting):
             thing.resume(now_ms)
 
 
 class Reserved:
-    """The slots that one pool and its queues have reserved and do not use: kept free for them.
+    """The reserved slots of one pool and its queues that they do not use: these stay free for them.
 
-    A queue's reservation lies within its pool's: together they keep the larger of the pool's and
-    the sum of the queues'. `sums` are the slots kept, by domain, of all pools.
+    A queue's reserved slots are part of its pool's: together they keep the larger of the pool's
+    number and the sum of the queues'. `sums` are the slots kept by all pools, by domain.
     """
 
     __slots__ = ("amount", "domain", "pool", "queues", "sums")
@@ -220,11 +187,11 @@ class Reserved:
         self.refresh()
 
     def refresh(self) -> None:
-        """Keep what is right for what runs now."""
+        """Recompute the slots to keep from what runs now."""
         self._keep(max(_unmet(self.pool), self._queued()))
 
     def withdraw(self) -> None:
-        """Keep nothing any more."""
+        """Keep no slots any more."""
         self._keep(0)
         for limiter in (self.pool, *self.queues.values()):
             if limiter is not None:
@@ -242,12 +209,12 @@ class Reserved:
             self.sums.pop(self.domain, None)
 
     def is_for(self, priority: int) -> bool:
-        """Return whether a start of that priority would use a slot that is reserved for it."""
+        """Return whether a start of `priority` would use a slot that is reserved for it."""
         own = self.queues.get(priority)
         return _unmet(own) > 0 or _unmet(self.pool) > self._queued()
 
     def kept_from(self, priority: int) -> int:
-        """Return how many of the pool's reserved slots a start of that priority must not use."""
+        """Return how many of the pool's reserved slots a start of `priority` must not use."""
         return self._queued() - _unmet(self.queues.get(priority))
 
 
@@ -265,13 +232,13 @@ class WaitingLimit(NamedTuple):
 
 
 class LimitTable:
-    """Limits by scope, and limiters by what they count (a tenant's own instead of "*")."""
+    """Limits by scope, and limiters by what they count: a tenant's own instead of "*"."""
 
     def __init__(self) -> None:
         self.limits: dict[Scope, Limits] = {}
         self.limiters: dict[Scope, Limiter] = {}
         self.lingering: dict[Limiter, None] = {}
-        self.timers = Timers()
+        self.timers: list[tuple[int, int, Limiter]] = []
         self.kept: dict[Hashable, int] = {}
         """Slots that are reserved and not used, by domain."""
         self._reserved: dict[str, Reserved] = {}
@@ -281,7 +248,7 @@ class LimitTable:
         self._queued = self._weighted = 0  # limits of a tenant in a pool, and with a weight
 
     def put(self, scope: Scope, limits: Limits | None, now_ms: int) -> None:
-        """Set or (None) clear the limits of `scope`; the caller links its queue anew."""
+        """Set the limits of `scope`, or clear them with None; the caller links its shares again."""
         before = self.limits.pop(scope, None)
         for one, by in ((before, -1), (limits, 1)):
             if one is not None:
@@ -306,12 +273,12 @@ class LimitTable:
     # ---- reserved slots
 
     def set_domain(self, pool: str, domain: Hashable) -> None:
-        """Say whose slots the launches of `pool` share."""
+        """Set the domain whose slots the launches of `pool` share."""
         self.domains[pool] = domain
         self._reserve(pool)
 
     def _reserve(self, pool: str) -> None:
-        """Keep anew what is reserved for a pool and its queues."""
+        """Recompute the reserved slots of a pool and its queues."""
         before = self._reserved.pop(pool, None)
         if before is not None:
             before.withdraw()
@@ -322,8 +289,8 @@ class LimitTable:
             self._reserved[pool] = Reserved(self.kept, self.domains.get(pool, pool), reserving)
 
     def leaves_reserved(self, pool: str, priority: int, free: int) -> bool:
-        """Return whether a start, with `free` slots in its domain, uses a slot that is reserved for
-        it, or leaves one for each that is reserved for others."""
+        """Return whether a start uses a slot that is reserved for it, or leaves a slot for each
+        that is reserved for others. `free`: the free slots of its domain."""
         reserved = self._reserved.get(pool)
         if reserved is not None and reserved.is_for(priority):
             return True
@@ -331,7 +298,7 @@ class LimitTable:
         return not kept or free > kept
 
     def kept_from(self, pool: str, priority: int) -> int:
-        """Return how many slots of its domain are reserved, and not used, for other queues."""
+        """Return how many slots of its domain are reserved for other queues and not used."""
         kept = self.kept.get(self.domains.get(pool, pool), 0)
         reserved = self._reserved.get(pool)
         if reserved is not None:
@@ -349,7 +316,7 @@ class LimitTable:
         return tuple([self.limiters[scope] for scope in scopes if scope in self.limiters])
 
     def of_tenant(self, tenant: str, pool: str, priority: int) -> list[tuple[Scope, Limits]]:
-        """Return which limits apply to a tenant: (what is counted, limits); at most two."""
+        """Return the limits that apply to a tenant, as (what is counted, limits); at most two."""
         any_ = ANY_PRIORITY
         levels = [(((tenant, "", any_), tenant), ((tenant, "", any_), EACH_TENANT))]
         if self._queued:
@@ -387,7 +354,7 @@ class LimitTable:
         return 1
 
     def waiting_limits(self, tenant: str, pool: str, priority: int) -> list[WaitingLimit]:
-        """Return the limits of how many launches may wait that apply to a launch."""
+        """Return the limits of waiting launches that apply to a launch."""
         if not self.limits:
             return []
         limiters = self.shared(pool) + self.shared(pool, priority)
@@ -400,7 +367,7 @@ class LimitTable:
     # ---- what is counted where
 
     def enter(self, tenant: str, pool: str, priority: int, now_ms: int) -> tuple[Limiter, ...]:
-        """Return the limiters of a tenant in a queue, which counts there from now on."""
+        """Return the limiters of a tenant in a queue; the queue counts there from now on."""
         if not self.limits:
             return ()
         applying = self.of_tenant(tenant, pool, priority)
@@ -410,9 +377,9 @@ class LimitTable:
         return own
 
     def leave(self, own: tuple[Limiter, ...], now_ms: int) -> None:
-        """Let go of limiters that `enter` returned; forget those that count for nobody any more.
+        """Release limiters that `enter` returned; forget those without users.
 
-        One with a rate stays until its bucket is full, or a new one would give starts away.
+        A limiter with a rate stays until its bucket is full: a new bucket would give starts away.
         """
         for limiter in own:
             limiter.users -= 1
@@ -427,7 +394,7 @@ class LimitTable:
             del self.limiters[limiter.scope]
 
     def sweep(self, now_ms: int) -> None:
-        """Forget what lingers without need; O(1) on average."""
+        """Forget lingering limiters whose buckets are full; O(1) on average."""
         if len(self.lingering) < self._sweep_at:
             return
         lingering, self.lingering = tuple(self.lingering), {}
@@ -437,7 +404,7 @@ class LimitTable:
 
 
 def covers(scope: Scope, tenant: str, pool: str, priority: int) -> bool:
-    """Return whether limits of `scope` may concern a tenant's launches in a queue."""
+    """Return whether limits of `scope` may apply to a tenant's launches in a queue."""
     return (
         scope[0] in (ALL_TENANTS, EACH_TENANT, tenant)
         and scope[1] in ("", pool)

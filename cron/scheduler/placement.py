@@ -1,12 +1,13 @@
-"""Which executors launches occupy, where the next one goes, and for whom room is kept.
+"""Which executors launches occupy, where the next one goes, and the reservation for large needs.
+Pure.
 
 A launch of several parts, or one that needs most of an executor, finds room only if enough comes
-free at one moment; where small launches follow each other without a gap that never happens. So the
-need that has waited longest for room, 30 s at least, gets a *reservation*: the executors that fit
-best, as many as it needs, hold room for it as that comes free, slot by slot; an executor whose cpu
-or memory is short is cordoned until there is enough. There is one reservation at a time. It lasts
-as long as the need had waited; then the next need has its turn. Slots that are reserved by limits
-are not held, and while there are any no executor is cordoned.
+free at one moment. If small launches follow each other without a gap, that never happens. So the
+need that has waited longest for room, at least 30 s, gets a *reservation*: the executors that fit
+best, as many as it needs, hold each slot for it as it comes free; an executor whose cpu or memory
+is short is cordoned until there is enough. There is one reservation at a time. It lasts as long as
+the need had waited; then the next need gets one. Slots that limits reserve are not held, and while
+there are any no executor is cordoned.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from cron.state.commands import Key
 from cron.state.state import ExecutorRecord
 from cron.where import EXECUTOR_LABEL, HOST_LABEL
 
-TOLD_MAX: Final = 8
-"""Executors that are named where something is said of them."""
+NAMED_MAX: Final = 8
+"""Executors that a text names; the others are counted."""
 LOOK_MS: Final = 500
-"""Between two looks for executors that could be reserved: each is a pass over all executors."""
+"""The time between two searches for executors to reserve: each is a pass over all executors."""
 UNSEEN_MS: Final = 5_000
-"""A reservation for a need that does not starve any more for so long is let go."""
+"""A reservation ends if its need has not starved for so long."""
 RESERVED_MAX: Final = 256
-"""A launch on more executors gets no reservation: each round looks at all of them."""
+"""A launch on more executors gets no reservation: each round looks at all reserved ones."""
 
 
 class Running(msgspec.Struct, gc=False):
-    """Where a launch runs, or is about to, and what it takes on each executor there."""
+    """Where a launch runs or is about to run, and what it takes on each executor."""
 
     executors: tuple[int, ...]
     need: Need
 
 
 class Reservation(msgspec.Struct):
-    """Executors that are kept for the next launch of a need. `held`: where room is held for it;
+    """Executors that are kept for the next launch of a need. `held`: those on which room is held;
     the others are cordoned. `seen_ms`: when the need was last found waiting for room."""
 
     wanted: Wanted
@@ -51,14 +52,14 @@ class Reservation(msgspec.Struct):
 
 
 class Placement:
-    """What runs where, beside the places that executors offer. `executors` are those of the log."""
+    """What runs where, beside the places that executors offer. `executors` are those of State."""
 
     def __init__(
         self,
         executors: Mapping[int, ExecutorRecord] | None = None,
         domains: Mapping[str, Hashable] | None = None,
     ) -> None:
-        """`domains`: whose slots the launches of a pool share, where that is not the pool."""
+        """`domains`: whose slots the launches of a pool share, if that is not the pool."""
         self._executors = executors if executors is not None else {}
         self._domains = domains if domains is not None else {}
         self._absent: dict[tuple[str, str], str] = {}  # as of this round
@@ -76,9 +77,9 @@ class Placement:
     def begin_round(
         self, starving: Mapping[Hashable, int], reserved: Mapping[Hashable, int], now_ms: int
     ) -> None:
-        """Begin a plan: count anew what is free, look anew who is there, and keep executors for the
-        need (`Wanted`) that `starving` names longest, with since when. `reserved`: slots by domain,
-        not used yet."""
+        """Begin a plan: forget counts of the last round, and keep executors for the need (`Wanted`)
+        that starves longest. `starving`: since when, by need. `reserved`: unused reserved slots by
+        domain."""
         self._free.clear()
         self._absent.clear()
         self._kept, self._reserved = 0, reserved
@@ -98,7 +99,8 @@ class Placement:
             self._gather(self.reservation)
 
     def _is_sound(self, mark: Reservation) -> bool:
-        """Whether these are still the executors that it needs, and what is held is there."""
+        """Return whether these are still the executors that the need requires, and the held room
+        exists."""
         need, each = mark.wanted.need, mark.wanted.each
         if each and self.places.each(need, each).keys() != set(mark.numbers):
             return False
@@ -113,7 +115,7 @@ class Placement:
         return True
 
     def _reserve(self, starving: Mapping[Wanted, int], now_ms: int) -> None:
-        """Reserve the executors that fit best, where there are enough, for the need that has waited
+        """Reserve the executors that fit best, if there are enough, for the need that has waited
         longest since it was last looked at."""
         self._had_ms = {one: ms for one, ms in self._had_ms.items() if one in starving}
         large = [one for one in starving if one.is_much]
@@ -133,8 +135,8 @@ class Placement:
             self.reservation = Reservation(wanted, tuple(best), now_ms, until_ms, now_ms)
 
     def _gather(self, mark: Reservation) -> None:
-        """Hold what has come free. Executors whose cpu or memory is short get nothing else until
-        there is enough; a slot that comes free is held before others are asked for."""
+        """Hold what has come free. Executors whose cpu or memory is short are cordoned until there
+        is enough."""
         need = mark.wanted.need
         domain = self._domains.get(need.pool, need.pool)
         groups = self.places.fit(need).groups
@@ -164,7 +166,7 @@ class Placement:
                 self.places.give(number, mark.wanted.need)
 
     def _is_kept(self, wanted: Wanted) -> bool:
-        """Whether all that a launch of that need takes is held for it."""
+        """Return whether all that a launch of a need takes is held for it."""
         mark = self.reservation
         if mark is None or mark.wanted != wanted or len(mark.held) < len(mark.numbers):
             return False
@@ -173,9 +175,9 @@ class Placement:
     # ---- what is free
 
     def free(self, domain: object) -> int:
-        """Return the free slots of a domain, with those that are kept for the class that was asked
-        about last. It is asked for each launch that begins: so counted once in a round, and kept
-        up."""
+        """Return the free slots of a domain, including those held for the need that `room` was last
+        asked about. It is called for each launch that begins, so it is counted once in a round and
+        updated."""
         known = self._free.get(domain)
         if known is None:
             pools = (pool for pool, group in self._domains.items() if group == domain)
@@ -183,8 +185,8 @@ class Placement:
         return known + self._kept
 
     def room(self, need: Hashable, most: int) -> int:
-        """Return how many launches with a need (`Wanted`) have room now, as far as `most`; of those
-        that take more than a slot only whether one has."""
+        """Return how many launches with a need (`Wanted`) have room now, up to `most`; at most one
+        if a launch takes more than a slot."""
         wanted = cast(Wanted, need)
         self._kept = 0
         if self.reservation is not None and self._is_kept(wanted):
@@ -203,9 +205,9 @@ class Placement:
         return None if self.absent(wanted) else self.places.choose_each(need, each)
 
     def absent(self, wanted: Wanted) -> str:
-        """Return who is missing for a launch on `each`, by id, "" for nobody: an executor that fits
-        and gets no work now though the log has it. It has not found a new leader yet, rests, or is
-        cut off; it is waited for until its lease is over. Left out, nobody would notice."""
+        """Return the id of an executor that a launch on `each` lacks, "" for none: one that fits
+        and is in State but gets no work now. It has not joined a new leader yet, rests, or is cut
+        off. The launch waits for it until its lease is over."""
         key = (wanted.need.where, wanted.each)
         if not wanted.each or key in self._absent:
             return self._absent.get(key, "")
@@ -227,8 +229,8 @@ class Placement:
     # ---- what is taken
 
     def choose(self, wanted: Wanted, refused_by: int | None) -> tuple[int, ...]:
-        """Return the executors of a launch, one for each of its parts; none while there is no room
-        for all of them, or no executor is such as it asks for."""
+        """Return the executors of a launch, one for each part; none while there is no room for all
+        parts."""
         mark = self.reservation
         if mark is not None and self._is_kept(wanted):
             self._kept = 0
@@ -241,18 +243,18 @@ class Placement:
         return () if executor is None else (executor,)
 
     def began(self, wanted: Wanted) -> None:
-        """Learn that a launch begins for whose need room may have been kept."""
+        """Release the reservation if it was for the need of a launch that begins."""
         if self.reservation is not None and self.reservation.wanted == wanted:
             self._let_go()
 
     def kept_for(self, wanted: Wanted) -> str:
-        """Return where room is kept for the next launch with a need, as people get to read it."""
+        """Return where room is kept for the next launch with a need, as text."""
         mark = self.reservation
         if mark is None or mark.wanted != wanted:
             return ""
         names = [
             self._executors[number].executor if number in self._executors else str(number)
-            for number in mark.numbers[:TOLD_MAX]
+            for number in mark.numbers[:NAMED_MAX]
         ]
         rest = len(mark.numbers) - len(names)
         if rest:
@@ -261,7 +263,7 @@ class Placement:
         return f"; what comes free on {', '.join(names)} is kept for it ({held} so far)"
 
     def occupy(self, keys: Iterable[Key], executors: tuple[int, ...], need: Need) -> None:
-        """Count launches where they are begun, or run: each on all of these executors."""
+        """Count launches that begin or run, each on all of these executors."""
         new = dict.fromkeys(keys, Running(executors, need))
         self.running.update(new)
         for executor in executors:
@@ -271,7 +273,7 @@ class Placement:
             self._free[domain] -= len(executors) * len(new)
 
     def vacate(self, keys: Iterable[Key]) -> None:
-        """Count launches no more that were counted."""
+        """Forget launches that were counted."""
         counts: dict[int, tuple[Running, int]] = {}  # those that began together share one
         for key in keys:
             ran = self.running.pop(key)
@@ -281,7 +283,7 @@ class Placement:
                 self.places.give(executor, ran.need, count)
 
     def keep(self, key: Key, executors: Collection[int]) -> None:
-        """Count a launch no more where parts of it are over; `executors` are where others run."""
+        """Forget the parts of a launch that are over; `executors` are those of the other parts."""
         ran = self.running[key]
         if len(ran.executors) == len(executors):
             return

@@ -1,15 +1,15 @@
-"""The executors that may get work, what is free on them, and where one launch goes.
+"""The executors that may get work, what is free on them, and where one launch goes. Pure.
 
-The *load* of an executor, for launches of a pool, is the fullest of three: the slots that serve the
-pool, cpu and memory, in millionths of what there is. The least loaded executor that has room is
-chosen, of equals the one with the lowest number. What is taken is remembered by the executor's
-number, whether the executor is still here or not.
+The *load* of an executor, for launches of a pool, is the highest of three: the used fractions of
+the slots that serve the pool, of cpu and of memory, in millionths. The least loaded executor with
+room is chosen, of equals the one with the lowest number. What is taken is kept by the executor's
+number, whether the executor is here or not.
 
-Theory of operation. Each need that is asked for has its executors in a heap by load. An entry is
-never above what it should be: where a load rises nothing is done until the entry comes to the top,
-and is replaced by the true one. Where anything is given back, or an executor comes or goes, all
-heaps are made anew when they are next asked: within a turn launches only begin, so a look costs
-next to nothing, and a turn one pass over the executors for each need, whatever begins.
+Theory of operation. The executors that fit a need are in a heap by load. An entry is never above
+its true load: if a load rises, the entry is replaced when it comes to the top. If anything is given
+back, or an executor comes or goes, all heaps are rebuilt at their next use. Within a turn launches
+only begin, so a choice costs next to nothing, and a turn costs one pass over the executors for each
+need.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Capacity(msgspec.Struct, frozen=True):
 class Place(msgspec.Struct, frozen=True):
     """An executor that may get work. A pool is in one of its capacities at most; the first counts.
 
-    `number` is what it is called here, from 0 to NUMBER_MAX. `cpu_milli` (thousandths of a CPU) and
-    `memory_bytes` are what launches may use together, 0 where that is not limited.
+    `number` is its number in State, from 0 to NUMBER_MAX. `cpu_milli` (thousandths of a CPU) and
+    `memory_bytes` are what its launches may use together, 0 for no limit.
     """
 
     number: int
@@ -68,14 +68,14 @@ class Place(msgspec.Struct, frozen=True):
         cpu_milli: int = 0,
         memory_bytes: int = 0,
     ) -> Place:
-        """Return the place of an executor that was configured with `labels`, and has the built-in
-        ones whatever these say."""
+        """Return the place of an executor with its configured `labels` and the built-in ones, which
+        override them."""
         labels = {**labels, EXECUTOR_LABEL: executor, HOST_LABEL: host}
         return cls(number, labels, capacities, cpu_milli, memory_bytes)
 
 
 class Need(msgspec.Struct, frozen=True, cache_hash=True):
-    """All that decides which executors a launch may go to."""
+    """Everything that decides which executors a launch may go to."""
 
     pool: str = COMMAND
     where: str = ""
@@ -89,7 +89,7 @@ class Need(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a launch needs on each of its executors, and on how many, or on which."""
+    """What a launch needs on each of its executors, and on how many or which."""
 
     need: Need
     parts: int = 1
@@ -102,60 +102,53 @@ class Wanted(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def is_much(self) -> bool:
-        """Whether it may find no room although room comes free all the time."""
+        """Whether it may find no room although slots come free all the time."""
         return self.need.takes_resources or self.has_parts
 
 
-class Used(msgspec.Struct, frozen=True):
-    """What launches take of an executor: slots by pool, cpu and memory."""
-
-    slots: dict[str, int]
-    cpu_milli: int
-    memory_bytes: int
-
-
 def where_of(text: str) -> Where | None:
-    """Return what `text` says, None where it says nothing that could be met: such a launch waits,
-    and is told why; a leader must not fall over it."""
+    """Return the parsed requirement, None if it cannot be read: such a launch waits, and `why` says
+    so."""
     try:
         return parse_where(text)
     except BadWhere:
         return None
 
 
-class SlotGroup:
-    """The slots of one capacity of one executor, and what is used of them. `load`: how full it is,
-    in millionths; more than FULL where too much was taken."""
+class SlotGroup(msgspec.Struct, eq=False):
+    """The slots of one capacity of one executor. `load`: how full it is, in millionths; more than
+    FULL if too much was taken."""
 
-    __slots__ = ("load", "slots", "used", "view")
-
-    def __init__(self, view: ExecutorView, slots: int, used: int) -> None:
-        self.view, self.slots, self.used, self.load = view, slots, used, 0
+    view: ExecutorView
+    slots: int
+    used: int
+    load: int = 0
 
     def has_room(self, need: Need) -> bool:
-        """Whether one more launch fits now. What takes nothing of a resource fits also where too
-        much of it was taken."""
+        """Return whether one more launch fits now. A launch that takes nothing of a resource fits
+        although too much of that resource was taken."""
         is_open = self.used < self.slots and not self.view.is_cordoned
         return is_open and not (need.takes_resources and self.view.is_short(need))
 
 
 class ExecutorView:
-    """One executor with all its slots. What was taken is remembered by pool, so that it still
-    counts when the executor offers something else, or comes back.
+    """One executor with all its slots. What was taken is kept by pool, so that it still counts when
+    the executor offers something else or comes back.
 
-    `by_pool`: the slots that serve a pool. `is_cordoned`: whether it gets nothing now, until there
-    is room for a launch that needs much. `load`: how full cpu and memory are, the fuller counts.
+    `by_pool`: the slots that serve a pool. `is_cordoned`: whether it gets no launches until there
+    is room for a large one. `load`: how full cpu and memory are, the fuller counts.
     """
 
     __slots__ = (
         "by_pool", "cpu_milli", "groups", "is_cordoned", "load", "memory_bytes", "place", "taken"
     )  # fmt: skip
 
-    def __init__(self, place: Place, used: Used | None = None) -> None:
+    def __init__(self, place: Place, before: ExecutorView | None = None) -> None:
+        """`before`: the same executor with an earlier offer."""
         self.place = place
-        self.taken = Counter(used.slots if used else {})
-        self.cpu_milli = used.cpu_milli if used else 0
-        self.memory_bytes = used.memory_bytes if used else 0
+        self.taken: Counter[str] = +before.taken if before else Counter[str]()
+        self.cpu_milli: int = before.cpu_milli if before else 0
+        self.memory_bytes: int = before.memory_bytes if before else 0
         self.is_cordoned = False
         self.by_pool: dict[str, SlotGroup] = {}
         for capacity in place.capacities:
@@ -165,22 +158,16 @@ class ExecutorView:
         self.groups = tuple(dict.fromkeys(self.by_pool.values()))
         self.weigh()
 
-    @property
-    def used(self) -> Used:
-        """What is taken here, as a value."""
-        slots = {pool: count for pool, count in self.taken.items() if count}
-        return Used(slots, self.cpu_milli, self.memory_bytes)
-
     def fits(self, need: Need) -> bool:
-        """Whether all of it would be enough for the need, were nothing taken."""
+        """Return whether an idle executor would have enough for the need."""
         place = self.place
         return (not place.cpu_milli or need.cpu_milli <= place.cpu_milli) and (
             not place.memory_bytes or need.memory_bytes <= place.memory_bytes
         )
 
     def is_short(self, need: Need, more: int = 1) -> bool:
-        """Whether there is less than what is taken and so many `more` launches take; of a resource
-        that they take nothing of there is always enough."""
+        """Return whether `more` launches would take more than there is. Of a resource that they
+        take nothing of there is always enough."""
         cpu_max = self.place.cpu_milli or NO_LIMIT
         memory_max = self.place.memory_bytes or NO_LIMIT
         if need.cpu_milli and self.cpu_milli + more * need.cpu_milli > cpu_max:
@@ -189,7 +176,7 @@ class ExecutorView:
         return bool(need.memory_bytes) and memory > memory_max
 
     def weigh(self) -> None:
-        """Count anew how full it is: the fullest of slots, cpu and memory counts."""
+        """Recompute the load: the highest of slots, cpu and memory counts."""
         place = self.place
         cpu = self.cpu_milli * FULL // place.cpu_milli if place.cpu_milli else 0
         memory = self.memory_bytes * FULL // place.memory_bytes if place.memory_bytes else 0
@@ -200,8 +187,8 @@ class ExecutorView:
 
 
 class Fit(msgspec.Struct):
-    """The slots that fit a need, by executor, full or not; and those with room in a heap by load,
-    ties by number, as of the `version` of the places."""
+    """The slot groups that fit a need, by executor, full or not; and those with room in a heap by
+    load and number, as of `version` of the places."""
 
     groups: dict[int, SlotGroup]
     heap: list[int] = []
@@ -209,9 +196,9 @@ class Fit(msgspec.Struct):
 
 
 class Places:
-    """All executors, with room or without. Of its answers none takes anything: `take` does.
+    """All executors, with room or without. Questions take nothing; `take` does.
 
-    `views` are those that may get work, in no order. `version` rises where room comes free.
+    `views` are those that may get work, in no order. `version` rises when room comes free.
     """
 
     def __init__(self) -> None:
@@ -223,25 +210,24 @@ class Places:
     # ---- who may get work
 
     def put(self, place: Place) -> None:
-        """Let an executor get work, or change what it offers; what is taken there stays taken."""
+        """Add an executor that may get work, or change its offer; what is taken stays taken."""
         number = place.number
         invariant(0 <= number <= NUMBER_MAX, f"executor number {number} is out of range")
         old = self.views.get(number)
         if old is not None and old.place == place:
             return
-        before = old or self._away.pop(number, None)
-        view = self.views[number] = ExecutorView(place, before.used if before else None)
+        view = self.views[number] = ExecutorView(place, old or self._away.pop(number, None))
         self._revise(number, view)
 
     def drop(self, number: int) -> None:
-        """Let an executor get no more work: it left, drains, or its lease is over. What is taken
-        there is remembered until it is given back."""
+        """Remove an executor that left, drains or lost its lease. What is taken there is kept until
+        it is given back."""
         view = self.views.pop(number, None)
         if view is None:
             return
         self._revise(number, None)
         if any(view.taken.values()):
-            self._away[number] = ExecutorView(Place(number, {}, ()), view.used)
+            self._away[number] = ExecutorView(Place(number, {}, ()), view)
 
     def _revise(self, number: int, view: ExecutorView | None) -> None:
         self.version += 1
@@ -253,7 +239,7 @@ class Places:
 
     @staticmethod
     def _group(view: ExecutorView | None, need: Need) -> SlotGroup | None:
-        """Return the slots that the need could have here, were nothing taken."""
+        """Return the slots that an idle executor would have for the need."""
         group = view.by_pool.get(need.pool) if view else None
         if group is None or not group.view.fits(need):
             return None
@@ -283,8 +269,8 @@ class Places:
         return fit
 
     def choose(self, need: Need, avoid: int | None = None) -> int | None:
-        """Return the executor for one launch, None while none has room. `avoid` refused it, and
-        gets it only if no other has room."""
+        """Return the executor for one launch, None if none has room. `avoid` refused the launch,
+        and gets it only if no other executor has room."""
         fit = self.fit(need)
         heap, groups = fit.heap, fit.groups
         takes_resources = need.cpu_milli or need.memory_bytes
@@ -311,7 +297,7 @@ class Places:
         return [number for _, number in nsmallest(count, fit)]
 
     def slots(self, need: Need, most: int) -> int:
-        """Return how many slots are free for a need, as far as `most`."""
+        """Return how many slots are free for a need, up to `most`."""
         free = 0
         for group in self.fit(need).groups.values():
             if group.used < group.slots and not group.view.is_cordoned:
@@ -327,9 +313,8 @@ class Places:
         return sum(max(0, group.slots - group.used) for group in groups if group is not None)
 
     def spread(self, need: Need, count: int) -> dict[int, int]:
-        """Return how many of so many launches go to which executor, if each goes where `choose`
-        would have it, one after the other; fewer where there is no room. Not for a need that takes
-        cpu or memory."""
+        """Return how many of `count` launches go to which executor if each goes where `choose`
+        would place it; fewer if there is no room. Not for a need that takes cpu or memory."""
         if count == 1:
             number = self.choose(need)
             return {} if number is None else {number: 1}
@@ -378,13 +363,13 @@ class Places:
         return {number: share for number, share in shares.items() if share}
 
     def choose_parts(self, need: Need, parts: int) -> list[int] | None:
-        """Return as many different executors, least loaded first; None while fewer have room."""
+        """Return `parts` different executors, least loaded first; None if fewer have room."""
         numbers = self._ranked(need, parts)
         return numbers if len(numbers) == parts else None
 
     def choose_each(self, need: Need, each: str) -> list[int] | None:
-        """Return all executors that `each` and the need describe, by number; None while one of them
-        has no room, if only because it is too small; empty where there are none."""
+        """Return all executors that `each` and the need describe, by number. None if one of them
+        has no room, or is too small; empty if there are none."""
         groups = self.each(need, each)
         return sorted(groups) if all(one.has_room(need) for one in groups.values()) else None
 
@@ -400,15 +385,10 @@ class Places:
             if where.matches(group.view.place.labels)
         }
 
-    def fits(self, number: int, need: Need) -> bool:
-        """Whether this executor has room for one more launch, and is fit for it."""
-        group = self.fit(need).groups.get(number)
-        return group is not None and group.has_room(need)
-
     # ---- what is taken
 
     def take(self, number: int, need: Need, count: int = 1) -> None:
-        """Count launches on an executor, whether there is room or not: what runs there runs."""
+        """Count launches on an executor, whether there is room or not."""
         view = self.views.get(number) or self._away.get(number)
         if view is None:
             view = self._away[number] = ExecutorView(Place(number, {}, ()))
@@ -421,7 +401,7 @@ class Places:
         view.weigh()
 
     def give(self, number: int, need: Need, count: int = 1) -> None:
-        """Count launches no more that were taken with the same need."""
+        """Remove launches that were counted with the same need."""
         view = self.views.get(number) or self._away.get(number)
         is_taken = view is not None and view.taken[need.pool] >= count
         invariant(is_taken, f"executor {number} has nothing of pool {need.pool} to give back")
@@ -435,13 +415,8 @@ class Places:
             del self._away[number]
 
     def cordon(self, number: int, *, is_cordoned: bool) -> None:
-        """Let an executor get no more launches, or get them again."""
+        """Cordon an executor, which gets no launches then, or uncordon it."""
         view = self.views.get(number)
         if view is not None and view.is_cordoned != is_cordoned:
             view.is_cordoned = is_cordoned
             self.version += 1
-
-    def used(self, number: int) -> Used:
-        """Return what is taken of an executor, also of one that is away."""
-        view = self.views.get(number) or self._away.get(number)
-        return view.used if view else Used({}, 0, 0)

@@ -1,12 +1,13 @@
-"""What should happen now, given what is committed and what time it is.
+"""The plan: which commands to append now, given what is committed and what time it is.
 
-Pure: it reads the view and returns commands; the leader's loop appends them in one entry and acts
-on what applying them answered. Nothing is ever started from here (SRE book ch. 24, "The role of
-Paxos": a launch is committed before it is made).
+Pure: the plan reads the view and returns commands. The leader appends them in one entry and acts on
+the results. The plan never starts anything (SRE book ch. 24, "The role of Paxos": a launch is
+committed before it is made).
 
-The order of one plan: what is lost frees slots; instants get their rows; launches that are new are
-skipped, or wait in the queues; and from these comes what may begin. The queues are told of nothing:
-what is taken out of them and not accepted then, State gives back (`Queues.follow`).
+The order of a plan: lost launches free their slots; instants that have come up get rows; new
+launches are skipped or enter the queues; launches that may begin are taken from the queues. The
+plan does not report to the queues what it did: if a launch that was taken is not accepted, State
+returns it (`Queues.follow`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from cron.scheduler.candidates import (
     is_outlasted,
     is_queue,
     of_due,
-    too_late,
     turn,
 )
 from cron.scheduler.due import DueJob
@@ -38,6 +38,7 @@ from cron.scheduler.policy import (
     Accounted,
     Given,
     account_for,
+    as_lines,
     before_restore,
     skip_older,
 )
@@ -55,105 +56,84 @@ NONE: Final = Reason.NONE
 ROWS_MAX: Final = 5_000
 """The most launches that one entry makes due, and that it begins."""
 JUDGED_SHARE: Final = 4
-"""So many times as many launches are judged in one plan: to skip one costs less than to begin."""
+"""Launches that a plan judges per row: to skip one costs less than to begin one."""
 SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 DETAILED_MAX: Final = 20_000
-"""So many of them with a detail, which takes about 100 bytes more."""
+"""Skipped launches with a detail, which takes about 100 bytes more."""
 MISSING: Final = (Reason.DEADLINE, Reason.NO_EXECUTOR)
-"""Why a launch is skipped that may have found no executor: the entry then says what it lacked."""
+"""The reasons for which a launch may have found no executor: the entry then says what it lacked."""
 MISSING_MAX: Final = 1_000
-"""Of so many that are skipped at their deadline an entry says what they lacked."""
-TOLD_MAX: Final = 50
-"""Jobs of which one plan finds out what their launches lacked: each is a look at all executors."""
-REMOVED_MAX: Final = 5_000
-"""Launches of removed jobs that one entry cancels: a twentieth of a second for each replica."""
+"""Launches skipped at their deadline of which an entry says what they lacked."""
+LACKS_MAX: Final = 50
+"""Jobs of which a plan finds out what their launches lacked: each costs a look at all executors."""
+REMOVED_MAX: Final = 1_500
+"""Launches of removed jobs that one entry cancels, instead of as many begins: about 0.04 s."""
 LOST_MAX: Final = 10_000
 """Launches that one entry may give up, beyond those of one executor. It takes no more room for
 them, but each of them costs `apply` as much as a launch that is not usual."""
 SILENT: Final = Note(NoteCode.SILENT)
 HELD_LOOK_MS: Final = 1_000
-"""Between two looks at a launch past its deadline whose clock a gate holds, at the least."""
+"""The shortest time between two looks at a launch past its deadline whose clock a gate stops."""
 HELD_REST_MS: Final = 100
-"""Before a launch is looked at again whose job's slot is held in a way that no entry will end."""
+"""Until a launch is looked at again if no entry will release the slot of its job."""
 TAKEN_SHARE: Final = 4
-"""So many times what may begin in one plan it takes from the queues; the others are stopped by
-what they did not know of there, and wait on."""
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """What the operator may set. `start_window_ms`: how long after its Begin an attempt may still
-    start (rule R7): as long as an instant is live, so that an order that waited on its way starts
-    nothing late."""
-
-    start_window_ms: int = FAILOVER_MS
-
-
-class Expired(msgspec.Struct, frozen=True):
-    """An executor whose lease is over: work on it is lost; guarded work is dead by `held_until_ms`
-    at the latest, the leader's wall clock (rules R5, R6)."""
-
-    number: int
-    held_until_ms: int
-
-
-def _not_behind(number: int) -> Reason:
-    return NONE
+"""Launches that a plan takes from the queues per launch that may begin: the queues do not know
+everything that stops one."""
 
 
 class View(msgspec.Struct):
-    """What the plan is made from.
+    """What a plan is made from.
 
-    `queues` hold what waits. `late_budget`: how many catch-up launches may begin now. `steady_ms`:
-    since when this leader answers for what falls due (jump.Steady). `rows_max`: as many launches
-    may fall due, and begin, as one turn has time for. `lead_ms`: what begins now starts no sooner.
-    `stale_jobs` wait for room, and have their older instants skipped. `why_behind(number)`: why
-    more falls due beside a job than can begin, NONE where it does not.
+    `queues` hold the waiting launches. `expired`: the executors whose leases are over, by number;
+    their launches are lost, and their guarded work has ended (rules R5, R6). `late_budget`: how
+    many late launches may begin now. `steady_ms`: since when this leader answers for what falls due
+    (`clocks.Steady`). `rows_max`: how many launches may fall due, and begin, in the time of one
+    turn. `lead_ms`: how long an order takes to leave. `stale_jobs` wait for room; their older
+    instants are skipped. `why_behind(number)`: why more falls due beside a job than can begin, else
+    NONE. `start_window_ms`: how long after its Begin an attempt may start (rule R7); as long as an
+    instant is live, so that a delayed order starts nothing late.
 
-    The plan leaves behind what is to be shown to the next one: `again`, jobs that stopped at a
-    spent instant (R10), and `postponed`, due jobs that it had no room for.
+    The plan adds what the leader has to return to the due heap: `again`, jobs that stopped at a
+    spent instant (R10), and `postponed`, due jobs for which the plan had no room.
     """
 
     state: State
     due_jobs: list[DueJob]
     queues: Queues
-    expired: list[Expired] = []
+    expired: list[int] = []
     late_budget: int = 0
     steady_ms: int = NEVER_MS
     rows_max: int = ROWS_MAX
     lead_ms: int = 0
     stale_jobs: list[DueJob] = []
-    why_behind: Callable[[int], Reason] = _not_behind
+    why_behind: Callable[[int], Reason] = lambda number: NONE
     again: list[int] = []
     postponed: list[DueJob] = []
-    settings: Settings = Settings()
+    start_window_ms: int = FAILOVER_MS
 
 
 def plan(view: View, now_ms: int) -> list[c.Command]:
-    """Return what to append now; nothing where nothing is to be done."""
+    """Return the commands to append now; empty if there is nothing to do."""
     commands: list[c.Command] = []
     executors, expired = view.state.executors, _at_once(view)
     lost = tuple(
-        c.LostExecutor(gone.number, max(record.batches), gone.held_until_ms, SILENT)
-        for gone in expired
-        if (record := executors.get(gone.number)) is not None and record.batches
+        c.LostExecutor(number, max(record.batches), now_ms, SILENT)
+        for number in expired
+        if (record := executors.get(number)) is not None and record.batches
     )
     if lost:
         commands.append(c.Report(executors=lost))
     commands += [
-        c.ExecutorLeft(gone.number, "its lease ended")
-        for gone in expired
-        # That one is to get no more work must still be known when it comes back.
-        if (record := executors.get(gone.number)) is None or not record.drained_by
+        c.ExecutorLeft(number, "its lease ended")
+        for number in expired
+        # A drained executor is still drained when it comes back.
+        if (record := executors.get(number)) is None or not record.drained_by
     ]
     accounts = _accounts(view, now_ms)
     if accounts:
-        catalog = view.state.catalog
-        lines = tuple(
-            c.AccountLine(deltas(sorted([one.number for one in records])), catalog, *rows)
-            for (rows, _), records in accounts.items()
-        )
-        commands.append(c.Account(lines))
+        lines = [(rows, [one.number for one in found]) for (rows, _), found in accounts.items()]
+        commands.append(c.Account(as_lines(view.state.catalog, lines)))
     choice = _Choice(view, now_ms, _ended(view.state, lost))
     choice.run(accounts)
     return commands + choice.commands()
@@ -164,8 +144,8 @@ _Accounts = dict[tuple[Accounted, int], list[JobRecord]]
 
 
 def _accounts(view: View, now_ms: int) -> _Accounts:
-    """Rows for the instants that have come up, and to skip older ones of jobs that wait for room.
-    Jobs with the same schedule, horizon and policies are looked at once."""
+    """Return rows for the instants that have come up, and rows that skip older instants of jobs
+    that wait for room. Jobs with the same schedule, horizon and policies are computed once."""
     accounts: _Accounts = {}
     known: dict[tuple[int, ...], tuple[Accounted, list[JobRecord]] | None] = {}
     room, steady_ms = view.rows_max, view.steady_ms
@@ -182,7 +162,7 @@ def _accounts(view: View, now_ms: int) -> _Accounts:
                 job.deadline_s, why,
             )  # fmt: skip
         if key not in known:
-            rows = account_for(record, due.ticks, now_ms, steady_ms, why_behind=why)
+            rows = account_for(record, due.ticks, Given(now_ms, steady_ms, why))
             known[key] = rows and (rows, accounts.setdefault((rows, alone), []))
         shared = known[key]
         if shared is None:
@@ -191,7 +171,7 @@ def _accounts(view: View, now_ms: int) -> _Accounts:
         if record.spent and rows.to_s < now_ms // 1000:
             view.again.append(due.number)
         if len(rows.due) > room:
-            # Up to the last that there is room for: the next turn goes on from there.
+            # Up to the last instant with room: the next turn continues there.
             to_s = rows.due[room - 1].scheduled_s
             skipped = tuple(run for run in rows.skipped if run.last_s < to_s)
             rows = Accounted(rows.from_s, to_s, rows.due[:room], skipped)
@@ -209,54 +189,56 @@ def _accounts(view: View, now_ms: int) -> _Accounts:
     return {rows: records for rows, records in accounts.items() if records}
 
 
-def _at_once(view: View) -> list[Expired]:
-    """Return those of the expired executors whose work one entry can give up; the others are
-    expired in the next turn as well."""
+def _at_once(view: View) -> list[int]:
+    """Return the expired executors whose work one entry can give up; the others expire in the next
+    turn."""
     count = 0
-    for place, one in enumerate(view.expired):
-        record = view.state.executors.get(one.number)
+    for place, number in enumerate(view.expired):
+        record = view.state.executors.get(number)
         count += record.count_open() if record else 0
         if place and count > LOST_MAX:
             return view.expired[:place]
     return view.expired
 
 
-def _ended(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, int]:
-    """Return the launches that are over once these executors are lost, and until when they may be
-    running. A launch of several parts is none of them: its other parts may run on."""
-    ended: dict[c.Key, int] = {}
+def _ended(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, None]:
+    """Return the launches that are over once these executors are lost. Launches of several parts
+    are left out: their other parts may run on."""
+    ended: dict[c.Key, None] = {}
     for one in lost:
         for batch in state.executors[one.executor].batches.values():
             rows = zip(batch.numbers, batch.scheduled_s, repeat(0))
-            keys = [*compress(rows, batch.states)]
-            keys += [launch.key for launch in batch.odd.values() if not launch.parts]
-            ended.update(dict.fromkeys(keys, one.held_until_ms))
+            ended.update(dict.fromkeys(compress(rows, batch.states)))
+            ended.update((launch.key, None) for launch in batch.odd.values() if not launch.parts)
     return ended
 
 
 class _Choice:
-    """Who begins, who is skipped, who waits: one pass over what is new, and over what may begin."""
+    """The decisions of one plan: which launches begin, are skipped, or wait."""
 
-    def __init__(self, view: View, now_ms: int, ended: dict[c.Key, int]) -> None:
+    def __init__(self, view: View, now_ms: int, ended: dict[c.Key, None]) -> None:
         self._view = view
         self._queues = view.queues
         self._now_ms = now_ms
-        self._ended = ended  # by this plan, and until when it may be running all the same
-        self._held = {key[0] for key in ended if self._holds(key)}  # their jobs
+        self._ended = ended  # by this plan
+        # Jobs of which a launch may become due again by this entry, and is then first in its queue.
+        jobs = ((key[0], view.state.by_number[key[0]].job) for key in ended)
+        self._returning = {
+            number for number, job in jobs if job and is_queue(job) and job.on_lost is OnLost.RETRY
+        }
         self._late_budget = view.late_budget
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[c.BeginItem] = []
         self._usual: dict[tuple[int, int], list[int]] = {}  # by executor and instant: jobs
         self._skip: dict[c.Key, c.SkippedItem] = {}
         self._detailed = 0  # of what is skipped
-        self._told: dict[int, str] = {}  # by job: what was missing
+        self._lacks: dict[int, str] = {}  # job number -> what its launches lacked
         self._cancel: dict[c.Key, c.CancelItem] = {}
 
     def run(self, accounts: _Accounts) -> None:
-        """Cancel what waits of removed jobs, decide on what is new, the oldest first, and take what
-        may begin."""
-        for key in self._ended:
-            self._queues.end(key)
+        """Cancel waiting launches of removed jobs, judge new launches, the oldest first, and take
+        those that may begin."""
+        self._queues.end(self._ended)
         self._queues.begin_plan(self._now_ms)
         for gone in self._queues.removed(min(REMOVED_MAX, self._view.rows_max)):
             by = gone.record.removed_by
@@ -271,14 +253,14 @@ class _Choice:
         self._take()
 
     def commands(self) -> list[c.Command]:
-        """Return what was decided."""
+        """Return the commands for what was decided."""
         result: list[c.Command] = []
         if self._cancel:
             result.append(c.Cancel(tuple(self._cancel.values())))
         if self._skip:
             result.append(c.Skip(tuple(self._skip.values())))
         if self._begin or self._usual:
-            window_ms = self._now_ms + self._view.settings.start_window_ms
+            window_ms = self._now_ms + self._view.start_window_ms
             catalog = self._view.state.catalog
             usual = [
                 c.BatchSpec(executor, catalog, window_ms, at_s, deltas(sorted(numbers)))
@@ -291,8 +273,8 @@ class _Choice:
     # ---- what is new
 
     def _begin_unbound(self, accounts: _Accounts) -> None:
-        """Let all launches that fall due begin at once that nothing binds, by count; the others are
-        let in, to be judged."""
+        """Begin all launches that fall due and that nothing binds, by count; offer the others to
+        the queues."""
         flows = self._by_flow(accounts)
         counts = {flow: len(keys) for flow, keys in flows.items()}
         unbound = self._queues.unbound(counts, self._now_ms)
@@ -310,7 +292,7 @@ class _Choice:
 
     def _by_flow(self, accounts: _Accounts) -> dict[FlowKey, list[c.Key]]:
         """Return the launches that fall due in time and need one slot and nothing else, by flow;
-        let the others in."""
+        offer the others to the queues."""
         flows: dict[FlowKey, list[c.Key]] = {}
         placed_of, has_gates = self._queues.placed, bool(self._view.state.gates)
         start_ms = self._now_ms + self._view.lead_ms
@@ -347,7 +329,7 @@ class _Choice:
             self._queues.enqueue(candidate, job, self._now_ms)
 
     def _is_stopped(self, candidate: Candidate, job: Job) -> bool:
-        """Whether it is skipped, or waits at a closed gate."""
+        """Return whether a launch was skipped now, or is held by a closed gate."""
         reason = self._reason_to_skip(candidate, job)
         gate = self._queues.gates.of(candidate.record, job, self._now_ms)
         if reason is NONE and gate is None:  # the usual case, cheap
@@ -363,7 +345,7 @@ class _Choice:
         return True
 
     def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
-        """Why a due launch will not be started any more, NONE where it may be."""
+        """Return why a due launch must not start any more, else NONE."""
         if self._now_ms >= candidate.deadline_ms and self._is_over(candidate, job):
             return self._too_late(candidate)
         record = candidate.record
@@ -374,62 +356,71 @@ class _Choice:
             return NONE
         if is_exempt(candidate, job):
             return NONE
-        # Another that rests between two tries is not over.
+        # A launch that rests between two tries is not over.
         is_held = self._is_held(record) or any(
-            map(has_run, self._queues.waiting_of(candidate.key[0]))
+            map(has_run, self._queues.by_job.of(candidate.key[0]).values())
         )
         return Reason.OVERLAP if is_held else NONE
 
     def _too_late(self, candidate: Candidate) -> Reason:
-        """Why a launch was not started in time: because others were before it, or no executor could
-        run them, where more falls due than can begin."""
-        reason = too_late(candidate)
-        is_usual = candidate.is_scheduled and not candidate.attempt and reason is Reason.DEADLINE
-        return (is_usual and self._view.why_behind(candidate.key[0])) or reason
+        """Return why a launch past its deadline was not started: it was fenced or missed; if more
+        falls due than can begin, others were before it or no executor could run it; otherwise there
+        was no room in time."""
+        if candidate.attempt and candidate.is_refused:
+            return Reason.FENCED
+        if candidate.is_late and not candidate.attempt:
+            return Reason.MISSED
+        is_usual = candidate.is_scheduled and not candidate.attempt
+        return (is_usual and self._view.why_behind(candidate.key[0])) or Reason.DEADLINE
 
     def _is_hopeless(self, candidate: Candidate, job: Job) -> bool:
-        """Whether it would be too late where it is to start: its order would be refused there."""
+        """Return whether a launch would reach its executor after its deadline and be refused
+        there."""
         start_ms = self._now_ms + self._view.lead_ms
         is_near = start_ms >= candidate.deadline_ms and not candidate.attempt
         return is_near and start_ms >= self._deadline_ms(candidate, job)
 
     def _deadline_ms(self, candidate: Candidate, job: Job) -> int:
-        """Until when it may begin: the time behind a gate that lets it wait does not count."""
+        """Return until when a launch may begin: time behind a gate that pauses it does not
+        count."""
         times = self._queues.gates.times_closed(candidate.record, job)
         since_ms = max(candidate.enqueued_ms, candidate.held_to_ms)
         return held_deadline_ms(times, since_ms, candidate.deadline_ms, self._now_ms)
 
     def _is_over(self, candidate: Candidate, job: Job) -> bool:
-        """Whether one whose deadline is over by itself is too late though gates held its clock; or
-        a newer one of its job waits as well, where not all that was missed is wanted."""
+        """Return whether a launch past its deadline is too late, although gates may have stopped
+        its clock; also if a newer launch of its job waits and the job does not want all missed
+        instants."""
         until_ms = self._deadline_ms(candidate, job)
         if self._now_ms >= until_ms:
             return True
         is_one_enough = candidate.is_scheduled and job.catchup is not Catchup.ALL
-        if is_one_enough and any(one.is_scheduled for one in self._queues.newer(candidate.key)):
+        if is_one_enough and any(
+            one.is_scheduled for one in self._queues.by_job.newer(candidate.key)
+        ):
             return True
         self._queues.judge_again(candidate.key, max(until_ms, self._now_ms + HELD_LOOK_MS))
         return False
 
     def _is_full(self, candidate: Candidate, job: Job) -> bool:
-        """Whether its queue takes no more. What waits already, and what a person asked for and was
-        not refused, waits on."""
+        """Return whether the queue of a new launch is at its waiting limit. Launches that wait
+        already, and those that were admitted on request, stay."""
         if not candidate.is_fresh:
             return False
         candidate.detail = self._queues.admission.why_full(candidate.record.name, job)
         return bool(candidate.detail)
 
     def _skip_one(self, candidate: Candidate, reason: Reason, note: Note | None = None) -> None:
-        """Skip it, and say what nobody could find out from the reason; or later, if this entry has
-        no room."""
+        """Skip a launch with the details that the reason does not tell; postpone it if this entry
+        has no room."""
         detail, note = ("", note) if note else (candidate.detail, candidate.note)
         if reason is Reason.OVERLAP and (held := self._before_restore(candidate.record)):
             detail, note = "", held
         elif reason in MISSING and not detail and self._detailed < MISSING_MAX:
             number = candidate.key[0]
-            if number not in self._told and len(self._told) < TOLD_MAX:
-                self._told[number] = self._queues.missing(candidate.key)
-            detail = self._told.get(number, "")  # while that can still be known
+            if number not in self._lacks and len(self._lacks) < LACKS_MAX:
+                self._lacks[number] = self._queues.missing(candidate.key)
+            detail = self._lacks.get(number, "")  # while that can still be known
         detail, note = written(note, detail)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):
             self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail, note)
@@ -439,34 +430,27 @@ class _Choice:
             self._queues.postpone(candidate, self._now_ms + HELD_REST_MS)
 
     def _before_restore(self, record: JobRecord) -> Note | None:
-        """What may be running from before a restore, where no launch that is known runs."""
-        number = record.number
-        if number in self._taken or number in self._held or self._queues.runs(number):
+        """Return what may be running from before a restore, if no known launch of the job runs."""
+        if self._runs(record.number):
             return None
         return before_restore(self._view.state, record.held_until_ms, self._now_ms)
 
-    def _holds(self, key: c.Key) -> bool:
-        """Whether what this plan gives up may be running all the same, or may be due again by its
-        entry and then goes first in its queue."""
-        job = self._view.state.by_number[key[0]].job
-        may_return = is_queue(job) and job is not None and job.on_lost is OnLost.RETRY
-        return self._ended[key] > self._now_ms or may_return
-
     def _is_held(self, record: JobRecord) -> bool:
-        """Whether another launch of the job may be running, or begins in this plan."""
-        number = record.number
-        if number in self._taken or number in self._held or self._queues.runs(number):
-            return True
-        return record.held_until_ms > self._now_ms
+        """Return whether another launch of the job may be running, or begins in this plan."""
+        return self._runs(record.number) or record.held_until_ms > self._now_ms
+
+    def _runs(self, number: int) -> bool:
+        taken = number in self._taken or number in self._returning
+        return taken or self._queues.runs(number) > 0
 
     def _replace(self, candidate: Candidate, job: Job) -> bool:
-        """Whether it is the newest of its job: then it ends what runs, and what waits from before,
-        else it is ended itself (rule R8)."""
-        for other in self._queues.newer(candidate.key):
+        """Return whether a launch is the newest of its job: it then cancels what runs and what
+        waits from before. Otherwise it is cancelled itself (rule R8)."""
+        for other in self._queues.by_job.newer(candidate.key):
             if self._reason_to_skip(other, job) is Reason.NONE:
                 self._cancel_replaced(candidate.key)
                 return False
-        for key in self._queues.older(candidate.key):
+        for key in self._queues.by_job.older(candidate.key):
             self._cancel_replaced(key)
         for row in self._view.state.active_of(candidate.record):
             is_older = row.key < candidate.key and row.key not in self._ended
@@ -482,7 +466,7 @@ class _Choice:
     # ---- what begins
 
     def _take(self) -> None:
-        most = self._view.rows_max - sum(map(len, self._usual.values()))
+        most = self._view.rows_max - len(self._cancel) - sum(map(len, self._usual.values()))
         left = TAKEN_SHARE * most
         while left > 0 and len(self._begin) < most:
             wanted = min(left, most - len(self._begin))
@@ -493,7 +477,7 @@ class _Choice:
         self._queues.put_all_back()
 
     def _try_to_begin(self, candidate: Candidate) -> bool:
-        """Let a launch that was taken begin, if it may; return whether there is any room left."""
+        """Begin a taken launch if it may begin; return whether there is any room left."""
         job = candidate.record.job
         if job is None:
             self._queues.set_aside(candidate)
@@ -505,7 +489,7 @@ class _Choice:
             return True
         executors = self._queues.begin(candidate, job)
         if not executors:
-            # Room for one part does not help it: others may go before.
+            # Room for one part does not help a launch of several: others may begin first.
             if job.has_parts:
                 self._queues.put_back(candidate, self._now_ms + HELD_REST_MS)
             return job.has_parts
@@ -516,7 +500,7 @@ class _Choice:
         return True
 
     def _begun(self, candidate: Candidate, job: Job, executors: tuple[int, ...]) -> c.BeginItem:
-        window_ms = self._now_ms + self._view.settings.start_window_ms
+        window_ms = self._now_ms + self._view.start_window_ms
         held_ms = 0
         if window_ms > candidate.deadline_ms:
             most_ms = self._now_ms + job.deadline_s * 1000
@@ -532,7 +516,8 @@ class _Choice:
         )
 
     def _may_begin(self, candidate: Candidate, job: Job) -> bool:
-        """Whether it may, having been taken; else it waits on."""
+        """Return whether a taken launch may begin beside the other launches of its job; otherwise
+        put it back."""
         record = candidate.record
         if job.overlap is ALLOW:
             if not job.concurrency or not self._holds_all(record, job):
@@ -549,21 +534,19 @@ class _Choice:
         return False
 
     def _holds_all(self, record: JobRecord, job: Job) -> bool:
-        """Whether as many launches of a job with `concurrency` may be running as it allows, with
-        those that are lost, before this plan or by it."""
-        number, now_ms = record.number, self._now_ms
-        if record.held_until_ms > now_ms:
+        """Return whether a job with `concurrency` may be running as many launches as it allows,
+        including those that are lost."""
+        if record.held_until_ms > self._now_ms:
             return True
-        ended = self._ended.items() if number in self._held else ()
-        held = sum(key[0] == number and until_ms > now_ms for key, until_ms in ended)
-        held += record.held_slots(now_ms)
-        return bool(held) and self._queues.runs(number) + held >= job.concurrency
+        held = record.held_slots(self._now_ms)
+        return bool(held) and self._queues.runs(record.number) + held >= job.concurrency
 
     def _take_slot(self, candidate: Candidate, job: Job) -> None:
-        """Give the only slot of a job away: what else waits and may not is skipped."""
+        """Give the only slot of a job to a launch: other waiting launches that forbid overlap are
+        skipped."""
         number = candidate.key[0]
         self._taken[number] = None
         if job.overlap is Overlap.FORBID:
-            for other in self._queues.waiting_of(number):
+            for other in list(self._queues.by_job.of(number).values()):
                 if other.key != candidate.key and not is_exempt(other, job):
                     self._skip_one(other, Reason.OVERLAP)

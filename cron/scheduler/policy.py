@@ -33,37 +33,42 @@ from launcher.protocol.status import Reason
 FRESH_MS: Final = 1_000
 """Every instant this young is live: a tick that was held up for a moment loses nothing."""
 FAILOVER_MS: Final = 5_000
-"""The newest instant this young is live, and each that fell due while nobody led: about what a
-change of leader takes, with room."""
+"""The newest instant of a job this young is live, and each that fell due while no replica led:
+about what a change of leader takes, with room."""
 NEVER_MS: Final = 1 << 62
-"""Later than any time: nobody has been at work since then."""
+"""Later than any time: no leader has worked since then."""
 
 
 class Given(NamedTuple):
-    """What holds for all instants of one job: the time, and what this leader has seen."""
+    """What holds for all instants of one job.
+
+    `steady_ms`: since when this leader has worked without a break; the 5 s before its first turn
+    count. Instants that fell due since then were not missed, however busy the leader was.
+    `why_behind`: why more falls due than can begin, else NONE.
+    """
 
     now_ms: int
-    steady_ms: int
+    steady_ms: int = NEVER_MS
     why_behind: Reason = Reason.NONE
 
     @property
     def unseen_s(self) -> int:
-        """The last second whose instants fell due while this leader was not at work."""
+        """The last second whose instants fell due while this leader was not working."""
         return (self.steady_ms - 1) // 1000
 
     @property
     def overload(self) -> Reason:
-        """Why an instant is not launched that fell due while this leader was at work."""
+        """Why an instant that fell due while this leader was working is not launched."""
         return self.why_behind or Reason.OVERLOAD
 
     def reason(self, tick: Tick) -> Reason:
-        """Why an instant is not launched: nobody could, or others were before it."""
+        """Return why an instant is not launched: it was missed, or others were before it."""
         is_seen = tick.scheduled_s * 1000 >= self.steady_ms
         return self.overload if is_seen else Reason.MISSED
 
 
 class Accounted(NamedTuple):
-    """What becomes of all instants of one job in (from_s, to_s]."""
+    """The rows of all instants of one job in (from_s, to_s]."""
 
     from_s: int
     to_s: int
@@ -71,21 +76,13 @@ class Accounted(NamedTuple):
     skipped: tuple[SkipItem, ...] = ()
 
 
-def account_for(
-    record: JobRecord,
-    ticks: Ticks,
-    now_ms: int,
-    steady_ms: int = NEVER_MS,
-    *,
-    why_behind: Reason = Reason.NONE,
-) -> Accounted | None:
-    """Return the rows of all instants in (horizon, now], None where there are none.
+def account_for(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | None:
+    """Return the rows of all instants in (horizon, now], None if there are none.
 
-    Since `steady_ms` this leader has been at work without a break, or nobody was in the 5 s before
-    its first turn: what fell due since then was not missed, however long others kept it busy.
-    `why_behind`: why more falls due than can begin, NONE where it does not; then the newest instant
-    alone is to be launched, unless the job wants all of them (`wants_all`).
+    If more falls due than can begin, only the newest instant is launched, unless the job wants all
+    of them (`wants_all`).
     """
+    now_ms, steady_ms, why_behind = given
     job, now_s, after_s = record.job, now_ms // 1000, record.horizon_s
     if job is None or now_s <= after_s:
         return None
@@ -104,7 +101,6 @@ def account_for(
         tick = ticks.tick_after(after_s)
         if tick is None or tick.scheduled_s > until_s:
             return Accounted(from_s, to_s, (), before)
-    given = Given(now_ms, steady_ms, why_behind)
     second = ticks.tick_after(tick.scheduled_s)
     if second is not None and second.scheduled_s <= until_s:
         due, skipped = _account_many(job, ticks, after_s, until_s, given)
@@ -121,21 +117,17 @@ def account_for(
 def as_lines(
     catalog: int, accounts: Iterable[tuple[Accounted, Iterable[int]]]
 ) -> tuple[AccountLine, ...]:
-    """Return what gives the instants of jobs, by number, their rows: a line of all jobs that have
-    the same ones. `catalog`: the revision of the set of jobs that was looked at."""
-    lines: dict[Accounted, list[int]] = {}
-    for accounted, numbers in accounts:
-        lines.setdefault(accounted, []).extend(numbers)
+    """Return the lines of an Account: each gives the same rows to several jobs, by number.
+    `catalog`: the revision of the set of jobs that was looked at."""
     return tuple(
-        AccountLine(deltas(sorted(numbers)), catalog, *accounted)
-        for accounted, numbers in lines.items()
+        AccountLine(deltas(sorted(numbers)), catalog, *accounted) for accounted, numbers in accounts
     )
 
 
 def skip_older(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | None:
-    """Return rows that skip instants of a job that waits for room: all but the newest, and that too
-    where its deadline is over; of a job that wants all those whose deadlines are over. None where
-    there are none."""
+    """Return rows that skip instants of a job that waits for room: all but the newest, and the
+    newest too if its deadline is over. Of a job that wants all instants, those whose deadlines are
+    over. None if there are none."""
     job, now_s = record.job, given.now_ms // 1000
     if job is None or record.spent or record.paused or ticks.is_fixed:
         return None
@@ -151,19 +143,19 @@ def skip_older(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | Non
 
 
 def wants_all(job: Job) -> bool:
-    """Whether a newer instant of a job does not make an older one needless."""
+    """Return whether a job wants an older instant although there is a newer one."""
     return job.catchup is Catchup.ALL or job.overlap is Overlap.QUEUE
 
 
 def _passed_over(
     record: JobRecord, ticks: Ticks, until_s: int, now_ms: int
 ) -> tuple[int, tuple[SkipItem, ...]]:
-    """Return from when on instants up to `until_s` are to be launched, and rows for those before it
-    in which the job is, or was to be, paused: a pause that ended while nobody led holds for the
+    """Return after which second instants up to `until_s` are launched, and rows for the earlier
+    ones in which the job was paused. A pause that ended while no replica led applies to the
     instants that fell into it.
 
-    Instants whose local time was accounted already under other zone data are none of their own, and
-    a row of them would be refused (R11).
+    Instants whose local time was accounted already under other zone data get no row: State would
+    refuse it (R11).
     """
     after_s = record.horizon_s
     tick = ticks.tick_after(after_s)
@@ -182,9 +174,9 @@ def _passed_over(
 def _account_many(
     job: Job, ticks: Ticks, after_s: int, until_s: int, given: Given
 ) -> tuple[tuple[DueItem, ...], tuple[SkipItem, ...]]:
-    """Several instants at once: after an outage, of a job every second after a slow tick, or where
-    more falls due than can begin. Return what is due, and a row for each run of instants between
-    that are skipped for one reason."""
+    """Account for several instants: after an outage, for a job every second after a slow turn, or
+    if more falls due than can begin. Return what is due, and a row for each run of instants that
+    are skipped for one reason."""
     now_s, needs_all = given.now_ms // 1000, wants_all(job)
     failover_ms = given.now_ms - FAILOVER_MS
     reach_s = max(after_s, now_s - job.deadline_s, now_s - CATCHUP_ALL_MAX)
@@ -223,14 +215,15 @@ def _account_many(
 
 
 def _unstarted(ticks: Ticks, after_s: int, until_s: int, given: Given) -> tuple[SkipItem, ...]:
-    """Return rows for all instants in (after, until]: missed up to where this leader is at work."""
+    """Return rows that skip all instants in (after, until]: missed up to when this leader
+    worked."""
     unseen_s = min(max(after_s, given.unseen_s), until_s)
     missed = skipped_run(ticks, after_s, unseen_s, Reason.MISSED)
     return missed + skipped_run(ticks, unseen_s, until_s, given.overload)
 
 
 def skipped_run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tuple[SkipItem, ...]:
-    """Return one row for all instants in (after, until], none where there are none."""
+    """Return one row for all instants in (after, until], none if there are none."""
     count = ticks.count(after_s, until_s)
     if not count:
         return ()
@@ -240,10 +233,11 @@ def skipped_run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tup
 
 
 def before_restore(state: State, until_ms: int, now_ms: int) -> Note | None:
-    """Return that something from before a restore may run until then, None where nothing may.
+    """Return a note that work from before a restore may run until `until_ms`, None if that has
+    passed.
 
-    Nothing else holds a launch up for a time ahead: all other work is given up when it must be
-    over (rule R6), but nobody can ask an executor that the restored cell does not know.
+    Nothing else holds a launch until a future time: all other work is given up when it must be over
+    (rule R6), but nobody can ask an executor that the restored cell does not know.
     """
     if state.restored is None or until_ms <= now_ms:
         return None

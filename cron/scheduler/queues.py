@@ -1,21 +1,22 @@
-"""What waits and what runs, ready for the plan: in the leader's memory, derived from State.
+"""The waiting and running launches of a leader, ready for the plan. Pure.
 
-Theory of operation. State says which launches are due and which are active; `follow` is told which
-of them an entry has moved, and makes the queues agree. A plan judges what is new (`take_new`), puts
-it into the fair queue, and takes out what may begin; from then on it counts as running. What the
-entry then does not accept comes back by `follow`, since that looks at State alone. So every turn
-costs what has changed, whatever waits.
+Theory of operation. State says which launches are due and which are active. After each entry,
+`follow` receives the launches that the entry moved, and updates the queues. A plan judges new
+launches (`take_new`), adds them to the fair queue, and takes out those that may begin; these count
+as running from then on. `follow` looks at State alone, so it also returns what the entry did not
+accept. A turn therefore costs what has changed, whatever waits.
 
-At a takeover millions may wait: they are let in by and by, oldest first, beside what is new; a job
-of which something new comes is let in whole before it.
+After a takeover millions may wait. They are loaded in portions, oldest first, beside new launches.
+If a new launch of a job arrives, the waiting launches of that job are loaded before it.
 
-Of a job with overlap=queue only the oldest launch stands in the fair queue; those behind it are
-held there until it has left, whatever it waits for.
+Of a job with overlap=queue only the oldest launch stands in the fair queue. The others are held
+until it has left.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter, OrderedDict
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice, repeat, takewhile, zip_longest
@@ -40,21 +41,19 @@ from launcher.protocol.reports import GroupOffer
 LOADED_AT_ONCE: Final = 20_000
 """Waiting launches that one turn lets in after a takeover: about 0.1 s."""
 REFUSED_REST_MS: Final = 500
-"""What an executor refused may be refused again at once, and each time is two entries of log."""
-
-
+"""How long a refused launch rests: it may be refused again at once, and each time costs two log
+entries."""
 FLOW_KEYS_MAX: Final = 100_000
 PATIENT_S: Final = 15
-"""A job is patient whose instants lie so far apart and may begin so late: its rows wait apart from
-those of others (`due`)."""
+"""A job is patient if its instants are so far apart and may begin so late: its rows wait apart from
+those of other jobs (`due`)."""
 DEADLINES_MIN: Final = 10_000
-"""Fewer deadlines of launches that do not wait any more are not worth looking for."""
-_NO_KEYS: Final[dict[Key, None]] = {}
+"""Fewer deadlines of launches that no longer wait are not worth removing."""
 
 
 class Placed(NamedTuple):
-    """What launches of a job need, and in which flows they wait. `is_usual`: what begins needs one
-    slot and nothing else, and no other launch of the job to be over."""
+    """What launches of a job need, and in which flows they wait. `is_usual`: a launch needs one
+    slot and nothing else, and does not wait for other launches of its job."""
 
     job: Job
     wanted: Wanted
@@ -64,7 +63,7 @@ class Placed(NamedTuple):
 
 
 def placed_of(name: str, job: Job) -> Placed:
-    """Return what launches of a job need, and where they wait."""
+    """Return what launches of a job need, and in which flows they wait."""
     tenant, _ = split_job_name(name)
     need = Need(job.pool, job.where, job.work.cpu_milli, job.work.memory_bytes)
     wanted = Wanted(need, job.parts, job.each)
@@ -80,7 +79,7 @@ def placed_of(name: str, job: Job) -> Placed:
 def _flow_keys(
     tenant: str, pool: str, priority: int, need: Wanted, is_limited: bool, is_patient: bool
 ) -> tuple[FlowKey, FlowKey]:
-    """Return one object for equal keys, live and late: they are compared for each launch."""
+    """Return the same objects for equal keys, live and late: keys are compared for each launch."""
     live = FlowKey(tenant, pool, priority, need, False, is_limited, is_patient)
     return live, FlowKey(tenant, pool, priority, need, True, is_limited)
 
@@ -93,14 +92,16 @@ class Queues:
         self.fair = FairQueue(self._job_limit)
         self.placement = Placement(state.executors, self.fair.table.domains)
         self.places = self.placement.places
-        self._is_mixed = False  # a handler was in two groups: its slots are not those of one name
+        self._groups: dict[str, Counter[str]] = {}  # handler -> groups of workers, by executors
+        self._served: dict[int, dict[str, str]] = {}  # executor -> handler -> group
+        self._mixed: set[str] = set()  # handlers in several groups
         self.gates = Gates(state)
         self.admission = Admission(state, self.fair.table)
         self._waiting: dict[Key, Candidate] = {}
-        self._by_job = WaitingByJob()
+        self.by_job = WaitingByJob()
         self._running = self.placement.running
         self._new: dict[Key, None] = {}
-        self._removed: dict[Key, None] = {}  # of removed jobs, out of all queues
+        self._removed = OrderedDict[Key, None]()  # of removed jobs, out of all queues
         self._deadlines: list[tuple[int, Key]] = []
         self._needs: dict[int, Placed] = {}
         for scope, limits in state.limits.items():
@@ -114,70 +115,69 @@ class Queues:
     # ---- what State says
 
     def follow(self, keys: Iterable[Key]) -> None:
-        """Agree with State on these launches."""
-        keys, running, waiting = list(keys), self._running, self._waiting
-        active, due = set(self.state.active.among(keys)), set(self.state.due.among(keys))
-        over: list[Key] = []
+        """Update the queues from State for these launches."""
+        keys, running = list(keys), self._running
+        due, by_number = self.state.due, self.state.by_number
+        active = set(self.state.active.among(keys))
+        over: dict[Key, None] = {}
         for key in keys:
-            ran = running.get(key)
-            if ran is None or (len(ran.executors) > 1 if key in active else key in due):
-                self._follow(key)
+            ran, is_active = running.get(key), key in active
+            if ran is None and not is_active:
+                if (row := due.get(key)) is not None:
+                    self.offer(of_row(row, by_number[key[0]]))
+                else:
+                    self._forget_waiting(key)
                 continue
-            if key in waiting:  # cancelled before the plan's entry, or in it
+            if key in self._waiting:  # if it is over, cancelled before the plan's entry, or in it
                 self._forget_waiting(key, is_running=True)
-            if key not in active:
-                over.append(key)
+            if not is_active:
+                over[key] = None
+            elif ran is None:
+                self._run(self.state.active[key])
+            elif len(ran.executors) > 1:
+                starts = self.state.active[key].starts()
+                self.placement.keep(key, [start.executor for start in starts])
         self.placement.vacate(over)
         self.fair.ended(over)
-
-    def _follow(self, key: Key) -> None:
-        """Agree with State on a launch, whatever it was before."""
-        row = self.state.active.get(key)
-        if row is not None:
-            self._forget_waiting(key, is_running=True)
-            if key not in self._running:
-                self._run(row)
-            elif row.parts:
-                self.placement.keep(key, [start.executor for start in row.starts()])
-            return
-        was_running = self.end(key)
-        row = self.state.due.get(key)
-        if row is None or was_running:
-            self._forget_waiting(key)
-        if row is not None:
-            candidate = of_row(row, self.state.by_number[row.number])
-            if was_running and candidate.refused_by:
-                candidate.outlasted = self.state.at_ms > row.not_after_ms
-                rests_until_ms = self.state.at_ms + REFUSED_REST_MS
-                candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
-            self.offer(candidate)
+        for key in over:
+            if (row := due.get(key)) is not None:
+                candidate = of_row(row, by_number[key[0]])
+                if candidate.refused_by:
+                    candidate.outlasted = self.state.at_ms > row.not_after_ms
+                    rests_until_ms = self.state.at_ms + REFUSED_REST_MS
+                    candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
+                self.offer(candidate)
 
     def look_again(self, number: int) -> None:
-        """Have everything judged anew that waits of a job: it, or what holds it, has changed."""
+        """Judge all waiting launches of a job again: the job, or what holds it, has changed."""
         self._needs.pop(number, None)
-        for key in self._by_job.of(number):
+        for key in self.by_job.of(number):
             if key not in self._running:
                 self.fair.remove(key)
                 self._new[key] = None
 
     def job_removed(self, number: int) -> None:
-        """Let go of what is known of a job beside its launches."""
+        """Forget what is known of a job beside its launches."""
         self._needs.pop(number, None)
         self.gates.forget(number)
 
-    def gates_changed(self) -> None:
-        """Have everything judged anew that a gate holds, or has held."""
-        for number in self.gates.changed(self._by_job):
-            self.look_again(number)
-
-    def serve(self, offers: Iterable[GroupOffer]) -> None:
-        """Learn which handlers share the slots of a group of workers."""
-        for offer in offers:
-            for handler in offer.handlers:
-                known = self.fair.table.domains.get(handler)
-                if known != offer.group:
-                    self._is_mixed = self._is_mixed or known is not None
-                    self.fair.set_domain(handler, offer.group)
+    def serve(self, number: int, offers: Iterable[GroupOffer]) -> None:
+        """Set the groups of workers of an executor, none if it gets no work: the handlers of a
+        group share its slots."""
+        before = self._served.pop(number, {})
+        now = {handler: offer.group for offer in offers for handler in offer.handlers}
+        if now:
+            self._served[number] = now
+        for served, count in ((before, -1), (now, 1)):
+            for handler, group in served.items():
+                self._groups.setdefault(handler, Counter())[group] += count
+        for handler in before | now:
+            groups = self._groups[handler] = +self._groups[handler]
+            self._mixed.discard(handler)
+            if len(groups) > 1:
+                self._mixed.add(handler)
+            if groups and self.fair.table.domains.get(handler) not in groups:
+                self.fair.set_domain(handler, next(iter(groups)))
 
     def _job_limit(self, number: Hashable) -> int:
         """Return how many launches of a job may run at once, 0 for any number."""
@@ -198,43 +198,45 @@ class Queues:
         self.placement.occupy([row.key], executors, placed.wanted.need)
 
     def offer(self, candidate: Candidate) -> None:
-        """Let in a launch that is due, or that this plan makes due."""
+        """Add a launch that is due, or that this plan makes due."""
         key = candidate.key
-        if self._is_loading and key[0] not in self._by_job:
+        if self._is_loading and key[0] not in self.by_job:
             self._load_job(candidate.record)
         known = self._waiting.get(key)
-        if known is None:
-            self._join(candidate)
-        elif (known.attempt, known.detail, known.note) == (
+        if known is not None and (known.attempt, known.detail, known.note) == (
             candidate.attempt, candidate.detail, candidate.note
         ):  # fmt: skip
             known.is_fresh = False
             return
-        self._waiting[key] = candidate
+        self._join(candidate)
         if candidate.record.job is None:
             self._removed[key] = None
         else:
             self._new[key] = None
 
     def _load_job(self, record: JobRecord) -> None:
-        """Let in what was there at the takeover of a job whose order counts, before what is new."""
+        """Load the launches that a job had at the takeover before a new one, if their order
+        counts."""
         if record.job is None or record.job.overlap is Overlap.ALLOW:
             return
         for row in self.state.open_of(record).values():
             if row.state is LaunchState.DUE:
                 candidate = of_row(row, record)
                 self._join(candidate)
-                self._waiting[candidate.key] = candidate
                 self._new[candidate.key] = None
 
     def _join(self, candidate: Candidate) -> None:
-        """Let a launch stand among those of its job that wait."""
+        """Add a launch to those that wait, or replace what was known of it."""
         key = candidate.key
-        if is_queue(candidate.record.job):
-            first = self._by_job.first(key[0])
-            if first is not None and key < first:
-                self.fair.hold(first, self._waiting[first].enqueued_ms, FOREVER_MS)
-        self._by_job.add(key)
+        is_new = key not in self._waiting
+        if is_new and is_queue(candidate.record.job):
+            first = self.by_job.first(key[0])
+            if first is not None and key < first.key:
+                self.fair.hold(first.key, first.enqueued_ms, FOREVER_MS)
+        self._waiting[key] = candidate
+        self.by_job.put(candidate)
+        if not is_new:
+            return
         if len(self._deadlines) > 2 * len(self._waiting) + DEADLINES_MIN:
             self._deadlines = [(one.deadline_ms, one.key) for one in self._waiting.values()]
             heapq.heapify(self._deadlines)
@@ -246,27 +248,25 @@ class Queues:
             return
         self._new.pop(key, None)
         self._removed.pop(key, None)
-        self._by_job.remove(key)
+        self.by_job.remove(key)
         if is_queue(candidate.record.job):
-            first = self._by_job.first(key[0])
-            if first is not None and key < first:  # whoever was behind it may be next
-                self._new[first] = None
+            first = self.by_job.first(key[0])
+            if first is not None and key < first.key:  # the next one may have its turn
+                self._new[first.key] = None
         if not is_running:
             self.fair.remove(key)
 
-    def end(self, key: Key) -> bool:
-        """Count a launch no more that has ended, or that this plan gives up. False if it did not
-        run."""
-        if key not in self._running:
-            return False
-        self.placement.vacate([key])
-        self.fair.ended([key])
-        return True
+    def end(self, keys: Iterable[Key]) -> None:
+        """Remove the running ones of these launches: the plan gives them up."""
+        running = [key for key in keys if key in self._running]
+        self.placement.vacate(running)
+        self.fair.ended(running)
 
     # ---- what the plan does
 
     def begin_plan(self, now_ms: int) -> None:
-        """Begin a plan: count anew what is free, and find what is past its deadline."""
+        """Begin a plan: count the free slots, load a portion, and find launches past their
+        deadline."""
         starving = self.fair.starving(now_ms)
         self.fair.begin_round()
         self.placement.begin_round(starving, self.fair.table.kept, now_ms)
@@ -282,10 +282,10 @@ class Queues:
                 self._new[key] = None
 
     def unbound(self, counts: Mapping[FlowKey, int], now_ms: int) -> Container[FlowKey]:
-        """Return the flows of which so many live launches may begin that fall due now, whatever
+        """Return the flows of which `counts` live launches that fall due now may begin, whatever
         else this plan does."""
-        if self._is_mixed:
-            # Who shares slots with whom cannot be told by the names of groups.
+        if self._mixed:
+            # The names of groups do not tell which handlers share slots.
             counts = {flow: count for flow, count in counts.items() if flow.pool == COMMAND}
         if not counts or self._is_loading:
             return ()
@@ -293,11 +293,11 @@ class Queues:
         return unbound(self.fair, counts, len(self._new), self.placement.room)
 
     def begin_unbound(self, flow: FlowKey, keys: list[Key]) -> dict[int, list[Key]]:
-        """Let launches of a flow, which is unbound, begin at once: the first of them, as far as
-        there is room. Return them by executor."""
+        """Begin launches of an unbound flow, the first ones as far as there is room; return them by
+        executor."""
         need = cast(Wanted, flow.need).need
         shares = self.places.spread(need, len(keys))
-        # In turns: jobs that follow each other are often of one kind.
+        # In round robin: neighbouring jobs are often of one kind.
         turns = zip_longest(*(repeat(executor, count) for executor, count in shares.items()))
         executors = [executor for turn in turns for executor in turn if executor is not None]
         keys = keys[: len(executors)]
@@ -310,42 +310,30 @@ class Queues:
         return begun
 
     def take_new(self, most: int) -> list[Candidate]:
-        """Return what was not judged yet, and what is past its deadline; so many at the most, and
-        the others to the next plan."""
+        """Remove and return up to `most` launches that were not judged yet or are past their
+        deadline."""
         new = list(islice(self._new, most))
         for key in new:
             del self._new[key]
         return [self._waiting[key] for key in new]
 
     def postpone(self, candidate: Candidate, until_ms: int) -> None:
-        """Have it judged once more, by the next plan, and let it not begin before."""
+        """Have the next plan judge a launch again; it does not begin before `until_ms`."""
         self._new[candidate.key] = None
         if not self.put_back(candidate, until_ms):
             self.fair.hold(candidate.key, candidate.enqueued_ms, until_ms)
 
     def judge_again(self, key: Key, at_ms: int) -> None:
-        """Have a launch judged anew at that time: gates hold the clock of its deadline."""
+        """Have a launch judged again at `at_ms`: gates stopped the clock of its deadline."""
         heapq.heappush(self._deadlines, (at_ms, key))
 
-    def waiting_of(self, number: int) -> list[Candidate]:
-        """Return what waits of a job, the oldest first."""
-        return [self._waiting[key] for key in self._by_job.of(number)]
-
-    def newer(self, key: Key) -> Iterator[Candidate]:
-        """Yield what waits of a launch's job and is newer, the newest first."""
-        return (self._waiting[other] for other in self._by_job.newer(key))
-
-    def older(self, key: Key) -> list[Key]:
-        """Return what waits of a launch's job and is older."""
-        return self._by_job.older(key)
-
     def runs(self, number: int) -> int:
-        """Return how many launches of a job run, with those that this plan begins."""
+        """Return how many launches of a job run, including those that this plan begins."""
         taken = sum([key[0] == number for key in self._taken])
         return self.fair.runs.get(number, 0) - taken
 
     def enqueue(self, candidate: Candidate, job: Job, now_ms: int) -> None:
-        """Let it wait for its turn; nothing if it does already."""
+        """Add a judged launch to the fair queue, unless it is there already."""
         rests_until_ms = candidate.not_before_ms if candidate.not_before_ms > now_ms else 0
         held_until_ms = self._held_until_ms(candidate, job, rests_until_ms)
         is_new = self._add(candidate, job, held_until_ms)
@@ -353,10 +341,12 @@ class Queues:
             self.fair.hold(candidate.key, candidate.enqueued_ms, held_until_ms or now_ms)
 
     def _held_until_ms(self, candidate: Candidate, job: Job, until_ms: int) -> int:
-        """A queue is first in, first out: whoever is not the first of its job waits for that."""
-        if not is_queue(job) or self._by_job.first(candidate.key[0]) == candidate.key:
+        """Return until when a launch is held: one that is not the first of its job with
+        overlap=queue, until the first has left."""
+        if not is_queue(job):
             return until_ms
-        return FOREVER_MS
+        first = self.by_job.first(candidate.key[0])
+        return until_ms if first is not None and first.key == candidate.key else FOREVER_MS
 
     def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> bool:
         placed = self.placed(candidate.record, job)
@@ -367,8 +357,9 @@ class Queues:
         return is_new
 
     def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
-        """Let it wait outside of all queues until then, whether it waited, was taken or is new; and
-        not less long than it rests by itself: when the hold ends, it is not judged again."""
+        """Hold a launch outside the fair queue until `until_ms`, whether it waited, was taken or is
+        new. It is held at least as long as it has to rest, because it is not judged again when the
+        hold ends."""
         until_ms = self._held_until_ms(candidate, job, max(until_ms, candidate.not_before_ms))
         if self.put_back(candidate, until_ms):
             return
@@ -376,14 +367,14 @@ class Queues:
             self._add(candidate, job, until_ms)
 
     def drop(self, key: Key) -> None:
-        """Let go of a launch that this plan skips or cancels."""
+        """Remove a launch that this plan skips or cancels."""
         if key in self._taken:
             self.put_back(self._taken[key], 0)  # it starts nothing, and costs no rate
         self._forget_waiting(key)
 
     def set_aside(self, candidate: Candidate) -> None:
-        """Take a launch out of the fair queue whose job was removed: it is to be cancelled. Nothing
-        where the job has come back, or the launch is over."""
+        """Take a launch of a removed job out of the fair queue, to be cancelled. Does nothing if
+        the job was declared again or the launch is over."""
         key = candidate.key
         if candidate.record.job is None and key in self._waiting:
             self.put_back(candidate, FOREVER_MS)  # it starts nothing, and costs no rate
@@ -392,13 +383,12 @@ class Queues:
             self._removed[key] = None
 
     def removed(self, most: int) -> list[Candidate]:
-        """Return up to `most` launches of removed jobs, which stay until State has ended them."""
+        """Return up to `most` launches of removed jobs. They stay until State has ended them."""
         return [self._waiting[key] for key in islice(self._removed, most)]
 
     def take(self, now_ms: int, late_budget: int, most: int = 1) -> list[Candidate]:
-        """Return up to `most` launches that may begin next, several only where nothing is to be
-        decided between launches; they count as running from here on. Those that do not begin have
-        to be put back."""
+        """Return up to `most` launches that may begin next; several only if nothing has to be
+        decided between them. They count as running. Launches that do not begin must be put back."""
         place = self.placement
         keys = self.fair.take(now_ms, place.room, late_budget, place.free, most)
         taken = [self._waiting[key] for key in keys]
@@ -406,25 +396,26 @@ class Queues:
         return taken
 
     def put_back(self, candidate: Candidate, not_before_ms: int) -> bool:
-        """Let a launch wait again that was taken. False if it was not."""
+        """Return a taken launch to its flow, held until `not_before_ms`. Returns False if it was
+        not taken."""
         if self._taken.pop(candidate.key, None) is None:
             return False
         return self.fair.put_back(candidate.key, candidate.enqueued_ms, not_before_ms)
 
     def put_all_back(self) -> None:
-        """Let all launches wait again that were taken and have not begun."""
+        """Return all taken launches that have not begun to their flows."""
         for candidate in list(self._taken.values()):
             self.put_back(candidate, 0)
 
     def begin(self, candidate: Candidate, job: Job) -> tuple[int, ...]:
-        """Return the executors that a launch which was taken goes to, now occupied by it; none
-        where it finds no room."""
+        """Occupy the executors that a taken launch goes to and return them; empty if there is no
+        room."""
         key = candidate.key
         wanted = self.placed(candidate.record, job).wanted
         executors = self.placement.choose(wanted, candidate.refused_by or None)
         slots = len(executors)
         if slots > 1 and not self.fair.spares(key, slots, self.placement.free):
-            # One slot is nobody else's, which the fair queue has seen to; not all of them.
+            # `take` has checked one slot against the reserved ones, not all of them.
             del self._taken[key]
             self.fair.put_aside(key, candidate.enqueued_ms)
             return ()
@@ -435,7 +426,7 @@ class Queues:
         return executors
 
     def placed(self, record: JobRecord, job: Job) -> Placed:
-        """Return what launches of a job need, and where they wait."""
+        """Return what launches of a job need, and in which flows they wait."""
         placed = self._needs.get(record.number)
         if placed is None or placed.job is not job:
             placed = self._needs[record.number] = placed_of(record.name, job)
@@ -444,39 +435,41 @@ class Queues:
     # ---- what decides how much more may fall due
 
     def is_served(self, flow: FlowKey) -> bool:
-        """Return whether an executor may get work that has slots for the launches of a flow, free
-        or not."""
+        """Return whether an executor that may get work has slots, free or not, for the launches of
+        a flow."""
         groups = self.places.fit(cast(Wanted, flow.need).need).groups
         return any(group.slots for group in groups.values())
 
     def is_waiting(self, number: int) -> bool:
-        """Return whether a launch of a job, no catch-up, waits for nothing but room, a limit of its
-        pool or tenant, or a rate."""
-        ready, waiting = self.fair.ready, self._waiting
-        return any(key in ready and not waiting[key].is_late for key in self._by_job.of(number))
+        """Return whether a live launch of a job waits only for room, for a limit of its pool or
+        tenant, or for a rate."""
+        ready, mine = self.fair.ready, self.by_job.of(number)
+        return any(key in ready and not one.is_late for key, one in mine.items())
 
     # ---- what others ask
 
     def next_ms(self) -> int | None:
-        """Return when something may be to be done that no entry brings about; None for never, 0
-        while there is more to be let in and judged than one plan takes."""
+        """Return when there may be work that no entry brings about; None for never, 0 while more
+        has to be loaded and judged than one plan takes."""
         is_more = self._new or self._removed or self._is_loading
         return 0 if is_more else self.fair.next_ms()
 
     def depths(self) -> list[Depth]:
-        """Return what waits and runs, by pool, priority and tenant."""
+        """Return how much waits and runs, by pool, priority and tenant."""
         return depths(self.fair)
 
     def position(self, key: Key) -> int | None:
-        """Return how many of its tenant's queue wait before a launch, None where it waits not."""
+        """Return how many launches of its tenant's queue wait before a launch, None if it does not
+        wait."""
         return position(self.fair, key)
 
     def why(self, key: Key) -> Wait | None:
-        """Return what a launch waits for in its queue, None where it waits in none."""
+        """Return what a launch waits for in its queue, None if it does not wait."""
         return why(self.fair, key)
 
     def missing(self, key: Key) -> str:
-        """Return why no executor has room for a launch, "" where one has, or where it waits not."""
+        """Return why no executor has room for a launch; "" if one has, or if the launch does not
+        wait."""
         candidate = self._waiting.get(key)
         job = candidate.record.job if candidate is not None else None
         if job is None:
@@ -488,40 +481,46 @@ class Queues:
         return text and text + self.placement.kept_for(wanted)
 
     def end_plan(self) -> None:
-        """Note that a plan has judged all that it could."""
+        """Note the end of a plan; it is complete if it has judged all launches."""
         self.admission.end_plan(is_complete=not self._new)
 
 
 class WaitingByJob:
-    """The launches of each job that wait, in the order of their instants.
+    """The waiting launches of each job, ordered by instant.
 
-    They nearly always come in order. Where one does not, those of its job are sorted when somebody
-    next asks for their order.
+    They nearly always come in order. If one does not, the launches of its job are sorted when their
+    order is next needed.
     """
 
     def __init__(self) -> None:
-        self._of_job: dict[int, dict[Key, None]] = {}
+        # With several launches an OrderedDict: it finds its first item at once, whatever was
+        # removed before that.
+        self._of_job: dict[int, dict[Key, Candidate]] = {}
         self._unsorted: dict[int, None] = {}
 
     def __contains__(self, number: int) -> bool:
         return number in self._of_job
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the numbers of all jobs of which something waits."""
+        """Yield the numbers of all jobs with waiting launches."""
         return iter(self._of_job)
 
-    def add(self, key: Key) -> None:
-        """Let a launch stand among those of its job; it must not yet."""
+    def put(self, candidate: Candidate) -> None:
+        """Add a launch, or replace what was known of it."""
+        key = candidate.key
         number = key[0]
         mine = self._of_job.get(number)
         if mine is None:
-            mine = self._of_job[number] = {}
-        elif key < next(reversed(mine)):
+            self._of_job[number] = {key: candidate}
+            return
+        if key not in mine and key < next(reversed(mine)):
             self._unsorted[number] = None
-        mine[key] = None
+        if len(mine) == 1 and type(mine) is dict:
+            mine = self._of_job[number] = OrderedDict(mine)
+        mine[key] = candidate
 
     def remove(self, key: Key) -> None:
-        """Let go of a launch that was added."""
+        """Remove a launch that was added."""
         number = key[0]
         mine = self._of_job[number]
         del mine[key]
@@ -529,21 +528,22 @@ class WaitingByJob:
             del self._of_job[number]
             self._unsorted.pop(number, None)
 
-    def of(self, number: int) -> dict[Key, None]:
+    def of(self, number: int) -> dict[Key, Candidate]:
         """Return the launches of a job, the oldest first; to be read before the next change."""
         if number in self._unsorted:
             del self._unsorted[number]
-            self._of_job[number] = dict.fromkeys(sorted(self._of_job[number]))
-        return self._of_job.get(number, _NO_KEYS)
+            self._of_job[number] = OrderedDict(sorted(self._of_job[number].items()))
+        return self._of_job.get(number, {})
 
-    def first(self, number: int) -> Key | None:
-        """Return the oldest launch of a job, None where it has none."""
-        return next(iter(self.of(number)), None)
+    def first(self, number: int) -> Candidate | None:
+        """Return the oldest launch of a job, None if it has none."""
+        return next(iter(self.of(number).values()), None)
 
-    def newer(self, key: Key) -> Iterator[Key]:
-        """Yield what is newer than a launch of the same job, the newest first."""
-        return takewhile(lambda other: other > key, reversed(self.of(key[0])))
+    def newer(self, key: Key) -> Iterator[Candidate]:
+        """Yield the launches of the same job that are newer, the newest first."""
+        mine = self.of(key[0])
+        return map(mine.__getitem__, takewhile(lambda other: other > key, reversed(mine)))
 
     def older(self, key: Key) -> list[Key]:
-        """Return what is older than a launch of the same job, the oldest first."""
+        """Return the launches of the same job that are older, the oldest first."""
         return list(takewhile(lambda other: other < key, self.of(key[0])))

@@ -1,7 +1,7 @@
-"""What executors report, turned into commands: pure, given State.
+"""Executors' reports as commands: pure, given State.
 
-A fact is repeated until it is acknowledged, and two leaders may hear the same one; what State knows
-already is only acknowledged.
+An executor repeats a report until it is acknowledged, and two leaders may receive the same one.
+What State knows already is only acknowledged.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ End: TypeAlias = tuple[c.Key, int, int]
 
 
 class ReportCommands(msgspec.Struct):
-    """What facts amount to: commands to append, rows to acknowledge, to fence, to kill again.
+    """What reports amount to: commands to append, rows to acknowledge and to fence, kills to
+    repeat.
 
-    `ended_at` has the batch and row of each end that is an item: once that is committed it is
-    acknowledged. `foreign` are rows that cannot be: nothing was begun at that log index yet.
+    `ended_at` has the batch and row of each end that is an item: it is acknowledged once it is
+    committed. `foreign` are rows that cannot be acknowledged: nothing was begun at that log index
+    yet.
     """
 
     rows: list[c.AttemptRows] = []
@@ -60,7 +62,7 @@ class ReportCommands(msgspec.Struct):
     foreign: list[tuple[int, int]] = []
 
     def commands(self) -> list[c.Command]:
-        """Return what is to be appended, as one command, or none; starts before ends."""
+        """Return what to append, as one command or none; starts before ends."""
         if not self.rows and not self.items:
             return []
         items = sorted(self.items, key=lambda one: one.state is not LAUNCHED)
@@ -75,11 +77,10 @@ def digest(
     into: ReportCommands,
     source: Source,
 ) -> None:
-    """Add to `into` what an executor and ledger, `source`, say of their rows.
+    """Add to `into` the reports of an executor and ledger, `source`, about their rows.
 
-    `executor` is their record, None where the cell has let go of it: then what they say can only be
-    late news (rule R9). What is over is acknowledged, and so is what cannot be, so that it is not
-    said again.
+    `executor` is its record, None if the cell has forgotten it: then its reports can only be late
+    (rule R9). What is over, and what cannot be, is acknowledged so that it is not reported again.
     """
     for batch in batches:
         for fact in _of_batch(executor, batch, into):
@@ -94,9 +95,8 @@ def digest(
 def _of_batch(
     executor: ExecutorRecord | None, facts: BatchReport, into: ReportCommands
 ) -> Iterable[RowReport]:
-    """Take what is said alike of rows of one batch. Starts, refusals and ends of those that are
-    open, which is nearly all, are told on by columns. Return what is said of the others, to be
-    looked at one by one."""
+    """Add a report about open rows of one batch as columns: starts, refusals and ends, which is
+    nearly all. Return the reports about other rows, one by one."""
     batch = executor.batches.get(facts.index) if executor is not None else None
     is_end = facts.status is ENDED
     is_plain = is_end and not facts.detail and not any(facts.retry_after_ms)
@@ -141,7 +141,7 @@ def _of_batch(
 
 
 def _of_closed(state: State, fact: RowReport, into: ReportCommands, source: Source) -> None:
-    """A fact about a row that is not open at the executor that has it."""
+    """Add a report about a row that is not open at its executor."""
     if fact.index > state.index:
         into.foreign.append((fact.index, fact.row))
     place = (fact.index, *source, fact.row)
@@ -158,7 +158,7 @@ def _of_closed(state: State, fact: RowReport, into: ReportCommands, source: Sour
 def _of_open(
     state: State, launch: LaunchRow, start: Start, fact: RowReport, into: ReportCommands
 ) -> None:
-    """A fact about an open part of an attempt, from the executor that has it."""
+    """Add a report about an open part of an attempt."""
     key, attempt, part = launch.key, launch.attempt, start.part
     if fact.status is ACCEPTED:
         if start.state is BEGUN:
@@ -176,7 +176,7 @@ def _of_open(
     if fact.status is ENDED:
         into.items.append(_finished(key, attempt, part, fact))
         return
-    # Why it is given up or taken back: what its executor says, or else what is known without that.
+    # Why it is given up or taken back: the words of its executor, or else what is known without.
     code = _WITHOUT_WORDS[fact.status] if fact.is_recorded else NoteCode.NO_RECORD
     detail = fact.detail[:DETAIL_CHARS_MAX] if fact.is_recorded else ""
     note = None if detail else Note(code)
@@ -185,13 +185,13 @@ def _of_open(
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
         end = LaunchState.LOST
     elif start.state is LAUNCHED:
-        # It was said to have started, and now never to have: nobody knows which is true.
+        # It was reported as started, and now as never started: nobody knows which is true.
         end, detail, note = LaunchState.LOST, "", Note(NoteCode.CONTRADICTED)
     into.items.append(c.AttemptItem(key, attempt, end, detail=detail, part=part, note=note))
 
 
 def result_of(reason: Reason, exit_code: int) -> LaunchState:
-    """Return what an attempt is that ran and ended so."""
+    """Return the state of an attempt that ran and ended with this reason and exit code."""
     if exit_code == 0 and reason is NONE:
         return SUCCEEDED
     if reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
@@ -200,7 +200,7 @@ def result_of(reason: Reason, exit_code: int) -> LaunchState:
 
 
 def _finished(key: c.Key, attempt: int, part: int, fact: RowReport) -> c.AttemptItem:
-    """Return what the log keeps of a part of an attempt that ran and is over."""
+    """Return what the log keeps of a part of an attempt that ran and ended."""
     return c.AttemptItem(
         key,
         attempt,
@@ -220,7 +220,7 @@ def _finished(key: c.Key, attempt: int, part: int, fact: RowReport) -> c.Attempt
 
 
 def fence_order(state: State, launch: LaunchRow, start: Start) -> FenceOrder:
-    """Return the order to leave a tombstone for a part of an attempt."""
+    """Return the order to fence a part of an attempt: to leave a tombstone for it."""
     name = AttemptName(state.launch_name(launch.key), launch.attempt, start.part)
     return FenceOrder(launch.begun_index, start.row, name)
 

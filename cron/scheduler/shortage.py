@@ -59,7 +59,7 @@ def _label_missing(pool: str, groups: Sequence[SlotGroup], terms: Sequence[Term]
 
 def _size_missing(need: Need, groups: Sequence[SlotGroup]) -> str:
     """What is asked for that not one of the executors that match has, if they were all idle."""
-    none = _none_of(len(groups), _that_match(len(groups)))
+    none = _none_of(len(groups), f"that match{_s(len(groups), 'es')}")
     cpus = [group.view.place.cpu_milli for group in groups]
     if all(0 < cpu < need.cpu_milli for cpu in cpus):
         return f"it asks for {_cpu(need.cpu_milli)}: {none} has more than {_cpu(max(cpus))}"
@@ -128,10 +128,6 @@ def _none_of(count: int, which: str) -> str:
     if count == 1:
         return f"not even the only executor {which}"
     return f"none of the {count} executors {which}"
-
-
-def _that_match(count: int) -> str:
-    return f"that match{_s(count, 'es')}"
 
 
 def _serves(pool: str, count: int) -> str:

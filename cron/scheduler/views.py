@@ -1,4 +1,4 @@
-"""What people ask the fair queue: how much waits where, what is before a launch, why it waits."""
+"""Questions about the fair queue: how much waits where, what is ahead of a launch, why it waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class WaitFor(IntEnum):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Why a launch waits: the limit's scope where one is reached, and until when if it is timed."""
+    """Why a launch waits: the scope of a limit that is reached, and until when if a clock decides
+    that."""
 
     what: WaitFor
     scope: Scope | None = None
@@ -37,7 +38,8 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 
 class Depth(msgspec.Struct, frozen=True, gc=False):
-    """One tenant in one queue: `oldest_ms` is 0 and `blocked_by` None where nothing is."""
+    """One tenant in one queue. `oldest_ms` is 0 if nothing waits; `blocked_by` is the limit that is
+    reached, or None."""
 
     pool: str
     priority: int
@@ -68,7 +70,8 @@ def depths(queue: FairQueue) -> list[Depth]:
 
 
 def position(queue: FairQueue, key: Key) -> int | None:
-    """Return how many of the same tenant's queue wait before a launch, None if it does not wait.
+    """Return how many launches of the same tenant's queue wait before a launch, None if it does not
+    wait.
 
     O(waiting of the tenant in that queue, parked, held).
     """
@@ -109,7 +112,7 @@ def why(queue: FairQueue, key: Key) -> Wait | None:
 
 
 def _elsewhere(queue: FairQueue, flow: Flow) -> Wait:
-    """Say what a launch waits for that is no limit of its own."""
+    """Return what a launch waits for if it is no limit of its own."""
     if flow.need.is_aside:
         return Wait(WaitFor.RESERVED if flow.need.is_kept_out else WaitFor.NO_ROOM)
     if flow.key.is_late and not queue.is_late_open:
@@ -124,9 +127,8 @@ def _elsewhere(queue: FairQueue, flow: Flow) -> Wait:
 def unbound(
     queue: FairQueue, counts: Mapping[FlowKey, int], others: int, room: Room
 ) -> set[FlowKey]:
-    """Return the flows of which so many live launches more could begin now, whatever begins first:
-    no limit counts them, and there is room for all that waits for the same slots, and for `others`.
-    """
+    """Return the flows of which `counts` live launches could begin now, whatever begins first: no
+    limit counts them, and there is room for all that waits for the same slots and for `others`."""
     table = queue.table
     if table.kept:
         return set()

@@ -1,4 +1,4 @@
-"""Why a launch that is due has not begun, in words; and where it stands in its queue."""
+"""Why a due launch has not begun, as text."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ _WAITS: Final = {
 
 
 class Queued(Protocol):
-    """Who knows what waits in the queues, on the leader."""
+    """The queues of the leader, as questions see them."""
 
     def depths(self) -> list[Depth]:
         """Return what waits and runs, by pool, priority and tenant."""
 
     def position(self, key: Key) -> int | None:
-        """Return how many of its tenant's queue wait before a launch, None where it waits not."""
+        """Return how many launches of its tenant's queue wait before a launch, None if it does not
+        wait."""
 
     def why(self, key: Key) -> Wait | None:
-        """Return what a launch waits for in its queue, None where it waits in none."""
+        """Return what a launch waits for in its queue, None if it does not wait."""
 
     def missing(self, key: Key) -> str:
-        """Return why no executor has room for a launch, "" where one has."""
+        """Return why no executor has room for a launch, "" if one has."""
 
 
 AskQueued = Callable[[], Queued | None]
 
 MISSING_MAX: Final = 100
-"""Jobs of which one request is told what no executor has: each is a look at all executors."""
+"""Jobs of which one request learns what no executor has: each costs a look at all executors."""
 
 
 class Asked:
-    """The queues for the time of one request, which asks each thing that is dear once per job."""
+    """The queues during one request, which asks each expensive question once per job."""
 
     def __init__(self, queued: Queued) -> None:
         self._queued = queued
@@ -63,12 +64,12 @@ class Asked:
 
 
 def asked(queued: Queued | None) -> Queued | None:
-    """Return the queues as one request may ask them; None where they are not known."""
+    """Return the queues as one request may ask them; None if they are unknown."""
     return Asked(queued) if queued is not None else None
 
 
 class WaitReason(NamedTuple):
-    """Why a launch waits, and until when where a clock decides that, else 0."""
+    """Why a launch waits, and until when if a clock decides that, else 0."""
 
     text: str
     until_ms: int = 0
@@ -81,8 +82,8 @@ def why_waiting(
     now_ms: int,
     queued: Queued | None = None,
 ) -> WaitReason:
-    """Return why a due launch has not begun. `connected`: executors that are, by number; `queued`:
-    the queues, where they are known."""
+    """Return why a due launch has not begun. `connected`: the connected executors, by number.
+    `queued`: the queues, if known."""
     record = state.by_number[row.number]
     if record.job is None:
         return WaitReason("its job was removed: it is about to be cancelled")

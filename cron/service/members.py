@@ -163,7 +163,7 @@ class ClusterStatus:
             joining=progress_of(joining),
             keeping=self.keeping(),
             format=FORMAT,
-            overload=self._leader.overload,
+            overload=self._leader.overload.view,
         )
 
     def shared_format(self) -> int:
@@ -175,7 +175,7 @@ class ClusterStatus:
     def _leaders_note(self) -> str:
         notes = [
             self._leader.note or self._succession(),
-            self._leader.overload_note,
+            self._leader.overload.note,
             self._leader.held_note,
             self.withheld(),
         ]

@@ -13,7 +13,7 @@ from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
 from cron.notes import sentence
 from cron.scheduler.due import DueHeap
-from cron.scheduler.plan import Expired, View, plan
+from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.machine import Machine
@@ -44,7 +44,7 @@ class Cell:
         self.term = 0
         self.pool = FakePool()
         self.executors: dict[str, FakeExecutor] = {}
-        self.expired: list[Expired] = []
+        self.expired: list[int] = []
         self.rows: list[Row] = []
         self.printed: list[str] = []
         self.in_flight: dict[str, list[Message]] = {}
@@ -346,14 +346,14 @@ class Cell:
         self.do_disconnect(name)
         self.executors[name].restart()
 
-    def do_lease_ends(self, name: str, ledger: str = "", held: str = "0") -> None:
-        """A ledger was silent for too long; guarded work may run for `held` seconds more."""
+    def do_lease_ends(self, name: str, ledger: str = "") -> None:
+        """A ledger was silent for too long."""
         now = self.executors[name].ledger
         if ledger in ("", now):
             self.do_disconnect(name)
         record = self.state.executor_of(name, ledger or now)
         assert record is not None
-        self.expired.append(Expired(record.number, self.now_ms + 1000 * int(held)))
+        self.expired.append(record.number)
         self.do_turn()
 
     # ---- what can be seen

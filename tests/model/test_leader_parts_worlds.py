@@ -16,6 +16,7 @@ from launcher.protocol.status import Reason
 from tests.batches import launched_item, lost_item, refused_item
 from tests.drawn import seeds
 from tests.model.test_leader_pool_worlds import PoolWorld
+from tests.places import has_room
 
 
 class PartsWorld(PoolWorld):
@@ -107,7 +108,7 @@ class PartsWorld(PoolWorld):
             return reason
         places = self.indexes.queues.places
         need = self.indexes.queues.placed(record, declared).wanted.need
-        fitting = {number for number in places.views if places.fits(number, need)}
+        fitting = {number for number in places.views if has_room(places, number, need)}
         if declared.each:
             described = self.described(declared)
             return "" if described and described <= fitting else "no room for each"

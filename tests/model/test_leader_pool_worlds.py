@@ -17,7 +17,7 @@ from cron.job import COMMAND, Job, OnLost, Overlap, Retry
 from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.gates import fits
 from cron.scheduler.places import Capacity, Place
-from cron.scheduler.plan import HELD_REST_MS, Expired, View, plan
+from cron.scheduler.plan import HELD_REST_MS, View, plan
 from cron.scheduler.queues import REFUSED_REST_MS, Queues
 from cron.scopes import Scope
 from cron.state import commands as c
@@ -42,6 +42,7 @@ from tests.batches import begun
 from tests.drawn import seeds
 from tests.model.naive_limits import most, ran_with, scopes_of
 from tests.model.test_state_leader_loop import World
+from tests.places import has_room
 
 TENANTS = ("acme", "blue", "core")
 HANDLERS = ("h0", "h1", "h2")
@@ -99,9 +100,10 @@ class PoolWorld(World):
                 self.places[number] = self.offered(number, slots[number])
         for number in [one for one in queues.places.views if one not in self.places]:
             queues.places.drop(number)
+            queues.serve(number, ())
         for number, place in self.places.items():
             queues.places.put(place)
-            queues.serve(self.offers[number])
+            queues.serve(number, self.offers[number])
 
     @property
     def offers(self) -> dict[int, list[GroupOffer]]:
@@ -129,7 +131,7 @@ class PoolWorld(World):
 
     # ---- a turn
 
-    def tick(self, *, slots: dict[int, int], expired: list[Expired]) -> None:
+    def tick(self, *, slots: dict[int, int], expired: list[int]) -> None:
         chance, state = self.chance, self.machine.state
         dice = chance.random()
         if dice < 0.03:  # its clock is off: only what is lost is said
@@ -146,7 +148,7 @@ class PoolWorld(World):
             expired = []
         self.check_nothing_is_left()
 
-    def turn(self, expired: list[Expired], late_budget: int, *, rows_max: int) -> bool:
+    def turn(self, expired: list[int], late_budget: int, *, rows_max: int) -> bool:
         """One turn of the leader; return whether there was anything to do."""
         state, chance = self.machine.state, self.chance
         while not self.indexes.let_go():
@@ -365,7 +367,7 @@ class PoolWorld(World):
                 return "limit"
         need = self.indexes.queues.placed(record, declared).wanted.need
         places = self.indexes.queues.places
-        return "" if any(places.fits(number, need) for number in places.views) else "room"
+        return "" if any(has_room(places, number, need) for number in places.views) else "room"
 
     def settle(self) -> None:
         """No more trouble: no limits, all gates open, all executors serve everything."""

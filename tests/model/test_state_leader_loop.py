@@ -21,7 +21,7 @@ from cron.launch_state import LaunchState
 from cron.scheduler import plan as planning
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
-from cron.scheduler.plan import Expired, Settings, View, plan
+from cron.scheduler.plan import View, plan
 from cron.service.catalog import _build as build_change
 from cron.service.catalog import waiting_of_removed
 from cron.service.proofs import audited_job
@@ -37,6 +37,7 @@ from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import answered, launched_item, lost_item, refused_item
 from tests.drawn import seeds
+from tests.places import used
 
 T0 = 1_795_190_400
 SCHEDULES = [
@@ -124,10 +125,10 @@ class World:
         for number in [number for number in places.views if number not in slots]:
             places.drop(number)
         for number, free in slots.items():
-            used = places.used(number).slots.get("command", 0)
-            places.put(Place(number, {}, (Capacity(used + free),)))
+            taken = used(places, number).get("command", 0)
+            places.put(Place(number, {}, (Capacity(taken + free),)))
 
-    def tick(self, *, slots: dict[int, int], expired: list[Expired]) -> None:
+    def tick(self, *, slots: dict[int, int], expired: list[int]) -> None:
         """One turn of the leader."""
         state = self.machine.state
         chance = self.chance
@@ -141,7 +142,7 @@ class World:
             late_budget=chance.choice([0, 2, 50]),
             queues=self.indexes.queues,
             rows_max=5,
-            settings=Settings(start_window_ms=chance.choice([1000, 30_000])),
+            start_window_ms=chance.choice([1000, 30_000]),
         )
         commands = plan(view, self.now_ms)
         self.indexes.due_heap.put_back(view.postponed)
@@ -239,10 +240,10 @@ class World:
             expired = []
             if chance.random() < 0.02 and self.machine.state.executors:
                 gone = chance.choice(list(self.machine.state.executors))
-                expired = [Expired(gone, self.now_ms + chance.choice([0, 15_000]))]
+                expired = [gone]
             slots = self.free_slots()
             for one in expired:
-                slots.pop(one.number, None)
+                slots.pop(one, None)
             self.tick(slots=slots, expired=expired)
             self.results()
             if len(self.machine.state.executors) < 2:
@@ -261,7 +262,7 @@ class World:
         for number, record in state.executors.items():
             mark = queues.placement.reservation
             held = int(mark is not None and number in mark.held)
-            assert sum(queues.places.used(number).slots.values()) == record.count_open() + held
+            assert sum(used(queues.places, number).values()) == record.count_open() + held
 
     def check_overlap(self) -> None:
         """Of what began under a policy that forbids it (an edit may forbid what is running)."""

@@ -16,7 +16,6 @@ from consensus.errors import ConsensusError
 from cron.errors import CronError
 from cron.leader.leader import LeaderSettings
 from cron.scheduler import fair_queue, placement
-from cron.scheduler.plan import Settings
 from cron.state import pool as p
 from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
@@ -70,7 +69,7 @@ class World:
                 name, loop=loop, cell=self.cell, network=self.network,
                 clock=SimClock(loop, BASE_MS, self.skews[name]), lease=LeaseTimes(),
                 settings=LeaderSettings(
-                    plan=Settings(start_window_ms=rng.choice((5_000, 30_000))),
+                    start_window_ms=rng.choice((5_000, 30_000)),
                     append_timeout_ms=timeout_ms,
                 ),
                 peers=self.replicas, fail=self._fatal.append, applied=self._applied,

@@ -14,6 +14,7 @@ from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetL
 from cron.state.state import State
 from launcher.protocol.status import Reason
 from tests.batches import begun, refused_item
+from tests.places import used
 from tests.unit.state_rig import T0, StateRig, job
 
 SECONDS = Schedule("@every 1s", every_s=1)
@@ -23,8 +24,8 @@ def queues_with(state: State, slots: dict[int, int]) -> Queues:
     """Queues of all that State has, with so many free slots for commands by executor."""
     queues = Queues(state)
     for number, free in slots.items():
-        used = queues.places.used(number).slots.get(COMMAND, 0)
-        queues.places.put(Place(number, {}, (Capacity(used + free),)))
+        taken = used(queues.places, number).get(COMMAND, 0)
+        queues.places.put(Place(number, {}, (Capacity(taken + free),)))
     return queues
 
 
@@ -103,7 +104,7 @@ class QueuesRig:
     def agrees(self) -> bool:
         """Whether the queues have what State has."""
         queues, state = self.queues, self.state
-        taken = sum(sum(queues.places.used(number).slots.values()) for number in range(9))
+        taken = sum(sum(used(queues.places, number).values()) for number in range(9))
         return (
             set(queues._waiting) == set(state.due)
             and set(queues._running) == set(state.active)

@@ -125,10 +125,10 @@ def test_a_drained_executor_whose_lease_is_over_loses_what_it_has_and_no_more() 
     assert rig.begin(60) is Verdict.ACCEPTED
     for executor in ("e1", "e2"):
         rig.answer(Drain(executor, "ada"))
-    expired = world.executors.expired(rig.at_ms)
-    assert [one.number for one in expired] == [1], "on 2 nothing is open"
+    expired = world.executors.expired()
+    assert expired == [1], "on 2 nothing is open"
     assert follow(rig, expired=expired) == ["lost 1@60#1"]
-    assert world.executors.expired(rig.at_ms) == []
+    assert world.executors.expired() == []
     rig.answer(Drain("e2", "ada", is_over=True))
-    expired = world.executors.expired(rig.at_ms)
+    expired = world.executors.expired()
     assert follow(rig, expired=expired) == ["left 2"], "whom nobody wants drained any more"

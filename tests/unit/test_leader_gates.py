@@ -9,7 +9,7 @@ import pytest
 from cron.job import Catchup, Job, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.notes import sentence
-from cron.scheduler.candidates import is_exempt, of_row, too_late
+from cron.scheduler.candidates import is_exempt, of_row
 from cron.scheduler.gates import FOREVER_MS, fits, note_of
 from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
@@ -129,7 +129,7 @@ def test_a_new_leader_counts_what_runs_against_the_limits() -> None:
 def offer(rig: Rig, group: str, slots: int, *handlers: str) -> None:
     """Executor 1 has these workers from now on."""
     rig.queues.places.put(Place(1, {}, (Capacity(4), Capacity(slots, handlers))))
-    rig.queues.serve([GroupOffer(group, slots, handlers)])
+    rig.queues.serve(1, [GroupOffer(group, slots, handlers)])
 
 
 def test_handlers_of_one_group_share_its_slots() -> None:
@@ -163,17 +163,22 @@ def row(**fields: Any) -> LaunchRow:
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason"),
+    ("late", "refused", "reason"),
     [
-        ({}, Reason.DEADLINE),
-        ({"is_late": True}, Reason.MISSED),
-        ({"is_late": True, "attempt": 1}, Reason.DEADLINE),
-        ({"attempt": 1, "detail": "busy", "executor": 3}, Reason.FENCED),
+        (False, False, Reason.DEADLINE),
+        (True, False, Reason.MISSED),
+        (False, True, Reason.FENCED),
+        (True, True, Reason.FENCED),
     ],
 )
-def test_why_a_launch_is_past_its_deadline(fields: dict[str, Any], reason: Reason) -> None:
-    record = Rig(work()).state.by_number[1]
-    assert too_late(of_row(row(**fields), record)) is reason
+def test_why_a_launch_is_past_its_deadline(late: bool, refused: bool, reason: Reason) -> None:
+    rig = Rig(work()).to(5)
+    rig.account(1, late=late)
+    if refused:
+        assert rig.turn() == ["begin 1@1#1"]
+        rig.refuse(1)
+    rig.to(20_000)
+    assert rig.turn() == [f"skip 1@1 {reason.label}"]
 
 
 def test_what_is_exempt_where_overlap_is_forbidden() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import FEW, LOOK_ALL_MS, Executors
-from cron.leader.inbox import FLOORS_PER_TURN, JOINED_PER_ENTRY_MAX, Inbox
+from cron.leader.inbox import JOINED_PER_ENTRY_MAX, WATERMARKS_PER_TURN, Inbox
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.codec import encode_entry
@@ -235,15 +235,15 @@ def test_entries_of_executors_with_the_most_labels_fit_the_log() -> None:
 
 
 def test_floors_are_raised_for_all_some_in_each_turn() -> None:
-    world = World(FLOORS_PER_TURN + 10)
+    world = World(WATERMARKS_PER_TURN + 10)
     inbox = inbox_of(world)
     told: set[str] = set()
     for _ in range(2):
-        inbox.raise_floors(world.rig.state)
+        inbox.raise_watermarks(world.rig.state)
         inbox.stale(world.rig.state, 0)
         fresh = {s.key[0] for s in world.sessions if s.outbox} - told
         told |= fresh
-    assert told == {name_of(number) for number in range(FLOORS_PER_TURN + 10)}
+    assert told == {name_of(number) for number in range(WATERMARKS_PER_TURN + 10)}
 
 
 # ---- the whole leader

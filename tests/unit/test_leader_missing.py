@@ -40,5 +40,5 @@ def test_of_very_many_an_entry_says_it_of_some(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_of_very_many_jobs_one_plan_looks_at_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "TOLD_MAX", 2)
+    monkeypatch.setattr(planning, "LACKS_MAX", 2)
     assert skipped(waiting(5)) == [NOBODY] * 2 + [""] * 3

@@ -128,7 +128,7 @@ async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> No
             replica.clock.ms += 2_000
             now_s = replica.clock.ms // 1000
             await replica.until(lambda now_s=now_s: leader.indexes.due_heap.seen_s == now_s)
-        await replica.until(lambda: "queue command/5 of tenant default" in leader.overload_note)
+        await replica.until(lambda: "queue command/5 of tenant default" in leader.overload.note)
         assert 0 < leader.behind()[("command", 5, "default")] <= 200
         assert len(state.due) < 200  # of 24,000 instants
         await replica.until(

@@ -73,6 +73,16 @@ def test_a_large_removal_costs_each_entry_no_more_than_a_portion() -> None:
     assert not rig.state.due
 
 
+def test_what_is_cancelled_and_what_begins_share_the_rows_of_a_turn() -> None:
+    rig = QueuesRig(job("a"), job("b")).to(60)
+    rig.account(1, 2, 3)
+    rig.account(1, 2, 3, number=2)
+    rig.append(*change(rig, A))
+    assert rig.indexes.let_go()
+    words = Counter(line.split()[0] for line in rig.turn(rows_max=PORTION + 1))
+    assert words == {"cancel": PORTION, "begin": 1}
+
+
 async def applied(replica: Replica, *names: str) -> ApplyReport:
     """Have the source declare these jobs and no others."""
     content = "".join(f"#: name={name} overlap=allow\n@every 1s true\n" for name in names)

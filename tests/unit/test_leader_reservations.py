@@ -13,6 +13,7 @@ from cron.scheduler.fair_queue import PATIENCE_MS
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import Queues
+from tests.places import used
 from tests.unit.queues_rig import SECONDS, QueuesRig
 from tests.unit.state_rig import job
 
@@ -78,9 +79,9 @@ class Busy(QueuesRig):
     def agrees_but_for_what_is_held(self) -> bool:
         mark = self.queues.placement.reservation
         held = len(mark.held) if mark else 0
-        used = sum(sum(self.queues.places.used(one).slots.values()) for one in (1, 2))
+        taken = sum(sum(used(self.queues.places, one).values()) for one in (1, 2))
         parts = sum(len(list(row.starts())) for row in self.state.active.values())
-        return used == parts + held
+        return taken == parts + held
 
 
 MUCH = {

@@ -23,7 +23,7 @@ def test_a_drained_executor_that_does_not_come_back_is_waited_for_until_its_leas
     now_ms = [0]
     resolving = Resolving(lambda: now_ms[0], 1_000, lambda: gone)
     for event in told("e1", "l1"):
-        resolving.hear(event)
+        resolving.receive(event)
     assert resolving.commands(rig.state, rig.at_ms) == []
     assert resolving.note == "waits for e2 to tell what ran"
     now_ms[0] = QUIET_MS

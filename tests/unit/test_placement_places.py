@@ -7,6 +7,7 @@ import pytest
 from cron.errors import InvariantViolated
 from cron.scheduler import places as module
 from cron.scheduler.places import Capacity, Need, Place, Places
+from tests.places import has_room
 
 ANY = Need()
 
@@ -50,7 +51,7 @@ def test_a_where_that_cannot_be_read_fits_nobody_and_stops_nothing() -> None:
     assert places.choose(Need(where="zone>3")) is None
     assert places.choose_each(Need(where="zone>3"), "") == []
     assert places.choose_each(ANY, "zone>3") == []
-    assert not places.fits(0, Need(where="zone>3"))
+    assert not has_room(places, 0, Need(where="zone>3"))
 
 
 def test_executors_that_are_cordoned_get_nothing() -> None:

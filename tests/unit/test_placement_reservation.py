@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cron.scheduler.placement import LOOK_MS, RESERVED_MAX, Placement
 from cron.scheduler.places import Capacity, Need, Place, Wanted
+from tests.places import has_room, used
 
 SMALL = Need(cpu_milli=1_000)
 BIG = Need(cpu_milli=4_000)
@@ -89,7 +90,7 @@ def test_an_executor_that_leaves_ends_the_reservation() -> None:
     assert rig.round() == (0, 1)
     rig.places.drop(1)
     assert rig.round() == ()
-    assert rig.places.fits(0, Need()), "what was held is free again"
+    assert has_room(rig.places, 0, Need()), "what was held is free again"
 
 
 def test_slots_reserved_by_limits_are_not_held_and_no_executor_is_cordoned() -> None:
@@ -99,8 +100,8 @@ def test_slots_reserved_by_limits_are_not_held_and_no_executor_is_cordoned() -> 
     rig.reserved = {"command": 2}
     rig.starve(WIDE, BIG)
     assert rig.round() == (0, 1)
-    assert rig.places.used(0).slots == {"command": 3}
-    assert rig.places.fits(0, Need())
+    assert used(rig.places, 0) == {"command": 3}
+    assert has_room(rig.places, 0, Need())
 
 
 def test_no_reservation_on_more_executors_than_a_round_can_look_at() -> None:
@@ -119,4 +120,4 @@ def test_a_clock_that_is_set_back_ends_a_reservation() -> None:
     assert rig.round() == (0,)
     rig.starving = {}
     assert rig.round(-100_000) == ()
-    assert rig.places.fits(0, SMALL)
+    assert has_room(rig.places, 0, SMALL)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
-from cron.leader.clocks import Jump, Steady, describe_jump
+from cron.leader.clocks import Jump, Steady
 from cron.leader.requests import (
     WAITING_MAX,
     Build,
@@ -23,7 +23,6 @@ from cron.scheduler.budget import (
     LEAD_MAX_MS,
     ROWS_MIN,
     TURN_MS,
-    Budget,
     Every,
     TurnPace,
 )
@@ -109,34 +108,6 @@ def test_halves_of_what_is_lost_say_each_thing_once_in_its_order() -> None:
     assert second == c.Report(items[1:], executors=gone)
 
 
-def test_a_budget_is_saved_up_for_a_second_at_most() -> None:
-    budget = Budget(100)
-    assert budget.available(0) == 100
-    budget.spend(100)
-    assert budget.available(0) == 0
-    assert budget.available(10) == 1
-    assert budget.available(19) == 1
-    assert budget.available(20) == 2
-    assert budget.available(60_000) == 100
-
-
-def test_what_was_overspent_is_paid_back_first() -> None:
-    budget = Budget(10)
-    assert budget.available(0) == 10
-    budget.spend(15)
-    assert budget.available(400) < 0
-    assert budget.available(500) == 0
-    assert budget.available(600) == 1
-
-
-def test_a_clock_that_stands_still_earns_nothing() -> None:
-    budget = Budget(10)
-    budget.available(1000)
-    budget.spend(10)
-    assert budget.available(1000) == 0
-    assert budget.available(900) == 0
-
-
 def test_work_is_steady_from_a_failover_before_it_or_the_end_of_its_last_break() -> None:
     steady = Steady(5_000)
     assert [steady.since(now) for now in (1_000, 2_000, 6_999)] == [-4_000] * 3
@@ -183,11 +154,6 @@ def test_a_jump_is_what_one_clock_moves_against_the_other() -> None:  # R10
     clocks.wall -= 7_200_000
     clocks.mono += 10
     assert jump.since_last() == -7_200_010
-
-
-def test_a_jump_in_words() -> None:
-    assert describe_jump(3_600_000) == "its clock jumped forward by 3600.0 s"
-    assert describe_jump(-1_500) == "its clock jumped back by 1.5 s"
 
 
 async def test_changes_are_answered_with_the_results_of_their_own_commands() -> None:

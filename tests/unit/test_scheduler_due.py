@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from cron.job import Schedule
+from cron.job import Overlap, Schedule
 from cron.scheduler.backlog import SHARE
 from cron.scheduler.due import DueHeap
 from tests.unit.state_rig import T0, StateRig, job
@@ -75,3 +75,19 @@ def test_a_tenant_with_very_many_holds_up_no_other() -> None:
     assert due[:SHARE] == list(range(1, SHARE + 1))
     assert len(numbers(due_heap, 60, limit=1_000)) == 83
     assert numbers(due_heap, 60) == []
+
+
+def test_the_lines_of_a_tenant_share_its_turns() -> None:
+    """A tenant with jobs of two needs had two turns for rows where another had one."""
+    rig = StateRig()
+    rig.put(
+        *(job(f"j{n}", schedule=MINUTE) for n in range(50)),
+        *(job(f"k{n}", schedule=MINUTE, overlap=Overlap.FORBID) for n in range(50)),
+        *(structs.replace(job(schedule=MINUTE), name=f"acme/j{n}") for n in range(50)),
+    )
+    due_heap = DueHeap(rig.state)
+    due_heap.take(T0, limit=1_000)
+    due = numbers(due_heap, 60, limit=8 * SHARE)
+    assert sum(number > 100 for number in due) == 4 * SHARE
+    assert sum(50 < number <= 100 for number in due) == 2 * SHARE
+    assert len(numbers(due_heap, 60, limit=1_000)) == 150 - 8 * SHARE

@@ -8,7 +8,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.scheduler.due import DueJob
-from cron.scheduler.plan import Expired, View, plan
+from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.protocol.status import Reason
@@ -259,7 +259,7 @@ def test_what_was_open_on_an_expired_executor_is_lost_and_it_leaves() -> None:
     rig = with_job().to(60)
     follow(rig, 1)
     rig.to(120)
-    words = follow(rig, expired=[Expired(1, rig.at_ms)], slots={})
+    words = follow(rig, expired=[1], slots={})
     assert words == ["lost 1@60#1", "left 1"]
     assert not rig.state.executors
 
@@ -267,7 +267,7 @@ def test_what_was_open_on_an_expired_executor_is_lost_and_it_leaves() -> None:
 def test_the_slot_of_what_is_lost_in_this_plan_is_free_in_it() -> None:
     rig = overlapping(Overlap.FORBID)
     rig.join("e2", "l2")
-    words = follow(rig, 1, expired=[Expired(1, rig.at_ms)], slots={2: 1})
+    words = follow(rig, 1, expired=[1], slots={2: 1})
     assert words == ["lost 1@60#1", "left 1", "account 1 to 120", "begin 1@120#1 on 2"]
 
 
@@ -275,20 +275,13 @@ def test_nothing_begins_on_an_executor_that_is_lost_until_it_has_joined_again() 
     rig = with_job().to(60)
     follow(rig, 1)
     rig.to(120)
-    follow(rig, expired=[Expired(1, rig.at_ms)], slots={})
+    follow(rig, expired=[1], slots={})
     rig.account(120)
     assert rig.begin(120) is Verdict.UNKNOWN_EXECUTOR
     number = rig.join("e1", "l1")
     assert number != 1
     assert rig.begin(120) is Verdict.UNKNOWN_EXECUTOR
     assert rig.begin(120, executor=number) is Verdict.ACCEPTED
-
-
-def test_the_slot_of_what_is_lost_in_this_plan_is_held_while_it_may_run() -> None:  # R6
-    rig = overlapping(Overlap.QUEUE)
-    rig.join("e2", "l2")
-    words = follow(rig, 1, expired=[Expired(1, rig.at_ms + 5000)], slots={2: 1})
-    assert words == ["lost 1@60#1", "left 1", "account 1 to 120"]
 
 
 # ---- bounds of one entry

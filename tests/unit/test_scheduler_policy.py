@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from cron.calendar.schedule import EveryTicks, Tick, Ticks
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
-from cron.scheduler.policy import FAILOVER_MS, FRESH_MS, NEVER_MS, Accounted, account_for, as_lines
+from cron.scheduler.policy import (
+    FAILOVER_MS,
+    FRESH_MS,
+    NEVER_MS,
+    Accounted,
+    Given,
+    account_for,
+    as_lines,
+)
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
@@ -43,7 +51,7 @@ class Rig(StateRig):
     def account_to(self, now_ms: int) -> Accounted | None:
         """Let the policy account for everything up to then, and the machine accept it."""
         self.at_ms = now_ms
-        item = account_for(self.record(), self.ticks, now_ms, steady_ms=self.steady_ms)
+        item = account_for(self.record(), self.ticks, Given(now_ms, self.steady_ms))
         if item is not None:
             lines = as_lines(self.state.catalog, [(item, [1])])
             assert self.item(c.Account(lines)) is Verdict.ACCEPTED

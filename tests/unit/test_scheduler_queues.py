@@ -5,7 +5,7 @@ from __future__ import annotations
 from cron.job import Catchup, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.scheduler.places import Capacity, Place
-from cron.scheduler.plan import LOST_MAX, Expired, View, plan
+from cron.scheduler.plan import LOST_MAX, View, plan
 from cron.scheduler.queues import LOADED_AT_ONCE, Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -248,7 +248,7 @@ def test_what_the_plan_without_queues_gives_up_is_right_in_them() -> None:
     rig = Rig(job(schedule=SECONDS))
     rig.to(1).account(1)
     assert rig.turn() == ["begin 1@1#1"]
-    view = View(rig.state, [], Queues(State()), expired=[Expired(1, rig.now_ms)])
+    view = View(rig.state, [], Queues(State()), expired=[1])
     rig.append(*plan(view, rig.now_ms))
     assert rig.agrees()
     assert not rig.state.executors
@@ -274,7 +274,7 @@ def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some() -
         rig.append(c.Begin.of(items))
     entries = 0
     while rig.state.executors:
-        expired = [Expired(number, rig.now_ms) for number in rig.state.executors]
+        expired = list(rig.state.executors)
         commands = plan(View(rig.state, [], expired=expired, queues=rig.queues), rig.now_ms)
         rig.append(*commands)
         entries += 1

@@ -19,6 +19,7 @@ from cron.state.state import JobRecord
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
+from tests.places import used
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.queues_rig import told
 from tests.unit.state_rig import T0, job
@@ -72,7 +73,7 @@ class World:
             dict(queues.fair.runs),
             {number: queues.runs(number) for number in self.rig.state.by_number},
             {key: one for key, one in flows.items() if one[0]},
-            sum(queues.places.used(number).slots.get("command", 0) for number in (1, 2)),
+            sum(used(queues.places, number).get("command", 0) for number in (1, 2)),
             len(queues.fair),
         ]
 
@@ -141,7 +142,7 @@ def of_handlers(**served: str) -> World:
     queues = world.rig.queues
     for number, (group, handlers) in enumerate(served.items(), 1):
         names = tuple(handlers.split())
-        queues.serve([GroupOffer(group, 8, names)])
+        queues.serve(number, [GroupOffer(group, 8, names)])
         queues.places.put(Place(number, {}, (Capacity(4), Capacity(8, names))))
     return world
 
@@ -156,3 +157,15 @@ def test_handlers_that_executors_group_differently_share_their_slots_without_an_
     world = of_handlers(**served)
     begun = [line for line in world.turn(1) if line.startswith("begin")]
     assert 8 < len(begun) <= 12, "the first of both handlers"
+
+
+def test_handlers_begin_by_count_again_once_all_executors_group_them_alike(
+    candidates: Callable[[], int],
+) -> None:
+    world = of_handlers(v1="h1 h2", v2="h1 h2 h3")
+    queues = world.rig.queues
+    queues.places.drop(1)
+    queues.serve(1, ())  # an upgrade goes on, or its lease is over
+    queues.places.put(Place(2, {}, (Capacity(4), Capacity(12, ("h1", "h2", "h3")))))
+    assert len(world.turn(1)) == 12
+    assert candidates() == 0

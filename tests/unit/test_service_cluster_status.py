@@ -321,7 +321,7 @@ async def test_a_follower_repeats_what_the_leader_says() -> None:
     log.members = {"r2": MemberView(3, "votes", about="new")}
     log.leadership = Leadership(4, False, "r2")
     some: Any = one
-    some._leader = SimpleNamespace(epoch=None, note="", overload=None)
+    some._leader = SimpleNamespace(epoch=None, note="", overload=SimpleNamespace(view=None))
     some._applier = SimpleNamespace(state=SimpleNamespace(index=5, digest=b""))
     own, leader, executor = await one.status()
     assert (own.role, own.applied, own.matched, own.incarnation) == ("follower", 5, 8, 3)

@@ -14,7 +14,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.errors import NotNow
 from cron.history.store import RowStore
 from cron.job import Overlap
-from cron.scheduler.policy import account_for, as_lines
+from cron.scheduler.policy import Given, account_for, as_lines
 from cron.service.replica import Replica
 from cron.service.resetting import reset
 from cron.state import commands as c
@@ -80,7 +80,7 @@ class Story(Asked):
         self.set_clock(second)
         record = self.state.jobs[JOB]
         while True:
-            item = account_for(record, compile_schedule(MINUTE), self.at_ms)
+            item = account_for(record, compile_schedule(MINUTE), Given(self.at_ms))
             if item is None:
                 return
             lines = as_lines(self.state.catalog, [(item, [1])])
@@ -187,7 +187,7 @@ async def test_what_was_due_ahead_and_never_began_comes_up_in_its_time(
     story = Story(row_store)
     story.set_clock(HOUR_S)
     record = story.state.jobs[JOB]
-    item = account_for(record, compile_schedule(MINUTE), story.at_ms)
+    item = account_for(record, compile_schedule(MINUTE), Given(story.at_ms))
     assert item is not None
     story.item(c.Account(as_lines(story.state.catalog, [(item, [1])])))
     assert [row.scheduled_s for row in story.state.due.values()] == [T0 + HOUR_S]

@@ -9,7 +9,6 @@ import pytest
 from cron.cli.times import format_ms
 from cron.job import Overlap
 from cron.leader.dispatch import Dispatcher
-from cron.scheduler.plan import Expired, View, plan
 from cron.scheduler.why import why_waiting
 from cron.state import commands as c
 from cron.state import retries
@@ -19,7 +18,7 @@ from cron.state.outcome import Verdict
 from launcher.executor.rules import spec_of
 from launcher.protocol.status import Reason
 from tests.batches import lost_item
-from tests.unit.queues_rig import QueuesRig, queues_with, told
+from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
 
@@ -69,16 +68,6 @@ def test_times_until_which_slots_are_held_are_bounded(monkeypatch: pytest.Monkey
         rig.begin(second)
         rig.lost(second, held_until=until)
     assert rig.record().held == {(T0 + 320) * 1000: 2, (T0 + 330) * 1000: 2}
-
-
-def test_a_plan_begins_no_more_than_may_run_beside_what_it_gives_up() -> None:
-    rig = two_at_once()
-    other = rig.join("e2")
-    expired = [Expired(1, rig.at_ms + 20_000)]
-    view = View(rig.state, [], queues_with(rig.state, {other: 9}), expired=expired, late_budget=9)
-    commands = plan(view, rig.at_ms)
-    assert any(isinstance(command, c.Report) for command in commands)
-    assert told(commands) == []
 
 
 def test_a_plan_begins_what_waited_when_a_held_slot_is_free() -> None:

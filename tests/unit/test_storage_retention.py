@@ -187,7 +187,7 @@ def floor_of(rig: StateRig, *, is_backed_up: bool) -> list[int]:
         mono_ms=lambda: 0,
         is_backed_up=is_backed_up,
     )
-    inbox.raise_floors(rig.state)
+    inbox.raise_watermarks(rig.state)
     floors: list[int] = pool.floors
     return floors
 
