@@ -59,24 +59,17 @@ def is_loopback(host: str) -> bool:
 
 
 def _split(text: str) -> tuple[str, int]:
-    """The host and port of `host`, `host:port`, `[v6]` or `[v6]:port`."""
+    """Return the host and port of `host`, `host:port`, `[v6]` or `[v6]:port`."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if not _is_host(host) or not _is_port(port):
+    try:
+        is_host = bool(ipaddress.ip_address(host))
+    except ValueError:
+        is_host = _HOST.fullmatch(host) is not None
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
+    if not is_host or not is_port:
         raise InvalidInput(f"server {text[:100]!r} is not host:port", "such as 127.0.0.1:7400")
     return host, int(port)
-
-
-def _is_host(text: str) -> bool:
-    """Whether it is an IP address or looks like a name."""
-    try:
-        return bool(ipaddress.ip_address(text))
-    except ValueError:
-        return _HOST.fullmatch(text) is not None
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65_536

@@ -106,7 +106,16 @@ def to_refusal(error: CronError) -> Refusal:
     if isinstance(error, NotLeader) and error.leader:
         metadata.append((LEADER, error.leader))
     if isinstance(error, CrontabError):
-        metadata.append((PROBLEMS, _encode_problems(error.problems)))
+        cut = [
+            msgspec.structs.replace(
+                one,
+                file=one.file[:_PROBLEM_CHARS_MAX],
+                message=one.message[:_PROBLEM_CHARS_MAX],
+                hint=one.hint[:_PROBLEM_CHARS_MAX],
+            )
+            for one in error.problems[: limits.CRONTAB_ERRORS_MAX + 1]
+        ]
+        metadata.append((PROBLEMS, to_message(Problems(cut)).SerializeToString()))
         message = f"{len(error.problems)} problems"
     message = message[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
     return Refusal(code_of(error), message, tuple(metadata))
@@ -126,7 +135,10 @@ def from_refusal(code: int, message: str, metadata: Metadata) -> CronError | Non
     if issubclass(kind, NotLeader):
         return NotLeader(_text(fields.get(LEADER, "")) or None)
     if issubclass(kind, CrontabError):
-        return CrontabError(_decode_problems(fields.get(PROBLEMS, b"")))
+        encoded = fields.get(PROBLEMS, b"")
+        raw = encoded if isinstance(encoded, bytes) else encoded.encode()
+        message_of = message_class(Problems)
+        return CrontabError(to_view(message_of.FromString(raw), Problems).problems)
     hint = _text(fields.get(HINT, ""))
     if issubclass(kind, ScheduleError):
         column = _text(fields.get(COLUMN, ""))
@@ -158,24 +170,3 @@ class Problems(msgspec.Struct):
     """What `PROBLEMS` in the metadata has: the first hundred, since the reader counted the rest."""
 
     problems: list[Problem]
-
-
-def _encode_problems(problems: list[Problem]) -> bytes:
-    cut = [
-        Problem(
-            one.file[:_PROBLEM_CHARS_MAX],
-            one.line,
-            one.column,
-            one.message[:_PROBLEM_CHARS_MAX],
-            one.hint[:_PROBLEM_CHARS_MAX],
-            one.is_warning,
-        )
-        for one in problems[: limits.CRONTAB_ERRORS_MAX + 1]
-    ]
-    encoded: bytes = to_message(Problems(cut)).SerializeToString()
-    return encoded
-
-
-def _decode_problems(encoded: str | bytes) -> list[Problem]:
-    raw = encoded if isinstance(encoded, bytes) else encoded.encode()
-    return to_view(message_class(Problems).FromString(raw), Problems).problems

@@ -217,10 +217,11 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     states = frozenset(LaunchState[label.upper()] for label in query.states)
     names = _named(state, query)
     after = _after(query)
+    end_ms = query.until_ms or 1000 * SCHEDULED_S_MAX + 1
     fitting = [
         row
         for row in _open_rows(state, names)
-        if (not states or row.state in states) and _in_period(row, query)
+        if (not states or row.state in states) and query.since_ms <= row.scheduled_s * 1000 < end_ms
     ]
     if after is not None:
         fitting = [row for row in fitting if _place_of_open(state, row) < after]
@@ -228,7 +229,7 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     newest = nlargest(query.limit, fitting, key=partial(_place_of_open, state))
     index = state.index  # of which `newest` is true, whatever happens meanwhile
     listed = [(_place_of_open(state, row), shown(row)) async for row in in_turns(newest)]
-    until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
+    until_ms = end_ms - 1
     if after is not None:
         until_ms = min(until_ms, after[0] * 1000)
     wanted = Query(None, states or None, query.since_ms, until_ms, query.limit)
@@ -438,11 +439,6 @@ def _after(query: HistoryQuery) -> Place | None:
 
 def _is_lost(row: Row) -> bool:
     return row.kind is RowKind.ENDED and row.state is LaunchState.LOST and row.attempt > 0
-
-
-def _in_period(row: LaunchRow, query: HistoryQuery) -> bool:
-    scheduled_ms = row.scheduled_s * 1000
-    return scheduled_ms >= query.since_ms and (not query.until_ms or scheduled_ms < query.until_ms)
 
 
 async def trigger(replica: Replica, request: TriggerRequest) -> LaunchView:

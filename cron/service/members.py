@@ -93,15 +93,13 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
         row
         if row.role in (UNREACHABLE, WAITING) or row.leader in leading
         # One that joins says itself what it waits for.
-        else msgspec.structs.replace(row, leader="", note=_lacks_leader(row, note))
+        else msgspec.structs.replace(
+            row,
+            leader="",
+            note="" if row.role == LEARNER else "; ".join(filter(None, (note, row.note))),
+        )
         for row in rows
     ]
-
-
-def _lacks_leader(row: StatusRow, note: str) -> str:
-    if row.role == LEARNER:
-        return ""
-    return f"{note}; {row.note}" if row.note else note
 
 
 class ClusterStatus:

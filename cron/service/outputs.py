@@ -44,12 +44,17 @@ async def read(
     if view is None:
         raise _unbegun(views, query)
     if query.part > max(1, len(view.parts)):
-        raise _no_part(query, max(1, len(view.parts)))
+        is_many = len(view.parts) > 1
+        has = f"{len(view.parts)} parts" if is_many else "one part"
+        hint = "`raftcron show` lists them" if is_many else "leave out the part"
+        raise NotFound(f"launch {query.launch} has {has}, and no part {query.part}", hint)
     if view.parts:  # the executor of a part alone keeps what that wrote
         part = view.parts[query.part - 1]
         its = msgspec.structs.replace(view, executor=part.executor)
         return await _from_executor(pool, its, query, is_kept=part.output_bytes > 0)
-    ended = _with_output(views, view.attempt)
+    # The end of an attempt that left output: its own row, or an amendment of it.
+    ends = (one for one in reversed(views) if one.attempt == view.attempt and one.output_bytes)
+    ended = next(ends, None)
     try:
         given = await _from_executor(pool, view, query, is_kept=ended is not None)
         _check_known(views, view, given)
@@ -101,12 +106,6 @@ async def _from_executor(
     )
 
 
-def _no_part(query: OutputQuery, parts: int) -> NotFound:
-    hint = "`raftcron show` lists them" if parts > 1 else "leave out the part"
-    has = f"{parts} parts" if parts > 1 else "one part"
-    return NotFound(f"launch {query.launch} has {has}, and no part {query.part}", hint)
-
-
 def _unbegun(views: list[LaunchView], query: OutputQuery) -> NotNow:
     """Return why there is no output: not yet, or never."""
     what = f"launch {query.launch}"
@@ -147,12 +146,6 @@ def _attempt_of(views: list[LaunchView], attempt: int) -> LaunchView | None:
     """Return the newest attempt that began on an executor, or that one."""
     begun = [view for view in views if view.executor and view.kind == "launch"]
     return next((view for view in reversed(begun) if attempt in (0, view.attempt)), None)
-
-
-def _with_output(views: list[LaunchView], attempt: int) -> LaunchView | None:
-    """Return the end of an attempt that left output: its own row, or late news of it."""
-    found = (view for view in reversed(views) if view.attempt == attempt and view.output_bytes)
-    return next(found, None)
 
 
 FETCHED_MAX: Final = 4

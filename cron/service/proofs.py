@@ -12,7 +12,6 @@ from cron.api.checks import unknown_job
 from cron.api.launches import (
     AuditReport,
     AuditRequest,
-    LaunchView,
     StoryLine,
     Violation,
     WhyReport,
@@ -28,7 +27,7 @@ from cron.history.why import explain
 from cron.service.launches import expanded, open_row, open_viewer
 from cron.service.replica import Replica
 from cron.state.rows import Row
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, State
 from launcher.protocol.status import Reason
 
 HELD = "its instants get rows once a leader can read the schedule"
@@ -150,23 +149,28 @@ async def why(replica: Replica, request: WhyRequest) -> WhyReport:
     at_s = at_s if newest_s is None else newest_s
     mine, shown = list(state.open_of(record).values()), open_viewer(replica)
     views = {row.key: shown(row) for row in mine if row.scheduled_s == at_s}
-    open_rows = [_open_row(state, row, views.get(row.key)) for row in mine]
+    open_rows = []
+    for row in mine:  # one that is shown says what it waits for
+        executor = state.executors.get(row.executor) if row.begun_index else None
+        waiting = views[row.key].waiting if row.key in views else ""
+        open_rows.append(open_row(row, executor.executor if executor else "", waiting))
     now_s = replica.clock.wall_ms() // 1000
-    open_row = next((row for row in open_rows if (row.scheduled_s, row.trigger) == (at_s, 0)), None)
+    its = (row for row in open_rows if (row.scheduled_s, row.trigger) == (at_s, 0))
+    still_open = next(its, None)
     found = await replica.row_store.of_job(job, at_s, at_s)
     found = sorted(  # of all launches of that second, in log order
         (row for row in found if row.ended_index <= index), key=lambda row: row.ended_index
     )
     rows = [row for row in found if not row.trigger]
     terms = state.leader_terms
-    explained = explain(audited, record.paused, at_s, rows, open_row, now_s, terms)
+    explained = explain(audited, record.paused, at_s, rows, still_open, now_s, terms)
     verdict = explained.verdict
     if not found and (reason := audited.unreadable(at_s - 1, at_s)):
         verdict = f"this replica cannot tell whether it is due: {reason}; {HELD}"
     is_due = record.horizon_s < at_s <= now_s
     if is_due and not found and (held_up := replica.leader.awaits_row(record.number)):
         verdict = f"it waits for its turn and has no row yet: {held_up}"
-    if rows and open_row is None:
+    if rows and still_open is None:
         verdict += await _newer(replica.row_store, rows[-1], open_rows)
     verdict += tell_dead(record.dead.get((at_s, 0)), job, at_s)
     verdict += tell_manual(found, open_rows, job, at_s)
@@ -188,13 +192,6 @@ async def _newer(row_store: RowStore, row: Row, open_rows: list[OpenRow]) -> str
     since_ms, until_ms = row.scheduled_s * 1000, row.ended_at_ms + CLOCKS_APART_MS
     newest = Query(row.job, None, since_ms, until_ms, NEWER_LOOKED_AT)
     return tell_newer(row, await row_store.newest(newest), open_rows)
-
-
-def _open_row(state: State, row: LaunchRow, view: LaunchView | None) -> OpenRow:
-    """Return an open launch as stories see it; one that is shown says what it waits for."""
-    executor = state.executors.get(row.executor) if row.begun_index else None
-    name = executor.executor if executor is not None else ""
-    return open_row(row, name, view.waiting if view is not None else "")
 
 
 def audited_job(record: JobRecord) -> AuditedJob:
