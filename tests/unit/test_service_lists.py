@@ -9,7 +9,6 @@ import pytest
 
 from cron.api.launches import HistoryQuery, LaunchView, cursor_at
 from cron.cli import launches
-from cron.errors import LimitExceeded
 from cron.history.store import RowStore
 from cron.job import Overlap, Retry
 from cron.launch_state import LaunchState
@@ -161,17 +160,16 @@ async def test_pages_of_a_pattern_hold_every_launch_once(row_store: RowStore) ->
 
 
 class Server:
-    """Answers like a leader, or like one of a release that knows no pages."""
+    """Answers like a leader."""
 
-    def __init__(self, views: list[LaunchView], *, knows_pages: bool = True) -> None:
+    def __init__(self, views: list[LaunchView]) -> None:
         self.views = views
-        self.knows_pages = knows_pages
         self.sizes: list[int] = []
 
     def ask(self, _rpc: Any, query: HistoryQuery) -> list[LaunchView]:
         self.sizes.append(query.limit)
         first = 0
-        if query.after is not None and self.knows_pages:
+        if query.after is not None:
             first = [cursor_at(view) for view in self.views].index(query.after) + 1
         return self.views[first : first + query.limit]
 
@@ -184,13 +182,9 @@ def test_the_command_line_asks_page_by_page(monkeypatch: pytest.MonkeyPatch) -> 
         for n in range(11)
     ]
     server: Any = Server(views)
-    assert launches.listed(server, HistoryQuery(limit=10)) == views[:10]
+    assert launches._listed(server, HistoryQuery(limit=10)) == views[:10]
     assert server.sizes == [4, 4, 2]
-    assert launches.listed(server, HistoryQuery(limit=50)) == views
-    older: Any = Server(views, knows_pages=False)
-    with pytest.raises(LimitExceeded, match="lists 4 launches at the most"):
-        launches.listed(older, HistoryQuery(limit=10))
-    assert launches.listed(older, HistoryQuery(limit=4)) == views[:4]
+    assert launches._listed(server, HistoryQuery(limit=50)) == views
 
 
 # ---- dead letters
