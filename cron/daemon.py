@@ -19,7 +19,6 @@ from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 # Must precede the import of gRPC, whose own lines would appear between the JSON lines of the log.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -70,7 +69,7 @@ from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
-from launcher.private import private_files, tighten
+from launcher.private import private_files
 from launcher.renewal import Current, LiveCredentials
 
 _log = structlog.get_logger()
@@ -461,17 +460,6 @@ def _load(options: argparse.Namespace, start: Start) -> ReplicaConfig:
     return config
 
 
-def _tighten(config: ReplicaConfig) -> None:
-    """Remove read permission of other users from files that an older version wrote."""
-    store = config.object_storage.url
-    folders = {Path(config.data): False}
-    if store.startswith("file://"):
-        folders[Path(unquote(urlsplit(store).path))] = True
-    for folder, is_shared in folders.items():
-        if changed := tighten(folder, is_shared=is_shared):
-            _log.info("files.tightened", folder=str(folder), count=changed)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a replica until it is told to stop; return an exit code of `cron.endings`."""
     options = _parse(argv)
@@ -483,7 +471,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         with private_files():
             config = _load(options, start)
             configure_logs(replica=config.id)
-            _tighten(config)
             failpoints.arm()
             zones.pin()
             return asyncio.run(_run(config, start))

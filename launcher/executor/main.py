@@ -35,7 +35,7 @@ from launcher.executor.outputs import Outputs
 from launcher.executor.parent import adopt_orphans, die_with_parent
 from launcher.executor.resources import capacity
 from launcher.identity import EXECUTOR, Identity
-from launcher.private import private_files, tighten
+from launcher.private import private_files
 from launcher.renewal import Current, LiveCredentials
 
 log = logs.get()
@@ -114,8 +114,6 @@ async def run(config: ExecutorConfig) -> int:
     credentials = _credentials(config)
     directory = Path(config.data)
     lock(directory)
-    if changed := tighten(directory):
-        log.info("files.tightened", folder=str(directory), count=changed)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         in_thread = functools.partial(loop.run_in_executor, thread)
         ledger = await in_thread(Ledger, directory / FILE, config.id)
