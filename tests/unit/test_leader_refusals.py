@@ -52,6 +52,25 @@ def test_what_was_refused_rests_before_it_begins_again() -> None:  # R7
     assert turn()
 
 
+def an_inbox(refused: list[tuple[str, str]]) -> Inbox:
+    """An inbox of a leader whose executors are not connected; `refused` gets those that refuse."""
+    pool = Pool(
+        cell="test",
+        lease=LeaseTimes(),
+        mono_ms=lambda: 0,
+        wall_ms=lambda: 0,
+        on_event=lambda _: None,
+    )
+    return Inbox(
+        pool,
+        Dispatcher(pool),
+        wake=lambda: None,
+        beat=lambda: None,
+        refused=lambda executor, ledger: refused.append((executor, ledger)),
+        mono_ms=lambda: 0,
+    )
+
+
 @pytest.mark.parametrize(("after_ms", "rests"), [(0, [("e1", "l1")]), (1, [])])
 def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
     after_ms: int, rests: list[tuple[str, str]]
@@ -62,27 +81,40 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
     rig.account(60)
     rig.begin(60)
     refused: list[tuple[str, str]] = []
-    pool = Pool(
-        cell="test",
-        lease=LeaseTimes(),
-        mono_ms=lambda: 0,
-        wall_ms=lambda: 0,
-        on_event=lambda _: None,
-    )
-    inbox = Inbox(
-        pool,
-        Dispatcher(pool),
-        wake=lambda: None,
-        beat=lambda: None,
-        refused=lambda executor, ledger: refused.append((executor, ledger)),
-        mono_ms=lambda: 0,
-    )
+    inbox = an_inbox(refused)
     row = rig.state.active[1, T0 + 60, 0]
     fact = RowReport(row.begun_index, row.row, Status.REFUSED)
     inbox.on_event(Reported("e1", "l1", (fact.as_batch(),)))
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
     assert [type(one) for one in commands] == [c.Report]
     assert refused == rests
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        (Status.ACCEPTED, Status.REFUSED, LaunchState.LOST),
+        (Status.ACCEPTED, Status.FENCED, LaunchState.LOST),
+        (Status.REFUSED, Status.ACCEPTED, LaunchState.DUE),
+    ],
+)
+def test_an_executor_that_says_started_and_never_started_at_once_leaves_nothing_launched(
+    first: Status, second: Status, left: LaunchState
+) -> None:
+    """Both were in one entry: the second was refused, acknowledged, and nobody asked again."""
+    rig = with_job(deadline_s=60).to(60)
+    rig.account(60)
+    rig.begin(60)
+    inbox = an_inbox([])
+    row = rig.state.active[1, T0 + 60, 0]
+    reports = (
+        RowReport(row.begun_index, row.row, status, started_ms=1) for status in (first, second)
+    )
+    inbox.on_event(Reported("e1", "l1", tuple(one.as_batch() for one in reports)))
+    while commands := inbox.gather(rig.state, rig.at_ms):
+        rig.append(*commands)
+    assert not rig.state.active
+    assert [one.state for one in (*rig.rows, *rig.state.due.values())] == [left]
 
 
 def test_failpoints_tell_what_never_ran_from_what_was_started() -> None:
