@@ -43,13 +43,13 @@ from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.commands.children import Children, News
+from launcher.executor.commands.children import Children, Event
 from launcher.executor.commands.running import order_of
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import FILE, Ledger, Page
 from launcher.executor.loop import TURN_GAP_MS, ExecutorLoop
 from launcher.executor.outputs import Outputs
-from launcher.executor.rows import ACCEPTED, ENDED, Batch, Change, Job, Row
+from launcher.executor.rows import ACCEPTED, ENDED, Batch, Change, Job, LedgerRow
 from launcher.executor.rules import Works
 from launcher.protocol.columns import differences
 from launcher.protocol.v1 import pool_pb2
@@ -137,7 +137,7 @@ def attempts(index: int, rows: Sequence[int]) -> list[Attempt]:
     ]
 
 
-def _order(attempt: Attempt, outputs: Outputs, config: ExecutorConfig) -> News:
+def _order(attempt: Attempt, outputs: Outputs, config: ExecutorConfig) -> Event:
     return [
         "start",
         {
@@ -191,7 +191,7 @@ async def run_spawner(folder: Path, count: int, in_flight: int) -> Sample:
         some = attempts(next(indexes), range(wanted))
         children.send([_order(attempt, outputs, config) for attempt in some])
 
-    def hear(news: list[News]) -> None:
+    def hear(news: list[Event]) -> None:
         if ends := sum(_is_end(one) for one in news):
             feeder.ended(ends)
 
@@ -216,7 +216,7 @@ def _spawner_of(children: Children) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
-def _is_end(news: News) -> bool:
+def _is_end(news: Event) -> bool:
     if news[0] not in ("started", "ended") or (news[0] == "ended" and news[2] != 0):
         raise RuntimeError(f"the spawner says {news}")
     return bool(news[0] == "ended")
@@ -235,7 +235,7 @@ class Leader:
         self._acks: list[pool_pb2.Ack] = []
         self._index = 0
 
-    def begin(self, known: list[Row], highest: Epoch) -> None:
+    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
         """Nothing is known in the beginning."""
 
     def send(self, changes: list[Change]) -> None:

@@ -128,7 +128,7 @@ class Daemon:
         self._leader.clock_error_ms = self._cluster_status.clock_error_ms
         self._storage = self._make_storage()
         if self._storage.outputs is not None and config.object_storage.output:
-            self._pool.on_kept = self._storage.outputs.offered
+            self._pool.on_output = self._storage.outputs.offered
         self._saving = Saving(
             self._leader, self._applier, self._writer, self._storage.backup_store, Path(config.data)
         )

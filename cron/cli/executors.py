@@ -246,6 +246,8 @@ def executor_command(config: str, more: tuple[str, ...]) -> None:
 def drain_command(settings: Settings, executor: str, wait: bool) -> None:
     """Give executor ID no more launches; it finishes those that it has, and leaves the cell.
 
+    If the cell stores outputs, the executor uploads them before it leaves.
+
     With --wait, the command exits with 6 if --timeout expires first. Exits with 0 if the executor
     was drained and has left already. Exits with 3 if the cell does not know the ID: it is misspelt,
     or the executor left before the replicas were started.

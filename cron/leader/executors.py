@@ -139,9 +139,13 @@ class Executors:
             self._offers.pop(number, None)
 
     def drained(self) -> list[c.ExecutorLeft]:
-        """Return the commands by which drained executors leave that have finished their
-        launches."""
-        done = [record for record in self._draining.values() if not record.batches]
+        """Return the commands by which drained executors leave that have finished their launches
+        and stored their outputs."""
+        done = [
+            record
+            for record in self._draining.values()
+            if not record.batches and not self._pool.is_storing(record.executor)
+        ]
         self._drained = frozenset(record.executor for record in done)
         return [c.ExecutorLeft(record.number, "it was drained") for record in done]
 

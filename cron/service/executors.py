@@ -173,7 +173,7 @@ def views_of(records: Iterable[ExecutorRecord], sessions: Iterable[Session]) -> 
             drained_ms=record.drained_ms,
             ledger=record.ledger,
             joined_ms=record.joined_ms,
-            note="; ".join(filter(None, (_drained(record), _why_no_work(session)))),
+            note="; ".join(filter(None, (_drained(record, session), _why_no_work(session)))),
         )
         views.append(view if session is None else _connected(view, session))
     return sorted(views, key=lambda view: (view.id, view.ledger))
@@ -199,11 +199,13 @@ def _connected(view: ExecutorView, session: Session) -> ExecutorView:
     )
 
 
-def _drained(record: ExecutorRecord) -> str:
+def _drained(record: ExecutorRecord, session: Session | None) -> str:
     if not record.drained_by:
         return ""
     since = format_time(record.drained_ms // 1000)
     rest = f"{record.count_open()} to finish" if record.batches else "finished"
+    if session is not None and session.outputs_waiting:
+        rest = f"{rest}, outputs to upload: {session.outputs_waiting}"
     return f"drained by {record.drained_by} since {since}, {rest}"
 
 

@@ -30,7 +30,7 @@ from cron.failpoints import hit
 from cron.state.rows import Row
 from cron.storage.leading import Applier, Leader
 from cron.storage.uploader import Trouble
-from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
+from launcher.pool.errors import OutputUnavailable, PoolError
 from launcher.pool.pool import Pool
 from launcher.protocol.names import LaunchName
 from launcher.protocol.reports import OfferedOutput
@@ -51,6 +51,11 @@ ANSWERS_MAX: Final = 256
 SLICE_BYTES: Final = 256 << 10
 """The size of a piece: other messages of the executor wait for it, a few milliseconds."""
 SLICE_TIMEOUT_MS: Final = 5_000
+LOOKS_MAX: Final = 50
+LOOK_S: Final = 1.0
+"""How often, and how far apart, the leader looks for an end that was reported just now. Executors
+wait for an answer for 60 s."""
+_OTHER: Final = "it is not what was offered"
 DAY_MS: Final = 86_400_000
 PRUNE_S: Final = 60.0
 """How often the leader checks whether the outputs of another day are due for deletion."""
@@ -79,14 +84,6 @@ class Ends(Protocol):
 
     async def of_launch(self, launch: LaunchName) -> list[Row]:
         """Return all rows of a launch, in log order."""
-
-
-class _Answer(Exception):
-    """The leader neither stores nor signs; `placing` and the text answer the executor."""
-
-    def __init__(self, placing: pool_pb2.Placing.ValueType, reason: str) -> None:
-        super().__init__(reason)
-        self.placing = placing
 
 
 class Outputs:
@@ -156,45 +153,41 @@ class Outputs:
         key = (executor, kept)
         if key in self._answers:
             return
-        place = pool_pb2.OutputPlace(
-            name=str(kept.name), placing=pool_pb2.PLACING_LATER, reason="the leader is busy"
-        )
         if len(self._answers) >= ANSWERS_MAX:
-            self._leader.pool.place_output(executor, ledger, place)
+            self._leader.pool.place_output(executor, ledger, _later(kept, "the leader is busy"))
             return
-        task = asyncio.create_task(self._answer(executor, ledger, kept, place), name="output")
+        task = asyncio.create_task(self._answer(executor, ledger, kept), name="output")
         self._answers[key] = task
         task.add_done_callback(lambda _: self._answers.pop(key, None))
 
-    async def _answer(
-        self, executor: str, ledger: str, kept: OfferedOutput, place: pool_pb2.OutputPlace
-    ) -> None:
+    async def _answer(self, executor: str, ledger: str, kept: OfferedOutput) -> None:
+        """Answer an offer; the executor repeats it if the answer does not reach it."""
         try:
-            await self._place(executor, ledger, kept, place)
-        except _Answer as answer:
-            place.placing, place.reason = answer.placing, str(answer)
+            place = await self._place(executor, ledger, kept)
         except Shutdown:
             return
+        except PoolError as error:
+            place = _later(kept, str(error))
         except (CronError, StoreError, SnapshotError, OSError) as error:
             self._fail(str(error))
-            place.reason = "the store takes none now"
-        else:
-            self._failed = place.reason = ""
+            place = _later(kept, "the store takes none now")
         self._leader.pool.place_output(executor, ledger, place)
 
-    async def _place(
-        self, executor: str, ledger: str, kept: OfferedOutput, place: pool_pb2.OutputPlace
-    ) -> None:
-        """Write into `place` where the executor puts the output, or that the leader stored it.
+    async def _place(self, executor: str, ledger: str, kept: OfferedOutput) -> pool_pb2.OutputPlace:
+        """Return where an executor is to put an output, that it is stored, or why it is not.
 
         Raises:
-            _Answer: neither, for a reason. StoreError, SnapshotError, OSError: the store fails now.
+            StoreError, SnapshotError, OSError: the store fails. PoolError: the executor does.
         """
         if self._applier.state.is_resolving or not self._may_store():
-            raise _Answer(pool_pb2.PLACING_LATER, "object storage takes no outputs now")
-        ended_at_ms = (await self._end_of(executor, kept)).ended_at_ms
+            return _later(kept, "object storage takes no outputs now")
+        place = pool_pb2.OutputPlace(name=str(kept.name), placing=pool_pb2.PLACING_NEVER)
+        ended = await self._end_of(executor, kept)
+        if isinstance(ended, str):
+            place.reason = ended
+            return place
         backup_store = self._backup_store
-        where = (ended_at_ms, str(kept.name.launch), kept.name.attempt)
+        where = (ended.ended_at_ms, str(kept.name.launch), kept.name.attempt)
         packed = PackedOutput(kept.size, kept.sha256)
         signed = await self._call_thread.work(
             partial(backup_store.sign_output, *where, packed, VALID_S)
@@ -202,61 +195,62 @@ class Outputs:
         if signed is not None:
             place.placing, place.url = pool_pb2.PLACING_PUT, signed.url
             place.headers.update(signed.headers)
-            return
-        if not self._free:
-            raise _Answer(pool_pb2.PLACING_LATER, "the leader is busy")
-        path = self._free.pop()
-        try:
-            await self._pull(path, executor, ledger, kept)
-            await self._call_thread.work(partial(backup_store.put_output, *where, path))
-        finally:
-            self._call_thread.leave(partial(path.unlink, missing_ok=True))
-            self._free.append(path)
-        hit("output-stored")
-        place.placing = pool_pb2.PLACING_STORED
+        elif self._free:
+            path = self._free.pop()
+            try:
+                await self._pull(path, executor, ledger, kept)
+                await self._call_thread.work(partial(backup_store.put_output, *where, path))
+            finally:
+                self._call_thread.leave(partial(path.unlink, missing_ok=True))
+                self._free.append(path)
+            hit("output-stored")
+            place.placing = pool_pb2.PLACING_STORED
+        else:
+            return _later(kept, "the leader is busy")
+        self._failed = ""
+        return place
 
-    async def _end_of(self, executor: str, kept: OfferedOutput) -> Row:
-        """Return the row of the end of the attempt whose output the executor offers.
-
-        Raises:
-            _Answer: it is unknown, or of another executor, or its output is never stored.
-        """
-        rows = await self._ends.of_launch(kept.name.launch)
-        rows = [row for row in rows if row.attempt == kept.name.attempt]
+    async def _end_of(self, executor: str, kept: OfferedOutput) -> Row | str:
+        """Return the end of the attempt whose output an executor offers, or why that output is
+        never stored ("" if that is as usual). Waits for an end that is not in the log yet."""
+        rows: list[Row] = []
+        for _ in range(LOOKS_MAX):
+            rows = await self._ends.of_launch(kept.name.launch)
+            rows = [row for row in rows if row.attempt == kept.name.attempt]
+            if any(row.output_bytes for row in rows):
+                break
+            await asyncio.sleep(LOOK_S)
         ended = next((row for row in reversed(rows) if row.output_bytes), None)
         if ended is None:
-            raise _Answer(pool_pb2.PLACING_UNKNOWN, "the leader does not know what it wrote")
+            return "the leader does not know what it wrote"
         # An amendment of a lost attempt does not name its executor; the attempt's own row does.
         if executor not in {ended.executor, *(row.executor for row in rows if not ended.executor)}:
-            raise _Answer(pool_pb2.PLACING_NEVER, "another executor had it")
+            return "another executor had it"
         if ended.parts or kept.name.part != 1:
-            raise _Answer(pool_pb2.PLACING_NEVER, "")  # of several parts none is stored
+            return ""  # of several parts none is stored
         if kept.size > packed_bytes_max(ended.output_bytes):
-            raise _Answer(pool_pb2.PLACING_NEVER, f"its {kept.size} bytes are more than it wrote")
+            return f"its {kept.size} bytes are more than it wrote"
         return ended
 
     async def _pull(self, path: Path, executor: str, ledger: str, kept: OfferedOutput) -> None:
         """Fetch a packed output into the file `path`.
 
         Raises:
-            _Answer: the executor does not send it.
+            PoolError: the executor does not give it, or gives another object than it offered.
         """
         digest, done = hashlib.sha256(), 0
-        try:
-            while done < kept.size:
-                piece = await self._leader.pool.output(
-                    executor, ledger, kept.name,
-                    offset=done, limit=SLICE_BYTES, timeout_ms=SLICE_TIMEOUT_MS, packed=True,
-                )  # fmt: skip
-                if (piece.offset, piece.size) != (done, kept.size) or not piece.data:
-                    raise _Answer(pool_pb2.PLACING_UNKNOWN, "it is not what was offered")
-                digest.update(piece.data)
-                await self._call_thread.work(partial(_append, path, piece.data, is_first=not done))
-                done += len(piece.data)
-        except (NotConnected, TimedOut, OutputUnavailable) as error:
-            raise _Answer(pool_pb2.PLACING_UNKNOWN, str(error)) from error
+        while done < kept.size:
+            piece = await self._leader.pool.output(
+                executor, ledger, kept.name,
+                offset=done, limit=SLICE_BYTES, timeout_ms=SLICE_TIMEOUT_MS, packed=True,
+            )  # fmt: skip
+            if (piece.offset, piece.size) != (done, kept.size) or not piece.data:
+                raise OutputUnavailable(_OTHER)
+            digest.update(piece.data)
+            await self._call_thread.work(partial(_append, path, piece.data, is_first=not done))
+            done += len(piece.data)
         if digest.digest() != kept.sha256:
-            raise _Answer(pool_pb2.PLACING_UNKNOWN, "it is not what was offered")
+            raise OutputUnavailable(_OTHER)
 
     # ---- retention
 
@@ -284,6 +278,11 @@ class Outputs:
         if text != self._failed:
             _log.warning("outputs.failed", error=text)
         self._failed = text
+
+
+def _later(kept: OfferedOutput, reason: str) -> pool_pb2.OutputPlace:
+    """Return the answer that an executor is to offer this output again."""
+    return pool_pb2.OutputPlace(name=str(kept.name), placing=pool_pb2.PLACING_LATER, reason=reason)
 
 
 def _append(path: Path, data: bytes, *, is_first: bool) -> None:

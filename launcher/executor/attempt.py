@@ -1,11 +1,11 @@
-"""One attempt that is on this host, from its acceptance until its end is recorded: the one object
-that stands for it. It waits, a command or a worker runs it, and what became of it is written here.
+"""An attempt on this host, from its acceptance until its end is recorded.
 
-Theory of operation of an attempt that a worker has: whatever is to end it, the worker is asked
-first; when it has not ended it within the grace, its process is killed, and all that it ran ends
-with it. The first reason is the one that is reported; a later one can only shorten the grace.
+Theory of operation of an attempt that a worker runs: to end it, for whatever reason, the executor
+asks the worker first. If the attempt has not ended within the grace, the worker's process is
+killed, and everything that it ran ends with it. The first reason is reported; a later one only
+shortens the grace.
 
-Pure: whoever calls brings the time, milliseconds of the boot-time clock where nothing else is said.
+Pure: the caller passes the time, in milliseconds of the boot-time clock unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from launcher.executor.rows import ACCEPTED, REFUSED, Batch, Row
+from launcher.executor.rows import ACCEPTED, REFUSED, Batch, LedgerRow
 from launcher.limits import DETAIL_CHARS_MAX
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.status import Reason
@@ -23,8 +23,8 @@ from launcher.worker.wire import Result, TaskOutcome
 
 NEVER_MS: Final = 1 << 62
 ANSWER_MS: Final = 30_000
-"""For a worker to give back what it has not begun; then it is taken for stuck. Longer than a grace:
-that a handler computes for seconds and lets nobody else run is no reason to kill its neighbours."""
+"""How long a worker may take to return what it has not begun, before it counts as stuck. Longer
+than a grace: a handler that computes for seconds is no reason to kill the others in its process."""
 _REASONS: Final = {
     Result.OK: Reason.NONE,
     Result.RETRY: Reason.RETRY,
@@ -36,22 +36,21 @@ _REASONS: Final = {
 
 
 class Step(enum.Enum):
-    """What is to be done about an attempt now."""
+    """What to do about an attempt now."""
 
     NOTHING = enum.auto()
     ASK = enum.auto()
     KILL = enum.auto()
 
 
-class Attempt(Row, eq=False, gc=False, kw_only=True):
-    """A row, at `place` of what came of its batch, with all that is needed to run it. Its status is
-    ACCEPTED until it is over; the rest of the row says how it ended then.
+class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
+    """A row, at `place` of its batch, with everything that is needed to run it. Its status is
+    ACCEPTED until it is over; then the rest of the row describes how it ended.
 
-    Refused when it has not begun at `not_after_ms` (wall clock), unless it `was_announced`: then
-    the leader knows it as started already. `group` is that of its workers. `returns` counts how
-    often one gave it back though it was to begin. `began_ms` is 0 until a worker said that it has
-    begun; `started_ms` is that moment on the wall clock, or a command's. `stopping` is why it has
-    to end, if it has to.
+    It is refused if it has not begun at `not_after_ms` (wall clock), unless it `was_announced`:
+    reported to the leader as started. `group` is its group of workers. `returns` counts how often a
+    worker gave it back. `began_ms` is 0 until a worker reports that it began it; `started_ms` is
+    the same moment, or a command's start, on the wall clock. `stopping` is why it has to end.
     """
 
     batch: Batch
@@ -73,7 +72,7 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
     # ---- at a worker
 
     def task(self, served: wire.Served) -> wire.Task:
-        """Return the task for a worker, and set the timeouts by which it is watched there."""
+        """Return the task for a worker, and set the attempt's timeouts."""
         spec = self.spec
         scheduled_s, attempt, trigger, _ = self.batch.tries(self.place)
         self.timeout_ms = wire.timeout_of(spec.timeout_ms, served.timeout_ms)
@@ -96,14 +95,14 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
         )
 
     def rewind(self) -> None:
-        """Let it wait again: a worker gave it back that it had not begun."""
+        """Let it wait again, after a worker gave it back."""
         self.was_announced = self.was_announced or self.began_ms > 0
         self.began_ms, self.stopping = 0, Reason.NONE
         self.timeout_at_ms = self.silent_at_ms = self.kill_at_ms = NEVER_MS
         self.heartbeat_ms = 0
 
     def begin(self, now_ms: int, wall_ms: int) -> None:
-        """It runs; its time counts from now."""
+        """Record that it runs; its timeouts count from now."""
         self.began_ms, self.started_ms = now_ms, wall_ms
         if self.timeout_ms:
             self.timeout_at_ms = now_ms + self.timeout_ms
@@ -111,12 +110,12 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
             self.silent_at_ms = now_ms + self.heartbeat_ms
 
     def beat(self, now_ms: int) -> None:
-        """It said that it is alive."""
+        """Record a heartbeat of its handler."""
         if self.heartbeat_ms and self.began_ms:
             self.silent_at_ms = now_ms + self.heartbeat_ms
 
     def order(self, reason: Reason, now_ms: int, grace_ms: int) -> bool:
-        """Let it end within the grace; return whether the worker has to be asked."""
+        """Order its end within the grace; return whether the worker has to be asked."""
         is_first = self.stopping is Reason.NONE
         if is_first:
             self.stopping = reason
@@ -124,7 +123,7 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
         return is_first
 
     def look(self, now_ms: int, grace_ms: int) -> Step:
-        """Return what is to be done now; what is asked for is ordered by that."""
+        """Return what to do now. A timeout orders its end."""
         if now_ms >= self.kill_at_ms:
             return Step.KILL
         if now_ms >= self.timeout_at_ms:
@@ -136,21 +135,21 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
         return Step.NOTHING
 
     def is_late(self, wall_ms: int) -> bool:
-        """Whether it should have begun by now, and nobody has said so or told it to end."""
+        """Whether its window is over, and it has not begun, nor been announced or stopped."""
         is_idle = not self.began_ms and not self.was_announced and self.stopping is Reason.NONE
         return is_idle and wall_ms > self.not_after_ms
 
     # ---- its end
 
     def refuse(self, detail: str) -> None:
-        """It is not started after all, provably."""
+        """Refuse it: it has not started, and never will."""
         if self.status == ACCEPTED:
             self.status, self.detail = REFUSED, detail
 
     def end(self, outcome: TaskOutcome, wall_ms: int) -> None:
-        """It is over, as its worker says: success counts, otherwise what was ordered does. Nothing
-        is believed that cannot be: times lie between its start and now, and text is such that every
-        reader takes it."""
+        """Record its end as its worker reports it. A success counts; any other end gets the ordered
+        reason, if there is one. Times are limited to those between its start and now, and text to
+        what every reader accepts."""
         result = outcome.result
         self.started_ms = self.started_ms or min(outcome.started_ms, wall_ms)
         self.finished_ms = min(max(outcome.finished_ms, self.started_ms), wall_ms)
@@ -162,11 +161,11 @@ class Attempt(Row, eq=False, gc=False, kw_only=True):
             self.detail = _text(outcome.detail)
 
     def fail(self, reason: Reason, detail: str) -> None:
-        """Say why it is over, without success."""
+        """Record why it failed."""
         self.exit_code, self.reason, self.detail = 1, int(reason), _text(detail)
 
     def die(self, default: Reason, detail: str, wall_ms: int) -> None:
-        """It is over with its worker, or will not begin although the leader knows it as started."""
+        """Record that it ended with its worker, or will not begin although it was announced."""
         self.started_ms = self.started_ms or wall_ms
         self.finished_ms = wall_ms
         self.fail(self.stopping or default, detail)

@@ -1,4 +1,4 @@
-"""The executor's only listener to the clock."""
+"""The executor's only access to the clock."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 def wall_ms() -> int:
-    """Milliseconds since the epoch, UTC; may jump either way."""
+    """Return milliseconds since the epoch, UTC; they may jump either way."""
     return time.time_ns() // 1_000_000
 
 
 def boot_ms() -> int:
-    """Milliseconds since boot, sleep included: what leases are counted on (rule R5)."""
+    """Return milliseconds since boot, sleep included: the clock of leases (rule R5)."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

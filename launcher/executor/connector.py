@@ -1,9 +1,9 @@
-"""The way to the leader: who leads, where to try next, and how long to rest in between.
+"""Finds the leader: which replica leads, which one to try next, and how long to wait in between.
 
-An executor has a light stream to each replica. A leader says so with its epoch once its Claim is
-committed. So an executor hears of a new leader from that leader, within a round trip, also where
-the old one is frozen: its connection is open, and only time would tell that nobody is behind it.
-What a replica says of others is no reason to leave a stream: it only gives an address to watch.
+An executor has a light stream to each replica, on which a leader reports its epoch once its Claim
+is committed. So an executor learns of a new leader from that leader, within a round trip, even if
+the old one is frozen: the connection to a frozen leader stays open. What a replica reports about
+another one is no reason to leave a stream: it only gives an address to watch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from launcher import logs
 from launcher.config import ExecutorConfig, check_address
 from launcher.errors import BadConfig
 from launcher.executor.backoff import Backoff
-from launcher.executor.channel import open_channel
+from launcher.executor.channel import StreamEnded, open_channel
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
 from launcher.executor.rows import epoch_of
-from launcher.executor.stream import LeaderStream, StreamEnded
+from launcher.executor.stream import LeaderStream
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.protocol.work import Epoch
 from launcher.renewal import Current
@@ -32,19 +32,19 @@ from launcher.renewal import Current
 log = logs.get()
 
 DISTRUST_S: Final = 2.0
-"""Between visits when no replica takes our certificate: only a person can change that."""
+"""Between visits if no replica accepts our certificate: only a person can change that."""
 FIRST_S: Final = 5.0
-"""A replica that is not frozen has said something by then."""
+"""A replica that is not frozen has reported something by then."""
 PAUSE_S_MIN: Final = 0.2
 PAUSE_S_MAX: Final = 3.2
 NAMED_MAX: Final = 3
-"""Addresses that replicas name and the configuration does not: those of machines that moved."""
+"""Addresses that replicas name and the configuration does not: of machines that moved."""
 KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-"""A replica that is gone without a word is missed after 25 s."""
+"""A replica that vanished is noticed after 25 s."""
 
 
 class KnownLeader(NamedTuple):
@@ -55,28 +55,36 @@ class KnownLeader(NamedTuple):
 
 
 class LeaderWatch:
-    """Streams to all replicas, and what they say. On the event loop."""
+    """Streams to all replicas, and the leaders that they report. On the event loop."""
 
     def __init__(self, config: ExecutorConfig, credentials: Current | None = None) -> None:
         self._config = config
         self._credentials = credentials
         self._leading: dict[str, Epoch] = {}
         self._named: dict[str, asyncio.Task[None]] = {}  # the oldest first
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
     def newest(self) -> KnownLeader | None:
-        """The leader of the highest epoch among those that say now that they lead."""
+        """The leader of the highest epoch among those that report now that they lead."""
         return max((KnownLeader(epoch, at) for at, epoch in self._leading.items()), default=None)
 
     async def newer(self, epoch: Epoch) -> KnownLeader:
         """Return the newest leader once its epoch is higher than `epoch`."""
-        while True:
-            told = self.newest
-            if told is not None and told.epoch > epoch:
-                return told
-            self._news.clear()
-            await self._news.wait()
+        while (leader := self.newest) is None or leader.epoch <= epoch:
+            self._changed.clear()
+            await self._changed.wait()
+        return leader
+
+    def usable(self, address: str) -> str:
+        """Return an address that a replica named, "" if it is none."""
+        if address:
+            try:
+                check_address(address, "leader", is_secure=self._credentials is not None)
+            except BadConfig as error:
+                log.warning("leader.ignored", error=str(error))
+                return ""
+        return address
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -98,16 +106,16 @@ class LeaderWatch:
             try:
                 async for view in self.views(address):
                     pause_s = PAUSE_S_MIN
-                    self._heed(address, view)
+                    self._take(address, view)
             except (grpc.RpcError, grpc.aio.BaseError, TimeoutError):
-                pass  # visits say what is wrong with a replica
+                pass  # visits report what is wrong with a replica
             finally:
                 self._leading.pop(address, None)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_S_MAX)
 
     async def views(self, address: str) -> AsyncIterator[pool_pb2.Leadership]:
-        """Return what the replica at `address` says, until its stream ends.
+        """Return what the replica at `address` reports, until its stream ends.
 
         Raises:
             grpc.RpcError, TimeoutError: it broke, or could not be opened.
@@ -126,33 +134,26 @@ class LeaderWatch:
         finally:
             await channel.close()
 
-    def _heed(self, address: str, view: pool_pb2.Leadership) -> None:
-        if not view.HasField("epoch"):
-            self._leading.pop(address, None)
-            if view.leader:
-                self._watch_also(view.leader)
+    def _take(self, address: str, view: pool_pb2.Leadership) -> None:
+        """Take what the replica at `address` reports. Watches an address that it names, in the
+        place of the oldest such one if there are too many."""
+        if view.HasField("epoch"):
+            self._leading[address] = epoch_of(view.epoch)
+            self._changed.set()
             return
-        self._leading[address] = epoch_of(view.epoch)
-        self._news.set()
-
-    def _watch_also(self, address: str) -> None:
-        """Watch an address that a replica names, in the place of the oldest such if need be."""
-        if address in self._config.leaders or address in self._named:
-            return
-        try:
-            check_address(address, "leader", is_secure=self._credentials is not None)
-        except BadConfig as error:
-            log.warning("leader.ignored", error=str(error))
+        self._leading.pop(address, None)
+        named = self.usable(view.leader)
+        if not named or named in self._config.leaders or named in self._named:
             return
         if len(self._named) >= NAMED_MAX:
             self._named.pop(next(iter(self._named))).cancel()
-        self._named[address] = asyncio.create_task(self._follow(address), name="leaders")
+        self._named[named] = asyncio.create_task(self._follow(named), name="leaders")
 
 
 class Connector:
-    """Visits replicas until one leads, and again when it no longer does, or a newer leader is heard
-    of. `watch` says who leads; without it, or where it cannot reach the leader, replicas are asked
-    in turn, and name the leader as they refuse."""
+    """Visits replicas until one leads, and again once it no longer does, or a newer leader reports.
+    If no leader reports, or cannot be reached, the replicas are asked in turn: a replica that
+    refuses names its leader."""
 
     def __init__(
         self,
@@ -169,13 +170,13 @@ class Connector:
         self._room = room
         self._backoff = Backoff(config, f"{config.id}/{incarnation}")
         self._watch = LeaderWatch(config, credentials)
-        self._heeded = Epoch()  # the highest epoch for which a visit was made or left
+        self._visited = Epoch()  # the highest epoch for which a visit began or ended
         self._leader_stream: LeaderStream | None = None
         self._refusal = ""
         self._distrusts = 0
 
     async def run(self) -> None:
-        """Be connected until a leader says that this executor is drained."""
+        """Keep this executor connected until a leader reports that it is drained."""
         visiting = asyncio.create_task(self._visit_replicas(), name="visits")
         tasks = (visiting, asyncio.create_task(self._watch.run(), name="leaders"))
         try:
@@ -192,11 +193,12 @@ class Connector:
         number, hint = 0, ""
         while True:
             await self._executor.able.wait()
-            told = self._news()
-            hint = told.address if told is not None else hint
-            followed = bool(hint)
+            leader = self._watch.newest
+            if leader is not None and leader.epoch > self._highest():
+                self._visited, hint = leader
+            is_hinted = bool(hint)
             address = hint or leaders[number % len(leaders)]
-            number += not followed
+            number += not is_hinted
             ours = self._credentials() if self._credentials is not None else None
             leader_stream = self._leader_stream = LeaderStream(
                 self._config, self._executor, self._incarnation, ours, backoff, self._room
@@ -205,17 +207,17 @@ class Connector:
             try:
                 await self._attend(leader_stream, address)
             except StreamEnded as error:
-                hint = self._usable(error.leader)
+                hint = self._watch.usable(error.leader)
                 backoff.met(is_late=error.is_late and not leader_stream.welcomed)
                 self._note(leader_stream, address, error)
                 if error.is_drained:
                     log.info("executor.drained", replica=address, error=str(error))
                     return
             if leader_stream.welcomed:
-                # All the others' streams have ended, too: whoever dies, or is deposed.
+                # All others lost their streams as well: the leader died, or was deposed.
                 number += backoff.first(len(leaders))
                 await asyncio.sleep(backoff.after_stream_ms() / 1000)
-            if hint and not followed:
+            if hint and not is_hinted:
                 continue
             rest_ms = (
                 0 if leader_stream.welcomed and backoff.spread_ms else backoff.after_failure_ms()
@@ -224,58 +226,54 @@ class Connector:
             await self._rest(DISTRUST_S if is_hopeless else rest_ms / 1000)
 
     async def _attend(self, leader_stream: LeaderStream, address: str) -> None:
-        """Attend until the stream ends, or another replica says that it leads with a newer epoch:
-        then nobody is behind this stream who could renew a lease, frozen or not (rule R5). What was
-        granted stays granted.
+        """Attend until the stream ends, or another replica reports that it leads with a newer
+        epoch: then the replica of this stream, frozen or not, cannot renew a lease any more (rule
+        R5). What it granted stays granted.
 
         Raises:
-            StreamEnded: either.
+            StreamEnded: always.
         """
         attending = asyncio.create_task(leader_stream.attend(address), name="visit")
         try:
             while not attending.done():
-                news = asyncio.create_task(self._watch.newer(self._beyond(leader_stream)))
+                newer = asyncio.create_task(self._watch.newer(self._highest(leader_stream)))
                 try:
-                    await asyncio.wait((attending, news), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((attending, newer), return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    news.cancel()
-                told = self._watch.newest
-                if attending.done() or told is None or told.epoch <= self._beyond(leader_stream):
+                    newer.cancel()
+                leader = self._watch.newest
+                if (
+                    attending.done()
+                    or leader is None
+                    or leader.epoch <= self._highest(leader_stream)
+                ):
                     continue
-                if told.address != address:
-                    raise StreamEnded(f"{told.address} leads with epoch {told.epoch}")
-                self._heeded = told.epoch
+                if leader.address != address:
+                    raise StreamEnded(f"{leader.address} leads with epoch {leader.epoch}")
+                self._visited = leader.epoch
         finally:
             attending.cancel()
             await asyncio.gather(attending, return_exceptions=True)
         attending.result()
 
-    def _beyond(self, leader_stream: LeaderStream | None = None) -> Epoch:
-        """Return the epoch above which a leader is news: heeded already, or that of this visit. It
-        is never below the highest that this executor has met (rule R3)."""
+    def _highest(self, leader_stream: LeaderStream | None = None) -> Epoch:
+        """Return the epoch above which a leader is new: that of an earlier visit or of this one. It
+        is never below the highest epoch that this executor has met (rule R3)."""
         highest = self._executor.highest
-        known = max(self._heeded, Epoch(highest.generation, highest.term, ""))
+        known = max(self._visited, Epoch(highest.generation, highest.term, ""))
         return max(known, leader_stream.epoch) if leader_stream is not None else known
 
-    def _news(self) -> KnownLeader | None:
-        """Return a leader that is news, once."""
-        told = self._watch.newest
-        if told is None or told.epoch <= self._beyond():
-            return None
-        self._heeded = told.epoch
-        return told
-
     async def _rest(self, seconds: float) -> None:
-        """Rest, in a small cell at most until there is a new leader."""
+        """Rest; in a small cell at most until there is a new leader."""
         if self._backoff.spread_ms:
             await asyncio.sleep(seconds)
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._watch.newer(self._beyond())
+                await self._watch.newer(self._highest())
 
     async def close(self, wait_s: float) -> None:
-        """Send what is waiting and end the stream; wait for the replica at most `wait_s`."""
+        """Send what is queued and end the stream; wait for the replica at most `wait_s`."""
         leader_stream = self._leader_stream
         if leader_stream is None or not leader_stream.welcomed:
             return
@@ -291,16 +289,6 @@ class Connector:
             self._refusal = ""
             log.info("stream.ended", replica=address, error=str(error))
         elif error.is_refusal and str(error) != self._refusal:
-            # Once: it is tried again several times a second.
+            # Once: the executor tries again several times a second.
             self._refusal = str(error)
             log.warning("executor.refused", replica=address, error=str(error))
-
-    def _usable(self, address: str) -> str:
-        if not address:
-            return ""
-        try:
-            check_address(address, "leader", is_secure=self._credentials is not None)
-        except BadConfig as error:
-            log.warning("leader.ignored", error=str(error))
-            return ""
-        return address

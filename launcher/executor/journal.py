@@ -1,21 +1,20 @@
-"""An append-only file of records: what was synced is there after any crash, or its loss is noticed.
+"""An append-only file of records: synced records survive any crash, or their loss is detected.
 
 Theory of operation. A journal is a head and records. A record has a length, a CRC over itself and
-its place, and the offset up to which the journal was synced when the record was written. Its place
-is a position that never goes back: a journal that is written anew begins at the position at which
-the old one ended.
+its position, and the offset up to which the journal was synced when the record was written.
+Positions never go back: a rewritten journal begins at the position at which the old one ended.
 
-After a crash the end of the file may be torn. Records that were never synced may be missing,
-damaged, or damaged with whole ones behind them, since the kernel writes pages in any order. Nothing
-followed from them, so the journal ends before the first damaged one. A record that was synced is
-another matter: a later record says that it was, or the mark does, and the journal is damaged.
+After a crash, the end of the file may be torn. Records that were not synced may be missing or
+damaged, with whole ones behind them, because the kernel writes pages in any order. Nothing followed
+from them, so the journal ends before the first damaged one. If a later record or the mark shows
+that a damaged record was synced, the journal is damaged.
 
-The mark is a small file beside the journal. It has the position up to which the journal was synced,
-so that a journal of which the end was cut off, or that an older copy replaced, is noticed. It is
-written after each sync and is not synced itself: it says what is true or less.
+The mark is a small file beside the journal, with the position up to which the journal was synced.
+It reveals a journal whose end was cut off, or that an older copy replaced. It is written after each
+sync and is not synced itself, so it may be too low, and is never too high.
 
-Every start writes the journal anew. So a torn end is never written over in place, and what an
-earlier process could not sync is not taken for synced because the kernel still had it in memory.
+Every start rewrites the journal. So a torn end is never overwritten in place, and records that an
+earlier process could not sync do not count as synced because the kernel still had them in memory.
 """
 
 from __future__ import annotations
@@ -34,12 +33,13 @@ from launcher.errors import LedgerDamaged, LedgerOld, LedgerStuck
 
 VERSION: Final = 3
 REWRITE_BYTES_MIN: Final = 1 << 20
-"""A journal is written anew when it is longer than this, and twice what it then was."""
+"""A journal is rewritten when it is longer than this, and than twice its size after the last
+rewrite."""
 _HEAD: Final = struct.Struct("<8sIQ16s")
 _MAGIC: Final = b"raftcron"
 _RECORD: Final = struct.Struct("<4sIQ")
 _SYNC: Final = b"\xffrj\n"
-"""Begins each record; 0xff is in no text, so that no text has it."""
+"""Begins each record; no UTF-8 text contains 0xff."""
 _CRC: Final = struct.Struct("<I")
 _PLACE: Final = struct.Struct("<Q")
 _MARK_BYTES: Final = 200
@@ -47,8 +47,8 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Disk:
-    """The files of the journal at `path`, in a directory that no other process uses. All but
-    `read_mark`, `write_mark` and `close` may raise OSError."""
+    """The files of the journal at `path`, in a directory that no other process uses. All methods
+    but `read_mark`, `write_mark` and `close` may raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,15 +56,15 @@ class Disk:
         self._fd = self._mark = -1
 
     def read(self) -> bytes | None:
-        """Return all of the journal; None if there is none."""
+        """Return the content of the journal, None if there is none."""
         try:
             return self.path.read_bytes()
         except FileNotFoundError:
             return None
 
     def replace(self, pieces: Iterable[bytes]) -> None:
-        """Write a new journal and put it in the place of the old one, durably. The old one is
-        whole until then, and later appends go to the new one."""
+        """Write a new journal and replace the old one by it, durably. The old one is complete until
+        then; later appends go to the new one."""
         fresh = self.path.with_name(f"{self.path.name}.new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(fresh, flags, 0o600)
@@ -76,31 +76,31 @@ class Disk:
             self._sync_directory()
         except BaseException:
             os.close(fd)
-            fresh.unlink(missing_ok=True)  # the room that it took is the old one's
+            fresh.unlink(missing_ok=True)  # the old one may need the space
             raise
         self.close()
         self._fd = fd
 
     def append(self, data: bytes) -> None:
-        """Write `data` behind what is there; it survives the process, not the host."""
+        """Append `data`; it survives a crash of the process, not of the host."""
         _write(self._fd, data)
 
     def sync(self) -> None:
-        """Return once all that was appended is on the disk."""
+        """Return once everything appended is on the disk."""
         os.fdatasync(self._fd)
 
     def read_mark(self) -> bytes:
-        """Return what the mark says; nothing if there is none or it cannot be read."""
+        """Return the content of the mark, b"" if it cannot be read."""
         try:
             return os.pread(self._open_mark(), _MARK_BYTES, 0)
         except OSError:
             return b""
 
-    def write_mark(self, said: bytes) -> None:
-        """Let the mark say `said`, which is always as long; it is not synced. A mark that cannot be
-        written keeps saying less than is true, which does no harm."""
+    def write_mark(self, content: bytes) -> None:
+        """Overwrite the mark, whose content always has the same length, without a sync. After an
+        error the mark is too low, which does no harm."""
         with contextlib.suppress(OSError):
-            os.pwrite(self._open_mark(), said, 0)
+            os.pwrite(self._open_mark(), content, 0)
 
     def close(self) -> None:
         """Close the files."""
@@ -129,7 +129,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 class Contents(NamedTuple):
-    """A journal as it was read: whose it is, its records, and the position of its end."""
+    """The content of a journal: its UUID, its records, and the position of its end."""
 
     uuid: str
     records: list[bytes]
@@ -145,8 +145,8 @@ class _Found(NamedTuple):
 class Journal:
     """The journal on `disk`. Call `load`, then `rewrite`; from then on `append`.
 
-    Whatever fails is final: after an append or a sync that failed nobody knows what the disk has,
-    so that every later call raises the same LedgerStuck.
+    Errors are final: after a failed append or sync, the content of the disk is unknown, so every
+    later call raises the same LedgerStuck.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -157,14 +157,14 @@ class Journal:
 
     @property
     def is_long(self) -> bool:
-        """Whether it has grown past twice what it was when it was last written anew."""
+        """Whether it has more than twice its size after the last rewrite."""
         return self._size > self._long
 
     def load(self) -> list[bytes] | None:
         """Return the records, oldest first; None if there is no journal yet.
 
         Raises:
-            LedgerDamaged: something is missing or damaged that was synced.
+            LedgerDamaged: a synced record is missing or damaged.
             LedgerOld: an older version wrote it.
             LedgerStuck: the disk cannot be read.
         """
@@ -195,7 +195,7 @@ class Journal:
             raise ValueError(f"{missing}: its end is cut off, or it is an older copy")
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Write the journal anew with `records` alone, synced.
+        """Replace the content of the journal by `records`, synced.
 
         Raises:
             LedgerStuck: the disk is full, or fails.
@@ -211,7 +211,7 @@ class Journal:
             size = _HEAD.size + _CRC.size
             yield head + _CRC.pack(crc32(head))
             for body in records:
-                # A new journal is seen whole or not at all.
+                # A new journal is complete, or does not exist.
                 piece = _record(body, base + size, synced=size)
                 size += len(piece)
                 yield piece
@@ -222,11 +222,11 @@ class Journal:
             raise self._fail(error) from error
         self._base, self._size, self._synced = base, size, size
         self._long = max(REWRITE_BYTES_MIN, 2 * size)
-        self._say_synced()
+        self._mark_synced()
 
     def append(self, body: bytes, *, synced: bool) -> None:
-        """Add a record, or none if `body` is empty. With `synced` all records are on the disk when
-        this returns; without, they survive the process and not the host.
+        """Append a record, or none if `body` is empty. With `synced`, all records are on the disk
+        when this returns; without, they survive a crash of the process and not of the host.
 
         Raises:
             LedgerStuck: the disk is full, or fails.
@@ -244,17 +244,17 @@ class Journal:
         except OSError as error:
             raise self._fail(error) from error
         self._synced = self._size
-        self._say_synced()
+        self._mark_synced()
 
     def abandon(self, why: str) -> None:
-        """Let nothing be written any more."""
+        """Refuse all later writes."""
         self._stuck = self._stuck or LedgerStuck(f"journal {self._disk.path}: {why}")
 
     def close(self) -> None:
-        """Close the files; what was appended is there."""
+        """Close the files; appended records are in them."""
         self._disk.close()
 
-    def _say_synced(self) -> None:
+    def _mark_synced(self) -> None:
         self._disk.write_mark(f"{self.uuid} {self._base + self._synced:020}\n".encode("ascii"))
 
     def _fail(self, error: OSError) -> LedgerStuck:
@@ -273,7 +273,7 @@ class _OldVersion(ValueError):
 
 
 def old(path: Path) -> LedgerOld:
-    """Return what an operator is told of a ledger that an older version wrote."""
+    """Return the error for a ledger that an older version wrote."""
     return LedgerOld(
         f"ledger {path}: was written by a version of raftcron that this one cannot read",
         f"let that version end what it runs, then move {path.parent} away; the executor "
@@ -282,7 +282,7 @@ def old(path: Path) -> LedgerOld:
 
 
 def damaged(path: Path, problem: str) -> LedgerDamaged:
-    """Return what an operator is told of a journal that cannot be believed."""
+    """Return the error for a damaged journal."""
     return LedgerDamaged(
         f"journal {path}: cannot be read: {problem}",
         f"move {path.parent} away; the executor then begins a new ledger under a new UUID, "
@@ -291,10 +291,10 @@ def damaged(path: Path, problem: str) -> LedgerDamaged:
 
 
 def read(data: bytes) -> Contents:
-    """Return what a journal of these bytes says, without what was never synced and is torn.
+    """Return the content of a journal, without a torn end that was never synced.
 
     Raises:
-        ValueError: something is damaged that was synced.
+        ValueError: a synced record is damaged.
     """
     at = _HEAD.size + _CRC.size
     if len(data) < at or _CRC.unpack_from(data, _HEAD.size)[0] != crc32(data[: _HEAD.size]):
@@ -313,7 +313,7 @@ def read(data: bytes) -> Contents:
 
 
 def _check_torn(data: bytes, torn: int, base: int) -> None:
-    """Look behind the first record that is not whole: whether one there says it was synced."""
+    """Raise ValueError if a record behind the first damaged one shows that this was synced."""
     at = torn
     while (at := data.find(_SYNC, at + 1)) >= 0:
         found = _at(data, at, base)
@@ -322,7 +322,7 @@ def _check_torn(data: bytes, torn: int, base: int) -> None:
 
 
 def _at(data: bytes, at: int, base: int) -> _Found | None:
-    """The record at offset `at`, if there is a whole one."""
+    """Return the record at offset `at`, None if there is no complete one."""
     begin = at + _RECORD.size + _CRC.size
     if begin > len(data):
         return None

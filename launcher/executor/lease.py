@@ -1,13 +1,14 @@
-"""The executor's lease, and the spawner's signs of life, on which its end depends.
+"""The executor's lease, and the check that the spawner still works.
 
-The lease says how long the executor may start work without hearing from the leader (rule R5).
-Counted from the sending of a heartbeat that was answered, on the boot-time clock, so that neither a
-slow answer, nor a wall clock that jumps, nor a sleeping host makes it longer.
+The lease says how long the executor may start work without an answer from the leader (rule R5). It
+is counted from the sending of an answered heartbeat, on the boot-time clock, so that neither a slow
+answer, nor a wall clock that jumps, nor a sleeping host makes it longer.
 
-A spawner that is stopped, or waits for a dead mount, keeps its socket open; nothing but its silence
-tells. Meanwhile it meets no deadline, so it must not be waited for beyond the lease's end (R6).
+A spawner that is stopped, or waits for a dead mount, keeps its socket open: only its silence shows
+that. Meanwhile it meets no deadline, so the executor must not wait for it beyond the lease's end
+(R6).
 
-Pure: whoever calls brings the time, of the boot-time clock.
+Pure: the caller passes the time, of the boot-time clock.
 """
 
 from __future__ import annotations
@@ -20,16 +21,14 @@ STEP_MS: Final = 100
 ASK_MS_MIN: Final = 500
 ASK_MS_MAX: Final = 3_000
 LEASE_PATIENCE_MS: Final = 500
-"""At the lease's end silence may not last longer; so long before it, at the latest, it is asked."""
+"""The longest silence at the lease's end; a ping is sent so long before it, at the latest."""
 _SELF_KILL_MS: Final = 20_000
-"""Until a leader has said."""
+"""Until a leader has sent it."""
 
 
 class Lease:
-    """Until when the leader vouches for this executor. Pure: whoever calls brings the time.
-
-    `self_kill_ms` is what an answer grants, 0 until a leader has said.
-    """
+    """Until when this executor may start work. `self_kill_ms` is how long after the sending of an
+    answered heartbeat, 0 until a leader has sent it."""
 
     def __init__(self) -> None:
         self.until_ms = 0
@@ -38,8 +37,8 @@ class Lease:
         self.self_kill_ms = 0
 
     def connected(self, self_kill_ms: int) -> None:
-        """Begin counting on a new stream; heartbeats of the one before can no longer be answered.
-        What was granted stays granted."""
+        """Begin a new stream; heartbeats of the one before can no longer be answered. The lease
+        stays."""
         self._number = 0
         self._sent_ms.clear()
         self.self_kill_ms = self_kill_ms
@@ -72,7 +71,7 @@ class Lease:
 
 
 class Finding(enum.Enum):
-    """What a look comes to."""
+    """The result of a look."""
 
     WELL = "it answered, or has time to"
     ASK = "ask it now"
@@ -80,19 +79,16 @@ class Finding(enum.Enum):
 
 
 class Pulse:
-    """The spawner's signs of life. Pure: whoever calls brings the time (boot clock).
-
-    Only the time between looks counts as waiting, each bounded: an executor that was itself stopped
-    finds the answers only after it looks.
-    """
+    """Whether the spawner still sends events. Only the time between two looks counts as waiting,
+    and only up to a bound: an executor that was stopped itself reads the answers after its look."""
 
     def __init__(self, now_ms: int) -> None:
-        self._heard_ms = self._asked_ms = self._looked_ms = now_ms
+        self._received_ms = self._asked_ms = self._looked_ms = now_ms
         self._waited_ms = -1
 
-    def heard(self, now_ms: int) -> None:
-        """Count any news of the spawner: it sends none but at the end of a turn."""
-        self._heard_ms = now_ms
+    def received(self, now_ms: int) -> None:
+        """Count an event of the spawner, which it sends at the end of a turn."""
+        self._received_ms = now_ms
         self._waited_ms = -1
 
     def look(self, now_ms: int, lease: Lease) -> Finding:
@@ -116,6 +112,6 @@ class Pulse:
         return min(due_ms, before_end_ms) if before_end_ms > self._asked_ms else due_ms
 
     def _patience_ms(self, now_ms: int, lease: Lease) -> int:
-        if self._heard_ms < lease.until_ms <= now_ms:
+        if self._received_ms < lease.until_ms <= now_ms:
             return LEASE_PATIENCE_MS
         return max((lease.self_kill_ms or _SELF_KILL_MS) // 2, 2 * LEASE_PATIENCE_MS)

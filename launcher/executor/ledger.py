@@ -1,23 +1,23 @@
-"""What was started here, durably: a repeated request is answered and not repeated.
+"""The executor's durable memory of what it started: a repeated order is answered, not repeated.
 
 Theory of operation. A launch is a row of a batch: the log index of its Begin, and its number in
-that batch. All rows are in memory, as columns (`rows.py`), and each change of them is a record
-in the journal (`journal.py`). A start is made only after a start record of its row
-is on the disk (rule R4). So after any crash what has no row was never started, a row without a
-start record was not either, and a row with one and without a result may have run. Rows and
-tombstones go only when the leader has raised the floor past them and has acknowledged their end.
+that batch. All rows are in memory, as columns (`rows.py`), and each change of them is a record in
+the journal (`journal.py`). A command or handler starts only after a start record of its row is on
+disk (rule R4). So after any crash, a row that is not here never started, a row without a start
+record never started, and a row with one and without a result may have run. Rows and tombstones are
+forgotten only once the leader has raised the watermark past them and has acknowledged their end.
 
-A transaction is one record of the journal's file, a list of what it changed: that is there whole,
-or not at all. Replaying these lists in order gives the ledger that wrote them. Starts and
-acknowledgements of rows that are there already are written without waiting for the disk: they
-matter after a crash of the process, not of the host.
+A transaction is one record of the journal's file, with a list of changes: the file contains all of
+it or nothing. Replaying these lists in order restores the ledger that wrote them. Starts and
+acknowledgements of known rows are written without waiting for the disk: they matter after a crash
+of the process, not of the host.
 
-A job's name and the digest of its work are written once, and are known by a number afterwards: the
-n-th that was written since the journal was written anew has number n - 1. Fields of records are
-added at the end with a default, and tags are never used again.
+The name of a job and the digest of its work are written once, with a number that later records use:
+the n-th one since the journal was rewritten has number n - 1. Fields of records are added at the
+end with a default, and tags are never used again.
 
-A `Row` that is returned says what was so at that moment. Not thread-safe: everything happens in the
-thread that opened it.
+A `LedgerRow` is a copy of that moment. Not thread-safe: everything happens in the thread that
+opened the ledger.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from launcher.executor.rows import (
     Batch,
     Change,
     Job,
-    Row,
+    LedgerRow,
 )
 from launcher.limits import DETAIL_CHARS_MAX, INVENTORY_ROWS_MAX
 from launcher.protocol.columns import differences, full, short, sums
@@ -54,9 +54,9 @@ from launcher.protocol.work import Epoch
 
 FILE: Final = "journal"
 OLD_FILE: Final = "ledger.sqlite"
-"""What executors wrote before they had a journal."""
+"""The file of executors before they had a journal."""
 _RECORDS_AT_ONCE: Final = 64
-"""Batches in one piece of a journal that is written anew."""
+"""Batches in one piece of a rewritten journal."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -65,37 +65,37 @@ class _Record(msgspec.Struct, array_like=True, gc=False):
 
 
 class Owner(_Record, tag=0):
-    """Which executor's this is, and in which boot of its host it was opened last."""
+    """The ledger's executor, and the boot of the host in which it was opened last."""
 
     executor: str
     boot_id: str
 
 
 class EpochRaised(_Record, tag=1):
-    """The highest epoch that was seen."""
+    """The highest epoch so far."""
 
     epoch: Epoch
 
 
-class FloorRaised(_Record, tag=2):
+class WatermarkRaised(_Record, tag=2):
     """Acknowledged rows begun at or below this log index are forgotten."""
 
-    floor: int
+    watermark: int
 
 
 class Jobs(_Record, tag=3):
-    """Names of jobs, and digests of what they are to do, with the next numbers."""
+    """Names of jobs and digests of their work; they get the next numbers."""
 
     names: list[str]
     digests: list[bytes]
 
 
 class Accepted(_Record, tag=4):
-    """Rows of a batch that are new here, under the epoch by which they came; `jobs` are numbers.
+    """New rows of a batch, and the epoch of the orders that brought them; `jobs` are numbers.
 
     `states` has a byte for each row, or one for all: a status, with `rows.STARTING` for a start
-    record. Usually nothing else is known. `details` has each text once, with the places that have
-    it, in differences. The others have something only where a journal is written anew.
+    record. `details` has each text once, with the places that have it, in differences. The other
+    columns are empty, unless the journal is rewritten.
     """
 
     index: int
@@ -119,7 +119,7 @@ class Accepted(_Record, tag=4):
 
 
 class Starting(_Record, tag=5):
-    """The start record of rows that waited: they are about to start, or have."""
+    """The start record of rows that waited: they are about to start, or have started."""
 
     index: int
     rows: list[int]
@@ -133,25 +133,26 @@ class Acked(_Record, tag=8):
 
 
 class Workers(_Record, tag=9):
-    """Worker processes, (id, start time in ticks), that came, and the ids of dead ones, which went
-    before."""
+    """New worker processes (id, start time in ticks), and the ids of those that died before."""
 
     came: list[tuple[int, int]]
     went: list[int]
 
 
-Record = Owner | EpochRaised | FloorRaised | Jobs | Accepted | Starting | Change | Acked | Workers
-"""A `Change` says what became of rows. Tag 7 was that of a single row."""
+Record = (
+    Owner | EpochRaised | WatermarkRaised | Jobs | Accepted | Starting | Change | Acked | Workers
+)
+"""Tag 7 was that of a change of a single row."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[Record])
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """A question for the next page of the ledger: what follows (log index, row) `after`.
+    """A question for the next page of the ledger: the rows that follow (log index, row) `after`.
 
-    `until` is the newest log index that the ledger knew when the first page was read, -1 before.
-    What is begun behind it came from the leader who asks; an executor that starts a thousand
-    launches a second would otherwise never come to its last page.
+    `until` is the newest log index when the first page was read, -1 before that. Later rows came
+    from the leader that asks. Without this bound, an executor that starts a thousand launches a
+    second would never reach its last page.
     """
 
     after: tuple[int, int] = (-1, -1)
@@ -159,22 +160,21 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Rows of the ledger in log order, its floor, and the question for the rest: None at last."""
+    """Rows of the ledger in log order, its watermark, and the question for the rest, if any."""
 
-    rows: list[Row]
-    floor: int
+    rows: list[LedgerRow]
+    watermark: int
     rest: Inventory | None
 
 
 class Ledger:
-    """The rows, the highest epoch, the floor. `uuid` tells this ledger from any other; `count` is
-    how many rows it holds, acknowledged ones as well, and `newest_index` the highest log index at
-    which anything was begun that it has seen. Only the ledger writes them."""
+    """The rows, the highest epoch and the watermark. `uuid` identifies this ledger. `count` is its
+    number of rows, acknowledged ones included. `newest_index` is the highest log index of a row or
+    a watermark that it has seen. Only the ledger writes these attributes."""
 
     def __init__(self, path: Path, owner: str = "", *, disk: Disk | None = None) -> None:
-        """Open the ledger whose journal is at `path`, or make a new one with a UUID of its own.
-        `owner` is the id of the executor whose it is; nobody's opens any. `disk` stands for the
-        files where they are not there.
+        """Open the ledger whose journal is at `path`, or create one with a new UUID. `owner` is the
+        id of its executor; without one, any ledger is opened. `disk` replaces the files in tests.
 
         Raises:
             LedgerDamaged: there is one, and it cannot be read.
@@ -184,12 +184,12 @@ class Ledger:
         """
         self.path = path
         self.highest = Epoch()
-        self.floor = 0
+        self.watermark = 0
         self.boot_id = _boot_id()
         self.is_same_boot = False
         self.newest_index = 0
         self.batches: dict[int, list[Batch]] = {}
-        """By log index, for who reads."""
+        """By log index; do not change."""
         self._indexes: list[int] = []
         self._unacked: set[int] = set()
         self.count = 0
@@ -227,7 +227,7 @@ class Ledger:
             self._pending.append(record)
 
     def _claim(self, record: Owner) -> None:
-        """See whose this ledger is."""
+        """Verify that this ledger is of our executor."""
         ours = self._owner.executor
         if ours and record.executor and record.executor != ours:
             where = self.path.parent
@@ -241,11 +241,11 @@ class Ledger:
         self._owner = Owner(ours or record.executor, self.boot_id)
 
     def _everything(self) -> Iterator[bytes]:
-        """The records of a journal that is written anew, in which jobs have new numbers."""
+        """Yield the records of a rewritten journal, in which jobs have new numbers."""
         first: list[Record] = [
             self._owner,
             EpochRaised(self.highest),
-            FloorRaised(self.floor),
+            WatermarkRaised(self.watermark),
             Workers(list(self._workers.items()), []),
         ]
         yield _ENCODER.encode(first)
@@ -260,8 +260,7 @@ class Ledger:
             yield _ENCODER.encode(some)
 
     def _records_of(self, batch: Batch, *, is_whole: bool) -> list[Record]:
-        """Return the records of a batch: of a new one, or of one with all that became of its rows
-        (`is_whole`)."""
+        """Return the records of a new batch; with `is_whole`, also what became of its rows."""
         found: list[Record] = []
         if fresh := list(dict.fromkeys(job for job in batch.jobs if job.number < 0)):
             for number, job in enumerate(fresh, len(self._jobs)):
@@ -297,21 +296,22 @@ class Ledger:
         return found
 
     def close(self) -> None:
-        """Close the files; what was committed is there."""
+        """Close the files."""
         self._journal.close()
 
     # ---- changes
 
     @contextlib.contextmanager
     def transaction(self, *, synced: bool = True) -> Iterator[None]:
-        """All that happens inside is in the journal at its end. With `synced` it is on the disk
-        then, with all that came before; without, it survives the process and not the host.
+        """Append all changes that are made inside to the journal, as one record. With `synced` they
+        and all earlier ones are on disk at the end; without, they survive a crash of the process
+        and not of the host.
 
-        What fails inside is final, since memory is then ahead of the disk: no later transaction
+        An error inside is final, because memory is then ahead of the disk: no later transaction
         writes anything.
 
         Raises:
-            LedgerStuck: the disk is full, or fails; nothing that happened inside may be acted on.
+            LedgerStuck: the disk is full, or fails; do not act on the changes.
         """
         try:
             yield
@@ -325,21 +325,22 @@ class Ledger:
             raise
 
     def raise_epoch(self, epoch: Epoch) -> None:
-        """Remember `epoch` if it is higher than all seen before (rule R4)."""
+        """Record `epoch` if it is higher than all earlier ones (rule R4)."""
         if epoch > self.highest:
             self.highest = epoch
             self._record(EpochRaised(epoch))
 
-    def raise_floor(self, floor: int) -> int:
-        """Forget acknowledged rows begun at or below `floor`; return how many. Never lowers it."""
-        if floor <= self.floor:
+    def raise_watermark(self, index: int) -> int:
+        """Forget acknowledged rows begun at or below log index `index`; return how many. Never
+        lowers the watermark."""
+        if index <= self.watermark:
             return 0
-        before, self.floor = self.count, floor
-        self.newest_index = max(self.newest_index, floor)
-        end = bisect.bisect_right(self._indexes, floor)
+        before, self.watermark = self.count, index
+        self.newest_index = max(self.newest_index, index)
+        end = bisect.bisect_right(self._indexes, index)
         kept: list[int] = []
-        for index in self._indexes[:end]:
-            batches = self.batches[index]
+        for at in self._indexes[:end]:
+            batches = self.batches[at]
             left = [
                 batch if batch.unacked == len(batch) else batch.only(list(batch.places()))
                 for batch in batches
@@ -347,19 +348,19 @@ class Ledger:
             ]
             self.count += sum(map(len, left)) - sum(map(len, batches))
             if left:
-                kept.append(index)
-                self.batches[index] = left
+                kept.append(at)
+                self.batches[at] = left
             else:
-                del self.batches[index]
+                del self.batches[at]
         self._indexes[:end] = kept
-        self._record(FloorRaised(floor))
+        self._record(WatermarkRaised(index))
         return before - self.count
 
     def insert(self, batch: Batch) -> None:
-        """Add rows that are not there yet: accepted, or refused, ended or fenced at once.
+        """Add new rows: accepted, or refused, ended or fenced at once.
 
         Raises:
-            InvariantViolated: one is there already.
+            InvariantViolated: a row is there already.
         """
         index, batches = batch.index, self.batches.get(batch.index)
         if batches is None:
@@ -410,7 +411,7 @@ class Ledger:
         self.insert(batch)
 
     def starting(self, index: int, rows: Sequence[int]) -> None:
-        """Record that accepted rows of a batch which waited, ascending, are about to start."""
+        """Record that waiting rows of a batch, ascending, are about to start."""
         for batch in self.batches.get(index, ()):
             states = batch.states
             for place in batch.find(rows):
@@ -419,8 +420,8 @@ class Ledger:
         self._record(Starting(index, differences(rows)))
 
     def changed(self, changes: Iterable[Change]) -> None:
-        """Record what became of accepted rows; what is over already, or was refused although it
-        had started, stays as it is."""
+        """Record changes of accepted rows. Rows that are over stay as they are, and so do rows that
+        are refused although they had started."""
         for change in changes:
             if change.detail:
                 change.detail = _bounded(change.detail)
@@ -430,7 +431,7 @@ class Ledger:
             self._record(change)
 
     def ack(self, index: int, rows: Sequence[int]) -> None:
-        """Mark rows of a batch, ascending, whose end is committed in the cell's log; open ones stay
+        """Mark rows of a batch, ascending, whose end is committed in the cell's log. Open rows stay
         as they are."""
         is_over = True
         for batch in self.batches.get(index, ()):
@@ -444,18 +445,18 @@ class Ledger:
         self._record(Acked(index, differences(rows)))
 
     def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
-        """Remember (pid, ticks) of worker processes before they are given anything (rule R4), and
-        forget those with the ids `went`, which are dead. One that has an id again is another."""
+        """Record (pid, ticks) of worker processes before they get launches (rule R4), and forget
+        the dead ones with the ids `went`. A process may reuse the id of a dead one."""
         record = Workers(list(came), list(went))
         for pid in record.went:
             self._workers.pop(pid, None)
         self._workers.update(record.came)
         self._record(record)
 
-    # ---- what it knows
+    # ---- questions
 
-    def row(self, index: int, row: int) -> Row | None:
-        """Return what is known of a row; None if nothing is."""
+    def row(self, index: int, row: int) -> LedgerRow | None:
+        """Return a row, None if it is not here."""
         for batch in self.batches.get(index, ()):
             [place] = batch.find((row,))
             if place >= 0:
@@ -463,7 +464,7 @@ class Ledger:
         return None
 
     def job(self, index: int, row: int) -> Job | None:
-        """Return what a row was to do; None if the row is not here."""
+        """Return the job of a row, None if the row is not here."""
         for batch in self.batches.get(index, ()):
             [place] = batch.find((row,))
             if place >= 0:
@@ -471,10 +472,10 @@ class Ledger:
         return None
 
     def workers(self) -> list[tuple[int, int]]:
-        """Return (pid, ticks) of the worker processes that are on record."""
+        """Return (pid, ticks) of the recorded worker processes."""
         return sorted(self._workers.items())
 
-    def accepted(self) -> list[Row]:
+    def accepted(self) -> list[LedgerRow]:
         """Return the rows without a result, in the order of the log."""
         return [
             batch.row(place)
@@ -483,7 +484,7 @@ class Ledger:
             for place in batch.places(only_open=True)
         ]
 
-    def unacked(self) -> list[Row]:
+    def unacked(self) -> list[LedgerRow]:
         """Return the rows whose end the leader has not acknowledged, in the order of the log."""
         return [
             batch.row(place)
@@ -492,48 +493,44 @@ class Ledger:
             for place in batch.places()
         ]
 
-    def page(self, after: tuple[int, int], until: int, count: int) -> list[Row]:
-        """Return up to `count` rows that follow (log index, row) `after`, begun at or below log
-        index `until`, in this order; acknowledged ones as well."""
-        page: list[Row] = []
+    def recollect(self, inventory: Inventory, rows_max: int = INVENTORY_ROWS_MAX) -> Page | None:
+        """Return a page of all rows, acknowledged ones included, for a leader that knows less (rule
+        R13); None while its first row is pending.
+
+        Call it after the transaction of a turn. Then the epoch of the leader that asks is durable
+        before the first page is read, and no start of an older epoch can follow a page. Changes
+        between two pages are behind the cursor, or are reported as always. Pending rows are not
+        reported, and a page without them would claim that they never ran: so it ends before the
+        first of them, and the rest waits for the spawner's event, which makes a turn.
+        """
+        after, until = inventory.after, inventory.until
+        until = until if until >= 0 else self.newest_index
+        found: list[LedgerRow] = []
         first = bisect.bisect_left(self._indexes, after[0])
         last = bisect.bisect_right(self._indexes, until)
         for index in self._indexes[first:last]:
-            found = sorted(
+            rows = sorted(
                 (row, batch, place)
                 for batch in self.batches[index]
                 for place, row in enumerate(batch.rows)
                 if (index, row) > after
             )
-            page += [batch.row(place) for _, batch, place in found[: count - len(page)]]
-            if len(page) >= count:
+            found += [batch.row(place) for _, batch, place in rows[: rows_max - len(found)]]
+            if len(found) >= rows_max:
                 break
-        return page
-
-    def recollect(self, inventory: Inventory, rows_max: int = INVENTORY_ROWS_MAX) -> Page | None:
-        """Return a page of all that is remembered, for a leader that knows less (rule R13); None
-        while its first row is pending.
-
-        It is asked for after the transaction of a turn: so the epoch of the leader that asks is
-        durable before the first page is read, and no start of an older one can come behind a page.
-        What is written between two pages lies behind the cursor, or is reported as any change is. A
-        pending row is told to nobody, and to leave it out would say that it never ran: so the page
-        ends before it, and the rest waits for the spawner's word, which makes a turn.
-        """
-        until = inventory.until if inventory.until >= 0 else self.newest_index
-        found = self.page(inventory.after, until, rows_max)
-        rows = list(takewhile(lambda row: not row.is_pending, found))
-        if len(rows) == len(found) < rows_max:
-            return Page(rows, self.floor, None)
-        if not rows:
+        known = list(takewhile(lambda row: not row.is_pending, found))
+        if len(known) == len(found) < rows_max:
+            return Page(known, self.watermark, None)
+        if not known:
             return None
-        return Page(rows, self.floor, Inventory((rows[-1].index, rows[-1].row), until))
+        rest = Inventory((known[-1].index, known[-1].row), until)
+        return Page(known, self.watermark, rest)
 
 
 _REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {
     Owner: Ledger._claim,
     EpochRaised: lambda ledger, record: ledger.raise_epoch(record.epoch),
-    FloorRaised: lambda ledger, record: ledger.raise_floor(record.floor),
+    WatermarkRaised: lambda ledger, record: ledger.raise_watermark(record.watermark),
     Jobs: lambda ledger, record: ledger._jobs.extend(
         Job(name, digest, number)
         for number, (name, digest) in enumerate(
@@ -546,11 +543,11 @@ _REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {
     Acked: lambda ledger, record: ledger.ack(record.index, sums(record.rows)),
     Workers: lambda ledger, record: ledger.record_workers(record.came, record.went),
 }
-"""What each record changes when it is read again: the same that it changed when it was written."""
+"""What replaying a record does: the same that the ledger did when it wrote the record."""
 
 
 def new_uuid() -> str:
-    """Return a random UUID: nothing computed could tell this disk from the one it replaces."""
+    """Return a random UUID: a computed one could be that of a disk which this one replaces."""
     return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
 
 
@@ -562,7 +559,7 @@ def _boot_id() -> str:
 
 
 def _bounded(detail: str) -> str:
-    """At most so much of a detail as people get to read, and nothing that is no text."""
+    """Return as much of a detail as people get to read, in valid UTF-8."""
     if not detail.isascii():
         detail = detail.encode(errors="replace").decode()
     return detail[:DETAIL_CHARS_MAX]

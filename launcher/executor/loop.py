@@ -1,9 +1,9 @@
 """The executor's loop connects ledger, spawner, workers and stream.
 
-Theory of operation. Work goes in turns, one at a time. A turn takes all that has arrived, writes
-it into the ledger in one transaction, and does after the commit what the commit allows: starts,
-kills, reports. What arrives meanwhile makes the next turn; so a busy executor commits once for many
-launches, and nothing is ever started or told before it is durable (rule R4).
+Theory of operation. The loop takes turns, one at a time. A turn takes everything that has arrived,
+writes it into the ledger in one transaction, and then acts on it: it starts, kills and reports. The
+next turn takes what arrived meanwhile. So a busy executor commits once for many launches, and it
+starts or reports nothing that is not durable (rule R4).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
 from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.commands.cgroups import Limits
+from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.children import Children
 from launcher.executor.commands.running import Commands
 from launcher.executor.commands.trees import SurvivorsRemain, Target, kill_targets, kill_workers
@@ -36,10 +36,10 @@ from launcher.executor.rows import (
     INTERRUPTED,
     REFUSED,
     Change,
-    Row,
+    LedgerRow,
     changes_of,
 )
-from launcher.executor.rules import LEASE_OVER, Conditions, Settled, Works, settle
+from launcher.executor.rules import LEASE_OVER, BadOrders, Conditions, Decisions, Works, decide
 from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
 from launcher.limits import LEDGER_ROWS_MAX
@@ -51,7 +51,7 @@ from launcher.protocol.work import Epoch
 log = logs.get()
 
 TURN_GAP_MS: Final = 5
-"""Between two turns: at most 200 commits a second, and 5 ms added to a busy executor's answer."""
+"""Between two turns: at most 200 commits a second, and 5 ms more for a busy executor's answer."""
 FULL: Final = (
     f"the executor remembers as many launches as it may ({LEDGER_ROWS_MAX:,}): "
     "see why backups of the cell do not go on"
@@ -60,44 +60,46 @@ WITHDRAWN: Final = "fenced before it was started"
 WAITED: Final = "it waited for a worker when its executor died"
 LEASE_LOOK_S: Final = 0.25
 SURVIVORS_PAUSE_S: Final = 1.0
-"""Before what could not be killed is looked for again."""
+"""Between two attempts to kill what a dead spawner or executor left."""
 LINES_MAX: Final = 10
-"""Lines a second about attempts that failed."""
+"""Lines a second in the log about attempts that failed."""
 _STATUSES: Final = {int(number): name.lower() for name, number in pool_pb2.Status.items()}
 _REASONS: Final = {int(reason): reason.label for reason in Reason}
 _GOOD: Final = (ACCEPTED, ENDED, FENCED)
 
 
 class ReportSink(Protocol):
-    """Where reports go: one stream to a leader. `works` is what the leader said of work in it."""
+    """One stream to a leader. `works` is the work that this leader has numbered."""
 
     works: Works
 
-    def begin(self, known: list[Row], highest: Epoch) -> None:
-        """Say hello with all rows whose end is not acknowledged. Called once, before `send`."""
+    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
+        """Send the Hello, with all rows whose end is not acknowledged. Called once, first."""
 
     def send(self, changes: list[Change]) -> None:
-        """Report what became of rows; never waits."""
+        """Report changes of rows; never waits."""
 
     def offer(self, offers: Sequence[GroupOffer]) -> None:
-        """Tell what the workers of this host serve, whole; never waits."""
+        """Send all handlers that the workers of this host serve; never waits."""
 
     def recollect(self, page: Page) -> None:
-        """Tell a page of the ledger; never waits. Whoever asked asks again with `page.rest` once it
-        has left, so that a leader which reads slowly does not fill the memory."""
+        """Send a page of the ledger; never waits. Once it has left, the sink asks again with
+        `page.rest`, so that a slow leader does not fill the memory."""
 
     def leave(self, reason: str) -> None:
-        """End the stream: what came over it was not the leader's."""
+        """End the stream: its orders were not a leader's."""
 
 
 class Turn(msgspec.Struct):
-    """What arrived since the last turn, in the order it is served in. `news` are attempts that have
-    begun or are over. `came` are worker processes (id, start time) that wait to be fed, `went` the
-    ids of dead ones; `starting` are attempts that waited and are about to get a worker; `offered`:
-    what workers serve has changed. The first `unleased` orders came before a gap between two
-    leases; `has_batches`: some have starts."""
+    """Everything that arrived since the last turn, in the order in which it is handled.
 
-    news: list[Attempt] = []
+    `changed` are attempts that have begun or are over. `came` are worker processes (id, start time)
+    that wait for launches, `went` are ids of dead ones. `starting` are attempts that waited and are
+    about to get a worker. `offered`: the workers serve other handlers. The first `unleased` orders
+    came before a gap between two leases; `has_batches`: some orders have starts.
+    """
+
+    changed: list[Attempt] = []
     orders: list[tuple[ReportSink, pool_pb2.Orders]] = []
     has_batches: bool = False
     unleased: int = 0
@@ -111,40 +113,37 @@ class Turn(msgspec.Struct):
     offered: bool = False
 
     def __bool__(self) -> bool:
-        arrived = self.news or self.orders or self.epoch or self.arriving or self.inventory
-        changed = self.spawner_died or self.came or self.went or self.starting or self.offered
-        return bool(arrived or changed)
+        return any(getattr(self, name) for name in self.__struct_fields__)
 
     def must_sync(self, ledger: Ledger) -> bool:
-        """Whether something of it may be acted on, or told, only once it is on the disk."""
+        """Whether something in this turn may be acted on, or reported, only once it is on disk."""
         if self.has_batches or self.came or self.starting:
             return True
         if self.epoch is not None and self.epoch > ledger.highest:
             return True
-        if any(one.status != ACCEPTED for one in self.news):
+        if any(one.status != ACCEPTED for one in self.changed):
             return True
-        return any(orders.fences or orders.floor > ledger.floor for _, orders in self.orders)
+        return any(one.fences or one.floor > ledger.watermark for _, one in self.orders)
 
 
-class Written(msgspec.Struct):
-    """What writing a turn led to: `changes` are for the leader, `known` are the rows of its Hello,
-    if a new one has come."""
+class Written(Decisions):
+    """What writing a turn led to: decisions about orders, sinks to leave and why, the rows of a new
+    sink's Hello, and a page of the ledger."""
 
-    changes: list[Change] = []
-    settled: list[tuple[ReportSink, Settled]] = []
-    known: list[Row] = []
+    bad: list[tuple[ReportSink, str]] = msgspec.field(default_factory=list)
+    known: list[LedgerRow] = msgspec.field(default_factory=list)
     page: Page | None = None
 
 
 class FailureLog:
-    """Logs attempts that did not end well, at most LINES_MAX a second, and how many more there
-    were. History has them all; at thousands a second a line costs more than a launch."""
+    """Logs attempts that failed, at most LINES_MAX a second, and the number of the others. History
+    has all of them; at thousands a second a line costs more than a launch."""
 
     def __init__(self) -> None:
         self._second = self._lines = self._omitted = 0
 
-    def note(self, some: Iterable[Row], now_ms: int) -> None:
-        """Log those of `some` that failed, or were not started after all."""
+    def note(self, some: Iterable[LedgerRow], now_ms: int) -> None:
+        """Log those of `some` that failed, or were not started."""
         if now_ms // 1000 != self._second:
             self._second, self._lines = now_ms // 1000, 0
             if self._omitted:
@@ -169,10 +168,14 @@ class FailureLog:
 
 
 class ExecutorLoop:
-    """One executor's work. Everything but `_write` happens on the event loop's thread."""
+    """The work of one executor. Only `_write` and `interrupt_all` run in the ledger's thread."""
 
     def __init__(
-        self, config: ExecutorConfig, ledger: Ledger, outputs: Outputs, limits: Limits | None = None
+        self,
+        config: ExecutorConfig,
+        ledger: Ledger,
+        outputs: Outputs,
+        groups: ControlGroups | None = None,
     ) -> None:
         self.lease = Lease()
         self.highest = ledger.highest
@@ -183,7 +186,7 @@ class ExecutorLoop:
         self._ledger = ledger
         self._outputs = outputs
         self._children = self._new_children()
-        self._commands = Commands(config, outputs, limits or Limits("", ()), ledger.uuid)
+        self._commands = Commands(config, outputs, groups or ControlGroups("", ()), ledger.uuid)
         self.workers = Workers(config, outputs, self.lease, self)
         self.uploads = Uploads(config.cell, outputs)
         self._failures = FailureLog()
@@ -191,9 +194,9 @@ class ExecutorLoop:
         self._lapses = 0
         self._had_lease = False
         self.is_full = False
-        """Whether the ledger takes no more rows, as of the last turn: all starts are refused."""
+        """Whether the ledger takes no more rows, so that all starts are refused."""
         self.able = asyncio.Event()
-        """Set unless something of a dead spawner cannot be killed; be connected only then."""
+        """Set unless processes of a dead spawner still live; only then it may be connected."""
         self.able.set()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -205,27 +208,27 @@ class ExecutorLoop:
 
     @property
     def running(self) -> int:
-        """How many commands run or are about to, and launches of handlers that are here."""
+        """How many commands run or are about to run, and how many launches handlers have."""
         return len(self._commands) + len(self.workers.launches)
 
     def order(self, sink: ReportSink, orders: pool_pb2.Orders) -> None:
-        """Take a message of the leader; it is settled in the next turn."""
+        """Take a message of the leader for the next turn."""
         self._next.orders.append((sink, orders))
         self._next.has_batches = self._next.has_batches or bool(orders.batches)
         self._wake.set()
 
     def welcome(self, epoch: Epoch) -> None:
-        """Remember the epoch of a leader, durably."""
+        """Record the epoch of a leader in the next turn."""
         self._next.epoch = max(epoch, self._next.epoch or epoch)
         self._wake.set()
 
     def attach(self, sink: ReportSink) -> None:
-        """Let reports go to `sink` from the next turn on, beginning with its `begin`."""
+        """Send reports to `sink` from the next turn on, which calls its `begin`."""
         self._next.arriving = sink
         self._wake.set()
 
     def inventory(self, sink: ReportSink, inventory: Inventory) -> None:
-        """Tell a page of all that the ledger remembers, after the next turn (rule R13)."""
+        """Send a page of the ledger after the next turn (rule R13)."""
         if not self.stopping:
             self._next.inventory = (sink, inventory)
             self._wake.set()
@@ -240,8 +243,8 @@ class ExecutorLoop:
             self._next.inventory = None
 
     def answered(self, number: int) -> bool:
-        """Count an answer to a heartbeat; return whether it is one of ours. What came before a gap
-        between two leases may run elsewhere by now: it is not begun, and ends if it is guarded."""
+        """Count an answer to a heartbeat; return whether it is one of ours. Work that came before a
+        gap between two leases may run elsewhere by now: it does not begin, or ends if guarded."""
         if not self.lease.valid(boot_ms()):
             self._note_lease()
             self._lapses += 1
@@ -254,19 +257,19 @@ class ExecutorLoop:
         return is_ours
 
     def _note_lease(self) -> None:
-        """Log, once, that the lease is over, with what it covered."""
+        """Log once that the lease is over, with the amount of work that it covered."""
         if self._had_lease and not self.lease.valid(boot_ms()):
             self._had_lease = False
-            counts = {"commands": len(self._commands), "guarded": self._commands.guarded}
             log.warning(
                 "lease.ended",
                 error="no leader renewed it",
                 handlers=len(self.workers.launches),
-                **counts,
+                commands=len(self._commands),
+                guarded=self._commands.guarded,
             )
 
     def renewed(self) -> None:
-        """Tell the spawner and the workers that the lease was renewed."""
+        """Pass the end of a renewed lease to the spawner and the workers."""
         self._children.send([["lease", self.lease.until_ms]])
         self.workers.renewed()
 
@@ -275,19 +278,19 @@ class ExecutorLoop:
         is_running = request.name in self._commands or request.name in self.workers.launches
         return self._outputs.answer(request, running=is_running)
 
-    # ---- what the spawner and the workers say
+    # ---- what the spawner and the workers report
 
-    def hear(self, news: Iterable[Attempt]) -> None:
+    def hear(self, changed: Iterable[Attempt]) -> None:
         """Take attempts that have begun, or are over."""
-        self._next.news += news
+        self._next.changed += changed
         self._wake.set()
 
-    def _hear_spawner(self, said: list[list[Any]]) -> None:
-        self._note_lease()  # before the ends that it brought are counted
-        self.hear(self._commands.heard(said, wall_ms()))
+    def _hear_spawner(self, events: list[list[Any]]) -> None:
+        self._note_lease()  # before the commands that its end killed are removed
+        self.hear(self._commands.receive(events, wall_ms()))
 
     def came(self, pid: int, ticks: int) -> None:
-        """Remember a worker process, durably, before it is fed."""
+        """Record a worker process, before it gets launches."""
         self._next.came.append((pid, ticks))
         self._wake.set()
 
@@ -297,12 +300,12 @@ class ExecutorLoop:
         self._wake.set()
 
     def starting(self, some: list[Attempt]) -> None:
-        """Record, durably, that launches which waited are about to start."""
+        """Record that launches which waited are about to start."""
         self._next.starting += some
         self._wake.set()
 
     def offered(self) -> None:
-        """Tell the leader what the workers serve now."""
+        """Report to the leader what the workers serve now."""
         self._next.offered = True
         self._wake.set()
 
@@ -320,16 +323,16 @@ class ExecutorLoop:
         self.renewed()
 
     def _new_children(self) -> Children:
-        # What the spawner says within the gap between two turns makes one turn anyway.
+        # Events of the spawner within the gap between two turns make one turn anyway.
         return Children(self._hear_spawner, self._config.slots, self.ledger_uuid, TURN_GAP_MS)
 
     async def run(self, ledger_thread: ThreadPoolExecutor) -> None:
-        """Take turns, for ever. What the ledger raises ends the executor: better dead than
-        starting what it cannot remember."""
+        """Take turns until cancelled. An error of the ledger ends the executor: it must not start
+        what it cannot record."""
         ended_ms = 0
         while True:
             await self._wake.wait()
-            # An idle executor acts at once; a busy one gathers, and commits once for many.
+            # An idle executor acts at once; a busy one collects, and commits once for many.
             await asyncio.sleep(max(0, ended_ms + TURN_GAP_MS - boot_ms()) / 1000)
             self._wake.clear()
             if self._next:
@@ -340,7 +343,7 @@ class ExecutorLoop:
                 ended_ms = boot_ms()
 
     async def watch(self) -> None:
-        """Hear the spawner, for ever; have another one started where it dies."""
+        """Listen to the spawner until cancelled; if it dies, a turn starts another one."""
         while True:
             children = self._children
             try:
@@ -355,7 +358,7 @@ class ExecutorLoop:
             self._replaced.clear()
 
     async def watch_lease(self) -> None:
-        """Log each end of the lease, for ever."""
+        """Log each end of the lease until cancelled."""
         while True:
             self._note_lease()
             await asyncio.sleep(LEASE_LOOK_S)
@@ -384,27 +387,27 @@ class ExecutorLoop:
     # ---- a turn
 
     async def run_once(self, ledger_thread: ThreadPoolExecutor) -> None:
-        """Take one turn: write all that has arrived, then act on it."""
+        """Take one turn: write everything that has arrived, then act on it."""
         turn, self._next = self._next, Turn()
-        news = turn.news = list(dict.fromkeys(turn.news))
+        changed = turn.changed = list(dict.fromkeys(turn.changed))
         if turn.has_batches:
             hit("before-ledger")
-        if any(one.started_ms for one in news):
+        if any(one.started_ms for one in changed):
             hit("after-start")
-        loop = asyncio.get_running_loop()
-        # As they are now: more may become of an attempt while this is written.
-        changes, lost = changes_of(news), list[Row]()
-        over = [one for one in news if one.status != ACCEPTED]
+        # As they are now: attempts go on while this is written.
+        changes, lost = changes_of(changed), list[LedgerRow]()
+        over = [one for one in changed if one.status != ACCEPTED]
         for attempt in over:
             if attempt.output_bytes:
-                self._outputs.ending(attempt.name)
-        early: list[Change] = []
+                self._outputs.note(attempt.name)
+        recorded: list[Change] = []
         if turn.spawner_died:
-            early, changes = changes, []
-            lost = await self._interrupted(ledger_thread, early)
-            early += changes_of(lost)
+            lost = await self._interrupted(ledger_thread, changes)
+            recorded, changes = [*changes, *changes_of(lost)], []
         conditions, lapses = self._conditions(turn), self._lapses
-        written = await loop.run_in_executor(ledger_thread, self._write, turn, changes, conditions)
+        written = await asyncio.get_running_loop().run_in_executor(
+            ledger_thread, self._write, turn, changes, conditions
+        )
         self.highest = self._ledger.highest
         if turn.spawner_died:
             await self._replace_spawner()
@@ -415,10 +418,10 @@ class ExecutorLoop:
             self.workers.launches.may_start(turn.starting)
         if turn.orders:
             self._act(written, has_lapsed=self._lapses != lapses)
-        self._tell(turn, written, early + written.changes)
+        self._report(turn, written, recorded + written.changes)
 
-    def _tell(self, turn: Turn, written: Written, changes: list[Change]) -> None:
-        """Tell the leader what a turn came to: what became of rows, a new one the rest as well."""
+    def _report(self, turn: Turn, written: Written, changes: list[Change]) -> None:
+        """Report to the leader what a turn changed. A new sink gets everything else as well."""
         if changes:
             hit("before-report")
             if self._sink is not None:
@@ -428,7 +431,7 @@ class ExecutorLoop:
             self._add_outputs(written.known)
             self._sink.begin(written.known, self.highest)
         is_changed = self._note_room() or turn.offered
-        # With a full ledger nothing is offered: each launch that is refused is a row as well.
+        # A full ledger offers no slots: each launch that it refuses is a row as well.
         offers = () if self.is_full else self.workers.groups.offers
         if self._sink is not None and (is_changed or (turn.arriving is not None and offers)):
             self._sink.offer(offers)
@@ -437,27 +440,26 @@ class ExecutorLoop:
                 self._add_outputs(written.page.rows)
                 self._sink.recollect(written.page)
             elif self._next.inventory is None:
-                self._next.inventory = (
-                    turn.inventory
-                )  # without a wake: the spawner's word makes the turn
+                # No page begins with a pending row. The event that decides it makes the next turn.
+                self._next.inventory = turn.inventory
 
-    def _add_outputs(self, rows: Iterable[Row]) -> None:
-        """The ledger does not know how much output is kept."""
+    def _add_outputs(self, rows: Iterable[LedgerRow]) -> None:
+        """Add how much output is kept to rows of the ledger, which does not know it."""
         for row in rows:
             if row.status == ENDED:
                 row.output_bytes = self._outputs.kept(row.name)
 
     async def _interrupted(
-        self, ledger_thread: ThreadPoolExecutor, said: Sequence[Change]
-    ) -> list[Row]:
-        """Record what the dead spawner still said, and interrupt what it ran, however long it
-        takes; return those rows. In this time the stream is left, so that the leader gives this
-        executor up rather than wait for it."""
+        self, ledger_thread: ThreadPoolExecutor, last: Sequence[Change]
+    ) -> list[LedgerRow]:
+        """Record the `last` changes that the dead spawner reported, and interrupt what it ran,
+        however long it takes; return those rows. While processes survive, the stream is left, so
+        that the leader gives this executor up and does not wait for it."""
         loop = asyncio.get_running_loop()
 
         def write() -> None:
             with self._ledger.transaction():
-                self._ledger.changed(said)
+                self._ledger.changed(last)
 
         await loop.run_in_executor(ledger_thread, write)
         while True:
@@ -475,7 +477,7 @@ class ExecutorLoop:
                 return lost
 
     def _conditions(self, turn: Turn) -> Conditions:
-        """Return what is true as a turn is written; of workers only what its starts need."""
+        """Return the conditions for a turn; those of workers only if it has starts."""
         obstacle = ""
         if self.stopping:
             obstacle = "the executor is stopping"
@@ -497,8 +499,7 @@ class ExecutorLoop:
         return now
 
     def _write(self, turn: Turn, changes: list[Change], conditions: Conditions) -> Written:
-        """Write a turn in one transaction, `changes` first; return what that led to. In the
-        ledger's thread."""
+        """Write a turn in one transaction, `changes` first. In the ledger's thread."""
         written, ledger = Written(changes), self._ledger
         with ledger.transaction(synced=turn.must_sync(ledger)):
             ledger.changed(changes)
@@ -515,19 +516,19 @@ class ExecutorLoop:
                 now = conditions
                 if place < turn.unleased:
                     now = msgspec.structs.replace(conditions, lease_valid=False)
-                settled = settle(ledger, orders, sink.works, now)
-                written.settled.append((sink, settled))
-                written.changes += settled.refused
-        if answers := [row for _, settled in written.settled for row in settled.answers]:
-            written.changes += changes_of(answers)
+                try:
+                    decide(ledger, orders, sink.works, now, written)
+                except BadOrders as error:
+                    written.bad.append((sink, str(error)))
+        written.changes += changes_of(written.answers)
         if turn.arriving is not None:
             written.known = [row for row in ledger.unacked() if not row.is_pending]
         if turn.inventory is not None:
             written.page = ledger.recollect(turn.inventory[1])
         return written
 
-    def _close(self, over: Sequence[Attempt], lost: Sequence[Row]) -> None:
-        """Let go of what is over, now that its end is recorded, and log what failed."""
+    def _close(self, over: Sequence[Attempt], lost: Sequence[LedgerRow]) -> None:
+        """Free the slots of attempts whose end is recorded now, and log those that failed."""
         killed = 0
         for attempt in over:
             if not attempt.spec.handler:
@@ -542,38 +543,36 @@ class ExecutorLoop:
         self._failures.note((*over, *lost), wall_ms())
 
     def _act(self, written: Written, *, has_lapsed: bool) -> None:
-        accepted = [one for _, settled in written.settled for one in settled.accepted]
-        kills = [kill for _, settled in written.settled for kill in settled.kills]
-        news: list[Attempt] = []
+        """Start and kill attempts as decided, and leave streams with bad orders."""
+        accepted, changed = written.accepted, list[Attempt]()
         if has_lapsed:  # while it was written: the lease that is valid now is not theirs
             for attempt in accepted:
                 attempt.refuse(LEASE_OVER)
-            news, accepted = accepted, []
+            changed, accepted = accepted, []
         if accepted:
             hit("after-ledger")
         commands = [one for one in accepted if not one.spec.handler]
-        messages = self._commands.orders(commands, news, wall_ms())
-        if news:
-            self.hear(news)
+        messages = self._commands.orders(commands, changed, wall_ms())
+        if changed:
+            self.hear(changed)
         if len(commands) < len(accepted):
             self.workers.launches.accept(one for one in accepted if one.spec.handler)
-        for name, reason in kills:
+        for name, reason in written.kills:
             if not self.workers.kill(name, Reason(reason)):
                 messages.append(["kill", name, reason])
         self._children.send(messages)
-        for sink, settled in written.settled:
-            if problem := "older epoch" if settled.is_stale else settled.problem:
-                log.warning("orders.ignored", error=problem, highest=str(self.highest))
-                sink.leave(problem)
-            for name in settled.withdrawn:
-                self.workers.launches.withdraw(name, WITHDRAWN, Reason.FENCED)
-            for name in settled.mismatched:
-                log.warning("launch.repeated", launch=name, error="with other work than before")
+        for name in written.withdrawn:
+            self.workers.launches.withdraw(name, WITHDRAWN, Reason.FENCED)
+        for name in written.mismatched:
+            log.warning("launch.repeated", launch=name, error="with other work than before")
+        for sink, problem in written.bad:
+            log.warning("orders.ignored", error=problem, highest=str(self.highest))
+            sink.leave(problem)
 
     def _note_room(self) -> bool:
-        """See whether the ledger takes more rows; return whether that has changed, and log it."""
+        """Note whether the ledger takes more rows; return whether that has changed, and log it."""
         was_full, self.is_full = self.is_full, self._ledger.count >= LEDGER_ROWS_MAX
-        counts = {"rows": self._ledger.count, "floor": self._ledger.floor}
+        counts = {"rows": self._ledger.count, "watermark": self._ledger.watermark}
         if self.is_full and not was_full:
             log.warning("ledger.full", error=FULL, **counts)
         elif was_full and not self.is_full:
@@ -583,7 +582,7 @@ class ExecutorLoop:
     async def _replace_spawner(self) -> None:
         await self._children.stop()
         self._commands.clear()
-        # What is sent while it starts, such as a renewed lease, goes to the dead one, so nowhere.
+        # Messages that are sent while it starts, such as a renewed lease, go to the dead one.
         fresh = self._new_children()
         await fresh.start()
         self._children = fresh
@@ -591,20 +590,20 @@ class ExecutorLoop:
         self._replaced.set()
 
 
-def kill_groups(rows: Iterable[Row], ledger: str = "") -> list[str]:
+def kill_groups(rows: Iterable[LedgerRow], ledger: str) -> list[str]:
     """Kill what runs of `rows`, as `trees.kill_targets` does."""
-    return kill_targets([Target(row.name, row.pid, row.ticks, row.epoch) for row in rows], ledger)
+    return kill_targets([Target(row.name, row.pid, row.ticks) for row in rows], ledger)
 
 
-def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> list[Row]:
-    """Kill the groups of all rows without a result and record them as interrupted (rule R4).
+def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> list[LedgerRow]:
+    """Kill what runs of all rows without a result, and record these as interrupted; rows without a
+    start record are refused (rule R4). Returns the rows as they are now. In the ledger's thread.
 
-    `died` says who did, `spared` has the names of what did not die with it. Where the executor
-    died, its workers are killed as well. What has no start record is refused. In the ledger's
-    thread. Returns the rows that were interrupted or refused, as they are now.
+    `died` is "executor" or "spawner". `spared` are the names of attempts that did not die with it.
+    The workers of a dead executor are killed as well.
 
     Raises:
-        SurvivorsRemain: something still lives; no row is interrupted. Call it again.
+        SurvivorsRemain: a process still lives, and no row has changed. Call it again.
     """
     if died == "executor" and (workers := ledger.workers()):
         if ledger.is_same_boot:

@@ -1,9 +1,9 @@
-"""The executor process: reads its configuration, puts the parts together, ends them in order.
+"""The executor process: reads its configuration, connects its parts, and ends them in order.
 
-Tasks of the one event loop: `turns` (ExecutorLoop.run), `spawner` (ExecutorLoop.watch), `workers`
+Tasks of the event loop: `turns` (ExecutorLoop.run), `spawner` (ExecutorLoop.watch), `workers`
 (Workers.run), `lease` (ExecutorLoop.watch_lease), `uploads` (Uploads.run), `stream` (Connector.run,
 which ends when the executor is drained). Threads: `ledger`, the only one that touches the ledger's
-file; `outputs`, which writes what handlers print.
+file; `outputs`, which writes the output of handlers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from launcher import failpoints, logs
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
 from launcher.executor.clock import wall_ms
-from launcher.executor.commands.cgroups import Limits, open_limits
+from launcher.executor.commands.cgroups import ControlGroups, open_limits
 from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.connector import Connector
 from launcher.executor.ledger import FILE, Ledger
@@ -43,14 +43,14 @@ log = logs.get()
 CANNOT_RUN: Final = 1
 BAD_INPUT: Final = 2
 IN_USE: Final = 4
-"""Exit codes, as those of the command line: 4 is that somebody was faster."""
+"""Exit codes, those of the command line: 4 if another process has the directory."""
 
 DRAIN_EXTRA_S: Final = 1.5
-"""Beyond the grace: recording the ends. Together with the next below 8 s."""
+"""After the grace, to record the ends. The grace and both waits are below 8 s together."""
 CLOSE_WAIT_S: Final = 1.0
 DAY_S: Final = 86_400
 WARNED_DAYS: Final = 30
-"""How long before its end a certificate is worth a word."""
+"""How long before the end of its certificate an executor warns."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.die_with_parent is not None and not die_with_parent(options.die_with_parent):
             return CANNOT_RUN
-        adopt_orphans()  # what a dead reaper leaves behind comes to this process
+        adopt_orphans()  # this process becomes the parent of what a dead reaper leaves
         failpoints.arm()
         config = configuration.load(options.config)
         logs.configure(config.id)
@@ -79,25 +79,21 @@ def main(arguments: list[str] | None = None) -> int:
             return asyncio.run(run(config))
     except LauncherError as error:
         _complain(error, error.hint)
-        return _exit_code(error)
+        if isinstance(error, BadConfig):
+            return BAD_INPUT
+        return IN_USE if isinstance(error, DirectoryInUse) else CANNOT_RUN
     except OSError as error:
         _complain(error)
         return CANNOT_RUN
 
 
 def _complain(error: Exception, hint: str = "") -> None:
-    """Say why the executor does not run: as a line of the log, or to a person who watches."""
+    """Report why the executor does not run: in the log, or to a person at a terminal."""
     if sys.stderr.isatty():
         more = f"  hint: {hint}\n" if hint else ""
         sys.stderr.write(f"raftcron executor: {error}\n{more}")
     else:
         log.error("executor.failed", error=str(error), **({"hint": hint} if hint else {}))
-
-
-def _exit_code(error: LauncherError) -> int:
-    if isinstance(error, BadConfig):
-        return BAD_INPUT
-    return IN_USE if isinstance(error, DirectoryInUse) else CANNOT_RUN
 
 
 async def run(config: ExecutorConfig) -> int:
@@ -118,39 +114,60 @@ async def run(config: ExecutorConfig) -> int:
         in_thread = functools.partial(loop.run_in_executor, thread)
         ledger = await in_thread(Ledger, directory / FILE, config.id)
         try:
-            # Before anybody is told anything: what survived the last executor must not run.
-            limits = await _cleared(thread, ledger, stop, config.cgroup)
-            if limits is None:
+            # Before anything is reported: what survived the last executor must not run.
+            groups = await _cleared(thread, ledger, stop, config.cgroup)
+            if groups is None:
                 return 0
+            outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
+            executor = ExecutorLoop(config, ledger, outputs, groups)
             try:
-                return await _work(config, credentials, ledger, limits, thread, stop)
+                return await _work(config, executor, credentials, thread, stop)
             finally:
-                await in_thread(limits.close)
+                await in_thread(groups.close)
         finally:
             await in_thread(ledger.close)
 
 
 async def _work(
     config: ExecutorConfig,
+    executor: ExecutorLoop,
     credentials: Current | None,
-    ledger: Ledger,
-    limits: Limits,
     thread: ThreadPoolExecutor,
     stop: asyncio.Event,
 ) -> int:
-    """Take and start launches until `stop` is set; return the exit code."""
-    directory = Path(config.data)
-    outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
-    room = capacity(config.cpu_milli, config.memory_bytes)
-    executor = ExecutorLoop(config, ledger, outputs, limits)
+    """Accept and start launches until `stop` is set, or the executor is drained; return the exit
+    code."""
     await executor.start()
-    log.info("executor.started", ledger=ledger.uuid, slots=config.slots, **room._asdict())
+    room = capacity(config.cpu_milli, config.memory_bytes)
+    uuid = executor.ledger_uuid
+    log.info("executor.started", ledger=uuid, slots=config.slots, **room._asdict())
     connector = Connector(config, executor, secrets.token_hex(8), credentials, room)
-    return await _serve(config, executor, connector, thread, stop)
+    tasks = [
+        asyncio.create_task(executor.run(thread), name="turns"),
+        asyncio.create_task(executor.watch(), name="spawner"),
+        asyncio.create_task(executor.workers.run(), name="workers"),
+        asyncio.create_task(executor.watch_lease(), name="lease"),
+        asyncio.create_task(executor.uploads.run(), name="uploads"),
+        asyncio.create_task(connector.run(), name="stream"),
+        asyncio.create_task(stop.wait(), name="stop"),
+    ]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        await executor.drain(config.stop_grace_ms, config.stop_grace_ms / 1000 + DRAIN_EXTRA_S)
+        await connector.close(CLOSE_WAIT_S)
+        log.info("executor.stopped", running=executor.running)
+        return 0
+    finally:
+        await executor.stop(thread)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _credentials(config: ExecutorConfig) -> Current | None:
-    """Return this executor's certificate, None where it needs none."""
+    """Return this executor's certificate, None if it needs none."""
     if config.tls is None:
         return None
     credentials = LiveCredentials(config.tls, Identity(config.cell, EXECUTOR, config.id))
@@ -162,80 +179,40 @@ def _credentials(config: ExecutorConfig) -> Current | None:
 
 async def _cleared(
     thread: ThreadPoolExecutor, ledger: Ledger, stop: asyncio.Event, group: str = ""
-) -> Limits | None:
-    """Interrupt what the last executor ran, however long it takes; return what limits launches, or
-    None where `stop` was set before it was done."""
-    loop = asyncio.get_running_loop()
+) -> ControlGroups | None:
+    """Interrupt what the last executor ran, however long it takes. Returns the control groups for
+    launches, None if `stop` was set first."""
 
-    def clear() -> Limits:
-        # First what is in control groups: nothing else can find all of it.
-        limits = _limits(ledger, group)
+    def clear() -> ControlGroups:
+        # Before there is a spawner, which inherits this process's group. First what is in control
+        # groups: nothing else can find all of it.
+        if group == "off":
+            groups = ControlGroups("", (), "cgroup is off in the executor's configuration")
+        else:
+            groups = open_limits(ledger.uuid, group)
         interrupt_all(ledger, "executor")
-        return limits
+        return groups
 
     while not stop.is_set():
         try:
-            limits = await loop.run_in_executor(thread, clear)
+            groups = await asyncio.get_running_loop().run_in_executor(thread, clear)
         except SurvivorsRemain as error:
             log.error("launches.survive", error=str(error), hint=error.hint)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SURVIVORS_PAUSE_S):
                     await stop.wait()
         else:
-            log.info("limits.opened", limits=limits.said)
-            return limits
+            log.info("limits.opened", limits=groups.description)
+            return groups
     return None
 
 
-def _limits(ledger: Ledger, group: str) -> Limits:
-    """In the ledger's thread, and before there is a spawner, which inherits this process's group.
-
-    Raises:
-        SurvivorsRemain: something of the last executor still lives.
-    """
-    if group == "off":
-        return Limits("", (), "cgroup is off in the executor's configuration")
-    return open_limits(ledger.uuid, group)
-
-
-async def _serve(
-    config: ExecutorConfig,
-    executor: ExecutorLoop,
-    connector: Connector,
-    thread: ThreadPoolExecutor,
-    stop: asyncio.Event,
-) -> int:
-    tasks = [
-        asyncio.create_task(executor.run(thread), name="turns"),
-        asyncio.create_task(executor.watch(), name="spawner"),
-        asyncio.create_task(executor.workers.run(), name="workers"),
-        asyncio.create_task(executor.watch_lease(), name="lease"),
-        asyncio.create_task(executor.uploads.run(), name="uploads"),
-        asyncio.create_task(connector.run(), name="stream"),
-    ]
-    stopping = asyncio.create_task(stop.wait(), name="stop")
-    try:
-        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-        grace_s = config.stop_grace_ms / 1000
-        await executor.drain(config.stop_grace_ms, grace_s + DRAIN_EXTRA_S)
-        await connector.close(CLOSE_WAIT_S)
-        log.info("executor.stopped", running=executor.running)
-        return 0
-    finally:
-        await executor.stop(thread)
-        for task in (*tasks, stopping):
-            task.cancel()
-        await asyncio.gather(*tasks, stopping, return_exceptions=True)
-
-
 def lock(directory: Path) -> int:
-    """Make `directory` if need be and lock it for the life of this process; return the file.
+    """Create `directory` if needed, and lock it until this process ends; return the file.
 
     Raises:
         DirectoryInUse: another process has it.
-        OSError: it cannot be made or written.
+        OSError: it cannot be created or written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,13 +1,13 @@
 """The outputs on this host's disk: read on request, and bounded in number and in bytes.
 
-What commands print is written by the spawner. What handlers print is written here, in a thread of
-its own, so that a slow disk keeps nobody waiting: pieces are gathered while the thread writes, and
-go to it together, so that many small ones cost one wake. The thread keeps no file open between two
-batches: hundreds of attempts may write at once. A worker that writes faster than the disk is not
-read from until its pieces are written.
+The spawner writes the output of commands. The output of handlers is written here, in a thread, so
+that a slow disk delays nobody: pieces are collected while the thread writes, and are then passed to
+it together. The thread keeps no file open between two batches, because hundreds of attempts may
+write at once. A worker that writes faster than the disk is not read from until its pieces are
+written.
 
-Where the cell stores outputs in object storage, a note beside each that is not there yet names its
-attempt: the names of the other files are hashes.
+If the cell stores outputs in object storage, each output that is not uploaded yet has a note beside
+it that contains the name of its attempt: the names of the other files are hashes.
 """
 
 from __future__ import annotations
@@ -43,36 +43,32 @@ class Outputs:
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._bytes = 0
         self.stores = False
-        """Whether what ends from now on is to be stored in object storage."""
-        self.waiting: OrderedDict[str, None] = OrderedDict()
-        """The names of attempts whose output is to be stored, oldest first."""
-        self._waiting_stems: dict[str, str] = {}
+        """Whether outputs of attempts that end from now on are uploaded to object storage."""
+        self.waiting: dict[str, str] = {}
+        """The attempts whose output is not uploaded yet, by the stem of its files, oldest first."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._find()
 
     def _find(self) -> None:
-        """Look what an earlier life of this executor has left."""
+        """Read what an earlier process of this executor left."""
         found: dict[str, tuple[int, int]] = {}
-        notes: list[tuple[int, str, Path]] = []
+        notes: list[tuple[int, Path]] = []
         for path in self._directory.iterdir():
             stat = path.stat()
             if path.suffix == PACKED:
                 path.unlink()
-                continue
-            if path.suffix == NOTE:
-                name = path.read_bytes()[:_NAME_BYTES_MAX].decode(errors="replace")
-                notes.append((stat.st_mtime_ns, name, path))
-                continue
-            at_ns, size = found.get(path.stem, (0, 0))
-            kept = max(0, stat.st_size - output.HEADER_BYTES)
-            found[path.stem] = (max(at_ns, stat.st_mtime_ns), size + kept)
+            elif path.suffix == NOTE:
+                notes.append((stat.st_mtime_ns, path))
+            else:
+                at_ns, size = found.get(path.stem, (0, 0))
+                kept = max(0, stat.st_size - output.HEADER_BYTES)
+                found[path.stem] = (max(at_ns, stat.st_mtime_ns), size + kept)
         for stem, (_, size) in sorted(found.items(), key=lambda item: item[1]):
             self._add(stem, size)
-        for _, name, path in sorted(notes):
-            stem = output.stem_of(name)
-            if stem == path.stem and stem in self._sizes:
-                self.waiting[name] = None
-                self._waiting_stems[stem] = name
+        for _, path in sorted(notes):
+            name = path.read_bytes()[:_NAME_BYTES_MAX].decode(errors="replace")
+            if output.stem_of(name) == path.stem and path.stem in self._sizes:
+                self.waiting[path.stem] = name
             else:  # the output is gone, or the note was cut as its host died
                 log.warning("output.not_stored", launch=name, error="it is not here any more")
                 path.unlink()
@@ -81,41 +77,31 @@ class Outputs:
         """Return the path, without suffix, of the output of attempt `name`."""
         return self._prefix + output.stem_of(name)
 
-    def ending(self, name: str) -> None:
-        """Note the output of an attempt that is over, before its end is recorded: an end that is
-        recorded brings no note back. If this process dies between, no leader ever knows of such an
-        end, and the output is given up.
+    def note(self, name: str) -> None:
+        """Note that the output of an attempt is to be uploaded. Called before the attempt's end is
+        recorded, because nothing would bring back a note for an end that is recorded.
 
         Neither the note nor the output is synced: that would cost each attempt more than its
-        journal does. A host that loses power may lose both; nobody is told that they are stored.
+        journal does. A host that loses power may lose both.
         """
-        if not self.stores:
-            return
-        stem = output.stem_of(name)
-        self._waiting_stems[stem] = name
-        try:
-            Path(f"{self._prefix}{stem}{NOTE}").write_bytes(name.encode())
-        except OSError as error:  # it is stored, unless this process dies before
-            log.warning("output.not_noted", launch=name, error=error.strerror)
+        if self.stores:
+            try:
+                Path(f"{self.stem(name)}{NOTE}").write_bytes(name.encode())
+            except OSError as error:  # it is uploaded, unless this process dies before
+                log.warning("output.not_noted", launch=name, error=error.strerror)
 
     def finished(self, name: str, kept: int) -> None:
-        """Count the output of an attempt whose end is recorded, and let it be stored if it is
-        noted; let the oldest go where it is too much."""
+        """Count the output of an attempt whose end is recorded, and let it be uploaded. Drops the
+        oldest outputs if there are too many."""
         stem = output.stem_of(name)
-        if stem in self._waiting_stems:
-            self.waiting[name] = None
+        if self.stores:
+            self.waiting[stem] = name
         self._add(stem, kept)
 
-    def settled(self, name: str) -> None:
-        """Forget that an output is to be stored: it is, or never will be."""
-        stem = output.stem_of(name)
-        self.waiting.pop(name, None)
-        self._waiting_stems.pop(stem, None)
-        Path(f"{self._prefix}{stem}{NOTE}").unlink(missing_ok=True)
-
-    def unpack(self, name: str) -> None:
-        """Remove the packed object of an output."""
-        Path(f"{self.stem(name)}{PACKED}").unlink(missing_ok=True)
+    def discard_note(self, name: str) -> None:
+        """Remove the note of an output that is uploaded, or never will be."""
+        self.waiting.pop(output.stem_of(name), None)
+        Path(f"{self.stem(name)}{NOTE}").unlink(missing_ok=True)
 
     def kept(self, name: str) -> int:
         """Return how many bytes are kept of an attempt that is over; 0 for one that is not."""
@@ -127,23 +113,29 @@ class Outputs:
         while len(self._sizes) > self._kept_max or self._bytes > self._bytes_max:
             oldest, size = self._sizes.popitem(last=False)
             self._bytes -= size
-            if (name := self._waiting_stems.get(oldest)) is not None:
+            if (name := self.waiting.get(oldest)) is not None:
                 log.warning("output.not_stored", launch=name, error="newer outputs take its place")
-                self.settled(name)
+                self.discard_note(name)
             for suffix in output.SUFFIXES:
                 (self._directory / f"{oldest}{suffix}").unlink(missing_ok=True)
 
     def answer(self, request: pool_pb2.OutputRequest, *, running: bool) -> pool_pb2.OutputChunk:
-        """Return the part that the leader asks for, at most OUTPUT_CHUNK_BYTES_MAX of it."""
+        """Return the part that the leader asks for, at most OUTPUT_CHUNK_BYTES_MAX of it: of the
+        output, or of the object into which `Uploads` has packed it."""
         limit = min(request.limit or OUTPUT_CHUNK_BYTES_MAX, OUTPUT_CHUNK_BYTES_MAX)
-        if request.packed:
-            return self._packed(request, limit)
+        stem = self.stem(request.name)
         try:
-            piece = output.read(self.stem(request.name), request.offset, limit, tail=request.tail)
+            if request.packed:
+                with Path(f"{stem}{PACKED}").open("rb") as file:
+                    size = file.seek(0, os.SEEK_END)
+                    file.seek(request.offset)
+                    piece = output.Piece(file.read(limit), request.offset, size, 0)
+            else:
+                piece = output.read(stem, request.offset, limit, tail=request.tail)
         except OSError as error:
             detail = f"output of {request.name}: {error.strerror}"
             return pool_pb2.OutputChunk(request=request.request, error=detail)
-        is_last = piece.offset + len(piece.data) == piece.dropped + piece.kept
+        is_last = piece.offset + len(piece.data) >= piece.dropped + piece.kept
         return pool_pb2.OutputChunk(
             request=request.request,
             data=piece.data,
@@ -153,24 +145,9 @@ class Outputs:
             dropped=piece.dropped,
         )
 
-    def _packed(self, request: pool_pb2.OutputRequest, limit: int) -> pool_pb2.OutputChunk:
-        """Return a part of the object that `Uploads` has packed and offered."""
-        try:
-            with Path(f"{self.stem(request.name)}{PACKED}").open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(request.offset)
-                data = file.read(limit)
-        except OSError as error:
-            detail = f"packed output of {request.name}: {error.strerror}"
-            return pool_pb2.OutputChunk(request=request.request, error=detail)
-        return pool_pb2.OutputChunk(
-            request=request.request, data=data, offset=request.offset, size=size,
-            ended=request.offset + len(data) >= size,
-        )  # fmt: skip
-
 
 class Kept(NamedTuple):
-    """What became of an attempt's output: bytes on the disk, and why there are not more."""
+    """The output of an attempt that is over: bytes on the disk, and why there are not more."""
 
     size: int
     problem: str
@@ -188,8 +165,8 @@ class _Close(NamedTuple):
 
 
 class OutputWriter:
-    """The outputs of attempts that run, by name, at most `bytes_max` of each. Called on the loop's
-    thread, and calls back there."""
+    """Writes the outputs of running attempts, at most `bytes_max` of each. Its methods and the
+    callbacks run in the loop's thread."""
 
     def __init__(self, outputs: Outputs, bytes_max: int) -> None:
         self._outputs = outputs
@@ -200,17 +177,17 @@ class OutputWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
 
     def write(self, name: str, piece: bytes, written: Callable[[], None]) -> None:
-        """Keep a piece of output; `written` is called when the disk, or nobody, has it."""
+        """Write a piece of output; `written` is called once it is written, or dropped."""
         self._pending.append(_Piece(name, piece, written))
         self._begin()
 
     def close(self, name: str, closed: Callable[[Kept], None]) -> None:
-        """No more comes of it; `closed` is called once all is written."""
+        """End an output; `closed` is called once everything is written."""
         self._pending.append(_Close(name, closed))
         self._begin()
 
     def stop(self) -> None:
-        """Write what is there, then end the thread."""
+        """Write what is queued, then end the thread."""
         self._thread.shutdown(wait=True, cancel_futures=False)
 
     def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Ties between processes that the kernel keeps: who ends with whom, and who gets orphans."""
+"""Relations between processes that the kernel enforces: death with the parent, and orphans."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _adopting: Final[list[int]] = []
 
 
 def die_with_parent(parent: int) -> bool:
-    """Have the kernel kill this process once its parent ends; return whether it is still there.
+    """Have the kernel kill this process once its parent ends; return whether the parent lives.
 
-    `parent` is the expected parent's process id, 0 for whichever it is now. It holds over an exec
-    and ends with a change of user.
+    `parent` is the expected parent's process id, 0 for the current one. The setting survives an
+    exec, and not a change of user.
 
     Raises:
         OSError: the kernel refused.
     """
     expected = parent or os.getppid()
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    # It may have ended before the kernel was told.
+    # It may have ended before the call.
     return os.getppid() == expected
 
 

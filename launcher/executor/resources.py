@@ -1,9 +1,9 @@
-"""How much of this host the executor has for launches: cpus and memory.
+"""How much cpu and memory the executor has for launches.
 
-Of all that limit this process the least counts: the cpus that it may run on, what the host has of
-memory, and the limits of its control group and of those above it, as far as they can be seen. In a
-container those above its own are hidden, and /proc/meminfo may be that of the host: its own limit
-is what tells.
+The lowest limit of this process counts: the cpus that it may run on, the host's memory, and the
+limits of its control group and of those above it, as far as they are visible. In a container, the
+groups above are hidden, and /proc/meminfo may be that of the host: then its own group's limit
+counts.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ V2: Final = ""
 
 
 class Capacity(NamedTuple):
-    """What launches may use together: thousandths of a CPU, and bytes; 0 where it is not limited.
-    The texts say where each comes from."""
+    """What launches may use together: thousandths of a CPU, and bytes; 0 for no limit. The texts
+    describe the source of each."""
 
     cpu_milli: int
     memory_bytes: int
-    cpu_said: str
-    memory_said: str
+    cpu_source: str
+    memory_source: str
 
 
 UNLIMITED: Final = Capacity(0, 0, "", "")
 
 
 class Group(NamedTuple):
-    """A control group of this process in one hierarchy: where that is mounted, and the group's
+    """A control group of this process in one hierarchy: the hierarchy's mount, and the group's
     directory, which is the mount's or below it."""
 
     mount: Path
     own: Path
 
     def upwards(self) -> Iterator[Path]:
-        """Yield the directories of this group and of all above that can be seen."""
+        """Yield the directories of this group and of all visible groups above it."""
         yield self.own
         if self.own != self.mount:
             yield from (path for path in self.own.parents if path.is_relative_to(self.mount))
@@ -51,10 +51,10 @@ def capacity(
     root: str = "/",
     cpus: int | None = None,
 ) -> Capacity:
-    """Return what this host has for launches; what is configured (not None) counts as it is.
+    """Return what this host has for launches; configured amounts (not None) replace it.
 
-    `root` is where /proc and the hierarchies are looked for, `cpus` how many this process may run
-    on, if not those that the kernel says. What cannot be found out is not limited.
+    `root` is the parent of /proc and the hierarchies. `cpus` replaces the number of cpus that the
+    kernel reports. An unknown amount is not limited.
     """
     groups = own_groups(root)
     found_cpu, found_memory = _cpu(groups, cpus), _memory(groups, Path(root))
@@ -67,16 +67,16 @@ def capacity(
 
 def _cpu(groups: dict[str, Group], cpus: int | None) -> tuple[int, str]:
     milli = 1000 * (len(os.sched_getaffinity(0)) if cpus is None else cpus)
-    said = "the cpus that it may run on"
+    source = "the cpus that it may run on"
     for version, directory in _limiting(groups, "cpu"):
         quota = _v2_quota(directory) if version == V2 else _v1_quota(directory)
         if 0 < quota < milli:
-            milli, said = quota, f"the cpu quota of {directory}"
-    return milli, said
+            milli, source = quota, f"the cpu quota of {directory}"
+    return milli, source
 
 
 def _v2_quota(directory: Path) -> int:
-    """Thousandths of a CPU by `cpu.max`, such as `150000 100000`; 0 for none."""
+    """Return thousandths of a CPU by `cpu.max`, such as `150000 100000`; 0 for no limit."""
     words = read(directory / "cpu.max").split()
     if len(words) != 2 or not all(word.isdecimal() for word in words) or not int(words[1]):
         return 0
@@ -92,18 +92,18 @@ def _v1_quota(directory: Path) -> int:
 
 
 def _memory(groups: dict[str, Group], root: Path) -> tuple[int, str]:
-    memory, said = 0, "not known"
+    memory, source = 0, "not known"
     for line in read(root / "proc/meminfo").splitlines():
         name, _, value = line.partition(":")
         kib = value.strip().removesuffix(" kB")
         if name == "MemTotal" and kib.isdecimal():
-            memory, said = int(kib) << 10, "the memory of the host"
+            memory, source = int(kib) << 10, "the memory of the host"
     for version, directory in _limiting(groups, "memory"):
         name = "memory.max" if version == V2 else "memory.limit_in_bytes"
-        limit = read(directory / name).strip()  # `max` for none; v1 says more than any host has
+        limit = read(directory / name).strip()  # no limit: `max`, in v1 more than any host has
         if limit.isdecimal() and 0 < int(limit) < (memory or 1 << 60):
-            memory, said = int(limit), f"the memory limit of {directory}"
-    return memory, said
+            memory, source = int(limit), f"the memory limit of {directory}"
+    return memory, source
 
 
 def _limiting(groups: dict[str, Group], controller: str) -> Iterator[tuple[str, Path]]:
@@ -119,7 +119,7 @@ def _limiting(groups: dict[str, Group], controller: str) -> Iterator[tuple[str, 
 def own_groups(root: str = "/") -> dict[str, Group]:
     """Return the control groups of this process by controller of v1, and under V2 that of v2.
 
-    Hierarchies that are not mounted are left out. From /proc/self/cgroup and /proc/self/mountinfo,
+    Without hierarchies that are not mounted. From /proc/self/cgroup and /proc/self/mountinfo,
     cgroups(7).
     """
     paths: dict[str, str] = {}
@@ -140,7 +140,7 @@ def own_groups(root: str = "/") -> dict[str, Group]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[list[str], str, str]]:
-    """Yield (controllers, the hierarchy's group that is mounted, where) of each mount."""
+    """Yield (controllers, mounted group of the hierarchy, mount point) of each mount."""
     for line in read(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
@@ -154,8 +154,8 @@ def _mounts(root: Path) -> Iterator[tuple[list[str], str, str]]:
 
 
 def _below(mount: Path, top: str, path: str) -> Path:
-    """The directory of the group `path` where the group `top` is mounted on `mount`; a container
-    may see neither of the two as it is, and then has the mount itself for its own."""
+    """Return the directory of the group `path`, if the group `top` is mounted on `mount`. A
+    container may see other paths; then the mount itself is its group."""
     relative = os.path.relpath(path, top)
     own = mount / relative
     is_inside = relative == "." or not relative.startswith("..")
@@ -163,17 +163,17 @@ def _below(mount: Path, top: str, path: str) -> Path:
 
 
 def _unescaped(text: str) -> str:
-    """A name in mountinfo has \\040 for a space."""
+    """Return a name of mountinfo, which has \\040 for a space."""
     if "\\" not in text:
         return text
     return os.fsdecode(text.encode().decode("unicode_escape").encode("latin-1"))
 
 
 def join_group(directory: str, pid: int = 0) -> None:
-    """Move a process into a control group, with all that it starts from then on; 0 for oneself.
+    """Move a process into a control group, with everything that it starts later; 0 for this one.
 
     Raises:
-        OSError: the group is not there, or not for us.
+        OSError: the group does not exist, or is not permitted.
     """
     fd = os.open(f"{directory}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -183,7 +183,7 @@ def join_group(directory: str, pid: int = 0) -> None:
 
 
 def read(path: Path) -> str:
-    """Return a small text of the kernel; empty where it is not there or not for us."""
+    """Return a small file of the kernel, "" if it does not exist or is not permitted."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,12 +1,12 @@
-"""Rows of batches: as a ledger keeps them, as one of them is looked at, and as they change.
+"""Rows of batches: the columns that a ledger keeps, one row of them, and changes of rows.
 
-A `Batch` here is what one message of the leader brought of a batch of the log; the same log index
-may have several. It has columns and no object for any row. A row is known by its number in the
-batch of the log, and is found at a place in the columns. Columns that few batches need are there
-once a row has something in them; text is beside the columns.
+A `Batch` here is what one message of the leader brought of a batch of the log; one log index may
+have several. It has columns and no object for each row. A row has a number in the batch of the log,
+and a place in the columns. Columns that few batches need are created for the first row that has a
+value; texts are beside the columns.
 
-A `Change` says what became of many rows: once what they have in common, and the rest in columns. A
-`Row` is all that is known of one, for what is asked for row by row.
+A `Change` describes what happened to many rows: values that they share once, and the others in
+columns. A `LedgerRow` is a copy of all that is known of one row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNKNOWN: Final = int(pool_pb2.UNKNOWN)
 STATUS: Final = 7
 """The bits of a state that are a status of pool.proto; 0 nowhere."""
 STARTING: Final = 8
-"""It has a start record: it is about to start, or may have."""
+"""It has a start record: it is about to start, or may have started."""
 ACKED: Final = 16
 """Its end is committed in the cell's log."""
 _EXIT_BITS: Final = 9
@@ -41,24 +41,24 @@ _EXIT: Final = (1 << _EXIT_BITS) - 1
 _IS_UNACKED: Final = bytes(not state & ACKED for state in range(256))
 _IS_OPEN: Final = bytes(state & STATUS == ACCEPTED for state in range(256))
 SPARSE: Final = ("cpu_ms", "memory_peak_bytes", "retry_after_ms", "pids", "ticks")
-"""The columns that a batch need not have. Processes are those of commands that have not ended."""
+"""Columns that a batch may lack. `pids` and `ticks` are those of commands that have not ended."""
 _ALIKE: Final = {0: (0,), 1: (1,)}
-"""Usual columns, of which there is one for all batches."""
+"""Usual columns, shared by all batches."""
 _ROW: Final = attrgetter("row")
-_TOLD: Final = attrgetter(
+_REPORTED: Final = attrgetter(
     "row", "started_ms", "finished_ms", "output_bytes", "cpu_ms", "memory_peak_bytes",
     "retry_after_ms", "pid", "ticks",
 )  # fmt: skip
 
 
-class Row(msgspec.Struct, gc=False):
+class LedgerRow(msgspec.Struct, gc=False):
     """All that is known of one row.
 
-    `name` is that of its attempt, `epoch` that under which it came. `pid` is the process group of a
-    command that runs, `ticks` when it started, in clock ticks since boot. Times are wall clock
-    milliseconds, 0 for never. `retry_after_ms` is when, after its end, a handler wants to be tried
-    again. `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was
-    none. `is_starting`: it has a start record, so that it is about to start, or may have.
+    `name` is the name of its attempt, `epoch` the epoch of its order. `pid` is the process group of
+    a running command, and `ticks` its start, in clock ticks since boot. Times are wall clock
+    milliseconds, 0 for never. `retry_after_ms` is how long after its end a handler wants the next
+    try. `cpu_ms` and `memory_peak_bytes` were measured by its control group, 0 if it had none.
+    `is_starting`: it has a start record, so it is about to start, or may have started.
     """
 
     index: int
@@ -82,14 +82,14 @@ class Row(msgspec.Struct, gc=False):
 
     @property
     def is_pending(self) -> bool:
-        """Accepted, and not yet known whether it could be started: the answer is on its way."""
+        """Accepted, and it is not known yet whether it could be started."""
         return self.status == ACCEPTED and not self.started_ms
 
 
 class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
-    """The same of some rows of the batch of log index `index`: in the columns that pool.proto
-    describes, rows ascending. It is what the journal has of them, and what the leader is told; of
-    output the journal has no need, and of processes (`pids`, `ticks`) the leader has none."""
+    """The same change of some rows of the batch of log index `index`, in the columns that
+    pool.proto describes, rows ascending. It is a record of the journal and a report to the leader.
+    The journal does not need the output, nor the leader the processes (`pids`, `ticks`)."""
 
     index: int
     status: int
@@ -107,9 +107,9 @@ class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
     ticks: list[int] = []
 
 
-def changes_of(some: Iterable[Row]) -> list[Change]:
-    """Return how the leader is told of rows, each once."""
-    groups: dict[tuple[int, int, int, int, str], list[Row]] = {}
+def changes_of(some: Iterable[LedgerRow]) -> list[Change]:
+    """Return changes that describe rows as they are now, each row once."""
+    groups: dict[tuple[int, int, int, int, str], list[LedgerRow]] = {}
     for one in some:
         key = (one.index, one.status, one.reason, one.exit_code, one.detail)
         group = groups.get(key)
@@ -121,7 +121,7 @@ def changes_of(some: Iterable[Row]) -> list[Change]:
     for (index, status, reason, exit_code, detail), group in groups.items():
         if len(group) > 1:
             group = sorted({one.row: one for one in group}.values(), key=_ROW)
-        rows, started, finished, *others = zip(*map(_TOLD, group), strict=True)
+        rows, started, finished, *others = zip(*map(_REPORTED, group), strict=True)
         output, cpu, memory, retry, pids, ticks = [list(short(column, 0)) for column in others]
         change = Change(index, status, reason, exit_code, differences(rows))
         change.started_ms = list(short(started, 0, is_times=True))
@@ -136,8 +136,8 @@ def changes_of(some: Iterable[Row]) -> list[Change]:
 
 
 class Job(msgspec.Struct, gc=False, eq=False):
-    """A job's name and a digest of its work, shared by all rows that have both. `number` is that in
-    the journal's table, -1 before it is there."""
+    """A job's name and a digest of its work, shared by all their rows. `number` is its number in
+    the journal, -1 before it is there."""
 
     name: str
     digest: bytes = b""
@@ -145,10 +145,10 @@ class Job(msgspec.Struct, gc=False, eq=False):
 
 
 class Batch:
-    """Rows of the batch of log index `index`, which came under `epoch`. `states` is a byte for each
-    row, the others are of use once it has started or ended. `scheduled`, `attempts`, `triggers` and
-    `parts` say which launch each row is of, and which try and part of it; they have a single value
-    where all rows have the same."""
+    """Rows of the batch of log index `index`, ordered under `epoch`. `states` has a byte for each
+    row. `scheduled`, `attempts`, `triggers` and `parts` identify each row's launch, try and part;
+    they have a single value if it is the same for all rows. The other columns have values once a
+    row has started or ended."""
 
     __slots__ = (
         *("_places", "attempts", "codes", "details", "epoch", "finished", "index", "jobs", "parts"),
@@ -168,7 +168,7 @@ class Batch:
         jobs: list[Job],
         tries: Sequence[Sequence[int]],
     ) -> None:
-        """Make a batch of accepted rows, ascending. `tries` has the columns `scheduled`,
+        """Create a batch of accepted rows, ascending. `tries` has the columns `scheduled`,
         `attempts`, `triggers` and `parts`, each with one value or one for each row."""
         count = len(rows)
         self.index = index
@@ -194,11 +194,11 @@ class Batch:
 
     @property
     def unacked(self) -> int:
-        """How many rows are not acknowledged."""
+        """The number of rows that are not acknowledged."""
         return self.states.translate(_IS_UNACKED).count(1)
 
     def find(self, rows: Iterable[int]) -> list[int]:
-        """Return the places of rows; -1 for one that is not here."""
+        """Return the places of rows, -1 for each one that is not here."""
         mine = self.rows
         if isinstance(mine, range):
             first, stop = mine.start, mine.stop
@@ -209,8 +209,7 @@ class Batch:
         return [places.get(row, -1) for row in rows]
 
     def tries(self, place: int) -> tuple[int, int, int, int]:
-        """Return of the row at a place when it was due, in seconds, and which attempt, which manual
-        trigger and which part it is."""
+        """Return the scheduled time in seconds, attempt, manual trigger and part of a row."""
         scheduled, attempts, triggers, parts = (
             self.scheduled, self.attempts, self.triggers, self.parts
         )  # fmt: skip
@@ -237,14 +236,14 @@ class Batch:
         suffix = self.name(0)[len(self.jobs[0].name) :]
         return [job.name + suffix for job in self.jobs]
 
-    def change(self, rows: Sequence[int], told: Change) -> None:
-        """Record what became of rows, those of `told`, where they are here and have no result. A
-        start that is on record already stays, and what has one is not refused.
+    def change(self, rows: Sequence[int], change: Change) -> None:
+        """Apply a change to those of its rows, `rows`, that are here and have no result. A start
+        that is recorded stays: its time is kept, and the row is not refused.
 
         Raises:
-            BadColumn: a column of `told` does not fit its rows.
+            BadColumn: a column does not fit the rows.
         """
-        states, started, status = self.states, self.started, told.status
+        states, started, status = self.states, self.started, change.status
         places, at = self.find(rows), None
         is_open = bytes(map(states.__getitem__, places)).translate(_IS_OPEN)
         is_refusal = status == REFUSED
@@ -262,26 +261,26 @@ class Batch:
                 states[place] |= STARTING
             else:
                 states[place] += status - ACCEPTED
-        self._note(places, at, told)
+        self._note(places, at, change)
         if status == ACCEPTED:
             return
-        if told.detail:
-            self.details.update(dict.fromkeys(places, told.detail))
+        if change.detail:
+            self.details.update(dict.fromkeys(places, change.detail))
         if self.pids is not None and not any(states.translate(_IS_OPEN)):
-            self.pids = self.ticks = None  # of what runs alone
+            self.pids = self.ticks = None  # nothing runs any more
 
-    def _note(self, places: Sequence[int], at: Sequence[int] | None, told: Change) -> None:
-        """Record in the columns when rows began, what they used and how they ended. Their values
-        are those of `told` at positions `at`, all of them for None."""
-        started, count = self.started, len(told.rows)
+    def _note(self, places: Sequence[int], at: Sequence[int] | None, change: Change) -> None:
+        """Write start, usage and end of rows into the columns: the values of `change` at positions
+        `at`, all of them for None."""
+        started, count = self.started, len(change.rows)
         columns: list[tuple[array[int], Sequence[int]]] = []
-        if code := told.reason << _EXIT_BITS | told.exit_code & _EXIT:
+        if code := change.reason << _EXIT_BITS | change.exit_code & _EXIT:
             self.codes = self.codes or array("H", bytes(2 * len(started)))
             columns.append((self.codes, [code] * count))
-        if told.finished_ms:
-            columns.append((self.finished, full(told.finished_ms, count, is_times=True)))
+        if change.finished_ms:
+            columns.append((self.finished, full(change.finished_ms, count, is_times=True)))
         for name in SPARSE:
-            if column := getattr(told, name):
+            if column := getattr(change, name):
                 ours = getattr(self, name)
                 if ours is None:
                     ours = array("q", bytes(8 * len(started)))
@@ -292,21 +291,21 @@ class Batch:
                 places, values if at is None else [values[i] for i in at], strict=True
             ):
                 ours[place] = value
-        if told.started_ms:
-            times = full(told.started_ms, count, is_times=True)
+        if change.started_ms:
+            times = full(change.started_ms, count, is_times=True)
             for i, place in enumerate(places) if at is None else zip(at, places, strict=True):
                 started[place] = started[place] or times[i]
 
     def places(self, *, only_open: bool = False) -> Iterator[int]:
-        """Return the places of rows that are not acknowledged, in order; only of those without a
-        result, if `only_open`."""
+        """Return the places of rows that are not acknowledged, in order; with `only_open`, those of
+        rows without a result."""
         table = _IS_OPEN if only_open else _IS_UNACKED
         return compress(range(len(self.states)), self.states.translate(table))
 
-    def row(self, place: int) -> Row:
-        """Return all that is known of the row at a place."""
+    def row(self, place: int) -> LedgerRow:
+        """Return the row at a place."""
         state, code = self.states[place], self.codes[place] if self.codes else 0
-        row = Row(
+        row = LedgerRow(
             index=self.index,
             row=self.rows[place],
             status=state & STATUS,
@@ -331,7 +330,7 @@ class Batch:
         return row
 
     def only(self, places: Sequence[int]) -> Batch:
-        """Return a batch of the rows at some places, in order."""
+        """Return a batch of the rows at some places, which are ascending."""
         columns = (self.scheduled, self.attempts, self.triggers, self.parts)
         batch = Batch(
             self.index,
@@ -357,7 +356,7 @@ def tombstone(index: int, row: int, name: str, epoch: str) -> Batch:
     """Return a batch of one row, known by its name alone.
 
     Raises:
-        BadName: it is no name of an attempt.
+        BadName: it is not the name of an attempt.
     """
     parsed: AttemptName = parse_attempt_name(name)
     launch = parsed.launch

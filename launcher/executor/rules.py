@@ -1,8 +1,8 @@
-"""What an executor answers to orders: which rows it accepts, which it durably refuses, and why.
+"""Decides about orders: which rows an executor accepts, which it durably refuses, and why.
 
 Everything that decides whether an attempt may be started is in this file (rules R3, R4, R5, R7).
-Called inside a transaction of the ledger: nothing of what is decided may be acted on, or told to
-anybody, before that transaction is on the disk.
+Called inside a transaction of the ledger: the executor must not act on a decision, or report it,
+before that transaction is on the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from launcher.executor.rows import (
     Batch,
     Change,
     Job,
-    Row,
+    LedgerRow,
     epoch_of,
     tombstone,
 )
@@ -46,25 +46,26 @@ _REASONS: Final = frozenset(int(reason) for reason in Reason)
 
 
 class BadOrders(ValueError):
-    """Orders that a leader never gives: nothing of them is done, and their stream ends."""
+    """Orders of an older epoch, or that no leader gives: they change nothing, and the executor
+    leaves their stream."""
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """A job and its work; none where this executor cannot read it."""
+    """A job and its work; None if this executor cannot read it."""
 
     job: Job
     spec: WorkSpec | None
 
 
 class Works:
-    """The work that a stream's leader has numbered, by that number. It is gone with the stream. In
-    the ledger's thread only."""
+    """The work that a stream's leader has numbered. The numbers are valid in that stream only. Used
+    in the ledger's thread only."""
 
     def __init__(self) -> None:
         self.by_number: dict[int, Work] = {}
 
     def learn(self, messages: Iterable[pool_pb2.Work]) -> None:
-        """Take numbers, in order. What had one of them before is known by it no more.
+        """Learn numbers, in order. A number that was used before gets its new meaning.
 
         Raises:
             BadOrders: a number is too high.
@@ -88,7 +89,7 @@ def _is_name(text: str) -> bool:
 
 
 def spec_of(raw: bytes) -> WorkSpec | None:
-    """Return the work in `raw`, or None where it cannot be read."""
+    """Return the work in `raw`, or None if it cannot be read."""
     try:
         work = _DECODER.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -99,12 +100,12 @@ def spec_of(raw: bytes) -> WorkSpec | None:
 
 
 class Conditions(msgspec.Struct):
-    """What is true of this executor when orders are settled. `obstacle` is why it takes no work at
-    all, or empty. `executes` is false where work is only reported as done, for benches.
+    """The state of this executor while a turn is written. `obstacle` is why it takes no work at
+    all, "" if it does. `executes` is false in benches that only report work as done.
 
-    `slots_free` is of commands. `handlers` has the group of workers that serves each handler,
-    `groups_free` how many launches more each group takes, `groups_idle` how many of those its
-    workers would be given at once. What is accepted takes its slot from these three.
+    `slots_free` counts slots for commands. `handlers` has the group of workers that serves each
+    handler, `groups_free` how many more launches each group takes, and `groups_idle` how many of
+    these its workers would get at once. Accepted rows take their slots from these three.
     """
 
     wall_ms: int
@@ -117,86 +118,74 @@ class Conditions(msgspec.Struct):
     groups_idle: dict[str, int] = {}
 
 
-class Settled(msgspec.Struct):
-    """What orders come to. `accepted` are attempts whose rows are in the ledger: once that is
-    durable those that are `is_starting` may be started, since their rows are start records as well.
+class Decisions(msgspec.Struct):
+    """What the orders of a turn lead to. `accepted` are attempts whose rows are in the ledger: once
+    the turn is durable, those that are `is_starting` may start, because their rows are start
+    records as well.
 
-    `refused` are rows that came and are refused, `answers` those of which something was known.
-    `mismatched` are names that came with other work than before; `withdrawn` are fenced ones that
-    are accepted and may not have begun: they need not. `problem` is why nothing was done, and the
-    stream is to be left.
+    `changes` are rows that were refused, and `answers` are rows that were known before. `kills` has
+    names and reasons. `mismatched` are names that came with other work than before. `withdrawn` are
+    fenced names of accepted rows that may not have begun: they need not.
     """
 
+    changes: list[Change] = []
     accepted: list[Attempt] = []
-    refused: list[Change] = []
-    answers: list[Row] = []
+    answers: list[LedgerRow] = []
     kills: list[tuple[str, int]] = []
     mismatched: list[str] = []
     withdrawn: list[str] = []
-    forgotten: int = 0
-    is_stale: bool = False
-    problem: str = ""
 
 
 class _Given(msgspec.Struct):
-    """A batch of a message, read: a value for each row."""
+    """A batch of a message, with its rows' work and the ends of their windows."""
 
-    index: int
-    rows: list[int]
+    batch: Batch
     works: list[Work]
-    scheduled_s: list[int]
     not_after_ms: list[int]
-    attempts: list[int]
-    triggers: list[int]
-    parts: list[int]
-
-    def only(self, places: Sequence[int]) -> _Given:
-        """Return it with the rows at some places."""
-        columns = (getattr(self, name) for name in self.__struct_fields__[1:])
-        return _Given(self.index, *([column[place] for place in places] for column in columns))
 
 
-def settle(
-    ledger: Ledger, orders: pool_pb2.Orders, works: Works, conditions: Conditions
-) -> Settled:
-    """Decide on one message of the leader and write what was decided into `ledger`. `works` is what
-    its stream said of work before.
+def decide(
+    ledger: Ledger,
+    orders: pool_pb2.Orders,
+    works: Works,
+    conditions: Conditions,
+    into: Decisions,
+) -> None:
+    """Decide about one message of the leader. Writes the decisions into `ledger` and adds them to
+    `into`. `works` is the work that its stream has numbered.
 
-    Orders of an epoch below the highest seen change nothing and are answered by nothing (R3).
+    Raises:
+        BadOrders: nothing of it is done. Orders of an epoch below the highest one get no answer
+            (R3).
     """
-    settled = Settled()
     epoch = epoch_of(orders.epoch)
     if epoch < ledger.highest:
-        settled.is_stale = True
-        return settled
+        raise BadOrders(f"epoch {epoch} is older than {ledger.highest}")
+    under = sys.intern(str(epoch))
     try:
         works.learn(orders.works)
-        batches = [_given(message, works) for message in orders.batches]
-        fences = {
-            (fence.index, fence.row): tombstone(fence.index, fence.row, fence.name, str(epoch))
-            for fence in orders.fences
-        }
-    except (BadOrders, BadColumn, BadName) as error:
-        settled.problem = str(error)
-        return settled
+        batches = [given_of(message, under, works) for message in orders.batches]
+        graves = [tombstone(one.index, one.row, one.name, under) for one in orders.fences]
+    except (BadColumn, BadName) as error:
+        raise BadOrders(str(error)) from error
     ledger.raise_epoch(epoch)
-    under = sys.intern(str(epoch))
     for given in batches:
-        _settle_batch(ledger, given, under, conditions, settled)
-    _settle_fences(ledger, fences, settled)
-    _settle_kills(ledger, orders.kills, settled)
+        _start(ledger, given, conditions, into)
+    for grave in graves:
+        _fence(ledger, grave, into)
+    for kill in orders.kills:
+        _kill(ledger, kill, into)
     for ack in orders.acks:
         if ack.index in ledger.batches:
             ledger.ack(ack.index, sums(ack.rows))
-    settled.forgotten = ledger.raise_floor(orders.floor)
-    return settled
+    ledger.raise_watermark(orders.floor)
 
 
-def _given(message: pool_pb2.Batch, works: Works) -> _Given:
+def given_of(message: pool_pb2.Batch, epoch: str, works: Works) -> _Given:
     """Return a batch of a message.
 
     Raises:
-        BadOrders: work has a number that is not known.
+        BadOrders: work has an unknown number.
         BadColumn: a column cannot be read.
     """
     rows = row_numbers(message.rows, ROW_MAX)
@@ -204,84 +193,80 @@ def _given(message: pool_pb2.Batch, works: Works) -> _Given:
     try:
         known = list(map(works.by_number.__getitem__, full(message.works, count)))
     except KeyError as error:
-        raise BadOrders(f"work {error} was not told in this stream") from error
-    return _Given(
-        message.index,
-        rows,
-        known,
+        raise BadOrders(f"work {error} is not known in this stream") from error
+    tries = (
         full(message.scheduled_s, count, is_times=True),
-        full(message.not_after_ms, count, is_times=True),
         full(message.attempts, count, 1),
         full(message.triggers, count),
         full(message.parts, count, 1),
     )
+    batch = Batch(message.index, epoch, rows, [work.job for work in known], tries)
+    return _Given(batch, known, full(message.not_after_ms, count, is_times=True))
 
 
-def _settle_batch(
-    ledger: Ledger,
-    given: _Given,
-    epoch: str,
-    conditions: Conditions,
-    settled: Settled,
-) -> None:
+def _start(ledger: Ledger, given: _Given, conditions: Conditions, into: Decisions) -> None:
     """Accept or refuse the rows of a batch that are new; answer for the others."""
-    if given.index in ledger.batches:
-        given = given.only(_new(ledger, given, settled))
-    if given.index <= ledger.floor:
-        settled.answers += [_forgotten(given.index, row, ledger.floor) for row in given.rows]
+    batch = given.batch
+    new: Sequence[int] = range(len(batch))
+    if batch.index in ledger.batches:
+        new = _new(ledger, given, into)
+    if batch.index <= ledger.watermark:
+        # Not REFUSED: that would claim that they never ran, and the ledger may have forgotten them.
+        text = f"at or below this ledger's watermark {ledger.watermark}"
+        detail = f"begun at log index {batch.index}, {text}"
+        rows = (batch.rows[place] for place in new)
+        into.answers += [LedgerRow(batch.index, row, INTERRUPTED, detail=detail) for row in rows]
         return
-    if not given.rows:
+    if not new:
         return
-    batch = Batch(
-        given.index,
-        epoch,
-        given.rows,
-        [work.job for work in given.works],
-        (given.scheduled_s, given.attempts, given.triggers, given.parts),
-    )
+    if len(new) < len(batch):
+        batch = batch.only(new)
+        works = [given.works[place] for place in new]
+        given = _Given(batch, works, [given.not_after_ms[place] for place in new])
     obstacle = conditions.obstacle or ("" if conditions.lease_valid else LEASE_OVER)
     if obstacle:
         batch.details = dict.fromkeys(range(len(batch)), obstacle)
     else:
-        batch.details = _admit(given, batch, conditions, settled)
-    rows: dict[str, list[int]] = {}
+        batch.details = _admit(given, conditions, into)
+    refused: dict[str, list[int]] = {}
     for place, detail in batch.details.items():
         batch.states[place] = REFUSED
-        rows.setdefault(detail, []).append(batch.rows[place])
-    settled.refused += [
+        refused.setdefault(detail, []).append(batch.rows[place])
+    into.changes += [
         Change(batch.index, REFUSED, 0, 0, differences(some), detail=detail)
-        for detail, some in rows.items()
+        for detail, some in refused.items()
     ]
     ledger.insert(batch)
     if not conditions.executes:
-        ran = [place for place in range(len(batch)) if place not in batch.details]
-        settled.answers += map(batch.row, ran)
+        into.answers += [batch.row(at) for at in range(len(batch)) if at not in batch.details]
 
 
-def _new(ledger: Ledger, given: _Given, settled: Settled) -> list[int]:
+def _new(ledger: Ledger, given: _Given, into: Decisions) -> list[int]:
     """Answer for the rows that are known; return the places of the others."""
     new: list[int] = []
-    for place, number in enumerate(given.rows):
-        row, job = ledger.row(given.index, number), ledger.job(given.index, number)
+    batch = given.batch
+    for place, number in enumerate(batch.rows):
+        row, job = ledger.row(batch.index, number), ledger.job(batch.index, number)
         if row is None or job is None:
             new.append(place)
             continue
-        _answer(row, settled)
+        _answer(row, into)
         other = given.works[place].job
         if job.digest and (job.digest, job.name) != (other.digest, other.name):
-            settled.mismatched.append(row.name)
+            into.mismatched.append(row.name)
     return new
 
 
-def _admit(given: _Given, batch: Batch, conditions: Conditions, settled: Settled) -> dict[int, str]:
-    """Accept what may be started of a batch; return why the rows at other places may not. What is
-    accepted takes a slot, and starts at once unless it has to wait for a worker."""
+def _admit(given: _Given, conditions: Conditions, into: Decisions) -> dict[int, str]:
+    """Accept the rows of a batch that may be started; return why the others may not, by place. An
+    accepted row takes a slot, and starts at once unless it has to wait for a worker."""
     refused: dict[int, str] = {}
-    wall_ms, accepted, states = conditions.wall_ms, settled.accepted, batch.states
+    batch = given.batch
+    wall_ms, states = conditions.wall_ms, batch.states
     free, idle = conditions.groups_free, conditions.groups_idle
     if not conditions.executes:
         states[:] = bytes([ENDED]) * len(batch)
-    columns = zip(given.rows, given.works, batch.names(), given.not_after_ms, strict=True)
+    columns = zip(batch.rows, given.works, batch.names(), given.not_after_ms, strict=True)
     for place, (row, work, name, not_after_ms) in enumerate(columns):
         spec, is_starting = work.spec, True
         if wall_ms > not_after_ms:
@@ -304,8 +289,8 @@ def _admit(given: _Given, batch: Batch, conditions: Conditions, settled: Settled
                 refused[place] = f"no worker here serves {spec.handler}"
                 continue
             if free[group] <= 0:
-                said = f"no free slot in group {group} of workers"
-                refused[place] = f"{said}, which serves {spec.handler}"
+                text = f"no free slot in group {group} of workers"
+                refused[place] = f"{text}, which serves {spec.handler}"
                 continue
             free[group] -= 1
             idle[group] = idle.get(group, 0) - 1
@@ -313,50 +298,41 @@ def _admit(given: _Given, batch: Batch, conditions: Conditions, settled: Settled
         if is_starting:
             states[place] = ACCEPTED | STARTING
         one = Attempt(
-            given.index, row, ACCEPTED, name, batch.epoch,
+            batch.index, row, ACCEPTED, name, batch.epoch,
             batch=batch, place=place, spec=spec, not_after_ms=not_after_ms,
         )  # fmt: skip
         one.is_starting = is_starting
-        accepted.append(one)
+        into.accepted.append(one)
     return refused
 
 
-def _forgotten(index: int, row: int, floor: int) -> Row:
-    # Not REFUSED: that would say that it never ran, and what this ledger knew of it may be gone.
-    detail = f"begun at log index {index}, at or below this ledger's floor {floor}"
-    return Row(index, row, INTERRUPTED, detail=detail)
+def _fence(ledger: Ledger, grave: Batch, into: Decisions) -> None:
+    """Insert a tombstone for a row that is not known; answer for one that is. The tombstone stays
+    until the watermark has passed what it forbids, whose start may be under way."""
+    row = ledger.row(grave.index, grave.rows[0])
+    if row is None:
+        grave.states[0] = FENCED
+        ledger.insert(grave)
+        into.answers.append(grave.row(0))
+        return
+    _answer(row, into)
+    if row.is_pending:
+        into.withdrawn.append(row.name)
 
 
-def _settle_fences(
-    ledger: Ledger, fences: Mapping[tuple[int, int], Batch], settled: Settled
-) -> None:
-    """Leave a tombstone for what is not known. It lasts until the floor has passed what it forbids,
-    whose start may be under way."""
-    for (index, number), grave in fences.items():
-        row = ledger.row(index, number)
-        if row is None:
-            grave.states[0] = FENCED
-            ledger.insert(grave)
-            settled.answers.append(grave.row(0))
-        else:
-            _answer(row, settled)
-            if row.is_pending:
-                settled.withdrawn.append(row.name)
+def _kill(ledger: Ledger, kill: pool_pb2.Kill, into: Decisions) -> None:
+    """Kill a row that is accepted; answer for one that is over or not known."""
+    row = ledger.row(kill.index, kill.row)
+    if row is None:
+        into.answers.append(LedgerRow(kill.index, kill.row, UNKNOWN))
+    elif row.status == ACCEPTED:
+        reason = kill.reason if kill.reason in _REASONS else int(Reason.KILLED)
+        into.kills.append((row.name, reason))
+    else:
+        _answer(row, into)
 
 
-def _settle_kills(ledger: Ledger, kills: Sequence[pool_pb2.Kill], settled: Settled) -> None:
-    for kill in kills:
-        row = ledger.row(kill.index, kill.row)
-        if row is None:
-            settled.answers.append(Row(kill.index, kill.row, UNKNOWN))
-        elif row.status == ACCEPTED:
-            reason = kill.reason if kill.reason in _REASONS else int(Reason.KILLED)
-            settled.kills.append((row.name, reason))
-        else:
-            _answer(row, settled)
-
-
-def _answer(row: Row, settled: Settled) -> None:
+def _answer(row: LedgerRow, into: Decisions) -> None:
     # A pending row is answered once it is known whether it could be started.
     if not row.is_pending:
-        settled.answers.append(row)
+        into.answers.append(row)

@@ -1,4 +1,4 @@
-"""One stream of an executor to a leader: greets it, keeps the lease, carries both ways."""
+"""One stream of an executor to a leader: Hello and Welcome, heartbeats, orders and reports."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ import grpc.aio
 
 from launcher import logs
 from launcher.config import ExecutorConfig
-from launcher.errors import LauncherError
 from launcher.executor.backoff import Backoff
-from launcher.executor.channel import NotReached, connected, open_channel
+from launcher.executor.channel import StreamEnded, connect, open_channel
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.ledger import Inventory, Page
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
-from launcher.executor.rows import Change, Row, changes_of, epoch_of
+from launcher.executor.rows import Change, LedgerRow, changes_of, epoch_of
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
@@ -38,11 +37,10 @@ log = logs.get()
 LEADER_KEY: Final = "raftcron-leader"
 SPREAD_KEY: Final = "raftcron-spread-ms"
 CLOCK_SET_MS: Final = 1_000
-"""A wall clock that moved this far against the boot clock was set, not steered."""
+"""A wall clock that moved this far against the boot clock was set, not adjusted."""
 _BEAT_STEP_MS: Final = 100
-# Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
-# gRPC makes of a refusal that was faster than the call, CANCELLED where too many wait at its
-# listener.
+# Usual while an executor looks for the leader: the replica does not lead, or is down. gRPC reports
+# INTERNAL for a refusal that was faster than the call, CANCELLED if too many wait at its listener.
 _USUAL: Final = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -51,32 +49,8 @@ _USUAL: Final = (
 )
 
 
-class StreamEnded(LauncherError):
-    """This stream is over; `leader` is where to go now, if anybody said. `is_refusal`: a leader
-    does not want this executor, which a person has to look at. `is_distrust`: so it is with
-    certificates that do not fit, and the next replica will hardly say anything else. `is_drained`:
-    nothing is open here, and this process may end. `is_late`: nobody has said anything in time."""
-
-    def __init__(
-        self,
-        message: str,
-        leader: str = "",
-        *,
-        is_refusal: bool = False,
-        is_distrust: bool = False,
-        is_drained: bool = False,
-        is_late: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.leader = leader
-        self.is_refusal = is_refusal or is_distrust
-        self.is_distrust = is_distrust
-        self.is_drained = is_drained
-        self.is_late = is_late
-
-
 class LeaderStream:
-    """One stream to one replica. Implements the executor's ReportSink."""
+    """One stream to one replica. Implements `ReportSink` and `StoreLink`."""
 
     def __init__(
         self,
@@ -89,7 +63,7 @@ class LeaderStream:
     ) -> None:
         self.works = Works()
         self.welcomed = False
-        self.epoch = Epoch()  # that of the leader, once it has said so
+        self.epoch = Epoch()  # of the leader, from its Welcome on
         self.ended = asyncio.Event()
         self._config = config
         self._executor = executor
@@ -105,8 +79,8 @@ class LeaderStream:
 
     # ---- the executor's side
 
-    def begin(self, known: list[Row], highest: Epoch) -> None:
-        """Send the greeting, with the rows that the leader may ask about."""
+    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
+        """Send the Hello, with the rows that the leader may ask about."""
         config = self._config
         hello = pool_pb2.Hello(
             cell=config.cell,
@@ -133,12 +107,12 @@ class LeaderStream:
         self.send(changes_of(known[HELLO_ROWS_MAX:]))
 
     def send(self, changes: list[Change]) -> None:
-        """Report what became of rows, of a bounded number in one message."""
+        """Report changes of rows, a bounded number in one message."""
         for reports in messages_of(changes, REPORTS_PER_MESSAGE_MAX):
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
     def offer(self, offers: Sequence[GroupOffer]) -> None:
-        """Tell what the workers of this host serve, once the leader has welcomed this executor."""
+        """Send what the workers of this host serve, once the leader has sent its Welcome."""
         if not self.welcomed:
             self._offers = offers
             return
@@ -151,13 +125,13 @@ class LeaderStream:
         self._outgoing.put_nowait(pool_pb2.FromExecutor(offers=message))
 
     def recollect(self, page: Page) -> None:
-        """Tell a page of what the ledger remembers; the rest is asked for when it has left."""
+        """Send a page of the ledger; the next page is read once it has left."""
         self._rest = page.rest
         recollection = recollection_of(page)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(recollection=recollection))
 
     def keep(self, name: str, packed: Packed) -> None:
-        """Offer an output that is to be stored."""
+        """Offer an output for upload."""
         kept = pool_pb2.KeptOutput(name=name, bytes=packed.size, sha256=packed.sha256)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(kept=kept))
 
@@ -167,7 +141,7 @@ class LeaderStream:
             self._left.set_result(reason)
 
     def finish(self) -> None:
-        """Send what is waiting, then end our half of the stream."""
+        """Send what is queued, then end our half of the stream."""
         self._outgoing.put_nowait(None)
 
     # ---- the replica's side
@@ -176,23 +150,19 @@ class LeaderStream:
         """Connect and serve until the stream ends.
 
         Raises:
-            StreamEnded: it did.
+            StreamEnded: always.
         """
         channel = open_channel(address, self._credentials)
         try:
-            await connected(channel, address, self._backoff.connect_ms, self._credentials)
+            await connect(channel, address, self._backoff.connect_ms, self._credentials)
             self._executor.attach(self)
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             await self._serve(stub.Connect())
-        except NotReached as error:
-            text, is_late = str(error), error.is_late
-            raise StreamEnded(text, is_distrust=error.is_distrust, is_late=is_late) from None
         except grpc.aio.AioRpcError as error:
-            self._backoff.learn(_spread_ms(error, self._backoff.spread_ms))
-            text = f"{error.code().name}: {error.details()}"
-            is_refusal = error.code() not in _USUAL
-            is_late = error.code() is grpc.StatusCode.CANCELLED
-            raise StreamEnded(text, _hint(error), is_refusal=is_refusal, is_late=is_late) from error
+            spread = metadata_of(error).get(SPREAD_KEY, "")
+            if spread.isdecimal() and len(spread) < 10:
+                self._backoff.learn(int(spread))
+            raise ended_by(error) from error
         finally:
             self._executor.detach(self)
             self._executor.uploads.detach(self)
@@ -227,7 +197,7 @@ class LeaderStream:
             raise StreamEnded("no welcome in time", is_late=True) from None
 
     async def _write(self, call: Any) -> None:
-        # Where the stream is over, whoever reads says why.
+        # If the stream is over, its reader reports why.
         with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):
             while (message := await self._outgoing.get()) is not None:
                 await call.write(message)
@@ -236,7 +206,7 @@ class LeaderStream:
             await call.done_writing()
 
     def _greeted(self, message: Any) -> int:
-        """Check the first message; return the time between heartbeats."""
+        """Take the Welcome; return the time between heartbeats in ms."""
         if message is grpc.aio.EOF:
             raise StreamEnded("ended before a welcome")
         if message.WhichOneof("kind") == "goodbye":
@@ -274,27 +244,23 @@ class LeaderStream:
         if kind == "orders":
             if self._parked is None:
                 self._executor.order(self, message.orders)
-            else:
+            else:  # faster than the first answer: without a lease they would all be refused
                 self._parked.append(message.orders)
         elif kind == "heartbeat":
             if self._executor.answered(message.heartbeat.number):
-                self._unpark()
+                parked, self._parked = self._parked, None
+                for orders in parked or ():
+                    self._executor.order(self, orders)
         elif kind == "output":
             chunk = self._executor.output(message.output)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(output=chunk))
         elif kind == "place":
-            self._executor.uploads.placed(message.place)
+            self._executor.uploads.receive(message.place)
         elif kind == "probe":
             answer = pool_pb2.ProbeAnswer(number=message.probe.number)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(probe=answer))
         elif kind == "goodbye":
             raise _farewell(message.goodbye)
-
-    def _unpark(self) -> None:
-        # Orders may be faster than the first answer; without a lease they would all be refused.
-        parked, self._parked = self._parked, None
-        for orders in parked or ():
-            self._executor.order(self, orders)
 
     async def _beat(self, every_ms: int) -> None:
         lease = self._executor.lease
@@ -328,7 +294,7 @@ class LeaderStream:
 
 
 def recollection_of(page: Page) -> pool_pb2.Recollection:
-    """Return what a leader is told that may not know where the rows come from."""
+    """Return a page of the ledger as a message, whose rows have names and epochs."""
     return pool_pb2.Recollection(
         reports=[
             pool_pb2.Report(
@@ -350,13 +316,13 @@ def recollection_of(page: Page) -> pool_pb2.Recollection:
             for row in page.rows
         ],
         last=page.rest is None,
-        floor=page.floor,
+        floor=page.watermark,
     )
 
 
 def messages_of(changes: Iterable[Change], rows_max: int) -> Iterator[pool_pb2.Reports]:
-    """Return messages of at most `rows_max` rows each with what became of rows. A change is not
-    cut: the rows of one batch are no more than a leader begins at once."""
+    """Return messages with changes, of at most `rows_max` rows each. A change is not cut: a leader
+    does not begin more rows at once."""
     message, count = pool_pb2.Reports(), 0
     for change in changes:
         size = len(change.rows)
@@ -399,17 +365,19 @@ def _farewell(goodbye: pool_pb2.Goodbye) -> StreamEnded:
     return StreamEnded(goodbye.reason, goodbye.leader, is_drained=goodbye.drained)
 
 
-def _hint(error: grpc.aio.AioRpcError) -> str:
-    for key, value in error.trailing_metadata() or ():
-        if key == LEADER_KEY:
-            return value if isinstance(value, str) else value.decode()
-    return ""
+def metadata_of(error: grpc.aio.AioRpcError) -> dict[str, str]:
+    """Return the text that a replica sent with the end of a stream."""
+    return {
+        key: value if isinstance(value, str) else value.decode(errors="replace")
+        for key, value in error.trailing_metadata() or ()
+    }
 
 
-def _spread_ms(error: grpc.aio.AioRpcError, known_ms: int) -> int:
-    """Return over how long the replica wants returns to be spread; as known if it does not say."""
-    for key, value in error.trailing_metadata() or ():
-        text = value if isinstance(value, str) else value.decode(errors="replace")
-        if key == SPREAD_KEY and text.isdecimal() and len(text) < 10:
-            return int(text)
-    return known_ms
+def ended_by(error: grpc.aio.AioRpcError) -> StreamEnded:
+    """Return the end of a stream that gRPC reports."""
+    return StreamEnded(
+        f"{error.code().name}: {error.details()}",
+        metadata_of(error).get(LEADER_KEY, ""),
+        is_refusal=error.code() not in _USUAL,
+        is_late=error.code() is grpc.StatusCode.CANCELLED,
+    )

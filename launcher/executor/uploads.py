@@ -1,15 +1,15 @@
-"""Brings what finished attempts wrote from this executor into object storage.
+"""Uploads the output of finished attempts from this executor to object storage.
 
-Theory of operation. The outputs that wait are files on this disk, each with a note that names its
-attempt (`Outputs`), so that they are found again after a restart, whoever leads then. An output is
-packed, and offered to the leader, who knows whether this executor had the attempt, and answers with
-a URL for that one object; or that it has stored the output itself, where its store signs nothing.
-The note goes once the object is stored. A store that is away is tried again after 1 s to 60 s;
-what waits meanwhile is bounded by this host's bounds for outputs, and the oldest goes first.
+Theory of operation. The outputs to upload are files on this disk, each with a note that names its
+attempt (`Outputs`), so that a restarted executor finds them. The executor packs an output and
+offers it to the leader. The leader verifies that this executor had the attempt, and answers with a
+URL for that one object; or, if its store cannot sign URLs, that it has stored the object itself.
+The note is removed once the object is stored. After a failure, the executor waits 1 s to 60 s
+before the next upload. The host's bounds for outputs also bound those that wait: the oldest ones
+are dropped first.
 
-The format of an object is that of `snapshots.format` and `snapshots.outputs`, which read it and
-verify all of it: a lead, a header, frames of zstd, both digests. A signed URL is a secret: no error
-names more of it than its host.
+`snapshots.format` and `snapshots.outputs` describe the format of an object, and read it: a lead, a
+header, frames of zstd, both digests. A signed URL is a secret: errors name only its host.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import structlog
 from launcher.executor.clock import boot_ms
 from launcher.executor.commands import output
 from launcher.executor.outputs import PACKED, Outputs
-from launcher.protocol.names import AttemptName, BadName, parse_attempt_name
+from launcher.protocol.names import AttemptName, parse_attempt_name
 from launcher.protocol.v1 import pool_pb2
 
 log = structlog.get_logger()
@@ -42,8 +42,6 @@ AT_ONCE: Final = 4
 ANSWER_S: Final = 60.0
 REST_MIN_MS: Final = 1_000
 REST_MAX_MS: Final = 60_000
-GIVE_UP_MS: Final = 3_600_000
-"""How long leaders may not know the end of an attempt: then its output is given up."""
 MAGIC: Final = b"\x89RCOUTP\n"
 VERSION: Final = 3
 FRAME_BYTES: Final = 1 << 20
@@ -51,13 +49,11 @@ LEVEL: Final = 3
 LEAD: Final = struct.Struct(">8sHI")
 LENGTH: Final = struct.Struct(">I")
 END: Final = struct.Struct(">Q32s")
-
-
 PIECE_BYTES: Final = 64 << 10
 CONNECT_S: Final = 10.0
 PUT_ANSWER_S: Final = 30.0
 BYTES_PER_S_MIN: Final = 256 << 10
-"""A store that takes less than this, on the average, hangs."""
+"""A store that receives less than this, on average, hangs."""
 ERROR_BYTES_MAX: Final = 4 << 10
 _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
 
@@ -77,16 +73,8 @@ class StoreLink(Protocol):
         """Offer an output; never waits."""
 
 
-class _Waits(msgspec.Struct):
-    """When an output is tried again, and since when its attempt is not known."""
-
-    try_at_ms: int = 0
-    rest_ms: int = REST_MIN_MS
-    since_ms: int = 0
-
-
 class Uploads:
-    """The outputs of one executor of `cell` on their way."""
+    """The uploads of one executor of `cell`."""
 
     def __init__(self, cell: str, outputs: Outputs, mono_ms: Callable[[], int] = boot_ms) -> None:
         self._cell = cell
@@ -95,14 +83,13 @@ class Uploads:
         self._link: StoreLink | None = None
         self._answers: dict[str, asyncio.Future[pool_pb2.OutputPlace]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._put_off: dict[str, _Waits] = {}
         self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
         self.problem = ""
-        """Why the last one could not be stored, "" if it was."""
+        """Why the last upload failed, "" if it did not."""
 
     @property
     def waiting(self) -> int:
-        """How many outputs are to be stored and are not yet."""
+        """How many outputs are not uploaded yet."""
         return len(self._outputs.waiting)
 
     def attach(self, link: StoreLink, *, stores: bool) -> None:
@@ -110,23 +97,22 @@ class Uploads:
         self._outputs.stores = stores
         self._link = link if stores else None
         self._rest_ms, self._try_at_ms = REST_MIN_MS, 0
-        self._put_off.clear()
 
     def detach(self, link: StoreLink) -> None:
-        """Offer nothing more to a leader; what it has not answered is offered to the next."""
+        """Offer nothing more to a leader; the next leader gets the offers without an answer."""
         if self._link is link:
             self._link = None
             for answer in self._answers.values():
                 answer.cancel()
 
-    def placed(self, place: pool_pb2.OutputPlace) -> None:
-        """Take a leader's answer; one that nobody waits for is dropped."""
+    def receive(self, place: pool_pb2.OutputPlace) -> None:
+        """Take a leader's answer to an offer. Late answers are dropped."""
         answer = self._answers.get(place.name)
         if answer is not None and not answer.done():
             answer.set_result(place)
 
     async def run(self) -> None:
-        """Look after outputs for ever; nothing but a bug ends it."""
+        """Upload outputs until cancelled."""
         try:
             while True:
                 self.look()
@@ -136,58 +122,67 @@ class Uploads:
                 task.cancel()
 
     def look(self) -> None:
-        """Begin as many uploads as may be under way, the oldest output first."""
-        now_ms = self._mono_ms()
-        if self._link is None or now_ms < self._try_at_ms:
+        """Begin as many uploads as may run at once, those of the oldest outputs first."""
+        if self._link is None or self._mono_ms() < self._try_at_ms:
             return
-        waiting = self._outputs.waiting
-        if len(self._put_off) > len(waiting):  # some were dropped for want of room
-            self._put_off = {name: one for name, one in self._put_off.items() if name in waiting}
-        for name in list(waiting):
+        for name in self._outputs.waiting.values():
             if len(self._tasks) >= AT_ONCE:
                 return
-            put_off = self._put_off.get(name)
-            if name in self._tasks or (put_off is not None and now_ms < put_off.try_at_ms):
-                continue
-            task = asyncio.create_task(self._store(self._link, name), name="upload")
-            self._tasks[name] = task
-            task.add_done_callback(partial(self._over, name))
+            if name not in self._tasks:
+                task = asyncio.create_task(self._upload(self._link, name), name="upload")
+                self._tasks[name] = task
+                task.add_done_callback(partial(self._over, name))
 
     def _over(self, name: str, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(name, None)
+        del self._tasks[name]
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            # Neither its text nor that of its cause: a URL that is signed could be in them.
+            # Neither its text nor that of its cause: they could contain a signed URL.
             kind, stack = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
             log.error("output.failed", launch=name, error=kind, stack=stack)
             self._fail(kind)
         self.look()
 
-    async def _store(self, link: StoreLink, name: str) -> None:
-        """Store one output, or note when to try again."""
+    async def _upload(self, link: StoreLink, name: str) -> None:
+        """Upload one output; after a failure, rest."""
         stem = self._outputs.stem(name)
         path = Path(f"{stem}{PACKED}")
         try:
-            attempt = parse_attempt_name(name)
-            packed = await asyncio.to_thread(pack, stem, path, self._cell, attempt)
-            if packed is None:
-                self._outputs.settled(name)
+            packed = await asyncio.to_thread(pack, stem, path, self._cell, parse_attempt_name(name))
+            if packed is None:  # newer outputs took its place on the disk
+                self._outputs.discard_note(name)
                 return
-            place = await self._ask(link, name, packed)
+            place = await self._offer(link, name, packed)
             if place.placing == pool_pb2.PLACING_PUT:
                 await put(place.url, place.headers, path, packed.size)
-            self._settle(name, place)
-        except BadName:
-            self._outputs.settled(name)
         except TimeoutError:
             self._fail("the leader does not answer")
+            return
         except (PutFailed, OSError) as error:
             self._fail(str(error))
+            return
         finally:
-            self._outputs.unpack(name)
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - on the local disk, as its note is
+        if place.placing in (pool_pb2.PLACING_PUT, pool_pb2.PLACING_STORED):
+            if self.problem:
+                log.info("outputs.stored_again", waiting=self.waiting)
+            self.problem, self._rest_ms = "", REST_MIN_MS
+            log.debug("output.stored", launch=name)
+        elif place.placing == pool_pb2.PLACING_NEVER:
+            if place.reason:
+                log.warning("output.not_stored", launch=name, error=place.reason)
+        else:
+            self._rest()  # the leader knows why, and reports it
+            return
+        self._outputs.discard_note(name)
 
-    async def _ask(self, link: StoreLink, name: str, packed: Packed) -> pool_pb2.OutputPlace:
+    async def _offer(self, link: StoreLink, name: str, packed: Packed) -> pool_pb2.OutputPlace:
+        """Return the leader's answer.
+
+        Raises:
+            TimeoutError: there is none within ANSWER_S.
+        """
         answer: asyncio.Future[pool_pb2.OutputPlace]
         answer = self._answers[name] = asyncio.get_running_loop().create_future()
         try:
@@ -197,40 +192,8 @@ class Uploads:
         finally:
             del self._answers[name]
 
-    def _settle(self, name: str, place: pool_pb2.OutputPlace) -> None:
-        """Act on what became of an output."""
-        if place.placing == pool_pb2.PLACING_LATER:
-            self._rest()  # the leader knows of it, and tells
-            return
-        if place.placing == pool_pb2.PLACING_UNKNOWN:
-            self._wait(name, place.reason)
-            return
-        if place.placing in (pool_pb2.PLACING_PUT, pool_pb2.PLACING_STORED):
-            if self.problem:
-                log.info("outputs.stored_again", waiting=self.waiting)
-            self.problem, self._rest_ms = "", REST_MIN_MS
-            log.debug("output.stored", launch=name)
-        elif place.reason:
-            log.warning("output.not_stored", launch=name, error=place.reason)
-        self._forget(name)
-
-    def _wait(self, name: str, why: str) -> None:
-        """Put one output off, or give it up."""
-        now_ms = self._mono_ms()
-        waits = self._put_off.setdefault(name, _Waits(since_ms=now_ms))
-        if now_ms - waits.since_ms >= GIVE_UP_MS:
-            log.warning("output.not_stored", launch=name, error=why)
-            self._forget(name)
-            return
-        waits.try_at_ms = now_ms + waits.rest_ms
-        waits.rest_ms = min(2 * waits.rest_ms, REST_MAX_MS)
-
-    def _forget(self, name: str) -> None:
-        self._outputs.settled(name)
-        self._put_off.pop(name, None)
-
     def _fail(self, why: str) -> None:
-        """Rest, and tell: what is wrong is not this output's fault."""
+        """Rest, and report why: other outputs would fail as well."""
         if why != self.problem:
             log.warning("outputs.not_stored", error=why, waiting=self.waiting)
         self.problem = why
@@ -280,7 +243,7 @@ def pack(stem: str, path: Path, cell: str, name: AttemptName) -> Packed | None:
 
 
 class PutFailed(Exception):
-    """It is not stored, or nobody knows; the message is for people."""
+    """An object is not stored, or may not be; the message is for people."""
 
 
 async def put(url: str, headers: Mapping[str, str], path: Path, size: int) -> None:
@@ -328,13 +291,13 @@ async def put(url: str, headers: Mapping[str, str], path: Path, size: int) -> No
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Return the host's authorities. To read them takes tens of milliseconds: call it in a thread.
-    The first few PUTs may each read them, if they begin at once."""
+    """Return the host's authorities. To read them takes tens of milliseconds, so call it in a
+    thread."""
     return ssl.create_default_context()
 
 
 async def _check_answer(reader: asyncio.StreamReader, host: str) -> None:
-    """Raise PutFailed unless the store says that it has the object."""
+    """Raise PutFailed unless the store answers that it has the object."""
     status = 100
     while 100 <= status < 200:
         line = await reader.readline()

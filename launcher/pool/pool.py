@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final
 
 import grpc
 
@@ -41,13 +43,15 @@ from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatc
 from launcher.protocol.reading import (
     BadMessage,
     check_heartbeat,
-    parse_kept,
+    parse_offered_output,
     parse_offers,
     parse_reports,
 )
 from launcher.protocol.reports import Greeting, OfferedOutput
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
+
+_OUTPUT_BYTES: Final = attrgetter("output_bytes")
 
 
 class Pool:
@@ -76,7 +80,7 @@ class Pool:
         self._on_event = on_event
         self._clock_offset_ms_max = clock_offset_ms_max
         self._known_executors = known_executors
-        self.on_kept: Callable[[str, str, OfferedOutput], None] | None = None
+        self.on_output: Callable[[str, str, OfferedOutput], None] | None = None
         """Gets the outputs that an executor with a journal offers; None if none are to be stored.
         Set it before `open`."""
         self.executors_max = limits.EXECUTORS_MAX
@@ -144,7 +148,7 @@ class Pool:
                 inventory=inventory and session.greeting.can_inventory,
                 protocol=PROTOCOL,
                 spread_ms=self.spread_ms,
-                stores_outputs=self.on_kept is not None,
+                stores_outputs=self.on_output is not None,
             )
         )
         self._probes.add(session)
@@ -177,6 +181,12 @@ class Pool:
         if stuck is None:
             return OutputsWaiting(total)
         return OutputsWaiting(total, stuck.executor, stuck.outputs_problem)
+
+    def is_storing(self, executor: str) -> bool:
+        """Whether an executor may have outputs that object storage does not have yet. It must stay
+        connected until then: it uploads with URLs that the leader signs."""
+        session = self._sessions.get(executor)
+        return self.on_output is not None and session is not None and session.may_have_outputs
 
     @property
     def count(self) -> int:
@@ -338,6 +348,8 @@ class Pool:
             self._receive_heartbeat(session, message.heartbeat)
         elif kind == "reports":
             if batches := parse_reports(message.reports):
+                # The last heartbeat does not count the outputs of what ended since.
+                session.may_have_outputs |= any(map(any, map(_OUTPUT_BYTES, batches)))
                 self._on_event(Reported(executor, ledger, batches))
         elif kind == "recollection":
             page = message.recollection
@@ -353,10 +365,10 @@ class Pool:
             session.take_output(message.output)
             self._answered(session, message.output.request)
         elif kind == "kept":
-            offered = parse_kept(message.kept)
-            if self.on_kept is None or not session.is_welcome:
+            offered = parse_offered_output(message.kept)
+            if self.on_output is None or not session.is_welcome:
                 raise BadMessage("kept", "this executor was not asked to have outputs stored")
-            self.on_kept(executor, ledger, offered)
+            self.on_output(executor, ledger, offered)
         elif kind == "probe":
             session.check_request("probe.number", message.probe.number)
             self._answered(session, message.probe.number)

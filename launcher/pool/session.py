@@ -117,6 +117,8 @@ class Session:
         self.is_full = False
         self.outputs_waiting = 0
         self.outputs_problem = ""
+        self.may_have_outputs = True
+        """Whether outputs may wait for upload there: until a heartbeat reports none of them."""
         self.probe_number = 0
         self.ended: End | None = None
         self.over = asyncio.Event()
@@ -174,6 +176,7 @@ class Session:
         """Note a heartbeat that arrived now, and keep it until it may be answered."""
         self.is_full = beat.is_full
         self.outputs_waiting, self.outputs_problem = beat.outputs_waiting, beat.outputs_problem
+        self.may_have_outputs = beat.outputs_waiting > 0
         self.last_number = beat.number
         self.received_mono_ms = now_mono_ms
         self.running = beat.running

@@ -173,7 +173,7 @@ def check_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> None:
     _printable("heartbeat.outputs_problem", beat.outputs_problem, limits.PROBLEM_CHARS_MAX)
 
 
-def parse_kept(kept: pool_pb2.KeptOutput) -> OfferedOutput:
+def parse_offered_output(kept: pool_pb2.KeptOutput) -> OfferedOutput:
     """Return an output that an executor offers to have stored.
 
     Raises:

@@ -32,10 +32,10 @@ from launcher.executor.rows import (
     INTERRUPTED,
     REFUSED,
     STARTING,
-    Row,
+    LedgerRow,
     changes_of,
 )
-from launcher.executor.rules import Conditions, Settled, Works, settle
+from launcher.executor.rules import Conditions, Decisions, Works, decide
 from launcher.protocol.work import Epoch, WorkSpec
 from tests.drawn import seeds
 from tests.simulation.patching import patched
@@ -105,7 +105,7 @@ class Remembered:
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
         self.highest = Epoch()
-        self.floor = 0
+        self.watermark = 0
         self.newest = 0
         self.workers: dict[int, int] = {}
 
@@ -115,12 +115,12 @@ class Remembered:
 
     def seen(self) -> Any:
         rows = {name: tuple(row.values()) for name, row in self.rows.items()}
-        return rows, self.highest, self.floor, self.newest, sorted(self.workers.items())
+        return rows, self.highest, self.watermark, self.newest, sorted(self.workers.items())
 
 
 def seen(ledger: Ledger) -> Any:
     """What a ledger knows, as `Remembered.seen` says it; by each way in which it can be asked."""
-    rows = ledger.page((-1, -1), 1 << 40, 1_000)
+    rows = list(found(ledger).values())
     assert all(ledger.row(row.index, row.row) == row for row in rows)
     assert ledger.count == len(rows)
     assert _sorted(ledger.unacked()) == [row for row in rows if not row.acked]
@@ -135,10 +135,10 @@ def seen(ledger: Ledger) -> Any:
         )
         for row in rows
     }  # fmt: skip
-    return said, ledger.highest, ledger.floor, ledger.newest_index, ledger.workers()
+    return said, ledger.highest, ledger.watermark, ledger.newest_index, ledger.workers()
 
 
-def _sorted(rows: list[Row]) -> list[Row]:
+def _sorted(rows: list[LedgerRow]) -> list[LedgerRow]:
     return sorted(rows, key=lambda row: (row.index, row.row))
 
 
@@ -156,7 +156,7 @@ def change(ledger: Ledger, known: Remembered, chance: Random) -> None:
         for name in some:
             if name in known.rows and known.open(name) is None:
                 known.rows[name]["acked"] = True
-        raise_floor(ledger, known, known.floor + chance.randrange(4))
+        raise_watermark(ledger, known, known.watermark + chance.randrange(4))
     else:
         epoch = Epoch(0, chance.randrange(50), "r1")
         ledger.raise_epoch(epoch)
@@ -204,7 +204,7 @@ def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
                 "cpu_ms": 3,
             },
         }[how]
-        rows = [Row(index_of(known, name), number_of(name), **told) for name in some]
+        rows = [LedgerRow(index_of(known, name), number_of(name), **told) for name in some]
         ledger.changed(changes_of(rows))
     for name in some:
         if (row := known.open(name)) is None:
@@ -228,7 +228,7 @@ def insert(ledger: Ledger, known: Remembered, chance: Random, names: list[str]) 
     """Add rows of all sorts, of one batch or of several."""
     places: dict[tuple[int, str], list[str]] = {}
     for name in names:
-        key = known.floor + chance.randrange(1, 5), chance.choice(("0.1.r1", "0.2.r1"))
+        key = known.watermark + chance.randrange(1, 5), chance.choice(("0.1.r1", "0.2.r1"))
         places.setdefault(key, []).append(name)
     for (index, epoch), some in places.items():
         batch = batch_of(*some, index=index, epoch=epoch)
@@ -246,15 +246,15 @@ def insert(ledger: Ledger, known: Remembered, chance: Random, names: list[str]) 
         ledger.insert(batch)
 
 
-def raise_floor(ledger: Ledger, known: Remembered, floor: int) -> None:
-    if floor > known.floor:
-        known.floor, known.newest = floor, max(known.newest, floor)
+def raise_watermark(ledger: Ledger, known: Remembered, index: int) -> None:
+    if index > known.watermark:
+        known.watermark, known.newest = index, max(known.newest, index)
         known.rows = {
             name: row
             for name, row in known.rows.items()
-            if row["index"] > floor or not row["acked"]
+            if row["index"] > index or not row["acked"]
         }
-    ledger.raise_floor(floor)
+    ledger.raise_watermark(index)
 
 
 def remembers(seed: int) -> None:
@@ -318,9 +318,9 @@ class Executor:
         self.waiting: list[str] = []
         self.running: list[str] = []
         self.index = 0
-        self.floor = 0
+        self.watermark = 0
 
-    def tell(self, rows: list[Row]) -> None:
+    def tell(self, rows: list[LedgerRow]) -> None:
         """Tell the leader, who believes it for ever."""
         for row in rows:
             name = name_of(row.row)
@@ -347,14 +347,14 @@ class Executor:
         chance = self.chance
         names = [f"default/j{self.index}@2026-11-20T15:00:0{at}Z#1" for at in range(5)]
         # What is at or below the floor is over, and its leader asks no more.
-        again = sorted(name for name in self.told if _index(name) > self.floor)
+        again = sorted(name for name in self.told if _index(name) > self.watermark)
         names += chance.sample(again, min(2, len(again)))
         gone = [name for name, status in self.told.items() if status in FINAL]
         fences = chance.sample(names, chance.randrange(3))
         message = orders(
             *(self._start(name) for name in chance.sample(names, 4)),
             acks=[name for name in gone if chance.random() < 0.5],
-            floor=self.floor,
+            floor=self.watermark,
             epoch=(0, self.index // 5),
         )
         for name in fences:
@@ -363,13 +363,13 @@ class Executor:
         conditions = msgspec.structs.replace(
             conditions, groups_free={"app": 9}, groups_idle={"app": chance.randrange(3)}
         )
-        settled = Settled()
+        decisions = Decisions()
         with self.ledger.transaction():
-            settled = settle(self.ledger, message, Works(), conditions)
-        self.begin([one.name for one in settled.accepted if one.is_starting])
-        self.waiting += [one.name for one in settled.accepted if not one.is_starting]
-        self.tell([row for row in answered(settled) if row.index > self.floor])
-        self.floor = max(self.floor, self.index - chance.randrange(4, 9))
+            decide(self.ledger, message, Works(), conditions, decisions)
+        self.begin([one.name for one in decisions.accepted if one.is_starting])
+        self.waiting += [one.name for one in decisions.accepted if not one.is_starting]
+        self.tell([row for row in answered(decisions) if row.index > self.watermark])
+        self.watermark = max(self.watermark, self.index - chance.randrange(4, 9))
 
     def _start(self, name: str) -> Start:
         index = _index(name)
@@ -396,7 +396,7 @@ class Executor:
 
     def _become(self, names: list[str], status: int, **how: int) -> None:
         some: Any = how
-        rows = [Row(_index(name), number_of(name), status, **some) for name in names]
+        rows = [LedgerRow(_index(name), number_of(name), status, **some) for name in names]
         self.ledger.changed(changes_of(rows))
 
     def restart(self) -> None:

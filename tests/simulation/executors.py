@@ -18,17 +18,17 @@ from launcher.executor import ledger as ledger_module
 from launcher.executor import loop as loop_module
 from launcher.executor import stream as stream_module
 from launcher.executor.attempt import Attempt
-from launcher.executor.commands.cgroups import Limits
+from launcher.executor.channel import StreamEnded
+from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.running import Commands
 from launcher.executor.connector import Connector, LeaderWatch
 from launcher.executor.handlers import launches as launches_module
 from launcher.executor.handlers import workers as workers_module
 from launcher.executor.ledger import Ledger
 from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
-from launcher.executor.rows import Change, Row, epoch_of
-from launcher.executor.rules import Conditions, Works, _given
-from launcher.executor.stream import LeaderStream, StreamEnded, _hint
-from launcher.protocol.names import format_time
+from launcher.executor.rows import Change, LedgerRow, epoch_of
+from launcher.executor.rules import Conditions, Works, given_of
+from launcher.executor.stream import LEADER_KEY, LeaderStream, metadata_of
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -63,7 +63,7 @@ class Ghost:
     def __init__(self, works: Works) -> None:
         self.works = works
 
-    def begin(self, known: list[Row], highest: Epoch) -> None:
+    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
         """Nobody greets over it."""
 
     def send(self, changes: list[Change]) -> None:
@@ -78,14 +78,9 @@ class Ghost:
 
 def names_in(orders: pool_pb2.Orders, works: Works) -> list[str]:
     """The names of what a message has to be started, with what its stream has said of work."""
-    return [
-        f"{work.job.name}@{format_time(scheduled_s)}{f'+t{trigger}' if trigger else ''}#{attempt}"
-        f"{f'/{part}' if part != 1 else ''}"
-        for given in (_given(batch, works) for batch in orders.batches)
-        for work, scheduled_s, trigger, attempt, part in zip(
-            given.works, given.scheduled_s, given.triggers, given.attempts, given.parts, strict=True
-        )
-    ]
+    epoch = str(epoch_of(orders.epoch))
+    batches = [given_of(message, epoch, works).batch for message in orders.batches]
+    return [name for batch in batches for name in batch.names()]
 
 
 class SimCommands(Commands):
@@ -115,7 +110,7 @@ class SimExecutorLoop(ExecutorLoop):
         outputs: Any = NoOutputs()
         super().__init__(config, ledger, outputs)
         self.host = host
-        self._commands = SimCommands(config, outputs, Limits("", ()))
+        self._commands = SimCommands(config, outputs, ControlGroups("", ()))
         self._commands.host = host
         self.spawner = Spawner(host, self._hear_spawner)
         self._children = self.spawner  # type: ignore[assignment]
@@ -133,11 +128,12 @@ class SimExecutorLoop(ExecutorLoop):
         host.seen = max(host.seen, turn.epoch or host.seen)
         written = super()._write(turn, changes, conditions)
         epochs = [epoch_of(orders.epoch) for _, orders in turn.orders]
-        for epoch, (_, settled) in zip(epochs, written.settled, strict=True):
-            for one in settled.accepted:
-                host.witness.obeyed(one.name, host.id, epoch, host.seen)
-                host.witness.fenced(one.name, one.index)
-                host.seen = max(host.seen, epoch)
+        by_text = {str(epoch): epoch for epoch in epochs}
+        for one in written.accepted:
+            epoch = by_text[one.epoch]
+            host.witness.obeyed(one.name, host.id, epoch, host.seen)
+            host.witness.fenced(one.name, one.index)
+            host.seen = max(host.seen, epoch)
         return written
 
 
@@ -157,7 +153,7 @@ class SimLeaderStream(LeaderStream):
             await self._serve(stream)
         except grpc.aio.AioRpcError as error:
             text = f"{error.code().name}: {error.details()}"
-            raise StreamEnded(text, _hint(error)) from error
+            raise StreamEnded(text, metadata_of(error).get(LEADER_KEY, "")) from error
         finally:
             self._executor.detach(self)
             self.ended.set()

@@ -73,37 +73,33 @@ def no_fence() -> contextlib.AbstractContextManager[None]:
 def no_tombstones() -> contextlib.AbstractContextManager[None]:
     """Fences are answered and leave nothing in the ledger."""
 
-    def settle_fences(ledger: Ledger, fences: Any, settled: rules.Settled) -> None:
-        for (index, number), grave in fences.items():
-            row = ledger.row(index, number)
-            if row is None:
-                grave.states[0] = FENCED
-            rules._answer(row or grave.row(0), settled)
+    def fence(ledger: Ledger, grave: Batch, into: rules.Decisions) -> None:
+        row = ledger.row(grave.index, grave.rows[0])
+        if row is None:
+            grave.states[0] = FENCED
+        rules._answer(row or grave.row(0), into)
 
-    return patched(rules, _settle_fences=settle_fences)
+    return patched(rules, _fence=fence)
 
 
 def repeats_known_rows() -> contextlib.AbstractContextManager[None]:
     """A start of a known row starts it again."""
-    real = rules._settle_batch
+    real = rules._start
 
-    def settle_batch(ledger: Ledger, given: Any, *args: Any) -> None:
-        known = {number: ledger.row(given.index, number) for number in given.rows}
-        real(ledger, given, *args)
-        settled: rules.Settled = args[-1]
-        for number, work, not_after_ms in zip(
-            given.rows, given.works, given.not_after_ms, strict=True
-        ):
-            row = known[number]
+    def start(ledger: Ledger, given: Any, conditions: Any, into: rules.Decisions) -> None:
+        index, numbers = given.batch.index, list(given.batch.rows)
+        known = [ledger.row(index, number) for number in numbers]
+        real(ledger, given, conditions, into)
+        for row, work, not_after_ms in zip(known, given.works, given.not_after_ms, strict=True):
             if row is not None and row.status in (ACCEPTED, ENDED) and work.spec is not None:
                 batch = tombstone(row.index, row.row, row.name, row.epoch)
                 again = Attempt(
                     row.index, row.row, ACCEPTED, row.name, row.epoch,
                     batch=batch, place=0, spec=work.spec, not_after_ms=not_after_ms,
                 )  # fmt: skip
-                settled.accepted.append(again)
+                into.accepted.append(again)
 
-    return patched(rules, _settle_batch=settle_batch)
+    return patched(rules, _start=start)
 
 
 @contextlib.contextmanager

@@ -164,6 +164,7 @@ class World:
             "is_full": False,
             "gets_work": True,
             "silent_ms": 0,
+            "outputs_waiting": 0,
             "offers": (GroupOffer("web", 8, ("mail.send", "mail.fetch")),),
         }
         self.seated.append(SimpleNamespace(**usual | fields))

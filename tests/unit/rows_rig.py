@@ -21,10 +21,10 @@ from launcher.executor.rows import (
     Batch,
     Change,
     Job,
-    Row,
+    LedgerRow,
     changes_of,
 )
-from launcher.executor.rules import Settled
+from launcher.executor.rules import Decisions
 from launcher.protocol.columns import full, sums
 from launcher.protocol.names import parse_attempt_name
 from launcher.protocol.v1 import pool_pb2
@@ -103,7 +103,7 @@ def orders(
     return message
 
 
-def each(change: Change) -> list[Row]:
+def each(change: Change) -> list[LedgerRow]:
     """Each row of a change by itself, without its name."""
     count = len(change.rows)
     columns = (
@@ -118,7 +118,7 @@ def each(change: Change) -> list[Row]:
         full(change.ticks, count),
     )
     return [
-        Row(
+        LedgerRow(
             change.index, row, change.status, reason=change.reason, exit_code=change.exit_code,
             started_ms=started_ms, finished_ms=finished_ms, detail=change.detail,
             retry_after_ms=retry_after_ms, cpu_ms=cpu_ms, memory_peak_bytes=memory_peak_bytes,
@@ -131,7 +131,7 @@ def each(change: Change) -> list[Row]:
     ]  # fmt: skip
 
 
-def rows_of(changes: Iterable[Change]) -> list[Row]:
+def rows_of(changes: Iterable[Change]) -> list[LedgerRow]:
     """What became of rows, row by row, with their names."""
     rows = [row for change in changes for row in each(change)]
     for row in rows:
@@ -140,9 +140,9 @@ def rows_of(changes: Iterable[Change]) -> list[Row]:
     return rows
 
 
-def answered(settled: Settled) -> list[Row]:
+def answered(decisions: Decisions) -> list[LedgerRow]:
     """What orders are answered by, row by row."""
-    return rows_of(settled.refused) + settled.answers
+    return rows_of(decisions.changes) + decisions.answers
 
 
 # ---- a ledger
@@ -180,14 +180,16 @@ def insert(
     ledger.insert(batch)
 
 
-def found(ledger: Ledger) -> dict[str, Row]:
-    """All rows of a ledger, by name."""
-    return {row.name: row for row in ledger.page((-1, -1), 1 << 62, 1 << 30)}
+def found(ledger: Ledger) -> dict[str, LedgerRow]:
+    """All rows of a ledger, by name, in log order."""
+    batches = [batch for index in ledger.batches for batch in ledger.batches[index]]
+    rows = [batch.row(place) for batch in batches for place in range(len(batch))]
+    return {row.name: row for row in sorted(rows, key=lambda row: (row.index, row.row))}
 
 
 def become(ledger: Ledger, name: str, status: int, **fields: object) -> None:
     """Record what became of a row, inside a transaction."""
-    row = Row(*key_of(name), status, **fields)  # type: ignore[arg-type]
+    row = LedgerRow(*key_of(name), status, **fields)  # type: ignore[arg-type]
     ledger.changed(changes_of([row]))
 
 

@@ -18,7 +18,7 @@ from launcher.executor import main as executor
 from launcher.executor.attempt import Attempt
 from launcher.executor.clock import wall_ms
 from launcher.executor.commands import cgroups
-from launcher.executor.commands.cgroups import Limits, open_limits
+from launcher.executor.commands.cgroups import ControlGroups, open_limits
 from launcher.executor.commands.running import Commands
 from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.outputs import Outputs
@@ -49,17 +49,17 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeCgroups:
 
 
 @pytest.fixture
-def limits(kernel: FakeCgroups) -> Limits:
+def limits(kernel: FakeCgroups) -> ControlGroups:
     return open_limits(LEDGER, "", kernel, wait_ms=0)
 
 
-def commands_of(directory: Path, limits: Limits) -> Commands:
+def commands_of(directory: Path, limits: ControlGroups) -> Commands:
     config = ExecutorConfig(id="e1", data=str(directory), leaders=("127.0.0.1:1",), users=("root",))
     return Commands(config, Outputs(directory / "output", 100, 1 << 20), limits)
 
 
 @pytest.fixture
-def commands(tmp_path: Path, limits: Limits) -> Commands:
+def commands(tmp_path: Path, limits: ControlGroups) -> Commands:
     return commands_of(tmp_path, limits)
 
 
@@ -76,7 +76,7 @@ def group_of(commands: Commands, one: Attempt) -> str:
 
 def heard(commands: Commands, *said: list[Any]) -> list[Attempt]:
     """What is over of what the spawner says."""
-    return [one for one in commands.heard(said, NOW_MS) if one.status != ACCEPTED]
+    return [one for one in commands.receive(said, NOW_MS) if one.status != ACCEPTED]
 
 
 def ended(name: str = A, exit_code: int = 137, reason: int = 0) -> list[Any]:
@@ -102,7 +102,7 @@ def test_what_declares_nothing_gets_none(commands: Commands) -> None:
 
 
 def test_what_cannot_be_ordered_leaves_no_group_behind(
-    commands: Commands, kernel: FakeCgroups, limits: Limits
+    commands: Commands, kernel: FakeCgroups, limits: ControlGroups
 ) -> None:
     one, news = accepted(A, user="nobody-here", memory_bytes=1), list[Attempt]()
     assert commands.orders([one], news, NOW_MS) == []
@@ -125,7 +125,7 @@ def test_a_group_that_cannot_be_made_is_said_once_and_the_command_runs_without(
 
 
 def test_where_nothing_can_be_limited_nothing_is_said_again(tmp_path: Path) -> None:
-    commands = commands_of(tmp_path, Limits("", (), "there is no cgroup v2 here"))
+    commands = commands_of(tmp_path, ControlGroups("", (), "there is no cgroup v2 here"))
     with structlog.testing.capture_logs() as lines:
         assert group_of(commands, accepted(A, memory_bytes=1)) == ""
     assert lines == []
@@ -142,7 +142,7 @@ def test_killed_at_its_limit_of_memory_it_failed_for_that_and_the_limit_is_named
     one = accepted(memory_bytes=96 << 20)
     group = group_of(commands, one)
     kernel.nodes[group].files["memory.events"] = OOM
-    assert commands.heard([["started", A, 7, 8, 9]], NOW_MS) == [one]
+    assert commands.receive([["started", A, 7, 8, 9]], NOW_MS) == [one]
     assert (one.pid, one.ticks, one.started_ms) == (7, 8, 9)
     assert group in kernel.nodes
     assert heard(commands, ended()) == [one]
@@ -183,7 +183,7 @@ def test_what_was_not_started_leaves_no_group(
 
 
 def test_what_is_said_of_a_command_that_is_not_here_counts_for_nothing(commands: Commands) -> None:
-    assert not commands.heard([ended(B), ["started", B, 1, 2, 3]], NOW_MS)
+    assert not commands.receive([ended(B), ["started", B, 1, 2, 3]], NOW_MS)
 
 
 def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: Commands) -> None:
@@ -195,7 +195,7 @@ def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: Commands
 
 
 def test_with_the_spawner_all_of_them_end_also_those_in_sessions_of_their_own(
-    commands: Commands, kernel: FakeCgroups, limits: Limits
+    commands: Commands, kernel: FakeCgroups, limits: ControlGroups
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
     commands.orders([accepted(B)], [], NOW_MS)
@@ -276,7 +276,7 @@ async def test_before_anything_is_concluded_the_groups_of_the_last_executor_are_
 ) -> None:
     asked: list[str] = []
 
-    def hangs_once(ledger: str, group: str) -> Limits:
+    def hangs_once(ledger: str, group: str) -> ControlGroups:
         asked.append(group)
         if len(asked) == 1:
             raise SurvivorsRemain("what is in a group is still there", "restart the host")
@@ -289,7 +289,7 @@ async def test_before_anything_is_concluded_the_groups_of_the_last_executor_are_
     assert got is shop.limits
     assert asked == ["/a/group", "/a/group"]
     assert [line["event"] for line in lines] == ["launches.survive", "limits.opened"]
-    assert lines[1]["limits"] == shop.limits.said
+    assert lines[1]["limits"] == shop.limits.description
 
 
 async def test_limits_that_are_off_are_not_looked_for(
@@ -298,7 +298,7 @@ async def test_limits_that_are_off_are_not_looked_for(
     monkeypatch.delattr(executor, "open_limits")
     got = await executor._cleared(shop.thread, shop.ledger, asyncio.Event(), "off")
     assert got is not None
-    assert got.said.endswith("cgroup is off in the executor's configuration")
+    assert got.description.endswith("cgroup is off in the executor's configuration")
 
 
 async def test_the_greeting_says_what_the_host_has(shop: LimitedShop) -> None:

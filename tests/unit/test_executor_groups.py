@@ -6,22 +6,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from launcher.executor.clock import boot_ms
 from launcher.executor.commands import trees
-from launcher.executor.commands.trees import SPAWNER_MARK, SurvivorsRemain, start_ticks
+from launcher.executor.commands.trees import LEDGER_MARK, SPAWNER_MARK, SurvivorsRemain, start_ticks
 from launcher.executor.loop import kill_groups
-from launcher.executor.rows import ACCEPTED, Row
+from launcher.executor.rows import ACCEPTED, LedgerRow
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
 # Of this process alone: what is killed by its mark may be a test's that runs beside it.
 LEDGER = f"11111111-2222-4333-8444-{os.getpid():012d}"
-EPOCH = f"0.1.r{os.getpid()}"
-UNREPORTED = Row(9, 0, ACCEPTED, NAME, EPOCH)
+UNREPORTED = LedgerRow(9, 0, ACCEPTED, NAME)
 
 
 class Group:
@@ -35,12 +32,14 @@ class Group:
             env={
                 "PATH": "/usr/bin:/bin",
                 "RAFTCRON_LAUNCH": launch,
-                **{"RAFTCRON_ATTEMPT": "1", "RAFTCRON_EPOCH": EPOCH, **env},
+                **{"RAFTCRON_ATTEMPT": "1", LEDGER_MARK: LEDGER, **env},
             },
         )
         assert self.shell.stdout is not None
         self.child = int(self.shell.stdout.readline())
-        self.row = Row(9, 0, ACCEPTED, NAME, pid=self.shell.pid, ticks=start_ticks(self.shell.pid))
+        self.row = LedgerRow(
+            9, 0, ACCEPTED, NAME, pid=self.shell.pid, ticks=start_ticks(self.shell.pid)
+        )
 
     def close(self) -> None:
         for pid in (self.shell.pid, self.child):
@@ -69,14 +68,14 @@ def lives(pid: int) -> bool:
 
 
 def test_a_surviving_group_is_killed_and_its_end_awaited(group: Group) -> None:
-    assert kill_groups([group.row]) == [NAME]
+    assert kill_groups([group.row], LEDGER) == [NAME]
     assert not lives(group.shell.pid)
     assert not lives(group.child)
 
 
 def test_a_process_that_got_the_id_later_is_spared(group: Group) -> None:
     group.row.ticks -= 1
-    assert kill_groups([group.row]) == []
+    assert kill_groups([group.row], "of another executor") == []
     assert lives(group.shell.pid)
 
 
@@ -84,7 +83,7 @@ def test_members_of_a_group_whose_main_process_is_gone_are_killed(group: Group) 
     group.shell.kill()
     group.shell.wait()
     assert lives(group.child)
-    assert kill_groups([group.row]) == [NAME]
+    assert kill_groups([group.row], LEDGER) == [NAME]
     assert not lives(group.child)
 
 
@@ -93,7 +92,7 @@ def test_members_of_somebody_elses_group_under_the_same_id_are_spared() -> None:
     try:
         group.shell.kill()
         group.shell.wait()
-        assert kill_groups([group.row]) == []
+        assert kill_groups([group.row], LEDGER) == []
         assert lives(group.child)
     finally:
         group.close()
@@ -106,13 +105,13 @@ def test_a_command_whose_start_was_never_recorded_is_found_by_its_environment(
     if not main_is_there:
         group.shell.kill()
         group.shell.wait()
-    assert kill_groups([UNREPORTED]) == [NAME]
+    assert kill_groups([UNREPORTED], LEDGER) == [NAME]
     assert not lives(group.shell.pid)
     assert not lives(group.child)
 
 
 @pytest.mark.parametrize(
-    "env", [{"RAFTCRON_ATTEMPT": "2"}, {"RAFTCRON_EPOCH": "0.2.r1"}, {"RAFTCRON_LAUNCH": "x"}]
+    "env", [{"RAFTCRON_ATTEMPT": "2"}, {LEDGER_MARK: "another"}, {"RAFTCRON_LAUNCH": "x"}]
 )
 def test_another_attempt_is_not_taken_for_it(env: dict[str, str]) -> None:
     group = Group("sleep 60 & echo $!; wait", **{"launch": LAUNCH, **env})
@@ -121,30 +120,6 @@ def test_another_attempt_is_not_taken_for_it(env: dict[str, str]) -> None:
         assert lives(group.shell.pid)
     finally:
         group.close()
-
-
-@pytest.mark.parametrize(
-    ("ledger", "survives"),
-    [("of another cell", True), (LEDGER, False)],
-    ids=["another", "its own"],
-)
-def test_what_another_executors_spawner_started_is_spared(ledger: str, survives: bool) -> None:
-    command = f"exec env -u {SPAWNER_MARK} RAFTCRON_LAUNCH={LAUNCH} setsid sleep 60"
-    group = Group(f"({command}) & echo $!; wait", "", **{SPAWNER_MARK: ledger})
-    try:
-        await_marks(group.child)
-        assert kill_groups([UNREPORTED], LEDGER) == ([] if survives else [NAME])
-        assert lives(group.child) is survives
-    finally:
-        group.close()
-
-
-def await_marks(pid: int) -> None:
-    """Return once a process has become the command."""
-    path = Path(f"/proc/{pid}/cmdline")
-    deadline_ms = boot_ms() + 30_000
-    while not path.read_bytes().startswith(b"sleep"):
-        assert boot_ms() < deadline_ms
 
 
 def test_a_spawner_that_was_stopped_is_killed_before_it_wakes() -> None:
@@ -164,7 +139,7 @@ def test_what_does_not_die_is_named_and_not_passed_over(
     monkeypatch.setattr(trees, "DEATH_WAIT_MS", 50)
     monkeypatch.setattr(trees, "send_kill", lambda send, target: True)
     with pytest.raises(SurvivorsRemain, match=str(group.shell.pid)):
-        kill_groups([group.row])
+        kill_groups([group.row], LEDGER)
 
 
 def test_what_a_slow_look_killed_gets_time_to_die(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,12 +153,12 @@ def test_what_a_slow_look_killed_gets_time_to_die(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(trees.Hunt, "look", look)
     monkeypatch.setattr(trees, "boot_ms", lambda: now_ms)
-    assert kill_groups([]) == []
+    assert kill_groups([], LEDGER) == []
 
 
 @pytest.mark.parametrize("pid", [0, 1, 1 << 22])
 def test_what_is_not_there_is_no_matter(pid: int) -> None:
-    assert kill_groups([Row(9, 0, ACCEPTED, NAME, pid=pid, ticks=5)]) == []
+    assert kill_groups([LedgerRow(9, 0, ACCEPTED, NAME, pid=pid, ticks=5)], LEDGER) == []
 
 
 def test_the_start_of_a_process_is_read_whatever_its_name() -> None:

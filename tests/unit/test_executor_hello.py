@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cron.limits import RPC_BYTES_MAX
 from launcher.executor.ledger import Page
-from launcher.executor.rows import INTERRUPTED, Row, changes_of
+from launcher.executor.rows import INTERRUPTED, LedgerRow, changes_of
 from launcher.executor.rules import ROW_MAX
 from launcher.executor.stream import messages_of, recollection_of
 from launcher.limits import (
@@ -24,12 +24,12 @@ PART = "x" * NAME_PART_CHARS_MAX
 OUTPUT = limits.OUTPUT_KEPT_BYTES_MAX
 
 
-def longest_row() -> Row:
+def longest_row() -> LedgerRow:
     number = 999_999_999
     name = f"{PART}/{PART}@9999-12-31T23:59:59Z+t{number}#{number}/{number}"
     assert str(parse_attempt_name(name)) == name
     late_ms = 253_402_300_799_999
-    return Row(
+    return LedgerRow(
         limits.INDEX_MAX, ROW_MAX, INTERRUPTED, name, "9" * limits.EPOCH_CHARS_MAX, max(Reason), -1,
         late_ms, late_ms, "\U0010ffff" * DETAIL_CHARS_MAX, limits.RETRY_AFTER_MS_MAX,
         limits.USAGE_MAX, limits.USAGE_MAX, output_bytes=OUTPUT,

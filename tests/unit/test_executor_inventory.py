@@ -14,7 +14,7 @@ import pytest
 from launcher.executor.connector import Connector
 from launcher.executor.ledger import FILE, Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
-from launcher.executor.rows import ENDED, FENCED, REFUSED, Change, Row
+from launcher.executor.rows import ENDED, FENCED, REFUSED, Change, LedgerRow
 from launcher.limits import INVENTORY_ROWS_MAX
 from launcher.pool.events import InventoryPage, Joined
 from launcher.protocol.status import Status
@@ -55,7 +55,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     await shop.close()
 
 
-async def in_ledger(shop: Shop, *rows: Row, acked: tuple[int, ...] = ()) -> None:
+async def in_ledger(shop: Shop, *rows: LedgerRow, acked: tuple[int, ...] = ()) -> None:
     await asyncio.wrap_future(shop.thread.submit(lambda: fill(shop.ledger, *rows, acked=acked)))
 
 

@@ -158,8 +158,8 @@ async def test_an_address_that_only_another_replica_knows_is_watched_too() -> No
 async def test_few_addresses_are_watched_beside_those_of_the_configuration() -> None:
     watch = LeaderWatch(ExecutorConfig(id="e1", data="d", leaders=("127.0.0.1:1",), cell=CELL))
     for port in range(2, 20):
-        watch._heed("127.0.0.1:1", pool_pb2.Leadership(leader=f"127.0.0.1:{port}"))
-    watch._heed("127.0.0.1:1", pool_pb2.Leadership(leader="not an address"))
+        watch._take("127.0.0.1:1", pool_pb2.Leadership(leader=f"127.0.0.1:{port}"))
+    watch._take("127.0.0.1:1", pool_pb2.Leadership(leader="not an address"))
     assert list(watch._named) == [f"127.0.0.1:{port}" for port in range(20 - NAMED_MAX, 20)]
     for task in watch._named.values():
         task.cancel()

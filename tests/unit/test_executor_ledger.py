@@ -54,7 +54,7 @@ def test_a_new_ledger_has_a_uuid_that_stays(ledger: Ledger, tmp_path: Path) -> N
     again, other = reopened(ledger), Ledger(tmp_path / "other")
     assert again.uuid == ledger.uuid
     assert other.uuid != ledger.uuid
-    assert (ledger.highest, ledger.floor) == (Epoch(), 0)
+    assert (ledger.highest, ledger.watermark) == (Epoch(), 0)
     again.close()
     other.close()
 
@@ -65,7 +65,7 @@ def test_after_a_transaction_that_failed_nothing_is_ever_written(ledger: Ledger)
     def twice_the_same() -> None:
         with ledger.transaction():
             ledger.raise_epoch(Epoch(0, 9, "r1"))
-            ledger.raise_floor(5)
+            ledger.raise_watermark(5)
             insert(ledger, A, index=10)
 
     with pytest.raises(InvariantViolated, match="has one of these rows already"):
@@ -73,7 +73,7 @@ def test_after_a_transaction_that_failed_nothing_is_ever_written(ledger: Ledger)
     with pytest.raises(LedgerStuck, match="an earlier transaction failed"):
         accept(ledger, B)
     again = reopened(ledger)
-    assert (again.highest, again.floor) == (Epoch(), 0)
+    assert (again.highest, again.watermark) == (Epoch(), 0)
     assert set(found(again)) == {A}
 
 
@@ -103,11 +103,11 @@ def test_the_floor_forgets_acknowledged_rows_and_no_others(ledger: Ledger) -> No
             ended(ledger, name)
         ack(ledger, A, C)
     with ledger.transaction():
-        assert ledger.raise_floor(10) == 1
+        assert ledger.raise_watermark(10) == 1
     assert set(found(ledger)) == {B, C}
     with ledger.transaction():
-        assert ledger.raise_floor(9) == 0
-    assert reopened(ledger).floor == 10
+        assert ledger.raise_watermark(9) == 0
+    assert reopened(ledger).watermark == 10
 
 
 def test_a_tombstone_stands_until_the_floor_passes_what_it_forbids(ledger: Ledger) -> None:
@@ -116,7 +116,7 @@ def test_a_tombstone_stands_until_the_floor_passes_what_it_forbids(ledger: Ledge
         ack(ledger, B)
     for floor, stands in ((19, True), (20, False)):
         with ledger.transaction():
-            ledger.raise_floor(floor)
+            ledger.raise_watermark(floor)
         assert (B in found(ledger)) is stands
 
 
@@ -154,12 +154,12 @@ def test_it_is_written_anew_when_most_of_it_is_of_rows_that_are_forgotten(
         with ledger.transaction():
             ended(ledger, name, 2_000, 3)
             ack(ledger, *([name] if index % 50 else []))
-            ledger.raise_floor(index)
+            ledger.raise_watermark(index)
     assert 5 < disk.rewrites < 40
     assert len(disk.data or b"") < 2 * 4_096
     again = Ledger(disk.path, disk=disk.copy())
     assert [row.index for row in again.unacked()] == [50, 100, 150, 200, 250, 300, 350]
-    assert (again.highest, again.floor, again.workers()) == (Epoch(1, 7, "r.2"), 399, [(7, 70)])
+    assert (again.highest, again.watermark, again.workers()) == (Epoch(1, 7, "r.2"), 399, [(7, 70)])
     assert again.unacked() == ledger.unacked()
 
 

@@ -28,7 +28,7 @@ from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.loop import ExecutorLoop, interrupt_all
 from launcher.executor.main import lock
 from launcher.executor.outputs import Outputs
-from launcher.executor.rows import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
+from launcher.executor.rows import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, LedgerRow
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
 from launcher.protocol.reports import GroupOffer
@@ -51,7 +51,7 @@ class Ear:
         self.offers: list[tuple[GroupOffer, ...]] = []
         self.left = ""
 
-    def begin(self, known: list[Row], highest: Epoch) -> None:
+    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
         self.hello = [(row.name, row.status) for row in known]
 
     def send(self, changes: list[Change]) -> None:
@@ -205,7 +205,7 @@ async def test_an_executor_that_dies_once_an_end_is_recorded_still_knows_of_its_
     with pytest.raises(Died):
         await shop.turns_until(lambda: False)
     shop.thread = ledger_thread
-    assert list(Outputs(shop.directory / "output", 100, 1 << 20).waiting) == [A]
+    assert list(Outputs(shop.directory / "output", 100, 1 << 20).waiting.values()) == [A]
 
 
 async def test_after_it_was_detached_an_report_sink_hears_nothing(shop: Shop) -> None:
@@ -230,7 +230,7 @@ async def test_stale_orders_end_the_stream_they_came_from(shop: Shop) -> None:
     shop.executor_loop.welcome(Epoch(0, 7, "r1"))
     shop.order(term=6, names=(A,))
     await shop.turn()
-    assert shop.ear.left == "older epoch"
+    assert shop.ear.left == "epoch 0.6.r1 is older than 0.7.r1"
     assert shop.executor_loop.highest.term == 7
     assert shop.on_disk(A) is None
 
@@ -340,7 +340,7 @@ class Immortal:
         self.hangs = True
         self.asked_again = threading.Event()
 
-    def __call__(self, rows: list[Row], ledger: str) -> list[str]:
+    def __call__(self, rows: list[LedgerRow], ledger: str) -> list[str]:
         self.count += 1
         if self.count > 1:
             self.asked_again.set()
@@ -411,7 +411,7 @@ async def test_orders_that_cannot_be_read_end_their_stream(shop: Shop) -> None:
     message.batches.add(index=9, rows=[0], works=[5])
     shop.executor_loop.order(shop.ear, message)
     await shop.turn()
-    assert shop.ear.left == "work 5 was not told in this stream"
+    assert shop.ear.left == "work 5 is not known in this stream"
     assert shop.executor_loop.running == 0
 
 

@@ -22,7 +22,7 @@ def findings(pulse: Pulse, lease: Lease, until_ms: int, *, answers: bool = False
         if finding is not Finding.WELL:
             found[now_ms] = finding.name
         if finding is Finding.ASK and answers:
-            pulse.heard(now_ms)
+            pulse.received(now_ms)
         if finding is Finding.HUNG:
             break
     return found
@@ -53,7 +53,7 @@ def test_it_is_asked_before_the_lease_ends_and_killed_when_it_does() -> None:
 def test_who_was_heard_after_the_lease_ended_has_met_it() -> None:
     pulse, over = Pulse(0), lease(20_000, sent_ms=-18_000)
     pulse.look(1_500, over)
-    pulse.heard(2_001)
+    pulse.received(2_001)
     assert findings(pulse, over, 60_000) == {4_500: "ASK", 14_500: "HUNG"}
 
 
@@ -66,7 +66,7 @@ def test_any_news_is_an_answer() -> None:
     assert pulse.look(3_000, renewed) is Finding.ASK
     for now_ms in range(3_100, 12_000, STEP_MS):
         assert pulse.look(now_ms, renewed) is Finding.WELL
-    pulse.heard(12_000)
+    pulse.received(12_000)
     assert pulse.look(13_000, renewed) is Finding.ASK
 
 
@@ -74,5 +74,5 @@ def test_time_in_which_the_executor_itself_was_stopped_is_no_silence() -> None:
     pulse, over = Pulse(0), lease(20_000)
     assert pulse.look(3_000, over) is Finding.ASK
     assert pulse.look(3_000_000, over) is Finding.WELL
-    pulse.heard(3_000_050)
+    pulse.received(3_000_050)
     assert pulse.look(3_000_100, over) is not Finding.HUNG

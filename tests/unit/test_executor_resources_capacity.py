@@ -55,7 +55,7 @@ def test_without_control_groups_it_is_all_of_the_host(host: Host) -> None:
 
 def test_what_cannot_be_found_out_is_not_limited(tmp_path: Path) -> None:
     got = capacity(root=str(tmp_path / "none"), cpus=2)
-    assert (got.cpu_milli, got.memory_bytes, got.memory_said) == (2000, 0, "not known")
+    assert (got.cpu_milli, got.memory_bytes, got.memory_source) == (2000, 0, "not known")
 
 
 def test_what_is_configured_counts_whatever_is_found(host: Host) -> None:
@@ -72,8 +72,8 @@ def test_its_own_group_limits_it_and_so_do_those_above(host: Host) -> None:
     host.write("sys/fs/cgroup/a/memory.max", "max\n")
     got = capacity(root=str(host.root), cpus=8)
     assert got[:2] == (1500, 2 * GIB)
-    assert got.cpu_said == f"the cpu quota of {host.root}/sys/fs/cgroup/a"
-    assert got.memory_said == f"the memory limit of {host.root}/sys/fs/cgroup/a/b"
+    assert got.cpu_source == f"the cpu quota of {host.root}/sys/fs/cgroup/a"
+    assert got.memory_source == f"the memory limit of {host.root}/sys/fs/cgroup/a/b"
 
 
 def test_a_limit_above_what_there_is_limits_nothing(host: Host) -> None:

@@ -1,4 +1,4 @@
-"""Limits of launches by cgroup v2: where they can be set, and what is said where they cannot."""
+"""Limits of launches by cgroup v2: when they can be set, and why not otherwise."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 from launcher.executor.commands import cgroups
 from launcher.executor.commands.cgroups import (
+    CONTROLLERS,
+    ControlGroups,
     Files,
-    Limits,
     Usage,
     clear,
     open_limits,
@@ -41,7 +42,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeCgroups:
     return fake
 
 
-def opened(kernel: FakeCgroups, group: str = "") -> Limits:
+def opened(kernel: FakeCgroups, group: str = "") -> ControlGroups:
     return open_limits(LEDGER, group, kernel, wait_ms=0)
 
 
@@ -52,23 +53,23 @@ def test_alone_in_its_group_the_executor_moves_down_and_can_set_limits(
     kernel: FakeCgroups,
 ) -> None:
     limits = opened(kernel)
-    assert limits.enforced
-    assert limits.said == f"cpu and memory are limited by {HOME}"
+    assert limits.controllers == CONTROLLERS
+    assert limits.description == f"cpu and memory are limited by {HOME}"
     assert kernel.nodes[LEAF].pids == {kernel.me}
     assert kernel.nodes[HOME].below == {"cpu", "memory"}
 
 
 def test_opened_again_it_is_as_before(kernel: FakeCgroups) -> None:
     opened(kernel)
-    assert opened(kernel).enforced
+    assert opened(kernel).controllers == CONTROLLERS
     assert kernel.nodes[LEAF].pids == {kernel.me}
 
 
 def test_with_others_in_its_group_nobody_is_moved_and_nothing_limited(kernel: FakeCgroups) -> None:
     kernel.move(7, SERVICE)
     limits = opened(kernel)
-    assert not limits.enforced
-    assert limits.said == (
+    assert limits.controllers != CONTROLLERS
+    assert limits.description == (
         f"neither cpu nor memory is limited: other processes are in {SERVICE}; "
         "give it a control group of its own (systemd: Delegate=yes)"
     )
@@ -81,7 +82,7 @@ def test_a_group_that_is_named_is_taken_and_the_executor_stays_where_it_is(
 ) -> None:
     kernel.delegate(f"{ROOT}/launches")
     limits = opened(kernel, f"{ROOT}/launches")
-    assert limits.enforced
+    assert limits.controllers == CONTROLLERS
     assert limits.home.startswith(f"{ROOT}/launches/raftcron-")
     assert kernel.nodes[SERVICE].pids == {kernel.me}
 
@@ -95,7 +96,7 @@ def test_a_named_group_that_is_not_there_or_not_empty_gives_no_limits(kernel: Fa
 def test_a_read_only_hierarchy_gives_no_limits(kernel: FakeCgroups) -> None:
     kernel.read_only = True
     limits = opened(kernel)
-    assert limits.said.startswith(
+    assert limits.description.startswith(
         f"neither cpu nor memory is limited: {HOME}: Read-only file system; give it a control"
     )
     assert limits.enter(NAME, 500, 1 << 20) is None
@@ -108,7 +109,7 @@ def test_a_host_without_cgroup_v2_gives_no_limits(
 ) -> None:
     monkeypatch.setattr(cgroups, "own_groups", dict)
     limits = opened(kernel)
-    assert limits.said == "neither cpu nor memory is limited: there is no cgroup v2 here"
+    assert limits.description == "neither cpu nor memory is limited: there is no cgroup v2 here"
 
 
 def test_a_host_with_controllers_in_v1_gives_no_limits(kernel: FakeCgroups) -> None:
@@ -121,8 +122,10 @@ def test_a_host_with_controllers_in_v1_gives_no_limits(kernel: FakeCgroups) -> N
 def test_what_can_be_limited_is(kernel: FakeCgroups) -> None:
     kernel.nodes[SERVICE].controllers = {"memory"}
     limits = opened(kernel)
-    assert not limits.enforced
-    assert limits.said == f"only memory is limited, by {HOME}: {SERVICE} has no controller cpu"
+    assert limits.controllers != CONTROLLERS
+    assert (
+        limits.description == f"only memory is limited, by {HOME}: {SERVICE} has no controller cpu"
+    )
     assert limits.enter(NAME, 500, 0) is None
     assert limits.enter(NAME, 500, 1 << 20) == LAUNCH
     assert "cpu.max" not in kernel.nodes[LAUNCH].files
@@ -245,7 +248,7 @@ def test_what_does_not_die_keeps_the_executor_waiting(kernel: FakeCgroups) -> No
     with pytest.raises(SurvivorsRemain, match=f"still there: what is in {LAUNCH}"):
         opened(kernel)
     kernel.hangs = set()
-    assert opened(kernel).enforced
+    assert opened(kernel).controllers == CONTROLLERS
 
 
 def test_a_kernel_without_cgroup_kill_is_served_by_signals(kernel: FakeCgroups) -> None:
@@ -293,7 +296,7 @@ def test_the_kernel_kills_what_is_in_a_group_also_in_other_sessions(real_group: 
 def test_the_kernel_ends_a_command_that_takes_more_memory_than_it_may(real_group: str) -> None:
     limits = open_limits(LEDGER, real_group)
     if "memory" not in limits.controllers:
-        pytest.skip(limits.said)
+        pytest.skip(limits.description)
     path = limits.enter(NAME, 0, 32 << 20)
     assert path is not None
     command = 'echo 0 > "$0/cgroup.procs"; exec tail /dev/zero'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,15 @@ from launcher.executor.rows import (
     INTERRUPTED,
     REFUSED,
 )
-from launcher.executor.rules import WORKS_MAX, Conditions, Settled, Works, settle, spec_of
+from launcher.executor.rules import (
+    WORKS_MAX,
+    BadOrders,
+    Conditions,
+    Decisions,
+    Works,
+    decide,
+    spec_of,
+)
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import WorkSpec
 from tests.unit.rows_rig import Start, answered, found, name_of, orders
@@ -45,19 +54,25 @@ def give(
     term: int = 5,
     starts: Sequence[Start] = (),
     **fields: Any,
-) -> Settled:
-    """Settle one message of the leader in a transaction of its own."""
+) -> Decisions:
+    """Decide about one message of the leader in a transaction of its own."""
     message = orders(*starts, epoch=(0, term), **fields)
+    return decided(ledger, message, conditions=conditions)
+
+
+def decided(ledger: Ledger, message: pool_pb2.Orders, conditions: Conditions = FINE) -> Decisions:
+    decisions = Decisions()
     with ledger.transaction():
-        return settle(ledger, message, Works(), copy.deepcopy(conditions))
+        decide(ledger, message, Works(), copy.deepcopy(conditions), decisions)
+    return decisions
 
 
 def changed(**fields: Any) -> Conditions:
     return msgspec.structs.replace(FINE, **fields)
 
 
-def statuses(settled: Settled) -> list[tuple[str, int]]:
-    return [(name_of(row.row), row.status) for row in answered(settled)]
+def statuses(decisions: Decisions) -> list[tuple[str, int]]:
+    return [(name_of(row.row), row.status) for row in answered(decisions)]
 
 
 @pytest.mark.parametrize(
@@ -74,10 +89,10 @@ def statuses(settled: Settled) -> list[tuple[str, int]]:
 def test_a_refusal_is_in_the_ledger_and_stands_for_ever(
     ledger: Ledger, conditions: Conditions, order: Start, detail: str
 ) -> None:
-    settled = give(ledger, conditions, starts=[order])
-    assert statuses(settled) == [(A, REFUSED)]
-    assert detail in answered(settled)[0].detail
-    assert not settled.accepted
+    decisions = give(ledger, conditions, starts=[order])
+    assert statuses(decisions) == [(A, REFUSED)]
+    assert detail in answered(decisions)[0].detail
+    assert not decisions.accepted
     again = give(ledger, starts=[start()])
     assert statuses(again) == [(A, REFUSED)]
     assert not again.accepted
@@ -86,28 +101,28 @@ def test_a_refusal_is_in_the_ledger_and_stands_for_ever(
 def test_a_known_name_with_other_work_is_answered_and_noticed(ledger: Ledger) -> None:
     give(ledger, changed(lease_valid=False), starts=[start()])
     other = msgspec.msgpack.encode(WorkSpec(("/bin/other",)))
-    settled = give(ledger, starts=[start(spec=other)])
-    assert settled.mismatched == [A]
-    assert statuses(settled) == [(A, REFUSED)]
+    decisions = give(ledger, starts=[start(spec=other)])
+    assert decisions.mismatched == [A]
+    assert statuses(decisions) == [(A, REFUSED)]
 
 
-def test_a_start_at_the_floor_is_answered_as_unknown_status_and_leaves_no_row(
+def test_a_start_at_the_watermark_is_answered_as_unknown_status_and_leaves_no_row(
     ledger: Ledger,
 ) -> None:
     # It may have run here and been forgotten: REFUSED would claim that it never did.
     give(ledger, floor=10)
-    settled = give(ledger, starts=[start(A, index=10), start(B, index=11)])
-    assert statuses(settled) == [(A, INTERRUPTED)]
-    assert [one.name for one in settled.accepted] == [B]
+    decisions = give(ledger, starts=[start(A, index=10), start(B, index=11)])
+    assert statuses(decisions) == [(A, INTERRUPTED)]
+    assert [one.name for one in decisions.accepted] == [B]
     assert set(found(ledger)) == {B}
 
 
 def test_an_executor_that_executes_nothing_reports_success_at_once(ledger: Ledger) -> None:
-    settled = give(ledger, changed(executes=False, slots_free=0), starts=[start(A), start(B)])
-    assert statuses(settled) == [(A, ENDED), (B, ENDED)]
-    report = answered(settled)[0]
+    decisions = give(ledger, changed(executes=False, slots_free=0), starts=[start(A), start(B)])
+    assert statuses(decisions) == [(A, ENDED), (B, ENDED)]
+    report = answered(decisions)[0]
     assert (report.exit_code, report.started_ms, report.finished_ms) == (0, NOW_MS, NOW_MS)
-    assert not settled.accepted
+    assert not decisions.accepted
 
 
 # ---- handlers
@@ -121,8 +136,8 @@ SERVED = changed(slots_free=0, handlers={"app.mail": "app", "b": "other"}, group
 
 
 def test_a_handler_that_nobody_serves_is_refused_by_name(ledger: Ledger) -> None:
-    settled = give(ledger, SERVED, starts=[start(A, spec=handled("c"))])
-    assert answered(settled)[0].detail == "no worker here serves c"
+    decisions = give(ledger, SERVED, starts=[start(A, spec=handled("c"))])
+    assert answered(decisions)[0].detail == "no worker here serves c"
 
 
 def test_work_is_a_command_or_a_handler_and_not_both() -> None:
@@ -132,8 +147,8 @@ def test_work_is_a_command_or_a_handler_and_not_both() -> None:
 
 
 def test_handlers_need_no_workers_where_nothing_is_executed(ledger: Ledger) -> None:
-    settled = give(ledger, changed(executes=False), starts=[start(A, spec=handled())])
-    assert statuses(settled) == [(A, ENDED)]
+    decisions = give(ledger, changed(executes=False), starts=[start(A, spec=handled())])
+    assert statuses(decisions) == [(A, ENDED)]
 
 
 # ---- batches
@@ -149,14 +164,9 @@ def batches(*rows: int, **fields: Any) -> pool_pb2.Orders:
     return message
 
 
-def settled(ledger: Ledger, message: pool_pb2.Orders, works: Works | None = None) -> Settled:
-    with ledger.transaction():
-        return settle(ledger, message, works or Works(), changed())
-
-
 def test_a_batch_is_accepted_as_a_whole_and_each_row_has_its_name(ledger: Ledger) -> None:
     message = batches(3, 1, 5, attempts=[1, 2, 1], triggers=[0, 0, 4], parts=[2, 1, 1])
-    accepted = settled(ledger, message).accepted
+    accepted = decided(ledger, message).accepted
     time = "1970-01-01T00:01:00Z"
     assert [(one.row, one.name) for one in accepted] == [
         (3, f"default/j@{time}#1/2"),
@@ -182,20 +192,23 @@ def test_orders_that_no_leader_gives_change_nothing(
 ) -> None:
     message.acks.add(index=10, rows=[0])
     message.floor = 3
-    said = settled(ledger, message)
-    assert said.problem
-    assert not said.accepted
-    assert (ledger.count, ledger.floor) == (0, 0)
+    decisions = Decisions()
+    with ledger.transaction(), contextlib.suppress(BadOrders):
+        decide(ledger, message, Works(), changed(), decisions)
+        pytest.fail("they were done")
+    assert decisions == Decisions()
+    assert (ledger.count, ledger.watermark) == (0, 0)
 
 
 def test_numbers_of_work_are_bounded(ledger: Ledger) -> None:
     message = batches(0)
     message.works[0].number = WORKS_MAX
-    assert settled(ledger, message).problem
+    with pytest.raises(BadOrders):
+        decided(ledger, message)
 
 
 def test_a_job_whose_name_is_none_is_never_started(ledger: Ledger) -> None:
     message = batches(0)
     message.works[0].job = "../../etc/passwd"
-    said = settled(ledger, message)
-    assert (said.accepted, answered(said)[0].status) == ([], REFUSED)
+    decisions = decided(ledger, message)
+    assert (decisions.accepted, answered(decisions)[0].status) == ([], REFUSED)

@@ -16,13 +16,12 @@ import structlog
 from launcher.executor import uploads
 from launcher.executor.commands.output import Output
 from launcher.executor.outputs import Outputs
-from launcher.executor.uploads import AT_ONCE, GIVE_UP_MS, REST_MAX_MS, Packed, Uploads
+from launcher.executor.uploads import AT_ONCE, REST_MAX_MS, Packed, Uploads
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.certs_rig import REPLICA, Certs
 
 PUT, STORED = pool_pb2.PLACING_PUT, pool_pb2.PLACING_STORED
-LATER, UNKNOWN = pool_pb2.PLACING_LATER, pool_pb2.PLACING_UNKNOWN
-NEVER = pool_pb2.PLACING_NEVER
+LATER, NEVER = pool_pb2.PLACING_LATER, pool_pb2.PLACING_NEVER
 SECRET = "X-Amz-Signature=5ec7e7"
 
 
@@ -79,7 +78,7 @@ class Leader:
         if self.placing == PUT:
             place.url = self.rig.store.url(str(len(self.offered)))
             place.headers["x-amz-checksum-sha256"] = self.checksum
-        asyncio.get_running_loop().call_soon(self.rig.uploads.placed, place)
+        asyncio.get_running_loop().call_soon(self.rig.uploads.receive, place)
 
 
 class Rig:
@@ -105,7 +104,7 @@ class Rig:
         output = Output(self.outputs.stem(name(number)), 1 << 20)
         output.write(content)
         output.close()
-        self.outputs.ending(name(number))
+        self.outputs.note(name(number))
         self.outputs.finished(name(number), output.kept)
         return name(number)
 
@@ -165,7 +164,7 @@ async def test_the_oldest_go_first_and_only_a_few_at_once(tmp_path: Path) -> Non
         assert sorted(rig.leader.offered) == names[:AT_ONCE]
         rig.leader.is_silent = False
         for one in names[:AT_ONCE]:
-            rig.uploads.placed(pool_pb2.OutputPlace(name=one, placing=STORED))
+            rig.uploads.receive(pool_pb2.OutputPlace(name=one, placing=STORED))
         await rig.settle()
         assert rig.uploads.waiting == 0
         assert len(rig.leader.offered) == len(names)
@@ -193,7 +192,7 @@ async def test_what_waits_is_found_again_after_a_restart(tmp_path: Path) -> None
         (rig.folder / "output" / "cut.waits").write_bytes(b"default/back")
         rig.leader = Leader(rig)
         rig.begin()
-        assert list(rig.outputs.waiting) == names
+        assert list(rig.outputs.waiting.values()) == names
         assert rig.files() == {".new", ".waits"}
         rig.attach()
         await rig.settle()
@@ -382,34 +381,10 @@ async def test_while_the_leader_cannot_store_nothing_is_given_up(tmp_path: Path)
         rig.leader.placing = LATER
         with structlog.testing.capture_logs() as logs:
             for _ in range(100):
-                rig.now_ms += GIVE_UP_MS
+                rig.now_ms += REST_MAX_MS
                 await rig.settle()
         assert rig.uploads.waiting == 1
         assert logs == [], "the leader knows, and tells"
-
-
-async def test_an_attempt_that_no_leader_knows_holds_up_no_other_and_is_given_up(
-    tmp_path: Path,
-) -> None:
-    async with running(tmp_path) as rig:
-        rig.attach()
-        unknown = rig.printed(1)
-        rig.leader.placing = UNKNOWN
-        await rig.settle()
-        rig.leader.placing = PUT
-        other = rig.printed(2)
-        await rig.settle()
-        assert rig.leader.offered == [unknown, other]
-        assert list(rig.outputs.waiting) == [unknown]
-        rig.leader.placing = UNKNOWN
-        with structlog.testing.capture_logs() as logs:
-            rig.now_ms += GIVE_UP_MS
-            await rig.settle()
-        assert rig.uploads.waiting == 0
-        (line,) = logs
-        assert (line["event"], line["launch"], line["error"]) == (
-            "output.not_stored", unknown, "why not",
-        )  # fmt: skip
 
 
 async def test_what_the_leader_will_never_store_is_told_and_forgotten(tmp_path: Path) -> None:
@@ -419,7 +394,8 @@ async def test_what_the_leader_will_never_store_is_told_and_forgotten(tmp_path: 
         rig.leader.placing = NEVER
         with structlog.testing.capture_logs() as logs:
             await rig.settle()
-        assert [line["event"] for line in logs] == ["output.not_stored"]
+        (line,) = logs
+        assert (line["event"], line["error"]) == ("output.not_stored", "why not")
         assert rig.uploads.waiting == 0
         assert rig.files() == {".new"}
 
@@ -431,7 +407,7 @@ async def test_what_is_over_the_bound_is_dropped_oldest_first_and_said_so(tmp_pa
             names = [rig.printed(n) for n in range(5)]
         assert [line["launch"] for line in logs] == names[:2]
         assert {line["event"] for line in logs} == {"output.not_stored"}
-        assert list(rig.outputs.waiting) == names[2:]
+        assert list(rig.outputs.waiting.values()) == names[2:]
         await rig.settle()
         assert len(rig.store.objects) == 3
 
@@ -454,18 +430,7 @@ async def test_a_packed_output_is_given_in_slices(tmp_path: Path) -> None:
                 break
         assert len(whole) == chunk.size
         assert whole.startswith(b"\x89RCOUTP\n")
-        rig.uploads.placed(pool_pb2.OutputPlace(name=one, placing=STORED))
+        rig.uploads.receive(pool_pb2.OutputPlace(name=one, placing=STORED))
         await rig.settle()
         gone = rig.outputs.answer(request, running=False)
         assert "No such file" in gone.error
-
-
-async def test_nothing_is_remembered_of_outputs_that_were_dropped(tmp_path: Path) -> None:
-    async with running(tmp_path, kept_max=2) as rig:
-        rig.attach()
-        rig.leader.placing = UNKNOWN
-        for number in range(9):
-            rig.printed(number)
-            await rig.settle()
-        assert rig.uploads.waiting == 2
-        assert len(rig.uploads._put_off) <= 3  # the next look drops the one too many

@@ -20,6 +20,7 @@ class FakePool:
         self.there = list(ledgers)
         self.refused: list[str] = []
         self.over: list[tuple[str, str]] = []
+        self.storing: set[str] = set()
 
     @property
     def count(self) -> int:
@@ -43,6 +44,9 @@ class FakePool:
     @property
     def leases(self) -> Any:
         return SimpleNamespace(expired=lambda _now_mono: self.over)
+
+    def is_storing(self, executor: str) -> bool:
+        return executor in self.storing
 
     def refuse(self, executor: str, _reason: str) -> None:
         self.refused.append(executor)
@@ -116,6 +120,18 @@ def test_who_is_joining_is_not_sent_away() -> None:
     world = World("l1", "l2", "l3", "l4")
     world.executors.let_go(frozenset({("e3", "l3")}))
     assert world.pool.refused == ["e4"]
+
+
+def test_a_drained_executor_stays_until_its_outputs_are_stored() -> None:
+    """It left with outputs on a disk that nobody reads any more."""
+    world = World("l1", "l2")
+    for executor in ("e1", "e2"):
+        world.rig.answer(Drain(executor, "ada"))
+    world.pool.storing = {"e1"}
+    world.executors.place(world.queues)
+    assert [one.number for one in world.executors.drained()] == [2]
+    world.pool.storing = set()
+    assert [one.number for one in world.executors.drained()] == [1, 2]
 
 
 def test_a_drained_executor_whose_lease_is_over_loses_what_it_has_and_no_more() -> None:

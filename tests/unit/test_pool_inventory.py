@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.executor.ledger import Page
-from launcher.executor.rows import Row
+from launcher.executor.rows import LedgerRow
 from launcher.executor.stream import recollection_of
 from launcher.pool.events import InventoryPage, Joined
 from launcher.protocol import limits
@@ -169,7 +169,7 @@ EPOCHS = st.builds(
     st.sampled_from(["", "r1", "a.b-c_d", "9.9"]),
 )
 ROWS = st.builds(
-    Row,
+    LedgerRow,
     index=st.integers(1, limits.INDEX_MAX),
     row=st.integers(0, limits.ROW_MAX),
     status=st.integers(1, 5),
@@ -190,12 +190,12 @@ ROWS = st.builds(
 )
 
 
-def where(one: Row) -> tuple[int, int]:
+def where(one: LedgerRow) -> tuple[int, int]:
     return (one.index, one.row)
 
 
 @given(st.lists(ROWS, max_size=8, unique_by=where), st.integers(0, 1 << 30))
-def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[Row], kept: int) -> None:
+def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[LedgerRow], kept: int) -> None:
     rows.sort(key=where)
     for one in rows:
         one.output_bytes = kept

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.pool import limits
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
-from launcher.pool.events import HeartbeatReceived, Joined
+from launcher.pool.events import HeartbeatReceived, Joined, Reported
 from launcher.pool.session import OutputSlice, OutputsWaiting
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, FakeExecutor, Rig, attempt, rigged
@@ -179,6 +179,28 @@ async def test_what_waits_is_summed_and_the_first_problem_is_told() -> None:
         await idle.beat(1, outputs_problem="was away")
         await rig.heard(HeartbeatReceived, 3)
         assert rig.pool.outputs_waiting() == OutputsWaiting(7, "a", "503")
+
+
+async def test_an_executor_may_have_outputs_to_store_until_a_heartbeat_reports_none() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        assert not rig.pool.is_storing("executor-7"), "this cell stores none"
+        rig.pool.on_output = lambda *_: None
+        assert rig.pool.is_storing("executor-7"), "nothing is known of it"
+        await executor.beat(1, outputs_waiting=0)
+        await rig.heard(HeartbeatReceived)
+        assert not rig.pool.is_storing("executor-7")
+        ended = pool_pb2.BatchReport(index=7, status=pool_pb2.ENDED, rows=[1])
+        ended.started_ms[:], ended.finished_ms[:], ended.output_bytes[:] = [5], [6], [3]
+        await executor.send(reports=pool_pb2.Reports(batches=[ended]))
+        await rig.heard(Reported)
+        assert rig.pool.is_storing("executor-7"), "its last heartbeat is older than this end"
+        await executor.beat(2, outputs_waiting=1)
+        await rig.heard(HeartbeatReceived, 2)
+        assert rig.pool.is_storing("executor-7")
+        await executor.beat(3, outputs_waiting=0)
+        await rig.heard(HeartbeatReceived, 3)
+        assert not rig.pool.is_storing("executor-7")
+        assert not rig.pool.is_storing("executor-8")
 
 
 async def test_an_asker_that_gives_up_leaves_nothing_behind() -> None:

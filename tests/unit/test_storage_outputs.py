@@ -183,8 +183,8 @@ async def test_late_news_of_a_lost_attempt_is_enough_from_its_executor(tmp_path:
 NOT_ITS = [
     ({"executor": "e2"}, pool_pb2.PLACING_NEVER, "another executor had it"),
     ({"executor": ""}, pool_pb2.PLACING_NEVER, "another executor had it"),
-    ({"attempt": 2}, pool_pb2.PLACING_UNKNOWN, "does not know what it wrote"),
-    ({"output_bytes": 0}, pool_pb2.PLACING_UNKNOWN, "does not know what it wrote"),
+    ({"attempt": 2}, pool_pb2.PLACING_NEVER, "does not know what it wrote"),
+    ({"output_bytes": 0}, pool_pb2.PLACING_NEVER, "does not know what it wrote"),
     (
         {"parts": 2 * (PartRow("e1", "l", LaunchState.SUCCEEDED, Reason.NONE),)},
         pool_pb2.PLACING_NEVER,
@@ -195,8 +195,9 @@ NOT_ITS = [
 
 @pytest.mark.parametrize(("fields", "placing", "why"), NOT_ITS)
 async def test_an_executor_stores_only_what_it_had(
-    tmp_path: Path, fields: dict[str, Any], placing: int, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], placing: int, why: str
 ) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0)
     store = SigningStore()
     async with leading(tmp_path, store) as rig:
         rig.end(**fields)
@@ -204,6 +205,23 @@ async def test_an_executor_stores_only_what_it_had(
         assert place.placing == placing
         assert why in place.reason
         assert (place.url, store.signed) == ("", [])
+
+
+async def test_an_offer_is_answered_once_the_end_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0)
+    monkeypatch.setattr(module, "LOOKS_MAX", 1 << 62)
+    async with leading(tmp_path, SigningStore()) as rig:
+        kept = rig.packed()
+        rig.outputs.offered("e1", "ledger-e1", kept)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert rig.pool.places == []
+        rig.end()
+        await rig.settle()
+        [(_, place)] = rig.pool.places
+        assert place.placing == pool_pb2.PLACING_PUT
 
 
 async def test_more_than_the_attempt_wrote_is_not_stored(tmp_path: Path) -> None:
@@ -273,7 +291,7 @@ async def test_a_pull_that_fails_leaves_no_file(tmp_path: Path) -> None:
         rig.end(output_bytes=len(content))
         kept = rig.packed(content)
         rig.pool.after_slice = lambda _count: rig.pool.connected.clear()
-        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
         assert len(rig.pool.asked) == 2, "one slice came"
         assert await rig.files() == []
 
@@ -290,9 +308,9 @@ async def test_another_object_than_was_offered_is_not_stored(tmp_path: Path) -> 
         rig.end()
         kept = rig.packed()
         rig.pool.packed[str(NAME)] = bytes(kept.size)
-        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
         rig.pool.packed[str(NAME)] = bytes(kept.size + 1)
-        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
         assert (rig.store.objects, await rig.files()) == ({}, [])
 
 
@@ -301,10 +319,10 @@ async def test_an_executor_that_dies_meanwhile_costs_nothing(tmp_path: Path) -> 
         rig.end()
         kept = rig.packed()
         rig.pool.connected.clear()
-        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
         rig.pool.connected.add("e1")
         rig.pool.failing["e1"] = "input/output error"
-        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
         rig.pool.failing.clear()
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_STORED
 

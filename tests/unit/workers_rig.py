@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from launcher.executor.clock import wall_ms
-from launcher.executor.rows import Change, Row
+from launcher.executor.rows import Change, LedgerRow
 from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
 from tests.unit.rows_rig import Start, orders, rows_of
@@ -51,7 +51,7 @@ class Book(Ear):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, LedgerRow] = {}
 
     def send(self, changes: list[Change]) -> None:
         super().send(changes)
@@ -115,7 +115,7 @@ class Floor(Shop):
         starts = [Start(name, spec, wall_ms() - late_ms) for name in names]
         self.executor_loop.order(self.ear, orders(*starts))
 
-    async def told(self, name: str, status: int) -> Row:
+    async def told(self, name: str, status: int) -> LedgerRow:
         """The row of a launch, once the leader was told of that status."""
         await until(lambda: self.book.status(name) == status)
         return self.book.rows[name]

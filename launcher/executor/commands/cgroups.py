@@ -1,23 +1,24 @@
-"""Limits of cpu and memory for single launches, by cgroup v2 where that can be written.
+"""Limits cpu and memory of single launches, by cgroup v2 if that can be written.
 
-A launch that has limits gets a control group of its own, below one of this executor's ledger:
+A launch with limits gets a control group of its own, below one of this executor's ledger:
 
     GROUP                        one that is the executor's own: systemd's Delegate=yes, a container
       raftcron-executor-LEDGER   the executor and its spawner, if they were in GROUP itself
       raftcron-LEDGER            all launches of this ledger (the first digits of its UUID)
         launch-HASH              one of them: cpu.max, memory.max, .swap.max, .oom.group
 
-The kernel lets a group have limits below it only while no process is in the group itself; so the
-executor moves itself down, but never others: with others in GROUP there are no limits.
+The kernel permits limits below a group only while no process is in the group itself. So the
+executor moves itself down, but never others: with other processes in GROUP there are no limits.
 
-The command must be in its group before it runs: what it starts or takes before is not limited. So a
-forked child joins (`resources.join_group`) and then becomes the command. Moving a process after it
-was spawned would leave that gap, and the spawner itself must not pass through: it could be killed
-for the memory of a command.
+The command must be in its group before it runs, because what it starts or allocates before is not
+limited. So a forked child joins (`resources.join_group`) and then becomes the command. A process
+that is moved after it was spawned would leave that gap. The spawner itself must not join: it could
+be killed for the memory of a command.
 
-Where limits cannot be set work runs without, and the executor says so (`Limits.said`); placement
-still counts what it declares. RLIMIT_AS is no substitute: it counts addresses, not memory, so that
-programs that reserve many (Java, Go, sanitizers) do not start; and it holds for each process alone.
+If limits cannot be set, commands run without them, and the executor logs why
+(`ControlGroups.description`); placement still counts what jobs declare. RLIMIT_AS is no substitute:
+it counts addresses, not memory, so programs that reserve many (Java, Go, sanitizers) would not
+start; and it is a limit for each process.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ from launcher.executor.resources import V2, own_groups
 CONTROLLERS: Final = ("cpu", "memory")
 PERIOD_US: Final = 100_000
 QUOTA_US_MIN: Final = 1_000
-"""Less the kernel refuses: a hundredth of a CPU."""
+"""The kernel's minimum: a hundredth of a CPU."""
 CLOSE_WAIT_MS: Final = 200
 LEDGER_DIGITS: Final = 12
 REMOVED_PER_CALL: Final = 8
-"""Groups whose last process was still on its way out, looked at again with each launch."""
+"""How many groups whose last process had not ended yet are tried again with each launch."""
 _POLL_S: Final = 0.003
 _DELEGATE: Final = "give it a control group of its own (systemd: Delegate=yes)"
 
 
 class Usage(NamedTuple):
-    """What a launch used: whether it was killed because it reached its limit of memory; the most
-    bytes at once (0 where the kernel does not say) and microseconds of CPU."""
+    """What a launch used: whether it was killed at its memory limit, the most bytes at once (0 if
+    the kernel does not report it) and microseconds of CPU."""
 
     oom_killed: bool = False
     memory_peak: int = 0
@@ -57,14 +58,14 @@ class Usage(NamedTuple):
 
 
 class Files:
-    """The listener to the kernel's files; every method raises OSError."""
+    """The kernel's files; every method raises OSError."""
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
         return Path(path).read_text(encoding="utf-8")
 
     def write(self, path: str, text: str) -> None:
-        """Write into a file that is there."""
+        """Write into an existing file."""
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, text.encode())
@@ -72,7 +73,7 @@ class Files:
             os.close(fd)
 
     def mkdir(self, path: str) -> None:
-        """Make a group; FileExistsError where it is there."""
+        """Create a group; FileExistsError if it exists."""
         Path(path).mkdir()
 
     def rmdir(self, path: str) -> None:
@@ -80,41 +81,36 @@ class Files:
         Path(path).rmdir()
 
     def groups(self, path: str) -> list[str]:
-        """Return the paths of the groups right below one."""
+        """Return the paths of a group's children."""
         return sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
 
 
-class Limits:
-    """The limits that can be set here, and the groups of launches that have some."""
+class ControlGroups:
+    """The limits that can be set here, and the groups of launches with limits."""
 
     def __init__(
         self, home: str, controllers: tuple[str, ...], reason: str = "", files: Files | None = None
     ) -> None:
         self.home, self.controllers = home, controllers
         self.reason = reason
-        """Why not all of cpu and memory can be limited; empty if they can."""
+        """Why not both cpu and memory can be limited, "" if they can."""
         self.problem = ""
-        """Why the last launch that should have had limits got none; empty if it got them."""
+        """Why the last launch with limits got no group, "" if it got one."""
         self._files = files or Files()
         self._leaving: list[str] = []
 
     @property
-    def enforced(self) -> bool:
-        """Whether both cpu and memory are limited here."""
-        return self.controllers == CONTROLLERS
-
-    @property
-    def said(self) -> str:
-        """What is limited and why not more, for people."""
-        if self.enforced:
+    def description(self) -> str:
+        """What is limited, and why not more, for people."""
+        if self.controllers == CONTROLLERS:
             return f"cpu and memory are limited by {self.home}"
         if self.controllers:
             return f"only {self.controllers[0]} is limited, by {self.home}: {self.reason}"
         return f"neither cpu nor memory is limited: {self.reason}"
 
     def enter(self, name: str, cpu_milli: int, memory_bytes: int) -> str | None:
-        """Make a group for attempt `name` and return its directory, for the command to join; None
-        where it needs none, or can have none (`problem` says why). 0 is for no limit."""
+        """Create a group for attempt `name` and return its directory, for the command to join; None
+        if it needs no group, or can have none (see `problem`). 0 means no limit."""
         self.problem = ""
         wanted = {"cpu": cpu_milli, "memory": memory_bytes}
         if not any(wanted[controller] for controller in self.controllers):
@@ -132,8 +128,8 @@ class Limits:
         return path
 
     def left(self, path: str) -> Usage:
-        """Return what was used in the group of a launch that is over, or was not started; what is
-        left there is killed, also what made a session of its own, and the group goes."""
+        """Return the usage of a launch that is over, or was not started. Kills what is left in its
+        group, also processes with a session of their own, and removes the group."""
         events = _numbers(self._read(f"{path}/memory.events"))
         usage = Usage(
             oom_killed=events.get("oom", 0) > 0 and events.get("oom_kill", 0) > 0,
@@ -145,7 +141,7 @@ class Limits:
         return usage
 
     def close(self) -> None:
-        """Kill what is in any group of a launch, and remove them; what hangs stays."""
+        """Kill the processes in all groups and remove the groups, except those that hang."""
         if self.controllers:
             with contextlib.suppress(OSError, SurvivorsRemain):
                 clear(self.home, self._files, wait_ms=CLOSE_WAIT_MS)
@@ -157,7 +153,7 @@ class Limits:
             self._files.write(f"{path}/cpu.max", f"{quota_us} {PERIOD_US}")
         if memory_bytes and "memory" in self.controllers:
             self._files.write(f"{path}/memory.max", str(memory_bytes))
-            # Older kernels lack these: without swap accounting what is over may be swapped out.
+            # Older kernels lack these. Without swap accounting, the excess may be swapped out.
             with contextlib.suppress(FileNotFoundError):
                 self._files.write(f"{path}/memory.swap.max", "0")
             with contextlib.suppress(FileNotFoundError):
@@ -181,21 +177,21 @@ class Limits:
 
 def open_limits(
     ledger: str, group: str = "", files: Files | None = None, wait_ms: int = DEATH_WAIT_MS
-) -> Limits:
-    """Return the limits that the executor with this ledger can set, below `group` if that is given,
-    else below its own. What an executor before it left there is killed first.
+) -> ControlGroups:
+    """Return the control groups of the executor with this ledger, below `group`, or below its own
+    group if `group` is "". Kills what an earlier executor left there first.
 
-    Call it before the spawner is started, which inherits the executor's place.
+    Call it before the spawner is started, which inherits the executor's group.
 
     Raises:
-        SurvivorsRemain: something is still there `wait_ms` after it was killed. Call it again.
+        SurvivorsRemain: a process still lives `wait_ms` after it was killed. Call it again.
     """
     files = files or Files()
     is_own = not group
     if is_own:
         groups = own_groups()
         if V2 not in groups:
-            return Limits("", (), "there is no cgroup v2 here", files)
+            return ControlGroups("", (), "there is no cgroup v2 here", files)
         group = str(groups[V2].own)
     short = ledger.replace("-", "")[:LEDGER_DIGITS]
     home = f"{group}/raftcron-{short}"
@@ -206,7 +202,9 @@ def open_limits(
         if not wanted:
             with contextlib.suppress(OSError):
                 files.rmdir(home)
-            return Limits("", (), f"{group} has neither cpu nor memory as a controller", files)
+            return ControlGroups(
+                "", (), f"{group} has neither cpu nor memory as a controller", files
+            )
         with contextlib.suppress(FileExistsError):
             files.mkdir(home)
         _allow_below(group, wanted, files, f"{group}/raftcron-executor-{short}" if is_own else "")
@@ -214,14 +212,14 @@ def open_limits(
     except OSError as error:
         with contextlib.suppress(OSError):
             files.rmdir(home)
-        return Limits("", (), _explained(group, error), files)
+        return ControlGroups("", (), _explained(group, error), files)
     missing = [controller for controller in CONTROLLERS if controller not in wanted]
     reason = f"{group} has no controller {missing[0]}" if missing else ""
-    return Limits(home, wanted, reason, files)
+    return ControlGroups(home, wanted, reason, files)
 
 
 def _allow_below(group: str, wanted: tuple[str, ...], files: Files, leaf: str = "") -> None:
-    """Let groups right below have limits; where this process is in the way, it moves to `leaf`."""
+    """Permit limits in a group's children; if this process prevents that, it moves to `leaf`."""
     there = files.read(f"{group}/cgroup.subtree_control").split()
     text = " ".join(f"+{controller}" for controller in wanted if controller not in there)
     if not text:
@@ -250,11 +248,11 @@ def _explained(group: str, error: OSError) -> str:
 
 
 def clear(home: str, files: Files, wait_ms: int) -> None:
-    """Kill all that is in the groups below `home` and remove them; `home` stays.
+    """Kill the processes in the groups below `home` and remove these groups; `home` stays.
 
     Raises:
-        SurvivorsRemain: something is still there after `wait_ms`.
-        OSError: they cannot be read.
+        SurvivorsRemain: a process still lives after `wait_ms`.
+        OSError: the groups cannot be read.
     """
     try:
         paths = files.groups(home)
@@ -271,7 +269,7 @@ def clear(home: str, files: Files, wait_ms: int) -> None:
 
 
 def _removed(path: str, files: Files) -> bool:
-    """Kill what is in a group and remove it; whether it is gone."""
+    """Kill the processes in a group and remove it; return whether it is gone."""
     try:
         files.rmdir(path)
     except FileNotFoundError:
@@ -279,7 +277,7 @@ def _removed(path: str, files: Files) -> bool:
     except OSError:
         _kill(path, files)
         try:
-            for below in files.groups(path):  # a command may have made some, if it is root
+            for below in files.groups(path):  # a command may have created some, if it is root
                 _removed(below, files)
             files.rmdir(path)
         except OSError:
@@ -293,14 +291,14 @@ def _kill(path: str, files: Files) -> None:
     except OSError:  # Linux before 5.14 has none
         with contextlib.suppress(OSError):
             for pid in files.read(f"{path}/cgroup.procs").split():
-                # One that is not visible from here stands there as 0, which means another thing.
+                # A process that is not visible from here appears as 0.
                 if int(pid) > 1:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
 
 
 def _numbers(text: str) -> dict[str, int]:
-    """The lines of a flat keyed file, `oom_kill 1`."""
+    """Return the lines of a flat keyed file, `oom_kill 1`."""
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: _number(pair[1]) for pair in pairs if len(pair) == 2}
 

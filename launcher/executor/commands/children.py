@@ -1,9 +1,8 @@
-"""The executor's end of the spawner: starts it, sends it orders, reads its news.
+"""The executor's end of the spawner: starts it, sends it orders, reads its events.
 
-The spawner says at once what it started, one frame for each: whoever kills it must not keep that
-from us. To be woken for each of them costs as much as a tenth of a start; so after a look the
-socket is left alone for a while. What is said meanwhile waits in the kernel, also when the
-spawner dies.
+The spawner reports each start at once, in a frame of its own, so that a spawner that is killed
+leaves no unknown command. To wake up for each frame would cost a tenth of a start. So after a read,
+the socket is not read for a while: the kernel keeps the events, also if the spawner dies.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ _PEEK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 EXIT_WAIT_S: Final = 2.0
 READ_BYTES: Final = 1 << 16
 
-News = list[Any]
+Event = list[Any]
 
 
-def encode(messages: list[News]) -> bytes:
+def encode(messages: list[Event]) -> bytes:
     """Return messages as a frame: 4 bytes of length, then JSON."""
     try:
         body = msgspec.json.encode(messages)
@@ -57,27 +56,27 @@ def encode(messages: list[News]) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def decode(body: bytes | bytearray) -> list[News]:
+def decode(body: bytes | bytearray) -> list[Event]:
     """Return the messages of a frame without its length."""
     try:
-        messages: list[News] = msgspec.json.decode(body)
+        messages: list[Event] = msgspec.json.decode(body)
     except msgspec.DecodeError:
         messages = json.loads(body)
     return messages
 
 
 class _Line(asyncio.BufferedProtocol):
-    """The socket to the spawner. It is read between `listen` and `pause`; `over` is done once it
-    has ended, after all that was said, or with what a reader of the news raised."""
+    """The socket to the spawner, which is read between `listen` and `pause`. `over` is done once
+    the socket has ended and all events are read, or with the error of `receive`."""
 
     def __init__(
-        self, hear: Callable[[list[News]], None], sock: socket.socket, gap_ms: int
+        self, receive: Callable[[list[Event]], None], sock: socket.socket, gap_ms: int
     ) -> None:
         self._gap_s = gap_ms / 1000
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.transport: asyncio.Transport | None = None
-        self._hear = hear
+        self._receive = receive
         self._sock = sock
         self._pulse: Pulse | None = None
         self._room = memoryview(bytearray(READ_BYTES))
@@ -85,18 +84,18 @@ class _Line(asyncio.BufferedProtocol):
         self._later: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what is said for the one who listens."""
+        """Leave all events in the kernel until `listen`."""
         invariant(isinstance(transport, asyncio.Transport), "the spawner's socket is no stream")
         self.transport = cast(asyncio.Transport, transport)
         self.transport.pause_reading()
 
     def listen(self, pulse: Pulse) -> None:
-        """Pass news on from now on, and count them for `pulse`."""
+        """Pass events on from now on, and count them for `pulse`."""
         self._pulse = pulse
         self._resume()
 
     def pause(self) -> None:
-        """Pass nothing on any more."""
+        """Pass no events on any more."""
         self._pulse = None
         if self._later is not None:
             self._later.cancel()
@@ -104,18 +103,18 @@ class _Line(asyncio.BufferedProtocol):
             self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to read into: always the same, since a new one costs more than a read."""
+        """Return the buffer for a read: always the same one, a new one costs more than a read."""
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what has come in whole, and leave the socket alone for a while."""
+        """Pass complete frames on, and do not read for a while."""
         self._take(nbytes)
         if self.transport is not None and not self.over.done():
             self.transport.pause_reading()
             self._later = self._loop.call_later(self._gap_s, self._resume)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Read what is left: a write that failed ends a connection, and it may end it first."""
+        """Read the rest: after a failed write, the connection may end before all was read."""
         while error is not None and self._pulse is not None:
             try:
                 count = self._sock.recv_into(self._room)
@@ -137,14 +136,14 @@ class _Line(asyncio.BufferedProtocol):
         try:
             frames = list(self._frames())
             if frames and self._pulse is not None:
-                self._pulse.heard(boot_ms())
-            if news := [one for frame in frames for one in frame if one[0] != "pong"]:
-                self._hear(news)
+                self._pulse.received(boot_ms())
+            if events := [one for frame in frames for one in frame if one[0] != "pong"]:
+                self._receive(events)
         except Exception as error:  # noqa: BLE001 - the event loop would only log it
             if not self.over.done():
                 self.over.set_exception(error)
 
-    def _frames(self) -> Iterator[list[News]]:
+    def _frames(self) -> Iterator[list[Event]]:
         at = 0
         while len(self._buffer) >= at + 4:
             end = at + 4 + int.from_bytes(self._buffer[at : at + 4], "big")
@@ -157,18 +156,18 @@ class _Line(asyncio.BufferedProtocol):
 
 
 class Children:
-    """A spawner process of the ledger with the UUID `ledger`, by which it is found should it
-    outlive its executor, and its reaper, which is its parent and a child of this process. `hear`
-    gets the spawner's news on the loop's thread, those of `gap_ms` at once.
+    """The spawner process, and its reaper, which is its parent and a child of this process. Both
+    are marked with the UUID `ledger`, by which the next executor finds them if they outlive this
+    one. `receive` gets the spawner's events on the loop's thread, those of `gap_ms` together.
 
-    They have a session of their own: a signal to the executor's process group does not reach them,
-    so that they outlive the executor by the moment that it takes to kill the commands.
+    Both have a session of their own, so a signal to the executor's process group does not reach
+    them: they outlive the executor until the commands are killed.
     """
 
     def __init__(
-        self, hear: Callable[[list[News]], None], slots: int, ledger: str, gap_ms: int
+        self, receive: Callable[[list[Event]], None], slots: int, ledger: str, gap_ms: int
     ) -> None:
-        self._hear = hear
+        self._receive = receive
         self._gap_ms = gap_ms
         self._slots = slots
         self._ledger = ledger
@@ -193,23 +192,23 @@ class Children:
                 cwd="/",
                 env={"PATH": PATH, SPAWNER_MARK: self._ledger},
             )
-        line = _Line(self._hear, ours, self._gap_ms)
+        line = _Line(self._receive, ours, self._gap_ms)
         await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
         self._line = line
 
-    def send(self, messages: list[News]) -> None:
-        """Send messages in one frame; never waits. Nothing is sent where the spawner is gone."""
+    def send(self, messages: list[Event]) -> None:
+        """Send messages in one frame; never waits. Does nothing if the spawner is gone."""
         invariant(self._line is not None, "the spawner is not started")
         transport = self._line.transport if self._line is not None else None
         if messages and transport is not None and not transport.is_closing():
             transport.write(encode(messages))
 
     async def listen(self, lease: Lease) -> None:
-        """Pass on news until the spawner is gone; kill it where it takes no turns any more, in
-        time for what must end with `lease`.
+        """Pass events on until the spawner is gone. A spawner that hangs is killed, in time for the
+        work that must end with `lease`.
 
         Raises:
-            SpawnerDied: it is, or was killed.
+            SpawnerDied: always.
         """
         line = self._line
         if line is None:
@@ -221,7 +220,7 @@ class Children:
             await asyncio.wait({line.over, watching}, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 watching.result()
-                # What it still said may be there, and its end.
+                # Its last events, and its end, may still be in the kernel.
                 await asyncio.wait({line.over}, timeout=EXIT_WAIT_S)
                 if not line.over.done():
                     raise SpawnerDied("the process that starts commands hangs and does not die")
@@ -246,9 +245,9 @@ class Children:
                 return
 
     def _reap_orphans(self) -> None:
-        """Reap what this process adopted from a reaper that died, once it has ended."""
+        """Reap processes that this process adopted from a reaper that died."""
         if not adopter():
-            return  # a test's process, say, whose children are not ours
+            return  # for example a test's process, whose children are not ours
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, _PEEK)) is not None:
                 if ended.si_pid == self.pid:
@@ -256,9 +255,9 @@ class Children:
                 os.waitpid(ended.si_pid, os.WNOHANG)
 
     async def stop(self) -> bool:
-        """Close the socket, which makes the spawner kill what runs and leave; wait for it.
+        """Close the socket, at which the spawner kills all commands and exits; wait for it.
 
-        Returns whether it left by itself; one that hangs is killed, and ended nothing.
+        Returns whether it exited by itself; a spawner that hangs is killed, and ended nothing.
         """
         if self._line is not None and self._line.transport is not None:
             self._line.transport.close()
@@ -273,4 +272,4 @@ class Children:
             await asyncio.to_thread(process.wait)
             return False
         finally:
-            self._process = None  # not before: whoever reaps orphans leaves this one to the wait
+            self._process = None  # not before: `_reap_orphans` must leave this one to the wait

@@ -1,9 +1,9 @@
-"""What one command writes: kept in files of bounded size, and read from them.
+"""The output of one command, in two files of bounded size.
 
-Two files of half the bound each: when `.new` is full it replaces `.old`. So the last part stays,
-whatever a command writes, and the disk is safe; at least half of the bound is there. Each file
-begins with 8 bytes: the place of its first byte in the whole output. The spawner writes, through a
-pipe, so that a flood slows the command that makes it; the executor reads.
+Each file takes half of the bound. When `.new` is full, it replaces `.old`. So the files contain the
+last part of the output, at least half of the bound. Each file begins with 8 bytes: the offset of
+its first byte in the whole output. The spawner writes them, from a pipe, so a command that writes
+too much becomes slower; the executor reads them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ READ_TRIES: Final = 3
 
 
 class Output:
-    """The last part of what one command writes: at most `bound` bytes on the disk. What is written
-    after `close` follows what was written before."""
+    """The last part of a command's output: at most `bound` bytes on the disk. After `close`, more
+    may be written."""
 
     def __init__(self, stem: str, bound: int) -> None:
         self._stem, self._half = stem, bound // 2
@@ -35,7 +35,8 @@ class Output:
         return self._size + self._old_size
 
     def write(self, data: bytes | memoryview) -> None:
-        """Keep `data`; what the disk does not take is let go, so that the command never waits."""
+        """Keep `data`. After an error of the disk, output is dropped, so that the command never
+        waits."""
         view = memoryview(data)
         while view and not self.problem:
             try:
@@ -69,7 +70,8 @@ class Output:
 
 
 class Piece(NamedTuple):
-    """A part of an output: `offset` of its first byte in the whole, bytes kept and dropped."""
+    """A part of an output, the offset of its first byte in the whole output, and how many bytes of
+    the output are kept and dropped."""
 
     data: bytes
     offset: int
@@ -78,16 +80,15 @@ class Piece(NamedTuple):
 
 
 def stem_of(name: str) -> str:
-    """Return the file name, without suffix, of an attempt's output. A hash: names can be longer
-    than what a file name takes."""
+    """Return the file name, without suffix, of an attempt's output: a hash, because names can be
+    longer than a file name."""
     return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 def read(stem: Path | str, offset: int, limit: int, *, tail: bool) -> Piece:
     """Return up to `limit` bytes from `offset` of the whole output, or the last `limit` ones.
 
-    What lies before the first byte kept is skipped. A command that writes nothing has no file and
-    an empty output.
+    Bytes before the first one that is kept are skipped. A command without output has no file.
     """
     with contextlib.ExitStack() as files:
         parts = _open(stem, files)
@@ -102,14 +103,14 @@ def read(stem: Path | str, offset: int, limit: int, *, tail: bool) -> Piece:
 
 
 class _Part(NamedTuple):
-    """One of the two files: `base` is the place of its first byte, `size` what it holds."""
+    """One of the two files: the offset of its first byte in the whole output, and its size."""
 
     base: int
     size: int
     file: BinaryIO
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return what this file has from `offset` of the whole output."""
+        """Return up to `limit` bytes from `offset` of the whole output, as far as they are here."""
         place = offset - self.base
         if not 0 <= place < self.size:
             return b""
@@ -118,14 +119,14 @@ class _Part(NamedTuple):
 
 
 def _open(stem: Path | str, files: contextlib.ExitStack) -> list[_Part]:
-    """The files that fit together, in order."""
+    """Return the files that belong together, in order."""
     parts: list[_Part] = []
     for _ in range(READ_TRIES):
         found = [_open_part(Path(f"{stem}{suffix}"), files) for suffix in SUFFIXES]
         parts = [part for part in found if part is not None]
         if len(parts) < 2 or parts[0].base + parts[0].size == parts[1].base:
             return parts
-        # The files were turned between the two: look again.
+        # `.new` replaced `.old` meanwhile: look again.
     return parts[1:]
 
 

@@ -1,24 +1,23 @@
-"""The reaper: the spawner's parent, which kills what a dead spawner leaves behind. Imports little.
+"""The reaper: the spawner's parent, which kills what a dead spawner leaves. Imports little.
 
 Theory of operation. The executor starts the reaper, and the reaper forks the spawner. Any two of
-the three may die at once, and the third one ends what runs:
+the three may die at once; the third one ends what runs:
 
 * The spawner dies: the kernel kills the process groups of its commands (`spawn.bind_group`). The
-  reaper kills what has left its group; the process table, which both share, says what ran. The
-  reaper is a child subreaper (prctl(2)): a process whose parent died becomes its child, not init's.
+  reaper kills what left these groups, by the process table, which both share. The reaper is a child
+  subreaper (prctl(2)): a process whose parent died becomes its child, not init's.
 * The reaper dies: the kernel kills the spawner (a parent-death signal), and so the groups. The
   executor, a subreaper as well, kills the rest, and starts both again.
-* The executor dies: the spawner sees the end of its socket, kills all commands and leaves. The
-  reaper kills a spawner that does not: one that is stopped.
+* The executor dies: the spawner reads the end of its socket, kills all commands and exits. The
+  reaper kills a spawner that does not, because it is stopped.
 * Executor and spawner are stopped, and the lease ends: the reaper kills guarded commands (R6).
 
-The reaper holds no socket and waits for nobody: it sleeps until a child ends, the executor does
-(a parent-death signal), or the lease.
+The reaper has no socket and waits for no other process: it sleeps until a child, the executor (a
+parent-death signal) or the lease ends.
 
-The process table is memory that both share: the spawner writes and the reaper reads, also after the
-spawner was killed. A record is written before its command is started, and once more when its
-process is known; so there is no moment at which a command runs that the process table does not
-have. The lease is here, too (rule R6).
+The process table is shared memory: the spawner writes it, and the reaper reads it, also after the
+spawner was killed. A record is written before its command is started, and again when its process is
+known. So the table contains each running command at any moment. It contains the lease as well (R6).
 
     header   lease_ms: when guarded commands must be gone, boot clock      8 bytes, then unused
     record   state, guarded, length of name, pid, start ticks, name        RECORD_BYTES each
@@ -39,9 +38,9 @@ from launcher.executor.commands.trees import Hunt, Target
 from launcher.executor.parent import signal_of_parent
 
 LATE_MS: Final = 500
-"""After the lease's end guarded commands that still run are the reaper's: the spawner hangs."""
+"""After the lease's end, until the reaper kills guarded commands: then the spawner hangs."""
 LEAVE_MS: Final = 1_000
-"""For a spawner to leave whose executor is dead."""
+"""How long a spawner may take to exit after its executor died."""
 IDLE_S: Final = 1.0
 _WAKES: Final = (signal.SIGCHLD, signal.SIGUSR1)
 _CLEAN_LOOKS: Final = 2
@@ -57,17 +56,17 @@ _FREE, _STARTING, _RUNNING = 0, 1, 2
 
 
 class ProcessTable:
-    """Room for the commands of `slots` slots, shared with every process that is forked later."""
+    """A table for the commands of `slots` slots, shared with processes that are forked later."""
 
     def __init__(self, slots: int) -> None:
         self._count = slots + SPARE_RECORDS
         self._memory = mmap.mmap(-1, RECORD_BYTES * (self._count + 1))
-        # The last record is taken first; few are in use, so few pages are touched.
+        # The last record of the list is used first; few are in use, so few pages are touched.
         self._free = [RECORD_BYTES * number for number in range(self._count, 0, -1)]
 
     @property
     def lease_ms(self) -> int:
-        """When the lease ends, boot clock."""
+        """The end of the lease, boot clock."""
         found: int = _LEASE.unpack_from(self._memory, 0)[0]
         return found
 
@@ -76,10 +75,10 @@ class ProcessTable:
         _LEASE.pack_into(self._memory, 0, value)
 
     def starting(self, name: str, *, guarded: bool) -> int:
-        """Record a command that is about to be started; return its place.
+        """Record a command that is about to start; return its place.
 
         Raises:
-            IndexError: there are more than fit.
+            IndexError: the table is full.
         """
         place = self._free.pop()
         text = name.encode()[:_NAME_BYTES_MAX]
@@ -99,7 +98,7 @@ class ProcessTable:
         self._free.append(place)
 
     def targets(self, *, only_guarded: bool = False) -> list[Target]:
-        """Return what runs or is about to be started."""
+        """Return the commands that run or are about to start."""
         found = []
         for place in range(RECORD_BYTES, RECORD_BYTES * (self._count + 1), RECORD_BYTES):
             state, guarded, length, pid, ticks = _HEAD.unpack_from(self._memory, place)
@@ -111,8 +110,8 @@ class ProcessTable:
 
 
 class Reaper:
-    """Watches one spawner, a child of this process, that starts commands for a ledger. `executor`
-    is the parent of this process, if it lives."""
+    """Watches one spawner, a child of this process, of the executor with a ledger. `executor` is
+    the process id of this process's parent."""
 
     def __init__(
         self, process_table: ProcessTable, spawner: int, executor: int, ledger: str
@@ -125,7 +124,7 @@ class Reaper:
         self._status: int | None = None
 
     def run(self) -> int:
-        """Return once the spawner and all that it ran are gone: 0 if it left by itself."""
+        """Return once the spawner and its commands are gone: 0 if it exited by itself."""
         signal.signal(signal.SIGTERM, self._forward)
         signal.pthread_sigmask(signal.SIG_BLOCK, _WAKES)
         signal_of_parent(signal.SIGUSR1)
@@ -143,7 +142,7 @@ class Reaper:
         return 0 if self._status == 0 else 1
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        """Let the spawner leave as at the end of its socket; so does this process then."""
+        """Let the spawner exit as at the end of its socket; then this process ends as well."""
         if self._status is None:
             os.kill(self._spawner, number)
 
@@ -153,7 +152,7 @@ class Reaper:
         return min(pause_s, LEAVE_MS / 1000) if self._leave_ms else pause_s
 
     def _is_over(self) -> bool:
-        """Reap all that ended; whether the spawner is among it."""
+        """Reap ended children; return whether the spawner has ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -165,8 +164,8 @@ class Reaper:
                 self._status = status
 
     def _kill(self, targets: list[Target], looks: int) -> None:
-        """Kill all that runs of `targets`; return after so many looks that found nothing, or after
-        the first one if only one is wanted."""
+        """Kill all processes of `targets`; return after `looks` looks in a row that found nothing,
+        or after the first look if `looks` is 1."""
         if not targets:
             return
         hunt = Hunt(targets, self._ledger, reaper=os.getpid())
@@ -177,6 +176,6 @@ class Reaper:
             if looks == 1:
                 return
             clean = 0 if found else clean + 1
-            # What hangs in the kernel is looked for more and more rarely.
+            # Processes that hang in the kernel are looked for more and more rarely.
             pause_s = min(pause_s * 1.5, _POLL_S_MAX) if found else _POLL_S
             time.sleep(pause_s)

@@ -1,13 +1,13 @@
-"""The commands of this host: the order to the spawner for each, and the limits it runs in.
+"""The commands of this host: the order to the spawner for each one, and its control group.
 
-A command whose job declares cpu or memory gets a control group (`cgroups.py`) before it is ordered,
-and leaves it when it is over: whether it was killed at its limit of memory only the group can tell,
-and only until it goes.
+A command whose job declares cpu or memory gets a control group (`cgroups.py`) before it is ordered.
+The group is removed when the command is over: until then it shows whether the command was killed at
+its memory limit.
 
-What a command finds around it is never the executor's own. Its environment is SHELL, PATH, HOME,
-LOGNAME and USER, then the lines of the crontab, then what raftcron says of the launch. Its
-directory is `cwd`, else HOME, which the crontab may set, as crontab(5) has it. A directory that is
-not there fails the launch, as with Debian's cron.
+A command does not inherit the executor's environment. It gets SHELL, PATH, HOME, LOGNAME and USER,
+then the variables of the crontab, then those that describe the launch. Its directory is `cwd`, or
+HOME, which the crontab may set (crontab(5)). If the directory does not exist, the launch fails, as
+with Debian's cron.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
-from launcher.executor.commands.cgroups import Limits
+from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.trees import LEDGER_MARK
 from launcher.executor.outputs import Outputs
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
@@ -32,9 +32,9 @@ log = logs.get()
 
 PATH: Final = "/usr/bin:/bin"
 ROOT: Final = "root"
-"""What `users` of a configuration must have for anything to run with user id 0."""
+"""What `users` of a configuration must list for commands with user id 0."""
 _CANNOT_START = {int(Reason.USER): 126}
-"""Exit code of a command that could not be started, as shells count; 127 for any other reason."""
+"""Exit codes of shells for a command that could not be started; 127 for any other reason."""
 
 
 class Account(NamedTuple):
@@ -54,7 +54,7 @@ class UserRefused(Exception):
 
 @lru_cache(maxsize=256)
 def account_of(name: str) -> Account:
-    """Return the account `name`. Remembered until the executor is started anew.
+    """Return the account `name`. Cached until the executor is restarted.
 
     Raises:
         UserRefused: there is none.
@@ -68,7 +68,7 @@ def account_of(name: str) -> Account:
 
 @lru_cache(maxsize=1)
 def own_account() -> Account:
-    """Return the account that this process runs as, also where the host has no name for it."""
+    """Return the account of this process, also if the host has no name for it."""
     uid = os.getuid()
     try:
         entry = pwd.getpwuid(uid)
@@ -78,11 +78,11 @@ def own_account() -> Account:
 
 
 def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
-    """Return the account for work that asks for `user`; empty for the executor's own.
+    """Return the account for work with this `user`, "" for the executor's own.
 
     Raises:
-        UserRefused: it is another one, and this executor is not root or does not allow it; or it
-            is root by whatever name, and `allowed` does not list "root".
+        UserRefused: the account is another one, and this executor is not root or does not allow it;
+            or its user id is 0, and `allowed` does not list "root".
     """
     own = own_account()
     account = own
@@ -124,12 +124,12 @@ def environment_of(attempt: Attempt, account: Account) -> dict[str, str]:
 
 
 def order_of(attempt: Attempt, allowed: tuple[str, ...], ledger: str = "") -> dict[str, Any]:
-    """Return what the spawner has to know of the command itself; a relative `cwd` is below HOME.
-    The UUID `ledger` of this executor's ledger is in its environment: by it an executor finds what
-    it started.
+    """Return the spawner's order for a command, without its output and control group. A relative
+    `cwd` is below HOME. The UUID `ledger` of the executor's ledger is in the environment: by it, an
+    executor finds what it started.
 
     Raises:
-        UserRefused: it must not run as the user it asks for.
+        UserRefused: it must not run as its user.
     """
     work = attempt.spec
     account = choose_account(work.user, allowed)
@@ -152,15 +152,15 @@ def order_of(attempt: Attempt, allowed: tuple[str, ...], ledger: str = "") -> di
 
 
 class Commands:
-    """Commands that were ordered and whose end is not recorded, by name."""
+    """Commands that were ordered and whose end is not recorded yet, by name."""
 
     def __init__(
-        self, config: ExecutorConfig, outputs: Outputs, limits: Limits, ledger: str = ""
+        self, config: ExecutorConfig, outputs: Outputs, groups: ControlGroups, ledger: str = ""
     ) -> None:
         self._config = config
         self._ledger = ledger
         self._outputs = outputs
-        self._limits = limits
+        self._control_groups = groups
         self._here: dict[str, Attempt] = {}
         self._groups: dict[str, str] = {}
         self._guarded: set[str] = set()
@@ -177,14 +177,16 @@ class Commands:
         """How many of them must not outlive the executor's lease."""
         return len(self._guarded)
 
-    def orders(self, some: Iterable[Attempt], news: list[Attempt], wall_ms: int) -> list[list[Any]]:
-        """Return the orders to start for the spawner; `news` gets what cannot start."""
+    def orders(
+        self, some: Iterable[Attempt], changed: list[Attempt], wall_ms: int
+    ) -> list[list[Any]]:
+        """Return the orders to start for the spawner; `changed` gets what cannot start."""
         orders: list[list[Any]] = []
         for attempt in some:
             name = attempt.name
             if name in self._here:
                 attempt.refuse("an attempt of this name is here")
-                news.append(attempt)
+                changed.append(attempt)
                 continue
             self._here[name] = attempt
             if attempt.spec.guarded:
@@ -193,7 +195,7 @@ class Commands:
                 orders.append(["start", self._order(attempt)])
             except UserRefused as error:
                 _fail(attempt, int(Reason.USER), str(error), wall_ms)
-                news.append(attempt)
+                changed.append(attempt)
         return orders
 
     def _order(self, attempt: Attempt) -> dict[str, Any]:
@@ -204,23 +206,23 @@ class Commands:
         order["term_grace_ms"] = self._config.term_grace_ms
         work = attempt.spec
         if work.cpu_milli or work.memory_bytes:
-            group = self._limits.enter(name, work.cpu_milli, work.memory_bytes)
+            group = self._control_groups.enter(name, work.cpu_milli, work.memory_bytes)
             if group is not None:
                 order["cgroup"] = self._groups[name] = group
-            elif self._limits.problem and not self._has_warned:
+            elif self._control_groups.problem and not self._has_warned:
                 self._has_warned = True
-                log.warning("launch.unlimited", launch=name, error=self._limits.problem)
+                log.warning("launch.unlimited", launch=name, error=self._control_groups.problem)
         return order
 
-    def heard(self, said: Sequence[Sequence[Any]], wall_ms: int) -> list[Attempt]:
-        """Return the attempts of which the spawner said something, with what the groups of those
-        that are over add to it. Of what is not here it says nothing that counts."""
-        news: list[Attempt] = []
-        for verb, name, *rest in said:
+    def receive(self, events: Iterable[Sequence[Any]], wall_ms: int) -> list[Attempt]:
+        """Return the attempts that the spawner's events change, with the usage that the control
+        groups of ended ones measured. Events about other names are ignored."""
+        changed: list[Attempt] = []
+        for verb, name, *rest in events:
             attempt = self._here.get(name)
             if attempt is None or attempt.status != ACCEPTED:
                 continue
-            news.append(attempt)
+            changed.append(attempt)
             if verb == "started":
                 attempt.pid, attempt.ticks, attempt.started_ms = rest
                 continue
@@ -236,13 +238,13 @@ class Commands:
                 if group:
                     self._measure(attempt, group)
             if group and verb != "ended":
-                self._limits.left(group)
-        return news
+                self._control_groups.left(group)
+        return changed
 
     def _measure(self, attempt: Attempt, group: str) -> None:
-        usage = self._limits.left(group)
-        # Who ended it first has said why; and what went well although a part of it was killed
-        # (kernels without memory.oom.group) went well.
+        usage = self._control_groups.left(group)
+        # An earlier reason counts. So does a success, although a part of the command was killed
+        # (kernels without memory.oom.group).
         if usage.oom_killed and attempt.exit_code and not attempt.reason:
             attempt.reason = int(Reason.MEMORY)
             limit = _size(attempt.spec.memory_bytes)
@@ -251,15 +253,15 @@ class Commands:
         attempt.memory_peak_bytes = usage.memory_peak
 
     def recorded(self, attempt: Attempt) -> None:
-        """Its end is in the ledger: the slot is free."""
+        """Free the slot of a command whose end is recorded."""
         if self._here.get(attempt.name) is attempt:
             del self._here[attempt.name]
             self._guarded.discard(attempt.name)
 
     def clear(self) -> None:
-        """They are over, all of them: their spawner is dead."""
+        """End all commands, since their spawner is dead."""
         for group in self._groups.values():
-            self._limits.left(group)
+            self._control_groups.left(group)
         for attempt in self._here.values():
             attempt.status = INTERRUPTED
         self._groups.clear()
@@ -268,7 +270,7 @@ class Commands:
 
 
 def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:
-    """It could not be started."""
+    """End an attempt that could not be started."""
     attempt.status = ENDED
     attempt.exit_code = _CANNOT_START.get(reason, 127)
     attempt.reason, attempt.detail, attempt.finished_ms = reason, detail, wall_ms

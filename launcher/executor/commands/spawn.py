@@ -1,8 +1,8 @@
-"""How a command is started: directory, standard input, output pipe, user. Only in the spawner.
+"""Starts a command: directory, standard input, output pipe, user. Only in the spawner.
 
-Where starting may hang, in a network's directory or in the lookup of a user's groups, a forked
-child does it, which is given up after a while: the spawner has deadlines to meet. A command with
-limits is started so as well: the child joins the control group, and then becomes the command.
+A start may hang, in a directory of a network or in the lookup of a user's groups. Then a forked
+child does it, which is abandoned after a while: the spawner has deadlines to meet. A command with
+limits is started in the same way: the child joins the control group, and then becomes the command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _F_SETSIG: Final = 10
 # launcher.protocol.status.Reason; a test compares.
 USER: Final = 12
 SPAWN: Final = 13
-# What Python ignores and what the spawner does; a command begins with the defaults.
+# Signals that Python or the spawner ignores or handles; a command begins with the defaults.
 _DEFAULT_SIGNALS: Final = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
@@ -41,21 +41,20 @@ _DEFAULT_SIGNALS: Final = (
 )
 MOUNTINFO: Final = "/proc/self/mountinfo"
 KEPT_MS: Final = 1_000
-"""How long a reading of it is used."""
+"""How long its content is cached."""
 _LOCAL: Final = {
     *("bcachefs", "btrfs", "cgroup", "cgroup2", "debugfs", "devpts", "devtmpfs", "erofs", "exfat"),
     *("ext2", "ext3", "ext4", "f2fs", "hugetlbfs", "iso9660", "jfs", "mqueue", "overlay", "proc"),
     *("ramfs", "rootfs", "squashfs", "sysfs", "tmpfs", "tracefs", "vfat", "xfs", "zfs"),
 }
-"""The others may hang: also those that nobody thought of here."""
+"""All others may hang, unknown ones included."""
 
 
 class Mounts:
-    """The mounts of this process, read anew from time to time.
+    """The mounts of this process, read again from time to time.
 
-    Which paths are on a filesystem that may keep whoever touches it waiting, a network's mostly, is
-    decided from names alone: a look at a dead mount is what must not happen. So a symbolic link
-    into one is not seen.
+    Whether a path is on a filesystem that may hang, mostly of a network, follows from names alone,
+    because the spawner must not touch a dead mount. So a symbolic link into one is not detected.
     """
 
     def __init__(self, file: str = MOUNTINFO) -> None:
@@ -65,7 +64,7 @@ class Mounts:
         self._verdicts: dict[str, bool] = {}
 
     def may_hang(self, path: str) -> bool:
-        """Whether the mount that `path` is below is not known for a local one."""
+        """Whether `path` is below a mount that is not known as a local one."""
         if boot_ms() - self._read_ms >= KEPT_MS:
             self._read_ms = boot_ms()
             self._kinds, self._verdicts = self._read(), {}
@@ -78,7 +77,7 @@ class Mounts:
         return verdict
 
     def _read(self) -> dict[str, str]:
-        """Kinds by mount point; the last of several on one point is the one that counts."""
+        """Return kinds by mount point; of several mounts on one point, the last one counts."""
         try:
             with open(self._file, encoding="utf-8", errors="surrogateescape") as file:
                 lines = file.read().splitlines()
@@ -95,7 +94,7 @@ class Mounts:
 
 
 class SpawnFailed(Exception):
-    """The operating system would not start it; `reason` is USER or SPAWN."""
+    """The command cannot be started; `reason` is USER or SPAWN."""
 
     def __init__(self, reason: int, detail: str) -> None:
         super().__init__(detail)
@@ -104,12 +103,12 @@ class SpawnFailed(Exception):
 
 _mounts: Final = Mounts()
 _null: Final[list[int]] = []
-"""Standard input of all commands that have none, opened once."""
+"""Standard input of all commands without one, opened once."""
 
 
 def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int]:
-    """Start the command of `order`; return its pid and the reading end of its output's pipe.
-    One that may hang is given up after `wait_ms`.
+    """Start the command of `order`; return its pid and the reading end of its output's pipe. A
+    start that hangs is abandoned after `wait_ms`.
 
     Raises:
         SpawnFailed: nothing was started.
@@ -140,15 +139,15 @@ def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int
 
 
 def bind_group(group: int) -> tuple[int, int]:
-    """Have the kernel kill a process group when this process ends; return two descriptors to
-    close, the first one first, when the group is gone. (-1, -1) if the kernel does not do that.
+    """Have the kernel kill a process group when this process ends. Returns two descriptors to close
+    when the group is gone, in this order; (-1, -1) if the kernel does not support it.
 
-    The two are the ends of a pipe that nobody else has. When its last writer is gone the kernel
-    sends the signal F_SETSIG to the owner F_SETOWN of the reading end (fcntl(2)): KILL, to the
-    group. Unlike a parent-death signal that reaches grandchildren, and outlives a change of user.
-    The reading end must still be there when the writing end goes. A process that ends closes its
-    descriptors in order and the kernel releases the last one first; so the writing end is the
-    greater one, as pipe(2) makes it.
+    The two are the ends of a pipe that no other process has. When its last writer is gone, the
+    kernel sends the signal F_SETSIG to the owner F_SETOWN of the reading end (fcntl(2)): KILL, to
+    the group. Unlike a parent-death signal, that reaches grandchildren, and survives a change of
+    user. The reading end must still be open when the writing end is closed. A process that ends
+    closes its descriptors in order, and the kernel releases the last one first; so the writing end
+    is the greater one, as pipe(2) creates it.
 
     Raises:
         OSError: there are no descriptors left.
@@ -214,7 +213,7 @@ def _spawn_forked(order: dict[str, Any], stdin: int, writing: int, wait_ms: int)
     finally:
         os.close(failed)
     if text is None:
-        # Without a command if it hangs; else it became one just now, and is ended all the same.
+        # It hangs, or became the command just now; it is killed in both cases.
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
                 send(pid, signal.SIGKILL)
@@ -228,7 +227,7 @@ def _spawn_forked(order: dict[str, Any], stdin: int, writing: int, wait_ms: int)
 
 
 def _last_words(failed: int, until_ms: int) -> str | None:
-    """What a forked child says: nothing if it became the command, None if it is still at it."""
+    """Return what a forked child reports: "" if it became the command, None if it still tries."""
     poll, data = select.poll(), b""
     poll.register(failed, select.POLLIN)
     while poll.poll(max(0, until_ms - boot_ms())):
@@ -242,17 +241,17 @@ def _last_words(failed: int, until_ms: int) -> str | None:
 def _become(
     order: dict[str, Any], stdin: int, writing: int, fails: int, bind: Callable[[], bool]
 ) -> None:
-    """The forked child: becomes the command, or says over `fails` why not. Never returns.
+    """Become the command, or report over `fails` why not. In the forked child; never returns.
 
-    `bind` ties its life to the spawner's and returns whether that one still lives: a command must
-    not begin after whoever would have reported it is dead.
+    `bind` makes this process die with the spawner, and returns whether the spawner lives: a command
+    must not begin without a spawner that reports it.
     """
     reason = SPAWN
     try:
         if not bind():
             return
         os.setsid()
-        # Before it is anybody else, and before it has or starts anything: all of it is limited.
+        # Before it changes its user, and before it starts anything: all of that is limited.
         if order.get("cgroup"):
             _join(order["cgroup"])
         for number in _DEFAULT_SIGNALS:
@@ -298,12 +297,12 @@ def _explain(error: BaseException) -> str:
 
 
 class StartTicks:
-    """When processes started, in clock ticks since boot, as /proc/PID/stat has it.
+    """When processes started, in clock ticks since boot, as in /proc/PID/stat.
 
-    To read that file of a process that has just begun its exec takes as long as the exec: half of
-    all the time that a start takes. But the kernel looks at its clock when it makes the process; if
-    that clock shows the same tick before and after, it is this one. The first such answer is
-    compared with the file; where they differ, only the file is believed from then on.
+    To read that file of a process in its exec takes as long as the exec: half the time of a start.
+    But the kernel reads its clock when it creates the process. If the clock shows the same tick
+    before and after, it is this one. The first such result is compared with the file; if they
+    differ, only the file is used from then on.
     """
 
     def __init__(self) -> None:

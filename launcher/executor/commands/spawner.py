@@ -1,18 +1,18 @@
 """The spawner: a small process beside the executor that starts commands, watches and ends them.
 
-It imports little and has one thread, and so may do what a process with gRPC may not: fork. Its
-standard input is a socket to the executor.
+It imports little and has one thread, so it may fork, unlike a process with gRPC. Its standard input
+is a socket to the executor.
 
-Theory of operation. Frames (4 bytes of length, a JSON list of messages) go both ways. Every command
-is the leader of a session and process group of its own. When the socket ends, whatever became of
-the executor, all commands are killed; when the lease ends, the guarded ones are (rule R6). Nothing
-here ever blocks on the executor: a stopped one must not keep a deadline from being met. What
-happens when this process itself is killed or stopped is in `reaper.py`.
+Theory of operation. Both sides send frames (4 bytes of length, a JSON list of messages). Every
+command leads a session and process group of its own. When the socket ends, for whatever reason, all
+commands are killed; when the lease ends, the guarded ones are (rule R6). The spawner never waits
+for the executor: a stopped executor must not delay a deadline. `reaper.py` describes what happens
+when the spawner itself is killed or stopped.
 
-A launch ends when its main process does; what it left in its group is killed. A process that made
-a session of its own (setsid, a double-forking daemon) stays then, and its output is not read. It
-does not stay where the launch did not end by itself: what is killed with its executor, and guarded
-work that is ended at all, is killed with all that belongs to it (`trees.py`).
+A launch ends when its main process does; the rest of its group is killed. A process that made a
+session of its own (setsid, a double-forking daemon) runs on, and its output is not read. If the
+launch was ended with its executor, or is guarded and was ended, everything that belongs to it is
+killed (`trees.py`).
 
 to:    start{...}  kill(name, reason)  lease(boot_ms)  lapsed  drain(grace_ms)  ping
 from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, reason, detail)
@@ -48,7 +48,7 @@ from launcher.executor.commands.spawn import (
 from launcher.executor.commands.trees import SPAWNER_MARK, Hunt, Target
 from launcher.executor.parent import adopt_orphans, die_with_parent
 
-# launcher.protocol.status.Reason; a test compares. Importing it would cost more than all of this.
+# launcher.protocol.status.Reason; a test compares. An import would cost more than the spawner.
 TIMEOUT: Final = 6
 EXECUTOR_LOST: Final = 10
 LEASE_OVER: Final = "the executor's lease is over"
@@ -57,19 +57,19 @@ FILES_PER_COMMAND: Final = 5
 FILES_BESIDE: Final = 64
 NEVER_MS: Final = 1 << 62
 STARTS_PER_TURN: Final = 8
-"""Between two turns exits and deadlines are served; a start takes up to a millisecond."""
+"""Exits and deadlines are handled between two turns; a start takes up to a millisecond."""
 TURN_MS: Final = 50
-"""A start may hang for a while; then nothing more is started before the rest was served."""
+"""A start may take long. After this time, no other command starts in the same turn."""
 LEASE_WAIT_MS_MIN: Final = 50
 _ROOM: Final = memoryview(bytearray(1 << 16))
-"""What is read goes here first: a new place for each read costs more than the read."""
+"""The buffer for all reads: a new one for each read costs more than the read."""
 LAST_READS: Final = 16
-"""Read after a command's end: its pipe holds 64 KiB; more is written by somebody it left behind."""
+"""Reads after a command's end: its pipe holds 64 KiB; later output is of a process it left."""
 
 
 class Child:
-    """One command that runs: its group, its pidfd, the pipe of its output, its place in the process
-    table. `target` is by what all that belongs to it is found."""
+    """One running command: its group, its pidfd, the pipe of its output, its place in the process
+    table, and the target by which its processes are found."""
 
     __slots__ = (
         *("bond", "guarded", "kill_ms", "name", "output", "pid", "pidfd", "pipe", "place"),
@@ -87,12 +87,12 @@ class Child:
         self.kill_ms = NEVER_MS
 
     def signal(self, number: int) -> None:
-        """Send a signal to the whole group. Its leader is not reaped, so the id is still ours."""
+        """Send a signal to the group. Its leader is not reaped, so the id is still ours."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def close(self) -> None:
-        """Close what watches it."""
+        """Close its descriptors, except the pipe."""
         for fd in (self.pidfd, *self.bond):
             if fd >= 0:
                 os.close(fd)
@@ -108,8 +108,8 @@ class Child:
 
 
 class Spawner:
-    """The commands of one executor. Pass the socket to the executor, then call `run`. `reaper` is
-    the process that adopts its orphans, `ledger` what it starts for."""
+    """The commands of one executor. `control` is the socket to the executor, `reaper` the process
+    that adopts orphans, `ledger` the UUID of the executor's ledger."""
 
     def __init__(
         self, control: socket.socket, process_table: ProcessTable, reaper: int, ledger: str
@@ -123,7 +123,7 @@ class Spawner:
         self._epoll.register(control.fileno(), select.EPOLLIN)
         self._wants_out = False
         self._in, self._out = bytearray(), bytearray()
-        self._news: list[list[Any]] = []
+        self._events: list[list[Any]] = []
         self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._ticks = StartTicks()
         self._children: dict[str, Child] = {}
@@ -139,7 +139,7 @@ class Spawner:
         self._open = True
 
     def run(self) -> None:
-        """Serve until the executor is gone; then kill all commands."""
+        """Work until the executor is gone; then kill all commands."""
         try:
             while self._open:
                 if self._waiting:
@@ -156,7 +156,7 @@ class Spawner:
         if (child := self._exits.get(fd)) is not None:
             self._finish(child)
         elif (child := self._pipes.get(fd)) is not None:
-            # Without EPOLLIN it is empty, and nobody can write into it any more.
+            # Without EPOLLIN the pipe is empty, and no process can write into it any more.
             if not mask & select.EPOLLIN or not child.read():
                 self._close_pipe(child)
         elif fd == self._control.fileno() and mask & ~select.EPOLLOUT:
@@ -194,18 +194,18 @@ class Spawner:
         elif verb == "lapsed":
             self._lapse()
         elif verb == "ping":
-            # Sent at the end of this turn: by then what was due is done.
-            self._news.append(["pong"])
+            # Sent at the end of this turn, after everything that was due.
+            self._events.append(["pong"])
         elif verb == "drain":
             self._draining = True
             for child in list(self._children.values()):
                 self._end(child, EXECUTOR_LOST, rest[0])
 
     def _flush(self) -> None:
-        if self._news:
-            body = json.dumps(self._news).encode()
+        if self._events:
+            body = json.dumps(self._events).encode()
             self._out += len(body).to_bytes(4, "big") + body
-            self._news = []
+            self._events = []
         if self._out:
             try:
                 del self._out[: self._control.send(self._out)]
@@ -228,18 +228,18 @@ class Spawner:
             _, order = self._waiting.popitem(last=False)
             refusal = self._refusal(order)
             if refusal:
-                self._news.append(["refused", order["name"], refusal])
+                self._events.append(["refused", order["name"], refusal])
                 continue
             try:
                 self._start(order)
             except SpawnFailed as error:
-                self._news.append(["failed", order["name"], error.reason, str(error)])
-            # At once: whoever kills this process must leave no command that nobody knows of.
+                self._events.append(["failed", order["name"], error.reason, str(error)])
+            # At once: if this process is killed, the executor must know of each command.
             self._flush()
         self._flush()
 
     def _refusal(self, order: dict[str, Any]) -> str:
-        # Asked here once more: the executor may have been stopped since it looked.
+        # Checked again here: the executor may have been stopped since it checked.
         if self._draining:
             return "the executor is stopping"
         if boot_ms() >= self._lease_ms:
@@ -263,9 +263,8 @@ class Spawner:
             raise
         ticks = self._ticks.of(pid)
         self._process_table.started(place, pid, ticks)
-        epoch = order["env"].get("RAFTCRON_EPOCH", "")
         try:
-            child = Child(order, Target(name, pid, ticks, epoch), pipe, place)
+            child = Child(order, Target(name, pid, ticks), pipe, place)
         except OSError as error:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -279,7 +278,7 @@ class Spawner:
         self._epoll.register(pipe, select.EPOLLIN)
         if order["timeout_ms"]:
             self._arm(boot_ms() + order["timeout_ms"], child, TIMEOUT)
-        self._news.append(["started", child.name, pid, ticks, started_ms])
+        self._events.append(["started", child.name, pid, ticks, started_ms])
 
     def _start_wait_ms(self) -> int:
         if self._guarded:
@@ -291,13 +290,13 @@ class Spawner:
 
     def _kill(self, name: str, reason: int) -> None:
         if self._waiting.pop(name, None) is not None:
-            self._news.append(["refused", name, "killed before it was started"])
+            self._events.append(["refused", name, "killed before it was started"])
         elif (child := self._children.get(name)) is not None:
             self._end(child, reason, self._term_grace_ms)
 
     def _end(self, child: Child, reason: int, grace_ms: int) -> None:
-        """TERM, and KILL after the grace. Asked again it sends no second TERM, which many programs
-        take for "at once"; a later reason only makes the grace shorter."""
+        """Send TERM, and KILL after the grace. A second call sends no second TERM, which many
+        programs take for "at once"; a later reason only shortens the grace."""
         if not child.reason:
             child.reason = reason
             child.signal(signal.SIGTERM)
@@ -307,7 +306,7 @@ class Spawner:
             self._arm(child.kill_ms, child, 0)
 
     def _arm(self, at_ms: int, child: Child, reason: int) -> None:
-        """At `at_ms` end the child for `reason`, or kill it if there is none."""
+        """End the child at `at_ms` for `reason`, or kill it if `reason` is 0."""
         self._timers_made += 1
         heapq.heappush(self._timers, (at_ms, self._timers_made, child, reason))
 
@@ -343,8 +342,8 @@ class Spawner:
         self._kill_whole(guarded)
 
     def _kill_whole(self, children: list[Child]) -> None:
-        """Kill commands with all that belongs to them, also what has left their groups."""
-        # First what is found through its parents, as long as these live.
+        """Kill commands with everything that belongs to them, outside of their groups as well."""
+        # First the processes that are found through their parents, while these live.
         self._look([child.target for child in children])
         for child in children:
             child.signal(signal.SIGKILL)
@@ -355,23 +354,23 @@ class Spawner:
                 Hunt(targets, self._ledger, within=self._reaper).look()
 
     def _sweep(self) -> None:
-        """Tell the ends of guarded commands that did not end by themselves, once what they left
-        outside of their groups is killed."""
+        """Report the ends of guarded commands that were ended, once what they left outside of their
+        groups is killed."""
         if self._swept:
             self._look([target for target, _ in self._swept])
-            self._news += [news for _, news in self._swept]
+            self._events += [event for _, event in self._swept]
             self._swept.clear()
 
     def _lapse(self) -> None:
-        """There was a gap before the lease that comes next: what is here may run elsewhere by now.
-        This process need not have seen it: while a host sleeps no pause of a poll passes."""
+        """End work that came before a gap between two leases: it may run elsewhere by now. The
+        spawner itself may have missed that gap: while a host sleeps, the pause of a poll stops."""
         for name in self._waiting:
-            self._news.append(["refused", name, LEASE_OVER])
+            self._events.append(["refused", name, LEASE_OVER])
         self._waiting.clear()
         self._kill_guarded()
 
     def _finish(self, child: Child) -> None:
-        # It is over, but not reaped: until then nobody else can get this group's id.
+        # It is over, but not reaped: until then no other process can get this group's id.
         child.signal(signal.SIGKILL)
         status = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOHANG)
         if status is None:
@@ -390,12 +389,12 @@ class Spawner:
         self._guarded.discard(child)
         exit_code = status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
         output = child.output
-        told = ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept]
-        told.append(output.problem)
+        event = ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept]
+        event.append(output.problem)
         if child.guarded and child.reason:
-            self._swept.append((child.target, told))
+            self._swept.append((child.target, event))
         else:
-            self._news.append(told)
+            self._events.append(event)
 
     def _close_pipe(self, child: Child) -> None:
         self._epoll.unregister(child.pipe)
@@ -405,10 +404,8 @@ class Spawner:
 
 
 def allow_files(slots: int) -> None:
-    """Raise the limit of open files to what `slots` commands take, as far as the host lets us.
-
-    Commands inherit it; so it stays as it is where it is enough.
-    """
+    """Raise the limit of open files to what `slots` commands need, as far as the host permits.
+    Commands inherit it, so a limit that suffices stays as it is."""
     wanted = slots * FILES_PER_COMMAND + FILES_BESIDE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
@@ -416,8 +413,8 @@ def allow_files(slots: int) -> None:
 
 
 def main(slots: int, umask: int = 0o022) -> None:
-    """Serve the executor at the other end of standard input: as the spawner in a child process, as
-    its reaper in this one. Commands get `umask`. Does not return."""
+    """Work for the executor at the other end of standard input: as the spawner in a child process,
+    as its reaper in this one. Commands get `umask`. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     control = socket.socket(fileno=os.dup(0))
@@ -428,7 +425,7 @@ def main(slots: int, umask: int = 0o022) -> None:
     ledger = os.environ.get(SPAWNER_MARK, "")
     process_table = ProcessTable(slots)
     adopt_orphans()
-    gc.freeze()  # what was imported stays; no collection needs to look at it again
+    gc.freeze()  # imported modules stay; no collection needs to look at them again
     executor, reaper = os.getppid(), os.getpid()
     spawner = os.fork()
     if spawner:

@@ -1,22 +1,22 @@
-"""What a launch has running: found by descent and by environment, and killed. Imports little.
+"""Finds what a launch has running, by descent and by environment, and kills it. Imports little.
 
-Theory of operation. A command leads a process group and a session of its own. Its descendants
-leave that group where they call setsid (`setsid`, `su -c`, a daemon that forks twice), so a group
-is not all of a launch. A process belongs to a launch if one of these holds:
+Theory of operation. A command leads a process group and a session of its own. Descendants that call
+setsid (`setsid`, `su -c`, a daemon that forks twice) leave that group. A process belongs to a
+launch if one of these holds:
 
-1. its group is led by the launch's main process, known by id *and* start time (ids are used again);
-2. its environment has the marks of the launch: RAFTCRON_LAUNCH and RAFTCRON_ATTEMPT, with
-   RAFTCRON_LEDGER (this executor's, if it is set) or RAFTCRON_EPOCH;
+1. its group is led by the launch's main process, known by id *and* start time (ids are reused);
+2. its environment has the marks of the launch: RAFTCRON_LAUNCH, RAFTCRON_ATTEMPT and, for this
+   executor, RAFTCRON_LEDGER;
 3. one of its ancestors belongs to the launch;
 4. it was handed to a subreaper of this executor when its parent died, it has no RAFTCRON_LAUNCH
-   (`su -` and `env -i` clear it), and it is not older than the oldest launch that is looked for.
+   (`su -` and `env -i` clear it), and it is not older than the oldest launch of the search.
 
-A process is killed with its whole group, so that a fork between look and kill does not escape.
-Nothing is taken for gone before two looks in a row found nothing: in the middle of an exec a
-process has no environment for a moment.
+A process is killed with its whole group, so that a fork between look and kill does not escape. The
+search ends after two looks in a row that found nothing: in the middle of an exec, a process has no
+environment for a moment.
 
-What outlived its executor or its spawner is found and killed in the same way (rule R4). A spawner,
-its reaper, and what was forked that is not yet a command have the ledger's UUID in their
+Processes that outlived their executor or spawner are found and killed in the same way (rule R4). A
+spawner, its reaper, and what they forked that is not a command yet have the ledger's UUID in their
 environment: a stopped one would wake later, and start what is still in its socket.
 """
 
@@ -42,18 +42,16 @@ _CLEAN_LOOKS: Final = 2
 _POLL_S: Final = 0.003
 _LAUNCH: Final = b"RAFTCRON_LAUNCH="
 _ATTEMPT: Final = b"RAFTCRON_ATTEMPT="
-_EPOCH: Final = b"RAFTCRON_EPOCH="
 _LEDGER: Final = f"{LEDGER_MARK}=".encode()
 
 
 class Target(NamedTuple):
-    """An attempt that may run. `pid` is its main process and group, which started at `ticks`; 0 or
-    1 if its start was not recorded. `epoch` is empty if it is not known."""
+    """An attempt that may run. `pid` is its main process and group, which started at `ticks`; both
+    are 0 if its start was not recorded."""
 
     name: str
     pid: int = 0
     ticks: int = 0
-    epoch: str = ""
 
     @property
     def key(self) -> tuple[bytes, bytes]:
@@ -116,17 +114,17 @@ def send_kill(send: Callable[[int, int], None], target: int) -> bool:
 
 
 class Hunt:
-    """One search for what runs of `targets`, by the executor with the ledger `ledger`.
+    """A search for processes of `targets`, by the executor with the ledger `ledger`.
 
-    Spawners and reapers of that ledger are killed, too, if `with_spawners`. `reaper` is a subreaper
-    whose adopted children may belong to a target (rule 4). `within` confines the search to the
-    descendants of one process, which costs less.
+    With `with_spawners`, spawners and reapers of that ledger are killed as well. `reaper` is a
+    subreaper whose adopted children may belong to a target (rule 4). `within` limits the search to
+    the descendants of one process, which costs less.
     """
 
     def __init__(
         self,
         targets: Iterable[Target],
-        ledger: str = "",
+        ledger: str,
         *,
         with_spawners: bool = False,
         reaper: int = 0,
@@ -138,7 +136,7 @@ class Hunt:
         self._marked = {one.key: one for one in wanted}
         self._since_ticks = min((one.ticks for one in wanted if one.ticks), default=0)
         self._ledger = _LEDGER + ledger.encode()
-        self._spawner = f"{SPAWNER_MARK}={ledger}".encode() if ledger else b""
+        self._spawner = f"{SPAWNER_MARK}={ledger}".encode()
         self._with_spawners = with_spawners
         self._reaper = reaper
         self._within = within
@@ -150,7 +148,7 @@ class Hunt:
         self._verdicts: dict[int, str | None] = {}
 
     def look(self) -> list[int]:
-        """Kill what is found; return the ids of what still lives."""
+        """Kill the processes that are found; return the ids of those that still live."""
         self._everything = {one.pid: one for one in processes()}
         self._environments, self._verdicts = {}, {}
         remaining, groups, spawners = [], set(), []
@@ -204,28 +202,12 @@ class Hunt:
         if launch:
             if target is not None and main is None and launch == target.key[0]:
                 return target.name
+            # Another executor of the host may serve another cell that has jobs of the same names.
             marked = self._marked.get((launch, _value(environment, _ATTEMPT)))
-            return marked.name if marked is not None and self._is_proved(one, marked) else None
+            return marked.name if marked is not None and self._ledger in environment else None
         if self._since_ticks and one.ticks >= self._since_ticks and self._is_adopted(one):
             return f"process {one.pid}"
         return None
-
-    def _is_proved(self, one: Process, target: Target) -> bool:
-        """Whether a process with a target's marks was started for this ledger: another executor of
-        the host may serve another cell that has jobs of the same names."""
-        environment = self._environment(one)
-        if any(variable.startswith(_LEDGER) for variable in environment):
-            return self._ledger in environment
-        # Started by a build that did not set it, or started by nobody of ours.
-        if not target.epoch or _EPOCH + target.epoch.encode() not in environment:
-            return False
-        parent = self._everything.get(self._leader(one).parent)
-        found = self._environment(parent) if parent is not None else frozenset[bytes]()
-        prefix = f"{SPAWNER_MARK}=".encode()
-        return self._spawner in found or not any(each.startswith(prefix) for each in found)
-
-    def _leader(self, one: Process) -> Process:
-        return self._everything.get(one.group, one)
 
     def _is_adopted(self, one: Process) -> bool:
         """Whether its parent died, and a subreaper of this executor has it now."""
@@ -235,9 +217,7 @@ class Hunt:
         return self._with_spawners and parent is not None and self._is_spawner(parent)
 
     def _is_spawner(self, one: Process) -> bool:
-        if not self._with_spawners or not self._spawner:
-            return False
-        return self._spawner in self._environment(one)
+        return self._with_spawners and self._spawner in self._environment(one)
 
     def _is_within(self, one: Process) -> bool:
         seen: set[int] = set()
@@ -262,20 +242,20 @@ def _value(environment: frozenset[bytes], prefix: bytes) -> bytes:
 
 
 class SurvivorsRemain(LauncherError):
-    """Something was sent KILL and is still there: it hangs in the kernel."""
+    """A process got KILL and still lives: it hangs in the kernel."""
 
 
-def kill_targets(targets: Iterable[Target], ledger: str = "") -> list[str]:
-    """Kill what runs of `targets`, and spawners of the ledger with the UUID `ledger`; return once
-    they are gone, with the names of those of which something was there.
+def kill_targets(targets: Iterable[Target], ledger: str) -> list[str]:
+    """Kill what runs of `targets`, and the spawners of the ledger with the UUID `ledger`. Returns
+    once all of it is gone, with the names of the targets that ran.
 
-    The wait is counted from the first look: on a busy host that look itself may take seconds, and
-    what it found has had no time to die.
+    The wait begins after the first look: on a busy host, that look may take seconds, and the
+    processes that it killed had no time to die.
 
     Raises:
-        SurvivorsRemain: not within DEATH_WAIT_MS; what could be killed is.
+        SurvivorsRemain: a process still lives after DEATH_WAIT_MS; the others are dead.
     """
-    hunt = Hunt(targets, ledger, with_spawners=bool(ledger), reaper=adopter())
+    hunt = Hunt(targets, ledger, with_spawners=True, reaper=adopter())
     deadline_ms = clean = 0
     while clean < _CLEAN_LOOKS:
         remaining = hunt.look()
@@ -292,12 +272,12 @@ def kill_targets(targets: Iterable[Target], ledger: str = "") -> list[str]:
 
 
 def kill_workers(workers: Iterable[tuple[int, int]]) -> None:
-    """Kill worker processes, known by (id, start time in ticks), and those of a group that one of
-    them leads; return once they are gone.
+    """Kill worker processes, known by (id, start time in ticks), and the groups that they lead.
+    Returns once they are gone.
 
     Raises:
-        SurvivorsRemain: not within DEATH_WAIT_MS. Those of another user cannot be killed; they end
-            by themselves, since their executor is gone.
+        SurvivorsRemain: some still live after DEATH_WAIT_MS. Those of another user cannot be
+            killed; they end by themselves, because their executor is gone.
     """
     wanted = dict(workers)
     groups: set[int] = set()

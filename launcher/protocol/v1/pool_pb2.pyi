@@ -76,8 +76,6 @@ class _PlacingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """the leader has stored it"""
     PLACING_LATER: _Placing.ValueType  # 3
     """no output can be stored now"""
-    PLACING_UNKNOWN: _Placing.ValueType  # 4
-    """the end of this attempt is not known yet, or not any more"""
     PLACING_NEVER: _Placing.ValueType  # 5
     """it will not be stored"""
 
@@ -90,8 +88,6 @@ PLACING_STORED: Placing.ValueType  # 2
 """the leader has stored it"""
 PLACING_LATER: Placing.ValueType  # 3
 """no output can be stored now"""
-PLACING_UNKNOWN: Placing.ValueType  # 4
-"""the end of this attempt is not known yet, or not any more"""
 PLACING_NEVER: Placing.ValueType  # 5
 """it will not be stored"""
 global___Placing = Placing
@@ -1025,7 +1021,7 @@ global___OutputRequest = OutputRequest
 
 @typing.final
 class OutputPlace(google.protobuf.message.Message):
-    """The answer to a KeptOutput. `url` is a secret that is valid for a minute, and for this one object."""
+    """The answer to a KeptOutput. `url` is a secret, and can put this one object alone."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
