@@ -30,7 +30,7 @@ from cron.failpoints import hit
 from cron.state.rows import Row
 from cron.storage.leading import Applier, Leader
 from cron.storage.uploader import Trouble
-from launcher.pool.errors import OutputUnavailable, PoolError
+from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.pool import Pool
 from launcher.protocol.names import LaunchName
 from launcher.protocol.reports import OfferedOutput
@@ -166,7 +166,7 @@ class Outputs:
             place = await self._place(executor, ledger, kept)
         except Shutdown:
             return
-        except PoolError as error:
+        except (NotConnected, TimedOut, OutputUnavailable) as error:
             place = _later(kept, str(error))
         except (CronError, StoreError, SnapshotError, OSError) as error:
             self._fail(str(error))
@@ -177,7 +177,8 @@ class Outputs:
         """Return where an executor is to put an output, that it is stored, or why it is not.
 
         Raises:
-            StoreError, SnapshotError, OSError: the store fails. PoolError: the executor does.
+            StoreError, SnapshotError, OSError: the store fails. NotConnected, TimedOut,
+                OutputUnavailable: the executor does.
         """
         if self._applier.state.is_resolving or not self._may_store():
             return _later(kept, "object storage takes no outputs now")
@@ -236,7 +237,8 @@ class Outputs:
         """Fetch a packed output into the file `path`.
 
         Raises:
-            PoolError: the executor does not give it, or gives another object than it offered.
+            NotConnected, TimedOut, OutputUnavailable: the executor does not send it, or sends
+                another object than it offered.
         """
         digest, done = hashlib.sha256(), 0
         while done < kept.size:
