@@ -49,7 +49,7 @@ def large_state(jobs: int, open_per_job: int = OPEN_PER_JOB) -> State:
             row = LaunchRow(
                 number, T0 - 60 * place, 0, LaunchState.DUE, (T0 + 3600) * 1000, revision=1
             )
-            state.due.odd[row.key] = record.open[(row.scheduled_s, 0)] = row
+            state.due.detailed[row.key] = record.open[(row.scheduled_s, 0)] = row
     state.job_numbers = jobs
     for executor in state.executors:
         numbers = [number for number in state.by_number if number % 100 + 1 == executor]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
+
+import msgspec
 
 from cron.launch_state import LaunchState
 from cron.state import commands as c
@@ -15,12 +17,34 @@ from cron.state.state import State
 from launcher.protocol.columns import sums
 
 
-def begun(command: c.Begin) -> list[c.BeginItem]:
+class BeginItem(msgspec.Struct, frozen=True):
+    """An attempt that a Begin is about; `others` are the executors of its second part and on."""
+
+    key: c.Key
+    attempt: int
+    catalog: int
+    executor: int
+    not_after_ms: int
+    others: tuple[int, ...] = ()
+    deadline_ms: int = 0
+
+
+def begin_of(items: Iterable[BeginItem]) -> c.Begin:
+    """The command by which attempts begin."""
+    alike: dict[tuple[int, int], list[Any]] = {}
+    for one in items:
+        attempt = (one.key, one.attempt, (one.executor, *one.others), one.deadline_ms)
+        alike.setdefault((one.catalog, one.not_after_ms), []).append(attempt)
+    found = (c.Begin.of(*place, some) for place, some in alike.items())
+    return c.Begin(tuple(batch for one in found for batch in one.batches))
+
+
+def begun(command: c.Begin) -> list[BeginItem]:
     """The attempts that a Begin is about, in the order of their first rows."""
     return [item for item, _ in _begun(command, ())]
 
 
-def _begun(command: c.Begin, verdicts: Sequence[int]) -> list[tuple[c.BeginItem, Verdict]]:
+def _begun(command: c.Begin, verdicts: Sequence[int]) -> list[tuple[BeginItem, Verdict]]:
     found: dict[tuple[c.Key, int, int], Any] = {}
     told = iter(verdicts or repeat(Verdict.ACCEPTED))
     for number, spec in enumerate(command.batches):
@@ -33,7 +57,7 @@ def _begun(command: c.Begin, verdicts: Sequence[int]) -> list[tuple[c.BeginItem,
     result = []
     for (key, attempt, _), (spec, held_ms, verdict, starts) in found.items():
         executor, *others = (one for _, one in sorted(starts))
-        item = c.BeginItem(
+        item = BeginItem(
             key, attempt, spec.catalog, executor, spec.not_after_ms, tuple(others), held_ms
         )
         result.append((item, verdict))
@@ -92,7 +116,7 @@ def _all_of(command: c.Command, state: State) -> Iterator[c.AttemptItem]:
             for one in batches[index].launches() if index <= gone.through_index else ():
                 start = one.start_on(gone.executor)
                 if start is not None:
-                    yield lost_item(one.key, one.attempt, gone.held_until_ms, part=start.part)
+                    yield lost_item(one.key, one.attempt, gone.held_until_ms, part=start.number)
 
 
 def _named(state: State, said: Any) -> list[Named | None]:

@@ -9,11 +9,9 @@ launch counts as running until it was given up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, is_put_off, is_recalled
+from cron.history.audited import AuditedJob, Finding, FindingKind, is_put_off, is_recalled
 from cron.job import Overlap
 from cron.launch_state import ACTIVE, LaunchState
 from cron.limits import LIFE_ENTRIES
@@ -21,13 +19,14 @@ from cron.state.rows import Row, RowKind
 from launcher.protocol.names import LaunchName, format_time
 from launcher.protocol.status import Reason
 
-_RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.LOST})
+_BEGAN = ACTIVE | {LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.LOST}
+_STARTED = frozenset({LaunchState.LAUNCHED, LaunchState.SUCCEEDED})
 _RETRIED = frozenset({LaunchState.LOST, LaunchState.FAILED})
 
 Violation = tuple[FindingKind, str]
 
 
-def audit_launch(name: LaunchName, ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Finding]:
+def audit_launch(name: LaunchName, ended: list[Row], open_rows: list[Row]) -> Iterator[Finding]:
     """Yield what is wrong with one launch.
 
     `ended` are its ENDED rows in log order, before them the RANGE row that contains it, if any.
@@ -36,7 +35,7 @@ def audit_launch(name: LaunchName, ended: list[Row], open_rows: list[OpenRow]) -
         yield Finding(name.job, name.scheduled_s, kind, f"{name}: {message}")
 
 
-def _violations(ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Violation]:
+def _violations(ended: list[Row], open_rows: list[Row]) -> Iterator[Violation]:
     before: Row | None = None
     for row in ended:
         if row.kind is RowKind.ENDED:
@@ -46,7 +45,7 @@ def _violations(ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Violatio
             yield from _succession(before, row)
         before = row
     for open_row in open_rows:
-        yield from _open_log_points(open_row)
+        yield from _log_points(open_row)
         if open_row.state in ACTIVE:
             yield from _numbers(before, open_row.attempt, is_begun=True)
         if before is not None:
@@ -57,27 +56,17 @@ def _violations(ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Violatio
 
 def _log_points(row: Row) -> Iterator[Violation]:
     """Rule R1, SRE book ch. 24: nothing is started before its Begin is committed."""
-    what = f"attempt {row.attempt} {row.state.label}"
+    what = f"attempt {row.attempt} {'is ' if row.kind is RowKind.OPEN else ''}{row.state.label}"
     in_doubt = row.state is LaunchState.LOST and row.reason is Reason.RESTORED  # rule R13
-    has_run = (row.state in _RAN and not in_doubt) or row.launched_index > 0 or row.started_ms > 0
-    if has_run and (row.begun_index == 0 or row.attempt == 0):
+    has_begun = row.state in _BEGAN and not in_doubt
+    has_begun = has_begun or row.launched_index > 0 or row.started_ms > 0
+    if has_begun and (row.begun_index == 0 or row.attempt == 0):
         yield FindingKind.LOG_POINT, f"{what} without log point 1"
-    if row.launched_index == 0 and (row.started_ms > 0 or row.state is LaunchState.SUCCEEDED):
+    if row.launched_index == 0 and (row.started_ms > 0 or row.state in _STARTED):
         yield FindingKind.LOG_POINT, f"{what} and was started without log point 2"
     points = [i for i in (row.begun_index, row.launched_index, row.ended_index) if i]
     if points != sorted(points):
         yield FindingKind.LOG_POINT, f"{what} with log points out of order: {points}"
-
-
-def _open_log_points(row: OpenRow) -> Iterator[Violation]:
-    what = f"attempt {row.attempt} is {row.state.label}"
-    if row.state in ACTIVE and (row.begun_index == 0 or row.attempt == 0):
-        yield FindingKind.LOG_POINT, f"{what} without log point 1"
-    is_launched = row.state is LaunchState.LAUNCHED
-    if (is_launched or row.started_ms > 0) and row.launched_index == 0:
-        yield FindingKind.LOG_POINT, f"{what} and was started without log point 2"
-    if 0 < row.launched_index < row.begun_index:
-        yield FindingKind.LOG_POINT, f"{what} with log point 2 before log point 1"
 
 
 def _numbers(before: Row | None, attempt: int, *, is_begun: bool) -> Iterator[Violation]:
@@ -121,7 +110,7 @@ def _succession(before: Row, row: Row) -> Iterator[Violation]:
         )
 
 
-def _open_succession(before: Row, row: OpenRow) -> Iterator[Violation]:
+def _open_succession(before: Row, row: Row) -> Iterator[Violation]:
     if before.state is LaunchState.SUCCEEDED:
         yield FindingKind.ACCOUNTED_TWICE, f"it is {row.state.label} though it succeeded"
     if row.state not in ACTIVE or is_recalled(row):
@@ -148,81 +137,45 @@ def _named(row: Row) -> str:
 _NEVER = 1 << 62
 
 
-class Run(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A stretch in which a launch was running; `ended_index` is `_NEVER` while it still is."""
-
-    started_ms: int
-    finished_ms: int
-    scheduled_s: int
-    trigger: int
-    begun_index: int
-    ended_index: int
-    revision: int
-    is_recalled: bool = False
-
-
-def run_of(row: Row) -> Run | None:
-    """Return when an ended attempt was running, None if it is not known to have been."""
-    finished_ms = row.finished_ms
-    if row.state is LaunchState.LOST and not finished_ms:
-        if 0 < row.epoch.generation <= row.ended_index // LIFE_ENTRIES:
-            return None  # given up in a later life of the cell: when it ended nobody knows
-        finished_ms = row.ended_at_ms
-    if not (row.started_ms and finished_ms):
-        return None
-    return Run(
-        row.started_ms,
-        finished_ms,
-        row.scheduled_s,
-        row.trigger,
-        row.begun_index,
-        row.ended_index,
-        row.revision,
-        is_recalled(row),
-    )
-
-
-def open_run_of(row: OpenRow) -> Run | None:
-    """Return since when an open launch has been running, None if it is not known to be."""
-    if not row.started_ms:
-        return None
-    return Run(
-        row.started_ms,
-        _NEVER,
-        row.scheduled_s,
-        row.trigger,
-        row.begun_index,
-        _NEVER,
-        row.revision,
-        is_recalled(row),
-    )
-
-
-def audit_overlaps(job: AuditedJob, runs: list[Run]) -> Iterator[Finding]:
+def audit_overlaps(job: AuditedJob, attempts: Iterable[Row]) -> Iterator[Finding]:
     """Yield each pair of launches of `job` that ran at once though the later one's revision says
-    that it must not. Sorts `runs`."""
-    runs.sort()
-    running: list[Run] = []
+    that it must not. `attempts` are ended and open ones, in any order."""
+    runs = [(_runs_until_ms(row), row) for row in attempts if row.started_ms]
+    runs = [(until_ms, row) for until_ms, row in runs if until_ms]
+    runs.sort(key=lambda run: (run[1].started_ms, run[0], run[1].scheduled_s, run[1].trigger))
+    running: list[tuple[int, Row]] = []
     for run in runs:
-        running = [other for other in running if other.finished_ms > run.started_ms]
-        for other in running:
-            first, later = sorted((other, run), key=lambda r: (r.begun_index, r.scheduled_s))
+        row = run[1]
+        running = [other for other in running if other[0] > row.started_ms]
+        for _, other in running:
+            first, later = sorted((other, row), key=lambda one: (one.begun_index, one.scheduled_s))
             if _must_not(job, first, later):
                 yield _finding(job, first, later)
         running.append(run)
 
 
-def _must_not(job: AuditedJob, first: Run, later: Run) -> bool:
+def _runs_until_ms(row: Row) -> int:
+    """Return when an attempt that was started had ended; 0 if nobody knows."""
+    if row.kind is RowKind.OPEN:
+        return _NEVER
+    if row.finished_ms or row.state is not LaunchState.LOST:
+        return row.finished_ms
+    # Given up in a later life of the cell: when it ended nobody knows.
+    is_of_earlier_life = 0 < row.epoch.generation <= row.ended_index // LIFE_ENTRIES
+    return 0 if is_of_earlier_life else row.ended_at_ms
+
+
+def _must_not(job: AuditedJob, first: Row, later: Row) -> bool:
     if (first.scheduled_s, first.trigger) == (later.scheduled_s, later.trigger):
         return False  # attempts of one launch are audited by their log indexes
-    if later.is_recalled:
+    if is_recalled(later):
         return False  # by which revision it began is not known (rule R13)
-    if later.begun_index >= first.ended_index:
+    if first.kind is not RowKind.OPEN and later.begun_index >= first.ended_index:
         return False
     return job.overlap_of(later.revision, later.scheduled_s) is not Overlap.ALLOW
 
 
-def _finding(job: AuditedJob, first: Run, later: Run) -> Finding:
+def _finding(job: AuditedJob, first: Row, later: Row) -> Finding:
     first_name = LaunchName(job.name, first.scheduled_s, first.trigger)
     later_name = LaunchName(job.name, later.scheduled_s, later.trigger)
     since = format_time(later.started_ms // 1000)

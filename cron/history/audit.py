@@ -2,46 +2,38 @@
 
 Theory of operation. The rows of one job, in scheduled order, are walked side by side with the
 instants of its revisions' schedules. Each instant must be spoken for by one launch or by one range
-of skipped instants; each row must speak of an instant. Then each launch is audited by itself
-(`attempts`) and all launches against each other (`overlaps`). Rows are not kept: memory grows only
-by a few numbers for each launch that ran, of jobs that forbid overlap.
+of skipped instants; each row must speak of an instant. Then each launch is audited by itself, and
+all launches of a job that forbids overlap against each other (`attempts.py`).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from cron.history.attempts import Run, audit_launch, audit_overlaps, open_run_of, run_of
-from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, is_recalled
+from cron.history.attempts import audit_launch, audit_overlaps
+from cron.history.audited import AuditedJob, Finding, FindingKind, is_recalled
 from cron.job import Overlap
 from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
 from launcher.protocol.names import LaunchName, format_time
 
-_AnyRow = Row | OpenRow
 _RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED})
+_ATTEMPTS = (RowKind.ENDED, RowKind.OPEN)
 
 
-def audit(
-    job: AuditedJob,
-    rows: Iterable[Row],
-    open_rows: Iterable[OpenRow],
-    since_s: int,
-    until_s: int,
-) -> Iterator[Finding]:
+def audit(job: AuditedJob, rows: Iterable[Row], since_s: int, until_s: int) -> Iterator[Finding]:
     """Yield what is wrong with `job` in (since_s, until_s], about in scheduled order.
 
     `rows` are the job's rows in scheduled order, as `RowStore.of_job` returns them, including
-    ranges that reach into the period from before; `open_rows` all its open launches, in any order.
-    Both must be of one moment, and `job.horizon_s` of the same: a launch that ends between two
-    looks would be in both or in neither.
+    ranges that reach into the period from before, and all its open launches among them. All must be
+    of one moment, and `job.horizon_s` of the same: a launch that ends between two looks would be
+    there twice or not at all.
 
     Raises:
         ValueError: `rows` are not in scheduled order.
     """
-    return _Walk(job, since_s, until_s).findings(rows, open_rows)
+    return _Walk(job, since_s, until_s).findings(rows)
 
 
 class _Walk:
@@ -55,20 +47,16 @@ class _Walk:
         self._instants = (tick.scheduled_s for tick in job.instants(since_s, due_until_s))
         self._next_s = next(self._instants, None)
         self._ranges: list[Row] = []  # that reach to the present instant or beyond
-        self._runs: list[Run] = []
+        self._attempts: list[Row] = []  # of a job that forbids overlap
         self._forbids = any(span.overlap is not Overlap.ALLOW for span in job.revisions)
 
-    def findings(self, rows: Iterable[Row], open_rows: Iterable[OpenRow]) -> Iterator[Finding]:
+    def findings(self, rows: Iterable[Row]) -> Iterator[Finding]:
         """Yield all findings."""
-        ordered_open = sorted(open_rows, key=lambda row: row.scheduled_s)
-        merged: Iterator[_AnyRow] = heapq.merge(
-            _checked_order(rows), ordered_open, key=lambda row: row.scheduled_s
-        )
-        for at_s, group in groupby(merged, key=lambda row: row.scheduled_s):
+        for at_s, group in groupby(_checked_order(rows), key=lambda row: row.scheduled_s):
             yield from self._silent_until(at_s)
             yield from self._at(at_s, list(group))
         yield from self._silent_until(self._until_s + 1)
-        yield from audit_overlaps(self._job, self._runs)
+        yield from audit_overlaps(self._job, self._attempts)
 
     def _silent_until(self, at_s: int) -> Iterator[Finding]:
         """Instants before `at_s` that no launch speaks of: ranges must."""
@@ -77,28 +65,23 @@ class _Walk:
             yield from self._covered(instant_s, has_launch=False)
             self._next_s = next(self._instants, None)
 
-    def _at(self, at_s: int, found: list[_AnyRow]) -> Iterator[Finding]:
-        open_rows = [row for row in found if isinstance(row, OpenRow)]
-        rows = [row for row in found if isinstance(row, Row)]
-        for row in rows:
+    def _at(self, at_s: int, found: list[Row]) -> Iterator[Finding]:
+        for row in found:
             if row.kind is RowKind.RANGE:
                 yield from self._range(row)
                 self._ranges.append(row)
         if self._since_s < at_s <= self._until_s and not self._is_plain(at_s, found):
-            yield from self._launches(at_s, rows, open_rows)
+            yield from self._launches(at_s, found)
         if self._forbids and at_s <= self._until_s:
-            runs = [run_of(row) for row in rows if row.kind is RowKind.ENDED]
-            runs += [open_run_of(row) for row in open_rows]
-            self._runs += [run for run in runs if run is not None]
+            self._attempts += [row for row in found if row.kind in _ATTEMPTS]
 
-    def _is_plain(self, at_s: int, found: list[_AnyRow]) -> bool:
+    def _is_plain(self, at_s: int, found: list[Row]) -> bool:
         """Whether all that is here is one launch that was due, ran and ended: nearly all rows are
         such, and no check of theirs could find anything. Takes the instant if so."""
         row = found[0]
         is_plain = (
             len(found) == 1
             and self._next_s == at_s
-            and isinstance(row, Row)
             and row.kind is RowKind.ENDED
             and row.trigger == 0
             and row.attempt == 1
@@ -110,36 +93,33 @@ class _Walk:
             self._next_s = next(self._instants, None)
         return is_plain
 
-    def _launches(self, at_s: int, rows: list[Row], open_rows: list[OpenRow]) -> Iterator[Finding]:
-        ended = [row for row in rows if row.kind is RowKind.ENDED]
-        launches: list[_AnyRow] = [*ended, *open_rows]
-        scheduled = [row for row in launches if row.trigger == 0]
+    def _launches(self, at_s: int, found: list[Row]) -> Iterator[Finding]:
+        attempts = [row for row in found if row.kind in _ATTEMPTS]
+        scheduled = [row for row in attempts if row.trigger == 0]
         around: list[Row] = []
         if self._next_s == at_s:
             self._next_s = next(self._instants, None)
             around = self._ranges_over(at_s)[:1]
             yield from self._covered(at_s, has_launch=bool(scheduled))
         elif scheduled:
-            yield from self._unexpected(at_s, ended, open_rows)
-        for row in rows:
+            yield from self._unexpected(at_s, attempts)
+        for row in found:
             if row.kind is RowKind.AMENDMENT:
                 yield self._find(
                     at_s,
                     FindingKind.LATE_NEWS,
                     f"attempt {row.attempt} {row.state.label} after all",
                 )
-        for trigger in sorted({row.trigger for row in launches}):
-            mine = [row for row in ended if row.trigger == trigger]
+        for trigger in sorted({row.trigger for row in attempts}):
+            mine = [row for row in attempts if row.trigger == trigger]
+            ended = [row for row in mine if row.kind is RowKind.ENDED]
             # A restore records several attempts at one index: failures are in another stream.
             # One entry may have a failure and the end of what then waited for its next attempt.
-            mine.sort(key=lambda row: (row.ended_index, row.attempt, row.begun_index == 0))
+            ended.sort(key=lambda row: (row.ended_index, row.attempt, row.begun_index == 0))
             if trigger == 0:
-                mine = around + mine
-            yield from audit_launch(
-                LaunchName(self._job.name, at_s, trigger),
-                mine,
-                [row for row in open_rows if row.trigger == trigger],
-            )
+                ended = around + ended
+            still_open = [row for row in mine if row.kind is RowKind.OPEN]
+            yield from audit_launch(LaunchName(self._job.name, at_s, trigger), ended, still_open)
 
     def _covered(self, at_s: int, *, has_launch: bool) -> Iterator[Finding]:
         ranges = len(self._ranges_over(at_s))
@@ -150,9 +130,7 @@ class _Walk:
                 at_s, FindingKind.ACCOUNTED_TWICE, f"{ranges} ranges of skipped instants contain it"
             )
 
-    def _unexpected(
-        self, at_s: int, ended: list[Row], open_rows: list[OpenRow]
-    ) -> Iterator[Finding]:
+    def _unexpected(self, at_s: int, attempts: list[Row]) -> Iterator[Finding]:
         """A launch where none is due. A person may have asked for it: by backfill of a time before
         the job was declared, or under an older revision."""
         if at_s > self._job.horizon_s:
@@ -162,13 +140,13 @@ class _Walk:
                 f"it has a row, and accounts reach to {format_time(self._job.horizon_s)} only",
             )
             return
-        launches: list[_AnyRow] = [*ended, *open_rows]
-        scheduled = [row for row in launches if row.trigger == 0]
+        scheduled = [row for row in attempts if row.trigger == 0]
         if any(is_recalled(row) for row in scheduled):
             why = "it ran on a schedule of which the snapshot does not know"
             yield self._find(at_s, FindingKind.RESTORED, why)
             return
-        asked = open_rows or any(row.by for row in scheduled)
+        is_open = any(row.kind is RowKind.OPEN for row in attempts)
+        asked = is_open or any(row.by for row in scheduled)
         if not (asked and self._job.has_ever(at_s)):
             yield self._find(
                 at_s, FindingKind.NO_INSTANT, "it has a row and is not on the schedule"

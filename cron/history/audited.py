@@ -12,82 +12,68 @@ history, where a person can see what the wrong clock did.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from cron.calendar.schedule import Tick, Ticks, compile_or_none, unreadable
-from cron.job import Overlap, Schedule
+from cron.calendar.schedule import Tick, compile_or_none, unreadable
+from cron.job import Overlap
 from cron.launch_state import LaunchState
 from cron.limits import LIFE_ENTRIES
-from cron.notes import Note
 from cron.state.rows import RESTORED_BY, Row, RowKind
-from cron.state.state import Reset
+from cron.state.state import Paused, Reset, Span
 from launcher.protocol.status import Reason
-from launcher.protocol.work import Epoch
 
 
-class RevisionSpan(msgspec.Struct, frozen=True):
-    """Instants in (from_s, to_s] belong to this revision; `to_s` is None while it is current."""
-
-    revision: int
-    from_s: int
-    to_s: int | None
-    schedule: Schedule
-    overlap: Overlap = Overlap.ALLOW
-
-    @property
-    def ticks(self) -> Ticks:
-        """All instants of the schedule, also those before and after this span."""
-        return compile_or_none(self.schedule)
-
-    def clip(self, after_s: int, until_s: int) -> tuple[int, int]:
-        """Return the part (after, until] of a period that lies in this span; empty if until is not
-        above after."""
-        end_s = until_s if self.to_s is None else min(until_s, self.to_s)
-        return max(after_s, self.from_s), end_s
+def clip(span: Span, after_s: int, until_s: int) -> tuple[int, int]:
+    """Return the part (after, until] of a period that lies in a span; empty if until is not above
+    after."""
+    end_s = min(until_s, span.to_s) if span.to_s else until_s
+    return max(after_s, span.from_s), end_s
 
 
 class AuditedJob(msgspec.Struct, frozen=True):
     """A job's name, its revisions oldest first, and the time up to which it is accounted for.
 
     `horizon_s`: every instant up to it must have its row, none after it may have one. Of instants
-    up to `forgotten_s` the schedules are not known any more.
+    up to `forgotten_s` the schedules are not known any more. `paused` is why it does not run now.
     """
 
     name: str
-    revisions: tuple[RevisionSpan, ...]
+    revisions: tuple[Span, ...]
     horizon_s: int
     forgotten_s: int = 0
+    paused: Paused | None = None
 
     def unreadable(self, after_s: int, until_s: int) -> str:
-        """Return why the instants of a period cannot be told here, "" if they can."""
-        spans = [span for span in self.revisions if (c := span.clip(after_s, until_s))[0] < c[1]]
+        """Return why the instants of a period cannot be known here, "" if they can."""
+        spans = [span for span in self.revisions if (c := clip(span, after_s, until_s))[0] < c[1]]
         return next((why for span in spans if (why := unreadable(span.schedule))), "")
 
     def instants(self, after_s: int, until_s: int) -> Iterator[Tick]:
         """Yield the instants in (after_s, until_s], oldest first, one at a time."""
         for span in self.revisions:
-            first_s, last_s = span.clip(after_s, until_s)
-            tick = span.ticks.tick_after(first_s) if first_s < last_s else None
+            first_s, last_s = clip(span, after_s, until_s)
+            ticks = compile_or_none(span.schedule)
+            tick = ticks.tick_after(first_s) if first_s < last_s else None
             while tick is not None and tick.scheduled_s <= last_s:
                 yield tick
-                tick = span.ticks.tick_after(tick.scheduled_s)
+                tick = ticks.tick_after(tick.scheduled_s)
 
     def count(self, after_s: int, until_s: int) -> int:
         """Return how many instants lie in (after_s, until_s], without walking through them."""
-        clipped = [(span, *span.clip(after_s, until_s)) for span in self.revisions]
+        clipped = [(span, *clip(span, after_s, until_s)) for span in self.revisions]
         return sum(
-            span.ticks.count(first_s, last_s)
+            compile_or_none(span.schedule).count(first_s, last_s)
             for span, first_s, last_s in clipped
             if first_s < last_s
         )
 
-    def span_at(self, at_s: int) -> RevisionSpan | None:
+    def span_at(self, at_s: int) -> Span | None:
         """Return the revision that an instant at `at_s` would belong to, None if there was none."""
         for span in self.revisions:
-            if span.from_s < at_s and (span.to_s is None or at_s <= span.to_s):
+            if span.from_s < at_s and (not span.to_s or at_s <= span.to_s):
                 return span
         return None
 
@@ -98,8 +84,9 @@ class AuditedJob(msgspec.Struct, frozen=True):
     def newest_at(self, at_s: int) -> int | None:
         """Return the newest instant at or before `at_s`, None if there is none."""
         for span in reversed(self.revisions):
-            first_s, last_s = span.clip(0, at_s)
-            found = span.ticks.newest(first_s, last_s, 1) if first_s < last_s else []
+            first_s, last_s = clip(span, 0, at_s)
+            ticks = compile_or_none(span.schedule)
+            found = ticks.newest(first_s, last_s, 1) if first_s < last_s else []
             if found:
                 return found[0].scheduled_s
         return None
@@ -107,7 +94,8 @@ class AuditedJob(msgspec.Struct, frozen=True):
     def has_ever(self, at_s: int) -> bool:
         """Whether any revision's schedule has an instant at `at_s`, in its own span or not: what a
         backfill may ask for."""
-        return any(span.ticks.next(at_s - 1) == at_s for span in self.revisions)
+        schedules = (compile_or_none(span.schedule) for span in self.revisions)
+        return any(ticks.next(at_s - 1) == at_s for ticks in schedules)
 
     def overlap_of(self, revision: int, scheduled_s: int) -> Overlap:
         """Return the overlap policy of a revision; of the span around `scheduled_s` if the revision
@@ -119,45 +107,20 @@ class AuditedJob(msgspec.Struct, frozen=True):
         return Overlap.ALLOW if around is None else around.overlap
 
 
-class OpenRow(msgspec.Struct, frozen=True):
-    """A launch that is not over: due, begun or launched. Fields as in `cron.state.rows.Row`.
-
-    Audit needs those up to `started_ms`; the rest makes a better story.
-    """
-
-    scheduled_s: int
-    trigger: int
-    attempt: int
-    state: LaunchState
-    begun_index: int = 0
-    begun_at_ms: int = 0
-    launched_index: int = 0
-    started_ms: int = 0
-    launched_at_ms: int = 0
-    revision: int = 0  # 0: not known, that of the span around it
-    epoch: Epoch = Epoch()
-    executor: str = ""
-    by: str = ""  # who had it made, or made again
-    detail: str = ""
-    waiting: str = ""  # why it has not begun
-    note: Note | None = None
-    is_redriven: bool = False
-
-
-def is_recalled(row: Row | OpenRow) -> bool:
+def is_recalled(row: Row) -> bool:
     """Whether a restored cell knows of this attempt from its executor alone (rule R13), or went on
     with it: it began in an earlier life. Whoever killed it since has taken the place in `by`."""
     return row.by == RESTORED_BY or (row.begun_index > 0 and _is_of_earlier_life(row))
 
 
-def is_remembered(row: Row | OpenRow) -> bool:
+def is_remembered(row: Row) -> bool:
     """Whether an executor alone remembers this attempt, since a restore lost its log points. One
     that a restored cell began itself, in place of such a one, has its own."""
     return row.by == RESTORED_BY and _is_of_earlier_life(row)
 
 
-def _is_of_earlier_life(row: Row | OpenRow) -> bool:
-    known_index = row.ended_index if isinstance(row, Row) else row.launched_index
+def _is_of_earlier_life(row: Row) -> bool:
+    known_index = row.launched_index if row.kind is RowKind.OPEN else row.ended_index
     return row.begun_index // LIFE_ENTRIES < known_index // LIFE_ENTRIES
 
 
@@ -206,21 +169,19 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 # --- after the cell's time was set back
 
 
-def judged(
-    job: AuditedJob, rows: Iterable[Row], open_rows: Iterable[OpenRow], resets: Sequence[Reset]
-) -> tuple[list[Row], list[OpenRow]]:
-    """Return the rows of a job that an audit must judge. One that began ahead of its time is judged
-    when that time has come."""
-    kept, still_open = list(rows), list(open_rows)
+def judged(job: AuditedJob, rows: Sequence[Row], resets: Sequence[Reset]) -> Sequence[Row]:
+    """Return the rows of a job that an audit must judge, open launches among them. One that began
+    ahead of its time is judged when that time has come."""
     if not resets:
-        return kept, still_open
+        return rows
+    kept = [row for row in rows if row.kind is not RowKind.OPEN]
     for reset in resets:
         kept = _without_void(job, kept, reset)
-    newest = resets[-1].index
-    return (
-        [row for row in kept if row.scheduled_s <= job.horizon_s or row.ended_index > newest],
-        [row for row in still_open if row.trigger or row.scheduled_s <= job.horizon_s],
-    )
+    newest, horizon_s = resets[-1].index, job.horizon_s
+    kept = [row for row in kept if row.scheduled_s <= horizon_s or row.ended_index > newest]
+    still_open = (row for row in rows if row.kind is RowKind.OPEN)
+    kept += (row for row in still_open if row.trigger or row.scheduled_s <= horizon_s)
+    return sorted(kept, key=lambda row: row.scheduled_s)
 
 
 def _without_void(job: AuditedJob, rows: list[Row], reset: Reset) -> list[Row]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cron.history.audited import AuditedJob, OpenRow
+from cron.history.audited import AuditedJob
 from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
 
@@ -44,23 +44,9 @@ class Census(msgspec.Struct):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class _Launch:
-    """What the rows of one launch come to."""
-
-    __slots__ = ("attempts", "is_lost", "is_open", "is_reopened", "ran")
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.ran = False
-        self.is_lost = False  # and nobody knows that it was begun
-        self.is_open = False
-        self.is_reopened = False  # or cancelled by somebody
-
-
 def count(
     job: AuditedJob,
     rows: Iterable[Row],
-    open_rows: Iterable[OpenRow],
     after_s: int,
     until_s: int,
     *,
@@ -68,13 +54,13 @@ def count(
 ) -> Census:
     """Return the counts of (after_s, until_s], which ends at `job.horizon_s` at the latest.
 
-    `rows` and `open_rows` as for `audit`. A run of skipped instants that reaches into the period is
+    `rows` are as for `audit`. A run of skipped instants that reaches into the period is
     counted in it if the period `is_first`; it was in the one before otherwise. So is a run of lost
     ones.
     """
     census = Census(instants=job.count(after_s, min(until_s, job.horizon_s)))
     runs: list[Row] = []
-    launches: dict[tuple[int, int], _Launch] = {}
+    launches: dict[tuple[int, int], list[Row]] = {}
     for row in rows:
         if row.kind is RowKind.RANGE:
             runs.append(row)
@@ -83,13 +69,7 @@ def count(
         elif row.kind is RowKind.AMENDMENT:
             census.amendments += 1
         else:
-            _add_ended(launches.setdefault((row.scheduled_s, row.trigger), _Launch()), row)
-    for open_row in open_rows:
-        if after_s < open_row.scheduled_s <= until_s:
-            launch = launches.setdefault((open_row.scheduled_s, open_row.trigger), _Launch())
-            launch.attempts += 1
-            launch.is_open = True
-            launch.is_reopened |= bool(open_row.by)
+            launches.setdefault((row.scheduled_s, row.trigger), []).append(row)
     own = _count_launches(census, job, launches, runs)
     for run in runs:
         first_s, last_s = max(run.scheduled_s - 1, after_s), min(run.last_s, until_s)
@@ -105,38 +85,36 @@ def count(
     return census
 
 
-def _add_ended(launch: _Launch, row: Row) -> None:
-    launch.attempts += 1
+def _has_begun(row: Row) -> bool:
     ends_before = row.state in (LaunchState.CANCELLED, LaunchState.LOST) and not row.begun_index
-    launch.ran |= row.state is not LaunchState.SKIPPED and not ends_before
-    launch.is_lost |= row.state is LaunchState.LOST
-    launch.is_reopened |= bool(row.by)
+    return row.state is not LaunchState.SKIPPED and not ends_before
 
 
 def _count_launches(
-    census: Census, job: AuditedJob, launches: dict[tuple[int, int], _Launch], runs: list[Row]
+    census: Census, job: AuditedJob, launches: dict[tuple[int, int], list[Row]], runs: list[Row]
 ) -> list[int]:
-    """Count launches and return the instants that are counted by them, in order."""
+    """Count launches, each given by its attempts, and return the instants that are counted by them,
+    in order."""
     runs.sort(key=lambda run: run.scheduled_s)
     starts = [run.scheduled_s for run in runs]
     own: list[int] = []
-    for (at_s, trigger), launch in launches.items():
+    for (at_s, trigger), attempts in launches.items():
         if trigger:
             census.manual += 1
-            census.extra_attempts += launch.attempts - 1
+            census.extra_attempts += len(attempts) - 1
             continue
-        if launch.is_reopened and job.tick_at(at_s) is None:
-            census.extra_attempts += launch.attempts  # a backfill of a time before the job was
+        if any(row.by for row in attempts) and job.tick_at(at_s) is None:
+            census.extra_attempts += len(attempts)  # a backfill of a time before the job was
             continue
         before = bisect_right(starts, at_s) - 1
         is_in_run = before >= 0 and runs[before].last_s >= at_s
-        census.extra_attempts += launch.attempts - (not is_in_run)
+        census.extra_attempts += len(attempts) - (not is_in_run)
         own.append(at_s)
-        if launch.is_open:
+        if any(row.kind is RowKind.OPEN for row in attempts):
             census.open += 1
-        elif launch.ran:
+        elif any(map(_has_begun, attempts)):
             census.ran += 1
-        elif launch.is_lost:
+        elif any(row.state is LaunchState.LOST for row in attempts):  # nobody knows that it began
             census.lost += 1
             census.lost_stretches += 1
         else:

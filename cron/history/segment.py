@@ -50,7 +50,7 @@ from cron.state.tail import RowsDamaged, Tail, content_digest, head_of
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
-_FORMAT: Final = 5
+_FORMAT: Final = 6
 _PLACE_BITS: Final = 32
 _INDEX, _ITEMS, _ORDER, _LISTS = range(4)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -1,4 +1,4 @@
-"""What became of one launch, told line by line from its rows, and what stood around it. Pure.
+"""What became of one launch, line by line from its rows, and what stood around it. Pure.
 
 Each line has a time in epoch milliseconds and a sentence without a full stop. Times come from two
 clocks, the leader's (log points, ends) and the executor's (started, finished).
@@ -10,15 +10,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cron.history.audited import OpenRow, is_put_off, is_remembered
-from cron.launch_state import ACTIVE, LaunchState
+from cron.history.audited import is_put_off, is_remembered
+from cron.launch_state import LaunchState
 from cron.notes import NoteCode, sentence
 from cron.state.pool import DeadLetter
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import LeaderTerm
 from launcher.protocol.names import LaunchName, format_time
 from launcher.protocol.status import Reason
-from launcher.protocol.work import Epoch
 
 Line = tuple[int, str]
 
@@ -58,10 +57,11 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.NO_EXECUTOR: "no executor that could run it was there",
 }
 """Why a launch is in its state, as the second half of a sentence."""
+_ENDED_BY: Final = (Reason.KILLED, Reason.REPLACED)
 KILLED_BY_EXECUTOR: Final = (
     "its executor killed it, because it was stopping, or its lease ended without word from a leader"
 )
-"""The same reason where the executor lived to tell."""
+"""The same reason where the executor lived to report it."""
 
 
 def sentence_of(row: Row) -> str:
@@ -86,16 +86,14 @@ def sentence_of(row: Row) -> str:
     return f"{text} ({detail})" if detail else text
 
 
-def asked_by(row: Row | OpenRow) -> str:
+def asked_by(row: Row) -> str:
     """Return who had a launch made or made again, "" for nobody: whoever ended it is another, and
     a restore asks for nothing."""
-    is_ended_by = isinstance(row, Row) and (
-        row.state is LaunchState.CANCELLED or row.reason in (Reason.KILLED, Reason.REPLACED)
-    )
+    is_ended_by = row.state is LaunchState.CANCELLED or row.reason in _ENDED_BY
     return "" if is_ended_by or row.by == RESTORED_BY else row.by
 
 
-def memory_of(row: Row | OpenRow) -> str:
+def memory_of(row: Row) -> str:
     """Return whose word it is that an attempt ran, "" where the log has it."""
     if not is_remembered(row):
         return ""
@@ -103,56 +101,49 @@ def memory_of(row: Row | OpenRow) -> str:
     return f"{witness} remembers it: the cell was restored since, and its log points are lost"
 
 
-def tell(
-    rows: list[Row],
-    open_row: OpenRow | None,
-    leader_terms: Sequence[LeaderTerm] = (),
-    due_ms: int = 0,
+def story_of(
+    rows: list[Row], leader_terms: Sequence[LeaderTerm] = (), due_ms: int = 0
 ) -> list[Line]:
     """Return the story of one launch, oldest line first.
 
-    `rows` are in log order: attempts, amendments, ranges of skipped instants that contain it.
-    `leader_terms` are in log order too; those that began after `due_ms`, before the launch was
-    over, are part of its story.
+    `rows` are in log order: attempts, amendments, ranges of skipped instants that contain it, and
+    at last the launch itself while it is open. `leader_terms` are in log order too; those that
+    began after `due_ms`, before the launch was over, are part of its story.
     """
     lines: list[Line] = [
         (leader_term.at_ms, _takeover(before, leader_term))
-        for before, leader_term in changes_of_leader(rows, open_row, leader_terms, due_ms)
+        for before, leader_term in changes_of_leader(rows, leader_terms, due_ms)
     ]
-    newest = open_row.attempt if open_row is not None else 0
-    is_one = max([newest, *(row.attempt for row in rows)]) < 2
+    is_one = max((row.attempt for row in rows), default=0) < 2
     before: Row | None = None
     for row in rows:
+        if row.kind is RowKind.AMENDMENT:
+            lines.append((row.ended_at_ms, _late_report(row)))
+            continue
         if row.kind is RowKind.RANGE:
-            lines += _tell_range(row)
-            before = row
-        elif row.kind is RowKind.AMENDMENT:
-            lines.append((row.ended_at_ms, _late_news(row)))
+            text = (
+                f"{sentence_of(row)}; recorded at index {row.ended_index} for {row.count} instants "
+                f"from {format_time(row.scheduled_s)} to {format_time(row.last_s)}"
+            )
+            lines.append((row.ended_at_ms, text))
         else:
-            lines += _tell_attempt(row, before, is_one=is_one)
-            before = row
-    if open_row is not None:
-        lines += _tell_open(open_row, before)
+            lines += _attempt_lines(row, before, is_one=is_one)
+        before = row
     return sorted(lines, key=lambda line: line[0])
 
 
 def changes_of_leader(
-    rows: list[Row], open_row: OpenRow | None, leader_terms: Sequence[LeaderTerm], due_ms: int
+    rows: list[Row], leader_terms: Sequence[LeaderTerm], due_ms: int
 ) -> list[tuple[LeaderTerm, LeaderTerm]]:
     """Return who led before and after each change while a launch waited for its first attempt, or
-    stood between the beginning and the end of one."""
-    # Of what a restore lost nobody knows who led; the story goes on where it was recorded.
-    spans = [
-        (row.launched_index if is_remembered(row) else row.begun_index, row.ended_index)
-        for row in rows
-        if row.begun_index
-    ]
-    firsts = [row.begun_index or row.ended_index for row in rows]
-    if open_row is not None and open_row.begun_index:
-        is_known = not is_remembered(open_row)
-        spans.append((open_row.begun_index if is_known else open_row.launched_index, _NEVER))
-        firsts.append(open_row.begun_index)
-    first = min(firsts, default=_NEVER if open_row is not None else 0)
+    stood between the beginning and the end of one. `rows` are as for `story_of`."""
+    spans, first = [], _NEVER if rows else 0
+    for row in rows:
+        ended = _NEVER if row.kind is RowKind.OPEN else row.ended_index
+        first = min(first, row.begun_index or ended)
+        if row.begun_index:
+            # Of what a restore lost nobody knows who led; the story goes on where it was recorded.
+            spans.append((row.launched_index if is_remembered(row) else row.begun_index, ended))
     return [
         (before, leader_term)
         for before, leader_term in itertools.pairwise(leader_terms)
@@ -171,20 +162,12 @@ def _takeover(before: LeaderTerm, leader_term: LeaderTerm) -> str:
     )
 
 
-def _tell_range(row: Row) -> Iterator[Line]:
-    yield (
-        row.ended_at_ms,
-        f"{sentence_of(row)}; recorded at index {row.ended_index} for {row.count} instants from "
-        f"{format_time(row.scheduled_s)} to {format_time(row.last_s)}",
-    )
-
-
-def _late_news(row: Row) -> str:
+def _late_report(row: Row) -> str:
     code = f" with exit code {row.exit_code}" if row.exit_code >= 0 else ""
     if row.state is LaunchState.LOST:
-        told = sentence(row.note, row.detail) or "it is not over"
+        said = sentence(row.note, row.detail) or "it is not over"
         return (
-            f"late news about attempt {row.attempt}, recorded at index {row.ended_index}: {told}; "
+            f"late news about attempt {row.attempt}, recorded at index {row.ended_index}: {said}; "
             "the launch stays lost, since nobody knows what became of the rest of it"
         )
     return (
@@ -193,11 +176,15 @@ def _late_news(row: Row) -> str:
     )
 
 
-def _tell_attempt(row: Row, before: Row | None, *, is_one: bool) -> Iterator[Line]:
+def _attempt_lines(row: Row, before: Row | None, *, is_one: bool) -> Iterator[Line]:
     yield from _between(before, row, row.begun_at_ms or row.ended_at_ms)
-    yield from _tell_log_points(row)
+    if row.state is not LaunchState.DUE:
+        yield from _log_point_lines(row)
+    if row.kind is RowKind.OPEN:
+        return
     if row.finished_ms and row.started_ms:
-        yield row.finished_ms, _finished(row)
+        code = f"exit code {row.exit_code} " if row.exit_code >= 0 else "ended "
+        yield row.finished_ms, f"{code}after {format_ms(row.finished_ms - row.started_ms)}"
     ended = sentence_of(row) if is_one or not row.begun_index else end_of_attempt(row)
     yield row.ended_at_ms, f"{ended}; recorded at index {row.ended_index}"
 
@@ -219,32 +206,34 @@ def may_be_tried_again(row: Row) -> bool:
     return row.state is LaunchState.FAILED or is_put_off(row)
 
 
-def _tell_open(row: OpenRow, before: Row | None) -> Iterator[Line]:
-    yield from _between(before, row, row.begun_at_ms)
-    if row.state in ACTIVE:
-        yield from _tell_log_points(row)
-
-
-def _tell_log_points(row: Row | OpenRow) -> Iterator[Line]:
+def _log_point_lines(row: Row) -> Iterator[Line]:
     """Both, and the start between them; of what an executor remembers, where that was recorded."""
-    memory = memory_of(row)
+    attempt, memory, executor = f"attempt {row.attempt}", memory_of(row), row.executor
     if memory:
         at_index = f"; recorded at index {row.launched_index}" if row.launched_index else ""
-        yield row.launched_at_ms or row.begun_at_ms, f"attempt {row.attempt}: {memory}{at_index}"
+        yield row.launched_at_ms or row.begun_at_ms, f"{attempt}: {memory}{at_index}"
     elif row.begun_index:
-        yield row.begun_at_ms, _log_point_1(row)
+        replica, term = row.epoch.replica, row.epoch.term
+        leader = f" by {replica}, leader of term {term}" if replica else ""
+        on = f", to be started on {executor}" if executor else ""
+        point = f"log point 1 committed at index {row.begun_index}{leader}{on}"
+        yield row.begun_at_ms, f"{attempt}: {point}"
     if row.launched_index and not memory:
         yield row.launched_at_ms, _log_point_2(row)
     if row.started_ms:
-        yield row.started_ms, _started(row.executor, row.started_ms, row.scheduled_s)
+        late_ms = row.started_ms - row.scheduled_s * 1000
+        late = f"{format_ms(late_ms)} late" if late_ms >= 0 else "early by the executor's clock"
+        yield row.started_ms, f"started on {executor or 'an executor'}, {late}"
 
 
-def _between(before: Row | None, row: Row | OpenRow, at_ms: int) -> Iterator[Line]:
+def _between(before: Row | None, row: Row, at_ms: int) -> Iterator[Line]:
     """What happened before an attempt: who asked for it, and whether another replica led."""
     by = asked_by(row)
+    # The next try of what the same person asked for follows by itself.
+    is_next = before is not None and before.by == by and may_be_tried_again(before)
     if by and row.trigger and before is None:
         yield row.scheduled_s * 1000, f"{by} triggered it"
-    elif by and at_ms and not _is_next_try(before, by):
+    elif by and at_ms and not is_next:
         yield at_ms, f"{by} had it launched again"
     if before is None or before.epoch == row.epoch:
         return
@@ -257,18 +246,7 @@ def _between(before: Row | None, row: Row | OpenRow, at_ms: int) -> Iterator[Lin
         )
 
 
-def _is_next_try(before: Row | None, by: str) -> bool:
-    """Whether an attempt follows the one before by itself, as what the same person asked for."""
-    return before is not None and may_be_tried_again(before) and before.by == by
-
-
-def _log_point_1(row: Row | OpenRow) -> str:
-    leader = _leader(row.epoch)
-    on = f", to be started on {row.executor}" if row.executor else ""
-    return f"attempt {row.attempt}: log point 1 committed at index {row.begun_index}{leader}{on}"
-
-
-def _log_point_2(row: Row | OpenRow) -> str:
+def _log_point_2(row: Row) -> str:
     text = f"log point 2 committed at index {row.launched_index}: it was started"
     waited_ms = row.launched_at_ms - max(row.started_ms, row.begun_at_ms)
     if row.started_ms and waited_ms >= TAKEOVER_MS:
@@ -277,21 +255,6 @@ def _log_point_2(row: Row | OpenRow) -> str:
             "between, and whoever led then found it begun and settled it"
         )
     return text
-
-
-def _started(executor: str, started_ms: int, scheduled_s: int) -> str:
-    lateness_ms = started_ms - scheduled_s * 1000
-    late = f"{format_ms(lateness_ms)} late" if lateness_ms >= 0 else "early by the executor's clock"
-    return f"started on {executor or 'an executor'}, {late}"
-
-
-def _finished(row: Row) -> str:
-    code = f"exit code {row.exit_code} " if row.exit_code >= 0 else "ended "
-    return f"{code}after {format_ms(row.finished_ms - row.started_ms)}"
-
-
-def _leader(epoch: Epoch) -> str:
-    return f" by {epoch.replica}, leader of term {epoch.term}" if epoch.replica else ""
 
 
 def format_ms(span_ms: int) -> str:
@@ -315,43 +278,41 @@ NAMED_MAX: Final = 5
 """So many manual launches are named; the others are counted."""
 
 
-def tell_manual(rows: Sequence[Row], open_rows: Sequence[OpenRow], job: str, at_s: int) -> str:
+def manual_launches(rows: Sequence[Row], open_rows: Sequence[Row], job: str, at_s: int) -> str:
     """Return which launches people made in that second and what became of them; "" for none.
 
     `rows` in log order; both may have launches of other seconds, and scheduled ones.
     """
-    newest: dict[int, Row | OpenRow] = {}
+    newest: dict[int, Row] = {}
     makers: dict[int, str] = {}
-    both: list[Row | OpenRow] = [*rows, *open_rows]
-    for row in both:
-        is_news = isinstance(row, Row) and row.kind is RowKind.AMENDMENT
-        if row.trigger and row.scheduled_s == at_s and not is_news:
+    for row in [*rows, *open_rows]:
+        if row.trigger and row.scheduled_s == at_s and row.kind is not RowKind.AMENDMENT:
             newest[row.trigger] = row
             makers[row.trigger] = makers.get(row.trigger) or asked_by(row)
     if not newest:
         return ""
     triggers = sorted(newest)
-    told = [
+    said = [
         f"{LaunchName(job, at_s, trigger)}{_by(makers[trigger])}, {_became(newest[trigger])}"
         for trigger in triggers[:NAMED_MAX]
     ]
     if len(triggers) > NAMED_MAX:
-        told.append(f"and {len(triggers) - NAMED_MAX} more")
-    return f"; launched by hand in that second: {'; '.join(told)}"
+        said.append(f"and {len(triggers) - NAMED_MAX} more")
+    return f"; launched by hand in that second: {'; '.join(said)}"
 
 
 def _by(maker: str) -> str:
     return f" by {maker}" if maker else ""
 
 
-def _became(row: Row | OpenRow) -> str:
+def _became(row: Row) -> str:
     """`succeeded`, `skipped (overlap)`, `launched and not over`."""
-    if isinstance(row, OpenRow):
+    if row.kind is RowKind.OPEN:
         return f"{row.state.label} and not over"
     return f"{row.state.label} ({row.reason.label})" if row.reason else row.state.label
 
 
-def tell_dead(letter: DeadLetter | None, job: str, at_s: int) -> str:
+def dead_letter(letter: DeadLetter | None, job: str, at_s: int) -> str:
     """Return that a launch is a dead letter, since when and why, and what launches it again; ""
     where it is none."""
     if letter is None:
@@ -363,28 +324,25 @@ def tell_dead(letter: DeadLetter | None, job: str, at_s: int) -> str:
     )
 
 
-def tell_newer(replaced: Row, rows: Sequence[Row], open_rows: Sequence[OpenRow]) -> str:
+def newer_launch(replaced: Row, rows: Sequence[Row], open_rows: Sequence[Row]) -> str:
     """Return which launch took the place of a replaced one: the first newer one that was begun
     after its end, or waits; "" where it is not among `rows` and `open_rows`, or none was replaced.
     """
     if replaced.reason is not Reason.REPLACED:
         return ""
-    newer: list[tuple[int, Row | OpenRow]] = [
-        (row.begun_index, row) for row in rows if row.begun_index > replaced.ended_index
+    newer = [
+        row
+        for row in [*rows, *open_rows]
+        if _begun_at(row) > replaced.ended_index
+        and (row.scheduled_s, row.trigger) > (replaced.scheduled_s, replaced.trigger)
     ]
-    newer += [(_begun_at(row), row) for row in open_rows if _begun_at(row) > replaced.ended_index]
-    newer = [one for one in newer if _key(one[1]) > _key(replaced)]
     if not newer:
         return ""
-    _, first = min(newer, key=lambda one: one[0])
+    first = min(newer, key=_begun_at)
     name = LaunchName(replaced.job, first.scheduled_s, first.trigger)
     return f"; the newer launch is {name}"
 
 
-def _begun_at(row: OpenRow) -> int:
-    """The index at which an open launch was begun; one that waits will be later than all."""
-    return row.begun_index if row.state in ACTIVE else 1 << 62
-
-
-def _key(row: Row | OpenRow) -> tuple[int, int]:
-    return (row.scheduled_s, row.trigger)
+def _begun_at(row: Row) -> int:
+    """Return the index at which a launch was begun; one that waits will be later than all."""
+    return _NEVER if row.state is LaunchState.DUE else row.begun_index

@@ -1,7 +1,7 @@
 """Questions to one tail of history, in the thread of questions.
 
-Theory of operation. State's thread appends items to a tail and never changes one. A question is
-told how many items there were when it was asked, and reads no more. Jobs are not among a tail's
+Theory of operation. State's thread appends items to a tail and never changes one. A question
+knows how many items there were when it was asked, and reads no more. Jobs are not among a tail's
 columns, since no launch should pay for that; they are indexed here, when somebody asks for one,
 from where the last question left off.
 """

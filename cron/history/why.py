@@ -16,7 +16,7 @@ import msgspec
 
 from cron.calendar.schedule import Tick, Ticks, compile_or_none, unreadable
 from cron.calendar.zones import Zone, zone
-from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob
 from cron.history.story import (
     Line,
     asked_by,
@@ -27,17 +27,17 @@ from cron.history.story import (
     may_be_tried_again,
     memory_of,
     sentence_of,
-    tell,
+    story_of,
 )
 from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.notes import sentence
 from cron.state.rows import Row, RowKind
-from cron.state.state import LeaderTerm, Paused
+from cron.state.state import LeaderTerm, Paused, Span
 from launcher.protocol.names import format_time
 
-TRIES_TOLD: Final = 3
-"""Attempts before the last that a verdict tells of; the story has them all."""
+TRIES_SHOWN: Final = 3
+"""Attempts before the last that a verdict names; the story has them all."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -50,32 +50,38 @@ class Explanation(msgspec.Struct, frozen=True):
 
 def explain(
     job: AuditedJob | None,
-    pause: Paused | None,
     at_s: int,
     rows: list[Row],
-    open_row: OpenRow | None,
+    open_row: Row | None,
     now_s: int,
     leader_terms: Sequence[LeaderTerm] = (),
+    *,
+    waiting: str = "",
 ) -> Explanation:
     """Return what happened, or will, at `at_s`.
 
     `rows` are what history has of that launch, as `RowStore.of_launch` returns them, `open_row`
-    what State has; `pause` holds now. A job that was deleted still has its record; `job` is None
-    for one that never was.
+    what State has, and `waiting` says why that has not begun. A job that was deleted still has its
+    record; `job` is None for one that never was.
     """
     due_ms = at_s * 1000
-    story = tell(rows, open_row, leader_terms, due_ms)
+    known = [*rows, open_row] if open_row is not None else rows
+    story = story_of(known, leader_terms, due_ms)
     if open_row is not None:
-        verdict = _open_verdict(open_row, now_s) + _with_tries(rows)
+        verdict = _open_verdict(open_row, waiting, now_s) + _with_tries(rows)
     elif rows:
         verdict = _ended_verdict(rows)
     elif job is None:
         verdict = "there is no job of this name, and there never was"
     else:
-        verdict = _silent_verdict(job, pause, at_s, now_s)
-    verdict += _with_backfill(rows, open_row) + _with_memory(rows, open_row)
-    verdict += _with_leaders(changes_of_leader(rows, open_row, leader_terms, due_ms))
-    is_triggered = any(row.trigger for row in rows) or bool(open_row and open_row.trigger)
+        verdict = _silent_verdict(job, at_s, now_s)
+    verdict += _with_backfill(known)
+    # Whose word it is that the newest attempt ran, where that is not the log's.
+    attempts = [row for row in known if row.kind in (RowKind.ENDED, RowKind.OPEN)]
+    if attempts and (memory := memory_of(attempts[-1])):
+        verdict += f"; {memory}"
+    verdict += _with_leaders(changes_of_leader(known, leader_terms, due_ms))
+    is_triggered = any(row.trigger for row in known)
     return Explanation(verdict if is_triggered else _with_clock(verdict, job, at_s), story)
 
 
@@ -90,10 +96,9 @@ def _with_leaders(changes: list[tuple[LeaderTerm, LeaderTerm]]) -> str:
     return f"; meanwhile the leader changed from {' to '.join(names)}"
 
 
-def _with_backfill(rows: list[Row], open_row: OpenRow | None) -> str:
+def _with_backfill(rows: list[Row]) -> str:
     """Whether a person had a scheduled launch made again; `by` of a manual one is its maker."""
-    newest_first: list[Row | OpenRow] = [*([open_row] if open_row else []), *reversed(rows)]
-    asked = next((row for row in newest_first if not row.trigger and asked_by(row)), None)
+    asked = next((row for row in reversed(rows) if not row.trigger and asked_by(row)), None)
     if asked is None:
         return ""
     if asked.is_redriven:
@@ -101,31 +106,23 @@ def _with_backfill(rows: list[Row], open_row: OpenRow | None) -> str:
     return f"; it was a backfill, {asked_by(asked)} asked for it"
 
 
-def _with_memory(rows: list[Row], open_row: OpenRow | None) -> str:
-    """Whose word it is that the newest attempt ran, where that is not the log's."""
-    ended = [row for row in rows if row.kind is RowKind.ENDED]
-    newest = open_row or (ended[-1] if ended else None)
-    memory = memory_of(newest) if newest is not None else ""
-    return f"; {memory}" if memory else ""
-
-
 def _with_clock(verdict: str, job: AuditedJob | None, at_s: int) -> str:
     span = job.span_at(at_s) if job is not None else None
-    told = explain_clock(span.schedule, at_s) if span is not None else ""
-    return f"{verdict}; {told}" if told else verdict
+    said = explain_clock(span.schedule, at_s) if span is not None else ""
+    return f"{verdict}; {said}" if said else verdict
 
 
 # ---- with rows
 
 
-def _open_verdict(row: OpenRow, now_s: int) -> str:
+def _open_verdict(row: Row, waiting: str, now_s: int) -> str:
     if row.state is LaunchState.DUE:
         late = format_ms(max(0, now_s - row.scheduled_s) * 1000)
         refused = f"; attempt {row.attempt} was taken back" if row.begun_index else ""
-        told = sentence(row.note, row.detail)
-        detail = f" ({told})" if told else ""
-        waiting = f": {row.waiting}" if row.waiting else ""
-        return f"it is due since {late} and waits to be begun{waiting}{refused}{detail}"
+        said = sentence(row.note, row.detail)
+        detail = f" ({said})" if said else ""
+        why = f": {waiting}" if waiting else ""
+        return f"it is due since {late} and waits to be begun{why}{refused}{detail}"
     if row.state is LaunchState.BEGUN:
         return (
             f"it stands between its log points: attempt {row.attempt} was begun, and "
@@ -170,7 +167,7 @@ def _news(row: Row) -> str:
 
 def _newest_that_began(ended: list[Row]) -> Row:
     """The last row that is of an attempt; one that waited for the next attempt has the number of
-    the one before. The last of all where none was, or where a restore cannot tell."""
+    the one before. The last of all where none was, or where a restore cannot know."""
     last = ended[-1]
     if last.begun_index or not last.attempt or last.state is LaunchState.LOST:
         return last
@@ -180,9 +177,9 @@ def _newest_that_began(ended: list[Row]) -> Row:
 
 def _with_tries(ended: list[Row]) -> str:
     """How attempts ended that another one followed by itself; of many the newest."""
-    told = [end_of_attempt(row) for row in ended if row.begun_index and may_be_tried_again(row)]
-    more = f"; and {len(told) - TRIES_TOLD} attempts before" if len(told) > TRIES_TOLD else ""
-    return "".join(f"; {one}" for one in told[-TRIES_TOLD:]) + more
+    said = [end_of_attempt(row) for row in ended if row.begun_index and may_be_tried_again(row)]
+    more = f"; and {len(said) - TRIES_SHOWN} attempts before" if len(said) > TRIES_SHOWN else ""
+    return "".join(f"; {one}" for one in said[-TRIES_SHOWN:]) + more
 
 
 def _lateness(row: Row) -> str:
@@ -197,18 +194,18 @@ def _on(executor: str) -> str:
 # ---- without rows
 
 
-def _silent_verdict(job: AuditedJob, pause: Paused | None, at_s: int, now_s: int) -> str:
+def _silent_verdict(job: AuditedJob, at_s: int, now_s: int) -> str:
     span = job.span_at(at_s)
     if span is None:
         return _undeclared(job, at_s)
     if job.tick_at(at_s) is None:
         return _no_instant(span, at_s)
     if at_s > now_s:
-        return _future(span, pause, at_s, now_s)
+        return _future(span, job.paused, at_s, now_s)
     if at_s > job.horizon_s:
         return (
             "it is due and has no row yet: accounts reach to "
-            f"{format_time(job.horizon_s)}, a leader will account for it{_paused(pause)}"
+            f"{format_time(job.horizon_s)}, a leader will account for it{_paused(job.paused)}"
         )
     return (
         "it was due and has no row here: either this replica's history has a gap (see its gaps), or"
@@ -219,7 +216,7 @@ def _silent_verdict(job: AuditedJob, pause: Paused | None, at_s: int, now_s: int
 def _undeclared(job: AuditedJob, at_s: int) -> str:
     later = [span for span in job.revisions if span.from_s >= at_s]
     if not later:
-        removed_s = max((span.to_s or 0 for span in job.revisions), default=0)
+        removed_s = max((span.to_s for span in job.revisions), default=0)
         return f"the job had been removed by then, at {format_time(removed_s)}"
     first = later[0]
     if at_s <= job.forgotten_s:
@@ -231,8 +228,9 @@ def _undeclared(job: AuditedJob, at_s: int) -> str:
     return f"the job was removed at that time, and declared again at {format_time(first.from_s)}"
 
 
-def _no_instant(span: RevisionSpan, at_s: int) -> str:
-    before, after = span.ticks.previous(at_s), span.ticks.next(at_s)
+def _no_instant(span: Span, at_s: int) -> str:
+    ticks = compile_or_none(span.schedule)
+    before, after = ticks.previous(at_s), ticks.next(at_s)
     around = []
     if before is not None:
         around.append(f"the one before is {format_time(before)}")
@@ -247,7 +245,7 @@ def _no_instant(span: RevisionSpan, at_s: int) -> str:
     return f"it is no instant of the schedule {text}{zone}{near}"
 
 
-def _future(span: RevisionSpan, pause: Paused | None, at_s: int, now_s: int) -> str:
+def _future(span: Span, pause: Paused | None, at_s: int, now_s: int) -> str:
     wait = format_ms((at_s - now_s) * 1000)
     if pause is None or 0 < pause.until_ms <= at_s * 1000:
         return f"it is due in {wait}, by revision {span.revision}"
@@ -317,9 +315,9 @@ def _near_skipped(local_zone: Zone, ticks: Ticks, at_s: int) -> str:
     for near in (ticks.tick_before(at_s), ticks.tick_after(at_s)):
         if near is None or abs(near.scheduled_s - at_s) > 3 * 3600:
             continue
-        told = _skipped(local_zone, near)
-        if told:
-            return f"{told} ({format_time(near.scheduled_s)})"
+        said = _skipped(local_zone, near)
+        if said:
+            return f"{said} ({format_time(near.scheduled_s)})"
     return ""
 
 

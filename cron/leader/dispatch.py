@@ -19,7 +19,8 @@ from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Verdict
-from cron.state.state import LaunchRow, Start, State
+from cron.state.rows import Part
+from cron.state.state import LaunchRow, State
 from launcher.pool.pool import Pool
 from launcher.protocol.orders import JobWork, KillOrder, StartBatch, work_of
 from launcher.protocol.status import Reason
@@ -67,8 +68,8 @@ class Dispatcher:
             starts = self.orders(state, batch, is_first=True)
             if starts:
                 self._pool.order(record.executor, record.ledger, starts=starts)
-            odd = (one for one in batch.odd.values() if one.executor == number)
-            late += batch.lates.count(True) + sum(one.is_late for one in odd)
+            detailed = (one for one in batch.detailed.values() if one.executor == number)
+            late += batch.lates.count(True) + sum(one.is_late for one in detailed)
         return late
 
     def _kill(self, state: State, launch: LaunchRow) -> None:
@@ -103,7 +104,9 @@ class Dispatcher:
         if its job is unknown.
         """
         asked = rows_in(batch, BEGUN) if rows is None else rows
-        usual = [row for row in asked if row not in batch.odd] if batch.odd else list(asked)
+        usual = (
+            [row for row in asked if row not in batch.detailed] if batch.detailed else list(asked)
+        )
         found: list[dict[str, Any]] = []
         if usual:
             columns = (
@@ -122,14 +125,14 @@ class Dispatcher:
                 works = [self._work(state, number) for number in numbers]
             found.append(dict(zip(_COLUMNS, (usual, works, *others), strict=False)))
         detailed = []
-        for row in sorted(batch.odd if rows is None else batch.odd.keys() & rows):
-            launch = batch.odd[row]
+        for row in sorted(batch.detailed if rows is None else batch.detailed.keys() & rows):
+            launch = batch.detailed[row]
             start = launch.start_on(batch.executor)
             if launch.job is not None and start is not None and row >= 0 and start.state is BEGUN:
                 work = self._work(state, launch.number, launch)
                 times = (launch.scheduled_s, launch.not_after_ms, launch.deadline_ms)
                 detailed.append(
-                    (start.row, work, *times, launch.attempt, launch.trigger, start.part)
+                    (start.row, work, *times, launch.attempt, launch.trigger, start.number)
                 )
         if detailed:
             found.append(dict(zip(_COLUMNS, zip(*detailed, strict=True), strict=True)))
@@ -161,7 +164,7 @@ def reports_any(command: c.Command, *states: LaunchState) -> bool:
     return any(one.state in states for one in rows) or any(one.state in states for one in items)
 
 
-def kill_of(launch: LaunchRow, start: Start) -> KillOrder | None:
+def kill_of(launch: LaunchRow, start: Part) -> KillOrder | None:
     """Return the order to end a part of an attempt whose Cancel is committed (rule R8), else None.
     State gives a row below 0 to a part whose row is unknown; its executor knows none."""
     if launch.cancel is Reason.NONE or start.row < 0:
@@ -180,6 +183,6 @@ def rows_in(batch: Batch, state: LaunchState) -> list[int]:
 
 def begun_rows(batch: Batch) -> list[int]:
     """Return the rows of a batch that are begun and not launched, in no order."""
-    starts = ((row, launch.start_on(batch.executor)) for row, launch in batch.odd.items())
+    starts = ((row, launch.start_on(batch.executor)) for row, launch in batch.detailed.items())
     detailed = [row for row, start in starts if start is not None and start.state is BEGUN]
     return [*rows_in(batch, BEGUN), *detailed]

@@ -178,7 +178,7 @@ class Executors:
             for item in command.items:
                 row = state.active.get(item.key) if item.state is LaunchState.LOST else None
                 for start in row.starts() if row is not None else ():
-                    if start.part == item.part:
+                    if start.number == item.part:
                         counts[start.executor] = counts.get(start.executor, 0) + 1
         for number, count in counts.items():
             record = state.executors.get(number)

@@ -23,7 +23,7 @@ from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import Given, account_for, skipped_run
 from cron.scheduler.reports import result_of
 from cron.state import commands as c
-from cron.state.ran import RanItem
+from cron.state.rows import NO_ROW, Part, Row, RowKind
 from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName
 from launcher.protocol.reports import BatchReport, InventoryRow, RowReport, lost_rows
@@ -41,8 +41,8 @@ Memories = Mapping[int, Mapping[str, InventoryRow]]
 class Gathered(msgspec.Struct):
     """What ran since the snapshot: by job number, or by name if State has no such job."""
 
-    by_job: dict[int, list[RanItem]] = {}
-    strangers: dict[str, list[RanItem]] = {}
+    by_job: dict[int, list[Row]] = {}
+    strangers: dict[str, list[Row]] = {}
 
 
 def gather(state: State, memories: Memories) -> Gathered:
@@ -55,7 +55,7 @@ def gather(state: State, memories: Memories) -> Gathered:
     for number in sorted(memories):
         for recalled in memories[number].values():
             if recalled.report.status in _RAN:
-                _gather_one(state, number, recalled, gathered)
+                _gather_one(state, state.executors[number], recalled, gathered)
     for job_number, items in gathered.by_job.items():
         job = state.by_number[job_number].job
         _join_parts(items, job.parts if job is not None else 1)
@@ -64,59 +64,59 @@ def gather(state: State, memories: Memories) -> Gathered:
     return gathered
 
 
-def _join_parts(items: list[RanItem], count: int) -> None:
+def _join_parts(items: list[Row], count: int) -> None:
     items.sort(key=_place)
     items[:] = [
         one for _, parts in groupby(items, key=_place) for one in _whole(list(parts), count)
     ]
 
 
-def _place(item: RanItem) -> tuple[int, int, int]:
+def _place(item: Row) -> tuple[int, int, int]:
     return (item.scheduled_s, item.trigger, item.attempt)
 
 
-def _whole(found: list[RanItem], count: int) -> list[RanItem]:
-    """Return what is recorded of one attempt, which may have run in `count` parts. A part that
-    nobody remembers is lost.
+def _whole(told: list[Row], count: int) -> list[Row]:
+    """Return what is recorded of one attempt, which may have run in several parts: in `count`, if
+    its job was then as it is in the snapshot. A part that nobody remembers is lost.
 
     The attempt runs while one of its parts does. If all parts are over, the worst end counts.
     """
-    known = {item.part: item for item in found}
+    known = {part.number: (one, part) for one in told for part in one.parts}
     numbers = range(1, max(count, *known) + 1)
     if len(numbers) == 1:
-        return found
-    parts = tuple(known.get(number) or _forgotten(found[0], number) for number in numbers)
-    ends = (LaunchState.LAUNCHED, LaunchState.LOST, LaunchState.FAILED, LaunchState.CANCELLED)
-    of_state = {item.state: item for item in reversed(parts)}
-    worst = next((of_state[end] for end in ends if end in of_state), parts[0])
-    said = Note(NoteCode.PARTS, tuple(int(item.state) for item in parts))
-    detail, note = written(said, worst.detail)
-    detail = detail[:DETAIL_CHARS_MAX]
-    return [msgspec.structs.replace(worst, detail=detail, note=note, part=1, parts=parts)]
-
-
-def _forgotten(other: RanItem, number: int) -> RanItem:
-    """Return a part that nobody remembers, beside one that somebody does."""
-    detail, note = "", Note(NoteCode.FORGOTTEN)
-    return RanItem(
-        scheduled_s=other.scheduled_s,
-        trigger=other.trigger,
-        attempt=other.attempt,
+        return [msgspec.structs.replace(one, parts=()) for one in told]
+    forgotten = Part(0, LaunchState.LOST, Reason.RESTORED, note=Note(NoteCode.FORGOTTEN))
+    nobody = msgspec.structs.replace(
+        told[0],
         state=LaunchState.LOST,
         reason=Reason.RESTORED,
-        executor=0,
-        begun_index=other.begun_index,
-        local_min=other.local_min,
-        epoch=other.epoch,
-        detail=detail,
-        part=number,
-        note=note,
+        executor="",
+        ledger="",
+        exit_code=-1,
+        started_ms=0,
+        finished_ms=0,
+        detail="",
+        output_bytes=0,
+        row=NO_ROW,
     )
+    found = [known.get(number, (nobody, forgotten)) for number in numbers]
+    ends = (LaunchState.LAUNCHED, LaunchState.LOST, LaunchState.FAILED, LaunchState.CANCELLED)
+    of_state = {one.state: one for one, _ in reversed(found)}
+    worst = next((of_state[end] for end in ends if end in of_state), found[0][0])
+    said = Note(NoteCode.PARTS, tuple(int(one.state) for one, _ in found))
+    detail, note = written(said, worst.detail)
+    parts = tuple(
+        msgspec.structs.replace(part, number=number) for number, (_, part) in enumerate(found, 1)
+    )
+    detail = detail[:DETAIL_CHARS_MAX]
+    return [msgspec.structs.replace(worst, detail=detail, note=note, parts=parts)]
 
 
-def _gather_one(state: State, number: int, recalled: InventoryRow, into: Gathered) -> None:
+def _gather_one(
+    state: State, executor: ExecutorRecord, recalled: InventoryRow, into: Gathered
+) -> None:
     launch = recalled.name.launch
-    item = _ran_item(number, recalled)
+    item = _remembered(executor, recalled)
     record = state.jobs.get(launch.job)
     if record is None:
         if _is_new(state, recalled):
@@ -146,26 +146,48 @@ def _is_new(state: State, recalled: InventoryRow) -> bool:
     return _epoch(recalled.epoch).generation < restored.generation
 
 
-def _ran_item(executor: int, recalled: InventoryRow) -> RanItem:
-    fact, name = recalled.report, recalled.name
-    launch = name.launch
-    state, reason = _ended(fact)
-    return RanItem(
-        scheduled_s=launch.scheduled_s,
-        trigger=launch.trigger,
-        attempt=name.attempt,
-        state=state,
-        reason=reason,
-        executor=executor,
-        begun_index=fact.index,
-        exit_code=fact.exit_code if fact.status is Status.ENDED else -1,
-        started_ms=fact.started_ms,
-        finished_ms=fact.finished_ms,
+def _remembered(executor: ExecutorRecord, recalled: InventoryRow) -> Row:
+    """Return an attempt as its executor remembers it, with the part of it that ran there."""
+    report, name = recalled.report, recalled.name
+    launch, is_over = name.launch, report.status is Status.ENDED
+    state, reason = _ended(report)
+    part = Part(
+        executor.number,
+        state,
+        reason,
+        report.exit_code if is_over else -1,
+        report.started_ms,
+        report.finished_ms,
+        report.output_bytes if is_over else 0,
+        detail=report.detail[:DETAIL_CHARS_MAX],
+        name=executor.executor,
+        ledger=executor.ledger,
+        row=report.row,
+        number=name.part,
+    )
+    return Row(
+        RowKind.OPEN,
+        launch.job,
+        0,  # revision
+        launch.scheduled_s,
+        launch.trigger,
+        name.attempt,
+        state,
+        reason,
+        0,  # ended_index
+        0,  # ended_at_ms
+        launch.scheduled_s,
+        begun_index=report.index,
         epoch=_epoch(recalled.epoch),
-        detail=fact.detail[:DETAIL_CHARS_MAX],
-        output_bytes=fact.output_bytes if fact.status is Status.ENDED else 0,
-        part=name.part,
-        row=fact.row,
+        executor=executor.executor,
+        ledger=executor.ledger,
+        started_ms=report.started_ms,
+        finished_ms=report.finished_ms,
+        exit_code=part.exit_code,
+        detail=part.detail,
+        output_bytes=part.output_bytes,
+        parts=(part,),
+        row=report.row,
     )
 
 
@@ -242,7 +264,7 @@ def _doubtful(state: State) -> dict[int, tuple[c.Key, ...]]:
 
 
 def recover_job(
-    record: JobRecord, ran: Iterable[RanItem], due: Iterable[c.Key], to_s: int
+    record: JobRecord, ran: Iterable[Row], due: Iterable[c.Key], to_s: int
 ) -> c.RecoverItem:
     """Return what to record of one job in (horizon, to_s], and of its launches that were due."""
     ran = tuple(ran)
@@ -305,7 +327,7 @@ def amend_items(
             if key is not None and state.row(key) is not None:
                 continue  # it is open again, or still, and has reports of its own
             name = recalled.name.launch.job
-            item = _ran_item(number, recalled)
+            item = _remembered(state.executors[number], recalled)
             if key is None:
                 gathered.strangers.setdefault(name, []).append(item)
             else:
@@ -334,7 +356,7 @@ def facts_of_open(
         start = row.start_on(record.number)
         if start is None:
             continue
-        name = AttemptName(state.launch_name(row.key), row.attempt, start.part)
+        name = AttemptName(state.launch_name(row.key), row.attempt, start.number)
         recalled = memory.get(str(name))
         if recalled is not None:
             # Names count here: a generation may have forgotten the numbers of the one before.

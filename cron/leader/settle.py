@@ -66,7 +66,7 @@ class Settler:
         record = state.executor_of(*source)
         launched = set()
         for batch in record.batches.values() if record is not None else ():
-            for row, launch in batch.odd.items():
+            for row, launch in batch.detailed.items():
                 start = launch.start_on(batch.executor) if launch.parts else None
                 if start is not None and start.state is LAUNCHED:
                     launched.add((batch.index, row))
@@ -103,7 +103,7 @@ class Settler:
         """
         for record in state.executors.values():
             old = [one for one in record.batches.values() if now_ms - one.at_ms >= STALE_MS]
-            asked = [(batch, sorted([*rows_in(batch, BEGUN), *batch.odd])) for batch in old]
+            asked = [(batch, sorted([*rows_in(batch, BEGUN), *batch.detailed])) for batch in old]
             self._ask(state, record, asked, now_ms, kills_again=True)
 
     def _ask(
@@ -122,7 +122,7 @@ class Settler:
         for batch, rows in asked:
             unsent, again = self._dispatcher.unsent.get((source, batch.index), ()), []
             for row in rows:
-                launch = batch.odd.get(row)
+                launch = batch.detailed.get(row)
                 start = launch.start_on(batch.executor) if launch is not None else None
                 if kills_again and launch is not None and start is not None:
                     kill = kill_of(launch, start)
@@ -153,7 +153,7 @@ def _unreported(batch: Batch, reported: set[int], report: _Report) -> tuple[list
         for row in rows_in(batch, LAUNCHED)
         if row not in reported and batch.launched_index[row] <= report.at_index
     ]
-    for row, launch in batch.odd.items():
+    for row, launch in batch.detailed.items():
         start = launch.start_on(batch.executor)
         if start is None or row < 0 or row in reported:
             continue

@@ -53,7 +53,7 @@ class LeaderIndexes:
                     self.due_heap.began(accumulate(spec.jobs), self._state.at_ms // 1000)
                 if result.items:
                     # The plan has moved it in the queues; what was not accepted has to move back.
-                    keys = [row.key for _, row in command.rows()]
+                    keys = [key for spec in command.batches for key, _, _ in spec.rows()]
                     self.queues.follow(dict.fromkeys(compress(keys, result.items)))
             elif isinstance(command, c.Account):
                 for line, verdict in zip(command.lines, result.items, strict=True):

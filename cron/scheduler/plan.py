@@ -35,7 +35,6 @@ from cron.scheduler.gates import FOREVER_MS, held_deadline_ms, note_of
 from cron.scheduler.policy import (
     FAILOVER_MS,
     NEVER_MS,
-    Accounted,
     Given,
     account_for,
     as_lines,
@@ -139,7 +138,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     return commands + choice.commands()
 
 
-_Accounts = dict[tuple[Accounted, int], list[JobRecord]]
+_Accounts = dict[tuple[c.AccountLine, int], list[JobRecord]]
 """Rows, and the jobs that get them; by job as well where State may refuse them, else 0."""
 
 
@@ -147,7 +146,7 @@ def _accounts(view: View, now_ms: int) -> _Accounts:
     """Return rows for the instants that have come up, and rows that skip older instants of jobs
     that wait for room. Jobs with the same schedule, horizon and policies are computed once."""
     accounts: _Accounts = {}
-    known: dict[tuple[int, ...], tuple[Accounted, list[JobRecord]] | None] = {}
+    known: dict[tuple[int, ...], tuple[c.AccountLine, list[JobRecord]] | None] = {}
     room, steady_ms = view.rows_max, view.steady_ms
     for place, due in enumerate(view.due_jobs):
         if room <= 0:
@@ -163,7 +162,7 @@ def _accounts(view: View, now_ms: int) -> _Accounts:
             )  # fmt: skip
         if key not in known:
             rows = account_for(record, due.ticks, Given(now_ms, steady_ms, why))
-            known[key] = rows and (rows, accounts.setdefault((rows, alone), []))
+            known[key] = None if rows is None else (rows, accounts.setdefault((rows, alone), []))
         shared = known[key]
         if shared is None:
             continue
@@ -174,7 +173,7 @@ def _accounts(view: View, now_ms: int) -> _Accounts:
             # Up to the last instant with room: the next turn continues there.
             to_s = rows.due[room - 1].scheduled_s
             skipped = tuple(run for run in rows.skipped if run.last_s < to_s)
-            rows = Accounted(rows.from_s, to_s, rows.due[:room], skipped)
+            rows = c.AccountLine((), 0, rows.from_s, to_s, rows.due[:room], skipped)
             records = accounts.setdefault((rows, alone), [])
             view.postponed = view.due_jobs[place:]
         records.append(record)
@@ -209,7 +208,9 @@ def _ended(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, None]:
         for batch in state.executors[one.executor].batches.values():
             rows = zip(batch.numbers, batch.scheduled_s, repeat(0))
             ended.update(dict.fromkeys(compress(rows, batch.states)))
-            ended.update((launch.key, None) for launch in batch.odd.values() if not launch.parts)
+            ended.update(
+                (launch.key, None) for launch in batch.detailed.values() if not launch.parts
+            )
     return ended
 
 
@@ -228,7 +229,7 @@ class _Choice:
         }
         self._late_budget = view.late_budget
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
-        self._begin: list[c.BeginItem] = []
+        self._begin: list[tuple[c.Key, int, tuple[int, ...], int]] = []  # as Begin.of wants them
         self._usual: dict[tuple[int, int], list[int]] = {}  # by executor and instant: jobs
         self._skip: dict[c.Key, c.SkippedItem] = {}
         self._detailed = 0  # of what is skipped
@@ -266,8 +267,8 @@ class _Choice:
                 c.BatchSpec(executor, catalog, window_ms, at_s, deltas(sorted(numbers)))
                 for (executor, at_s), numbers in self._usual.items()
             ]
-            odd = c.Begin.of(self._begin).batches if self._begin else ()
-            result.append(c.Begin((*usual, *odd)))
+            detailed = c.Begin.of(catalog, window_ms, self._begin).batches if self._begin else ()
+            result.append(c.Begin((*usual, *detailed)))
         return result
 
     # ---- what is new
@@ -494,26 +495,19 @@ class _Choice:
                 self._queues.put_back(candidate, self._now_ms + HELD_REST_MS)
             return job.has_parts
         self._late_budget -= candidate.is_late
-        self._begin.append(self._begun(candidate, job, executors))
+        held_ms = self._held_ms(candidate, job)
+        self._begin.append((candidate.key, candidate.attempt + 1, executors, held_ms))
         if job.overlap is not ALLOW:
             self._take_slot(candidate, job)
         return True
 
-    def _begun(self, candidate: Candidate, job: Job, executors: tuple[int, ...]) -> c.BeginItem:
-        window_ms = self._now_ms + self._view.start_window_ms
-        held_ms = 0
-        if window_ms > candidate.deadline_ms:
-            most_ms = self._now_ms + job.deadline_s * 1000
-            held_ms = min(self._deadline_ms(candidate, job), most_ms)
-        return c.BeginItem(
-            candidate.key,
-            candidate.attempt + 1,
-            self._view.state.catalog,
-            executors[0],
-            window_ms,
-            executors[1:],
-            held_ms if held_ms > candidate.deadline_ms else 0,
-        )
+    def _held_ms(self, candidate: Candidate, job: Job) -> int:
+        """Return the deadline of a launch that begins, if gates held its clock, else 0."""
+        if self._now_ms + self._view.start_window_ms <= candidate.deadline_ms:
+            return 0
+        most_ms = self._now_ms + job.deadline_s * 1000
+        held_ms = min(self._deadline_ms(candidate, job), most_ms)
+        return held_ms if held_ms > candidate.deadline_ms else 0
 
     def _may_begin(self, candidate: Candidate, job: Job) -> bool:
         """Return whether a taken launch may begin beside the other launches of its job; otherwise

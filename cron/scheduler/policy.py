@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final, NamedTuple
 
+import msgspec
+
 from cron.calendar.schedule import Tick, Ticks
 from cron.job import Catchup, Job, Overlap
 from cron.limits import CATCHUP_ALL_MAX
@@ -67,16 +69,7 @@ class Given(NamedTuple):
         return self.overload if is_seen else Reason.MISSED
 
 
-class Accounted(NamedTuple):
-    """The rows of all instants of one job in (from_s, to_s]."""
-
-    from_s: int
-    to_s: int
-    due: tuple[DueItem, ...] = ()
-    skipped: tuple[SkipItem, ...] = ()
-
-
-def account_for(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | None:
+def account_for(record: JobRecord, ticks: Ticks, given: Given) -> AccountLine | None:
     """Return the rows of all instants in (horizon, now], None if there are none.
 
     If more falls due than can begin, only the newest instant is launched, unless the job wants all
@@ -94,37 +87,38 @@ def account_for(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | No
         to_s, until_s = record.spent[0], record.spent[0] - 1
     tick = ticks.tick_after(after_s)
     if tick is None or tick.scheduled_s > until_s:
-        return Accounted(from_s, to_s) if is_spent else None
+        return AccountLine((), 0, from_s, to_s) if is_spent else None
     before: tuple[SkipItem, ...] = ()
     if record.paused is not None or 0 <= tick.nominal_min <= record.local_horizon_min:
         after_s, before = _passed_over(record, ticks, until_s, now_ms)
         tick = ticks.tick_after(after_s)
         if tick is None or tick.scheduled_s > until_s:
-            return Accounted(from_s, to_s, (), before)
+            return AccountLine((), 0, from_s, to_s, (), before)
     second = ticks.tick_after(tick.scheduled_s)
     if second is not None and second.scheduled_s <= until_s:
         due, skipped = _account_many(job, ticks, after_s, until_s, given)
-        return Accounted(from_s, to_s, due, before + skipped)
+        return AccountLine((), 0, from_s, to_s, due, before + skipped)
     at_s, local_min = tick.scheduled_s, tick.nominal_min
     is_live = at_s * 1000 >= min(now_ms - FAILOVER_MS, steady_ms)
     is_wanted = is_live or job.catchup is not Catchup.NONE
     if is_wanted and ((is_live and not why_behind) or now_ms < (at_s + job.deadline_s) * 1000):
-        return Accounted(from_s, to_s, (DueItem(at_s, local_min, not is_live),), before)
+        return AccountLine((), 0, from_s, to_s, (DueItem(at_s, local_min, not is_live),), before)
     alone = SkipItem(at_s, at_s, 1, given.reason(tick), local_min)
-    return Accounted(from_s, to_s, (), (*before, alone))
+    return AccountLine((), 0, from_s, to_s, (), (*before, alone))
 
 
 def as_lines(
-    catalog: int, accounts: Iterable[tuple[Accounted, Iterable[int]]]
+    catalog: int, accounts: Iterable[tuple[AccountLine, Iterable[int]]]
 ) -> tuple[AccountLine, ...]:
     """Return the lines of an Account: each gives the same rows to several jobs, by number.
     `catalog`: the revision of the set of jobs that was looked at."""
     return tuple(
-        AccountLine(deltas(sorted(numbers)), catalog, *accounted) for accounted, numbers in accounts
+        msgspec.structs.replace(line, jobs=deltas(sorted(numbers)), catalog=catalog)
+        for line, numbers in accounts
     )
 
 
-def skip_older(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | None:
+def skip_older(record: JobRecord, ticks: Ticks, given: Given) -> AccountLine | None:
     """Return rows that skip instants of a job that waits for room: all but the newest, and the
     newest too if its deadline is over. Of a job that wants all instants, those whose deadlines are
     over. None if there are none."""
@@ -139,7 +133,7 @@ def skip_older(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | Non
     if to_s <= record.horizon_s:
         return None
     skipped = _unstarted(ticks, record.horizon_s, to_s, given)
-    return Accounted(record.horizon_s, to_s, (), skipped) if skipped else None
+    return AccountLine((), 0, record.horizon_s, to_s, (), skipped) if skipped else None
 
 
 def wants_all(job: Job) -> bool:

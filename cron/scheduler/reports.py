@@ -16,7 +16,8 @@ from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.columns import deltas, uniform
-from cron.state.state import ExecutorRecord, LaunchRow, Start, State
+from cron.state.rows import Part
+from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.protocol.names import AttemptName
 from launcher.protocol.orders import FenceOrder, KillOrder
 from launcher.protocol.reports import BatchReport, RowReport
@@ -156,10 +157,10 @@ def _of_closed(state: State, fact: RowReport, into: ReportCommands, source: Sour
 
 
 def _of_open(
-    state: State, launch: LaunchRow, start: Start, fact: RowReport, into: ReportCommands
+    state: State, launch: LaunchRow, start: Part, fact: RowReport, into: ReportCommands
 ) -> None:
     """Add a report about an open part of an attempt."""
-    key, attempt, part = launch.key, launch.attempt, start.part
+    key, attempt, part = launch.key, launch.attempt, start.number
     if fact.status is ACCEPTED:
         if start.state is BEGUN:
             into.items.append(
@@ -219,9 +220,9 @@ def _finished(key: c.Key, attempt: int, part: int, fact: RowReport) -> c.Attempt
     )
 
 
-def fence_order(state: State, launch: LaunchRow, start: Start) -> FenceOrder:
+def fence_order(state: State, launch: LaunchRow, start: Part) -> FenceOrder:
     """Return the order to fence a part of an attempt: to leave a tombstone for it."""
-    name = AttemptName(state.launch_name(launch.key), launch.attempt, start.part)
+    name = AttemptName(state.launch_name(launch.key), launch.attempt, start.number)
     return FenceOrder(launch.begun_index, start.row, name)
 
 

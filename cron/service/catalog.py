@@ -48,7 +48,7 @@ from cron.limits import (
     WORK_BYTES_MAX,
 )
 from cron.scheduler.plan import REMOVED_MAX
-from cron.scheduler.policy import Accounted, Given, account_for, as_lines
+from cron.scheduler.policy import Given, account_for, as_lines
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.codec import encode_work
@@ -474,14 +474,14 @@ def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> l
     records = [record for name in names if (record := state.jobs.get(name)) is not None]
     horizon_s = max((record.horizon_s for record in records), default=0)
     effective_s = max(now_ms // 1000, state.at_ms // 1000, horizon_s)
-    accounts: dict[Accounted, list[int]] = {}
+    accounts: dict[c.AccountLine, list[int]] = {}
     for record in records:
         if record.job is None or record.horizon_s == effective_s:
             continue
         ticks = _readable(record, record.job)
         item = account_for(record, ticks, Given(effective_s * 1000))
         if item is None:
-            item = Accounted(record.horizon_s, effective_s)
+            item = c.AccountLine((), 0, record.horizon_s, effective_s)
         accounts.setdefault(item, []).append(record.number)
     commands: list[c.Command] = []
     if accounts:

@@ -21,12 +21,12 @@ from cron.api.executors import (
 )
 from cron.errors import NotFound
 from cron.job import COMMAND
-from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.service.replica import Replica
 from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
 from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
+from cron.state.rows import Part
 from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
@@ -251,17 +251,14 @@ def _pool_of(state: State, row: LaunchRow) -> str:
 
 
 def _run(state: State, row: LaunchRow, executor: int) -> RunView:
-    start = row.start_on(executor)
-    number = start.part if start is not None and row.parts else 0
-    part = row.parts[number - 1] if number else None
-    began = LaunchState(part.state) if part is not None else row.state
+    start = row.start_on(executor) or Part(executor, row.state)
     return RunView(
         launch=str(state.launch_name(row.key)),
         attempt=row.attempt,
-        part=number,
-        state=began.label,
+        part=start.number if row.parts else 0,
+        state=start.state.label,
         pool=_pool_of(state, row),
         begun_at_ms=row.begun_at_ms,
-        started_at_ms=part.started_ms if part is not None else row.started_ms,
+        started_at_ms=start.started_ms,
         is_cancelled=row.cancel is not Reason.NONE,
     )

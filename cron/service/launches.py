@@ -28,7 +28,6 @@ from cron.errors import (
     NotNow,
     UnknownLaunch,
 )
-from cron.history.audited import OpenRow
 from cron.history.order import Place, Query, expand, newest_first, place_of
 from cron.history.store import RowStore
 from cron.history.story import memory_of
@@ -43,9 +42,10 @@ from cron.scheduler.why import Queued, why_waiting
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.archive import Stream
+from cron.state.context import row_of
 from cron.state.outcome import Verdict
-from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
-from cron.state.state import LaunchRow, Part, State
+from cron.state.rows import RESTORED_BY, Part, Row, RowKind
+from cron.state.state import LaunchRow, State
 from launcher.protocol.names import (
     SCHEDULED_S_MAX,
     LaunchName,
@@ -58,54 +58,49 @@ from launcher.protocol.status import Reason
 
 HISTORY_JOBS_MAX = 1_000
 """Jobs that one question about history looks through by name: 0.2 s."""
-_OPEN_FIELDS: Final = tuple(
-    name for name in OpenRow.__struct_fields__ if name not in ("executor", "waiting")
-)
-_KINDS = {RowKind.ENDED: "launch", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
+_KINDS: Final = {
+    RowKind.ENDED: "launch",
+    RowKind.RANGE: "range",
+    RowKind.AMENDMENT: "amendment",
+    RowKind.OPEN: "launch",
+}
 
 
-def _shown(row: Row | LaunchRow, name: str) -> LaunchView:
-    """Return what an ended and an open launch show alike; `name` is the job's full name."""
-    tenant, job = split_job_name(name)
+def of_row(row: Row) -> LaunchView:
+    """Return a launch as it is shown; what only an open one has, `of_open` adds."""
+    tenant, job = split_job_name(row.job)
     due_ms = row.due_at_ms or row.scheduled_s * 1000  # of a manual trigger: when it was asked for
     return LaunchView(
-        launch=str(LaunchName(name, row.scheduled_s, row.trigger)),
+        launch=str(LaunchName(row.job, row.scheduled_s, row.trigger)),
         job=job,
         tenant=tenant,
         scheduled_s=row.scheduled_s,
         attempt=row.attempt,
         state=row.state.label,
+        reason=row.reason.label,
         begun_at_ms=row.begun_at_ms,
         launched_at_ms=row.launched_at_ms,
         started_at_ms=row.started_ms,
+        finished_at_ms=row.finished_ms,
+        exit_code=row.exit_code if row.exit_code >= 0 else None,
+        executor=row.executor,
         term=row.epoch.term,
         lateness_ms=row.started_ms - due_ms if row.started_ms else None,
         epoch=str(row.epoch) if row.epoch.term else "",
         replica=row.epoch.replica,
         begun_index=row.begun_index,
         launched_index=row.launched_index,
+        ended_index=row.ended_index,
+        ended_at_ms=row.ended_at_ms,
         local_time=format_time(row.local_min * 60)[:16] if row.local_min >= 0 else "",
         revision=row.revision,
         by="" if row.by == RESTORED_BY else row.by,
-    )
-
-
-def of_row(row: Row) -> LaunchView:
-    """Return an ended launch as it is shown."""
-    return msgspec.structs.replace(
-        _shown(row, row.job),
-        reason=row.reason.label,
-        finished_at_ms=row.finished_ms,
-        exit_code=row.exit_code if row.exit_code >= 0 else None,
-        executor=row.executor,
-        ended_index=row.ended_index,
-        ended_at_ms=row.ended_at_ms,
         detail="; ".join(filter(None, (sentence(row.note, row.detail), memory_of(row)))),
         kind=_KINDS[row.kind],
         last_s=row.last_s,
         count=row.count,
         output_bytes=row.output_bytes,
-        parts=[_part(number, part, part.executor) for number, part in enumerate(row.parts, 1)],
+        parts=[_part(number, part) for number, part in enumerate(row.parts, 1)],
         number=row.number if row.number >= 0 else None,
         amends=_key(row.amends),
         cpu_ms=row.cpu_ms or None,
@@ -145,10 +140,10 @@ def _key(key: tuple[int, int] | None) -> str:
     return f"{key[0]}.{key[1]}" if key[1] >= 0 else str(key[0])
 
 
-def _part(number: int, part: PartRow | Part, executor: str) -> PartView:
+def _part(number: int, part: Part) -> PartView:
     return PartView(
         part=number,
-        executor=executor,
+        executor=part.name,
         state=part.state.label,
         reason=part.reason.label,
         started_at_ms=part.started_ms,
@@ -169,35 +164,17 @@ def of_open(
     queued: Queued | None = None,
 ) -> LaunchView:
     """Return an open launch as it is shown. `connected`: executors that are, by number."""
-    record = state.by_number[row.number]
-    shown = _shown(row, record.name)
-    executor = state.executors.get(row.executor) if row.begun_index else None
-    name = executor.executor if executor else ""
+    record, shown = state.by_number[row.number], of_row(row_of(state, row))
     is_active = row.state in ACTIVE
-    parts = []
-    for number, part in enumerate(row.parts, 1):
-        host = state.executors.get(part.executor)
-        parts.append(_part(number, part, host.executor if host is not None else part.name))
     return msgspec.structs.replace(
         shown,
         reason=row.cancel.label,
-        executor=name,
         by=row.cancel_by or shown.by,
-        # Whose word it is that it began, where the log does not have it.
-        detail=sentence(row.note, row.detail) or memory_of(open_row(row, name)),
         in_doubt=is_active and any(one.executor not in connected for one in row.starts()),
         waiting="" if is_active else why_waiting(state, row, connected, now_ms, queued).text,
         deadline_at_ms=shown_deadline_ms(state, row, record, now_ms),
         is_open=True,
-        last_s=row.scheduled_s,
-        parts=parts,
     )
-
-
-def open_row(row: LaunchRow, executor: str = "", waiting: str = "") -> OpenRow:
-    """Return an open launch as audits and stories see it."""
-    same = {name: getattr(row, name) for name in _OPEN_FIELDS}
-    return OpenRow(**same, executor=executor, waiting=waiting)
 
 
 def open_viewer(replica: Replica) -> Callable[[LaunchRow], LaunchView]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -18,16 +19,17 @@ from cron.api.launches import (
     WhyRequest,
 )
 from cron.history.audit import audit
-from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan, judged
+from cron.history.audited import AuditedJob, Finding, judged
 from cron.history.census import Census, count
 from cron.history.order import Query
 from cron.history.store import RowStore
-from cron.history.story import tell_dead, tell_manual, tell_newer
+from cron.history.story import dead_letter, manual_launches, newer_launch
 from cron.history.why import explain
-from cron.service.launches import expanded, open_row, open_viewer
+from cron.service.launches import expanded, open_viewer
 from cron.service.replica import Replica
+from cron.state.context import row_of
 from cron.state.rows import Row
-from cron.state.state import JobRecord, State
+from cron.state.state import JobRecord
 from launcher.protocol.status import Reason
 
 HELD = "its instants get rows once a leader can read the schedule"
@@ -103,7 +105,7 @@ async def _audit_job(
     """Audit one job, window by window: its history may be longer than one look can take. Return
     whether the time of the audit was enough for it."""
     state, audited = replica.state, audited_job(record)
-    open_rows, index = _open(state, record), state.index
+    open_rows, index = [row_of(state, row) for row in state.open_of(record).values()], state.index
     if audited.forgotten_s > since_s:
         tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
         since_s = audited.forgotten_s
@@ -116,10 +118,11 @@ async def _audit_job(
             return False
         end_s = await asyncio.to_thread(_window_end, audited, since_s, until_s)
         rows = await replica.row_store.of_job(record.name, since_s, end_s)
-        rows = [row for row in rows if row.ended_index <= index]
-        rows, judged_open = judged(audited, rows, open_rows, state.resets)
+        rows = [*(row for row in rows if row.ended_index <= index), *open_rows]
+        rows.sort(key=lambda row: row.scheduled_s)
+        mine = judged(audited, rows, state.resets)
         counted, found = await asyncio.to_thread(
-            partial(_look, audited, rows, judged_open, since_s, end_s, is_first=since_s == begin_s)
+            partial(_look, audited, mine, since_s, end_s, is_first=since_s == begin_s)
         )
         tally.census.add(counted)
         for one in found:
@@ -149,11 +152,9 @@ async def why(replica: Replica, request: WhyRequest) -> WhyReport:
     at_s = at_s if newest_s is None else newest_s
     mine, shown = list(state.open_of(record).values()), open_viewer(replica)
     views = {row.key: shown(row) for row in mine if row.scheduled_s == at_s}
-    open_rows = []
-    for row in mine:  # one that is shown says what it waits for
-        executor = state.executors.get(row.executor) if row.begun_index else None
-        waiting = views[row.key].waiting if row.key in views else ""
-        open_rows.append(open_row(row, executor.executor if executor else "", waiting))
+    open_rows = [row_of(state, row) for row in mine]
+    asked = views.get((record.number, at_s, 0))
+    waiting = asked.waiting if asked is not None else ""
     now_s = replica.clock.wall_ms() // 1000
     its = (row for row in open_rows if (row.scheduled_s, row.trigger) == (at_s, 0))
     still_open = next(its, None)
@@ -163,7 +164,7 @@ async def why(replica: Replica, request: WhyRequest) -> WhyReport:
     )
     rows = [row for row in found if not row.trigger]
     terms = state.leader_terms
-    explained = explain(audited, record.paused, at_s, rows, still_open, now_s, terms)
+    explained = explain(audited, at_s, rows, still_open, now_s, terms, waiting=waiting)
     verdict = explained.verdict
     if not found and (reason := audited.unreadable(at_s - 1, at_s)):
         verdict = f"this replica cannot tell whether it is due: {reason}; {HELD}"
@@ -172,8 +173,8 @@ async def why(replica: Replica, request: WhyRequest) -> WhyReport:
         verdict = f"it waits for its turn and has no row yet: {held_up}"
     if rows and still_open is None:
         verdict += await _newer(replica.row_store, rows[-1], open_rows)
-    verdict += tell_dead(record.dead.get((at_s, 0)), job, at_s)
-    verdict += tell_manual(found, open_rows, job, at_s)
+    verdict += dead_letter(record.dead.get((at_s, 0)), job, at_s)
+    verdict += manual_launches(found, open_rows, job, at_s)
     at_ms = at_s * 1000
     ended = [view for row in found for view in expanded(state, row, at_ms, at_ms, 1)]
     return WhyReport(
@@ -185,40 +186,27 @@ async def why(replica: Replica, request: WhyRequest) -> WhyReport:
     )
 
 
-async def _newer(row_store: RowStore, row: Row, open_rows: list[OpenRow]) -> str:
+async def _newer(row_store: RowStore, row: Row, open_rows: list[Row]) -> str:
     """Return which launch replaced an ended one, if one did: it was due when that one ended."""
     if row.reason is not Reason.REPLACED:
         return ""
     since_ms, until_ms = row.scheduled_s * 1000, row.ended_at_ms + CLOCKS_APART_MS
     newest = Query(row.job, None, since_ms, until_ms, NEWER_LOOKED_AT)
-    return tell_newer(row, await row_store.newest(newest), open_rows)
+    return newer_launch(row, await row_store.newest(newest), open_rows)
 
 
 def audited_job(record: JobRecord) -> AuditedJob:
     """Return a job's past as audits see it."""
-    spans = tuple(
-        RevisionSpan(span.revision, span.from_s, span.to_s or None, span.schedule, span.overlap)
-        for span in record.spans
-    )
-    return AuditedJob(record.name, spans, record.horizon_s, record.forgotten_s)
-
-
-def _open(state: State, record: JobRecord) -> list[OpenRow]:
-    return [open_row(row) for row in state.open_of(record).values()]
+    spans, forgotten_s = tuple(record.spans), record.forgotten_s
+    return AuditedJob(record.name, spans, record.horizon_s, forgotten_s, record.paused)
 
 
 def _look(
-    audited: AuditedJob,
-    rows: list[Row],
-    open_rows: list[OpenRow],
-    since_s: int,
-    until_s: int,
-    *,
-    is_first: bool,
+    audited: AuditedJob, rows: Sequence[Row], since_s: int, until_s: int, *, is_first: bool
 ) -> tuple[Census, list[Finding]]:
     """Count and audit one window of a job's history."""
-    counted = count(audited, rows, open_rows, since_s, until_s, is_first=is_first)
-    return counted, list(audit(audited, rows, open_rows, since_s, until_s))
+    counted = count(audited, rows, since_s, until_s, is_first=is_first)
+    return counted, list(audit(audited, rows, since_s, until_s))
 
 
 def _window_end(audited: AuditedJob, since_s: int, until_s: int) -> int:

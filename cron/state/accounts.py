@@ -10,7 +10,6 @@ from typing import Final
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.context import Context, pause_note
-from cron.state.launch_index import Mark
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import JobRecord, Paused, State
@@ -44,8 +43,7 @@ def account(context: Context, command: c.Account) -> Result:
         if line.skipped:
             _record_skipped(context, members, line.skipped)
         for due in line.due:
-            numbers = accumulate(line.jobs)
-            state.due.put(due.scheduled_s, numbers, Mark(due.local_min, due.is_late))
+            state.due.put(due.scheduled_s, accumulate(line.jobs), due)
         to_s, newest_min = line.to_s, max(mins, default=-1)
         for record in members:
             record.horizon_s = to_s

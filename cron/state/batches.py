@@ -2,10 +2,10 @@
 
 Theory of operation. A launch that goes as usual is a *row* of a batch: a place in columns, and no
 object of its own. Its row is known from the log index of the Begin and its number, at its executor
-too. A row is *odd* once something is known of it that the columns cannot say: it has parts, has
-failed before or was asked for, is cancelled, or its job has changed since. Then its launch is an
-object, which is kept beside the columns, under its key, and in its job's record. Whatever changes a
-single launch makes it odd first.
+too. A row is *detailed* once something is known of it that the columns cannot say: it has parts,
+has failed before or was asked for, is cancelled, or its job has changed since. Then its launch is
+an object, which is kept beside the columns, under its key, and in its job's record. Whatever
+changes a single launch makes it detailed first.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Batch(msgspec.Struct, eq=False):
     """All launches that one log entry begins on one executor, in columns with an item for each row.
 
     `states[row]` is BEGUN or LAUNCHED while the row is open and *usual*: then the columns say all
-    that is known of it. It is 0 once the row is over, and while it is *odd*: then `odd[row]` is the
-    launch, a part of which it may be. `usual` counts the usual rows. Such a row is the first try of
-    a scheduled launch, or the next after executors refused it, and has the job as it is now.
+    that is known of it. It is 0 once the row is over, and while it is *detailed*: then
+    `detailed[row]` is the launch, a part of which it may be. `usual` counts the usual rows. Such a
+    row is the first try of a scheduled launch, or the next after executors refused it, and has the
+    job as it is now.
     """
 
     index: int
@@ -61,7 +62,7 @@ class Batch(msgspec.Struct, eq=False):
     started_ms: array[int] = msgspec.field(default_factory=_empty)
     lates: bytearray = msgspec.field(default_factory=bytearray)
     states: bytearray = msgspec.field(default_factory=bytearray)
-    odd: dict[int, LaunchRow] = {}
+    detailed: dict[int, LaunchRow] = {}
     usual: int = 0
     places: dict[tuple[int, int], int] = {}  # (number, scheduled_s) -> row, when asked for
 
@@ -91,7 +92,7 @@ class Batch(msgspec.Struct, eq=False):
             self.places.clear()
 
     def _reach(self, row: int) -> None:
-        """Fill the columns up to a number: what they lack before is odd, or was refused."""
+        """Fill the columns up to a number: what they lack before is detailed, or was refused."""
         gap = row - len(self.states)
         for name in COLUMNS:
             getattr(self, name).extend(array("q", bytes(8 * gap)))
@@ -125,8 +126,8 @@ class Batch(msgspec.Struct, eq=False):
 
     def launch(self, row: int) -> LaunchRow | None:
         """Return the launch that is open as that row, None where none is; read only if usual."""
-        if row in self.odd:
-            return self.odd[row]
+        if row in self.detailed:
+            return self.detailed[row]
         if not 0 <= row < len(self.states) or not self.states[row]:
             return None
         return self.row_of(self, row)
@@ -134,7 +135,7 @@ class Batch(msgspec.Struct, eq=False):
     def launches(self) -> Iterator[LaunchRow]:
         """Yield all that is open of it, by row; read only."""
         usual = (row for row, state in enumerate(self.states) if state)
-        for row in sorted((*usual, *self.odd)):
+        for row in sorted((*usual, *self.detailed)):
             launch = self.launch(row)
             if launch is not None:
                 yield launch

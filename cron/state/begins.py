@@ -1,8 +1,8 @@
 """How Begin changes State: log point 1, rules R1, R2, R5, R6, R7.
 
 A launch begins as a row of a batch, and costs no object of its own, unless more is known of it than
-the columns say: it has failed before, somebody asked for it, it has parts. Then it is odd. All that
-stands in a line of due launches begins at once.
+the columns say: it has failed before, somebody asked for it, it has parts. Then it is detailed. All
+that stands in a line of due launches begins at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
-from cron.state.state import JobRecord, LaunchRow, Part, Start, State
+from cron.state.rows import Part
+from cron.state.state import JobRecord, LaunchRow, State
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 ALLOW: Final = Overlap.ALLOW
@@ -25,6 +26,7 @@ BEGUN: Final = LaunchState.BEGUN
 
 
 _revision: Final = attrgetter("revision")
+_number: Final = attrgetter("number", "executor", "row")
 _is_late: Final = attrgetter("is_late")
 _local_min: Final = attrgetter("local_min")
 _held_until: Final = attrgetter("held_until_ms")
@@ -41,8 +43,8 @@ def begin(context: Context, command: c.Begin) -> Result:
     for asked in command.batches:
         firsts.append(begun.get(asked.executor, 0))
         begun[asked.executor] = firsts[-1] + len(asked.jobs)
-    divided: dict[c.Key, list[Start]] | None = None
-    told: dict[c.Key, Verdict] = {}  # of launches that have parts
+    divided: dict[c.Key, list[Part]] | None = None
+    answered: dict[c.Key, Verdict] = {}  # of launches that have parts
     for asked, first in zip(command.batches, firsts, strict=True):
         if _begin_line(context, asked, first):
             verdicts += [ACCEPTED] * len(asked.jobs)
@@ -51,31 +53,38 @@ def begin(context: Context, command: c.Begin) -> Result:
             verdicts += [Verdict.WRONG_STATE] * len(asked.jobs)
             continue
         if asked.parts and divided is None:
-            divided = _divided(command, firsts)
+            divided = _divided(context.state, command, firsts)
         held = dict(asked.deadlines)
         for place, (key, attempt, part) in enumerate(asked.rows()):
-            verdict = told.get(key) if part else None
+            verdict = answered.get(key) if part else None
             if verdict is None:
-                starts = [Start(1, asked.executor, BEGUN, first + place)]
+                starts = [_start(context.state, asked.executor, first + place)]
                 if part and divided is not None:
                     starts = divided[key]
                 verdict = _begin(context, asked, key, attempt, starts, held.get(place, 0))
                 if part:
-                    told[key] = verdict
+                    answered[key] = verdict
             verdicts.append(verdict)
     return Result(ACCEPTED, tuple(verdicts) if any(verdicts) else ())
 
 
-def _divided(command: c.Begin, firsts: list[int]) -> dict[c.Key, list[Start]]:
+def _start(state: State, number: int, row: int, part: int = 1) -> Part:
+    """Return a part that is to begin on an executor, which may be unknown, as that row."""
+    executor = state.executors.get(number)
+    name, ledger = (executor.executor, executor.ledger) if executor is not None else ("", "")
+    return Part(number, name=name, ledger=ledger, row=row, number=part)
+
+
+def _divided(state: State, command: c.Begin, firsts: list[int]) -> dict[c.Key, list[Part]]:
     """Return where the parts are to begin of launches that have parts, in their order."""
-    found: dict[c.Key, list[Start]] = {}
+    found: dict[c.Key, list[Part]] = {}
     for asked, first in zip(command.batches, firsts, strict=True):
         if asked.parts and asked.is_whole:
-            for number, row in enumerate(asked.rows(), first):
-                if row.part:
-                    start = Start(row.part, asked.executor, BEGUN, number)
-                    found.setdefault(row.key, []).append(start)
-    return {key: sorted(starts) for key, starts in found.items()}
+            for row, (key, _, part) in enumerate(asked.rows(), first):
+                if part:
+                    start = _start(state, asked.executor, row, part)
+                    found.setdefault(key, []).append(start)
+    return {key: sorted(starts, key=_number) for key, starts in found.items()}
 
 
 def _begin_line(context: Context, asked: c.BatchSpec, first: int) -> bool:
@@ -130,10 +139,10 @@ def _begin(
     asked: c.BatchSpec,
     key: c.Key,
     attempt: int,
-    starts: list[Start],
+    starts: list[Part],
     held_ms: int,
 ) -> Verdict:
-    """Begin a launch, if it may: as a usual row, or as an odd one of each of its executors."""
+    """Begin a launch, if it may: as a usual row, or as a detailed one of each of its executors."""
     state = context.state
     row = state.due.get(key)
     if row is None:
@@ -173,7 +182,7 @@ def _begin(
     row.executor = starts[0].executor
     row.row = starts[0].row
     if job.has_parts:
-        row.parts = [Part(start.executor, row=start.row) for start in starts]
+        row.parts = starts
     row.not_after_ms = min(asked.not_after_ms, deadline_ms)
     if deadline_ms != row.deadline_ms:
         row.deadline_ms, row.held_to_ms = deadline_ms, context.at_ms
@@ -189,7 +198,7 @@ def _is_usual(row: LaunchRow, job: Job) -> bool:
     return not (is_asked_for or row.tries or row.not_before_ms or row.held_to_ms or job.has_parts)
 
 
-def _begin_usual(context: Context, asked: c.BatchSpec, row: LaunchRow, start: Start) -> None:
+def _begin_usual(context: Context, asked: c.BatchSpec, row: LaunchRow, start: Part) -> None:
     """Begin a launch as a usual row."""
     state, number, at_s, deadline_ms = context.state, row.number, row.scheduled_s, row.deadline_ms
     batch = state.batch(start.executor, context.index, context.at_ms, context.epoch)
@@ -203,17 +212,17 @@ def _begin_usual(context: Context, asked: c.BatchSpec, row: LaunchRow, start: St
     context.moved[(number, at_s, 0)] = None
 
 
-def _misfit(state: State, job: Job, starts: list[Start]) -> Verdict | None:
+def _misfit(state: State, job: Job, starts: list[Part]) -> Verdict | None:
     """Return why a launch of the job may not begin on these executors, a part on each; None where
     it may."""
-    is_one = len(starts) == 1 and starts[0].part == 1 and not job.has_parts
+    is_one = len(starts) == 1 and starts[0].number == 1 and not job.has_parts
     if is_one and starts[0].executor in state.executors:
         return None  # the usual case, cheap
     executors = dict.fromkeys(start.executor for start in starts)
     if any(executor not in state.executors for executor in executors):
         return Verdict.UNKNOWN_EXECUTOR
     is_number = bool(job.each) or len(starts) == job.parts
-    in_order = all(start.part == number for number, start in enumerate(starts, 1))
+    in_order = all(start.number == number for number, start in enumerate(starts, 1))
     fits = is_number and in_order and len(executors) == len(starts)
     return None if fits else Verdict.WRONG_PARTS
 

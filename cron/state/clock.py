@@ -39,7 +39,7 @@ def reset_clock(context: Context, command: ResetClock) -> Result:
     if not 0 < command.to_ms <= state.at_ms - LEAST_MS:
         return Result(Verdict.ALREADY)
     reset = Reset(context.index, state.at_ms, command.to_ms, command.by)
-    state.make_odd(state.by_number.values())
+    state.make_detailed(state.by_number.values())
     for record in state.by_number.values():
         state.touch(record)
         _move_times(record, reset)
@@ -109,7 +109,7 @@ def _reset_horizon(context: Context, item: HorizonItem) -> Verdict:
         return Verdict.STALE_REVISION  # what ended since may have begun
     if not 0 < item.to_s < item.from_s:
         return Verdict.BAD_TIMES
-    state.make_odd([record])
+    state.make_detailed([record])
     state.touch(record)
     spent = dict.fromkeys((*item.spent, *record.spent))
     for key, row in list(record.open.items()):
@@ -120,7 +120,7 @@ def _reset_horizon(context: Context, item: HorizonItem) -> Verdict:
         else:
             # It has no row yet, and comes up again when its time has come.
             del record.open[key]
-            state.due.odd.pop(row.key, None)
+            state.due.detailed.pop(row.key, None)
             context.moved[row.key] = None
     record.spent = sorted(at_s for at_s in spent if at_s > item.to_s)
     record.horizon_s = item.to_s

@@ -14,10 +14,9 @@ command is shipped decodable before it is ever emitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, repeat
-from operator import sub
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -25,16 +24,17 @@ from cron.job import Job
 from cron.launch_state import LaunchState
 from cron.notes import Note
 from cron.state import pool
-from cron.state.ran import RanItem
+from cron.state.columns import deltas
+from cron.state.rows import Row
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 5
+FORMAT: Final = 6
 """The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
 "Formats")."""
-LEAST_FORMAT: Final = 5
-"""The oldest that it can apply: cells of formats 1 to 4 are refused."""
+LEAST_FORMAT: Final = 6
+"""The oldest that it can apply: cells of formats 1 to 5 are refused."""
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""
@@ -42,7 +42,7 @@ SegmentKey: TypeAlias = tuple[int, int, int]
 """(generation, number of the Seal, stream): a segment of history."""
 
 
-class DueItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class DueItem(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """An instant to be launched. `local_min` is its nominal local time, -1 for none. `is_late`
     marks catch-up, which is paced behind live launches."""
 
@@ -63,7 +63,7 @@ class SkipItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class AccountLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All instants in (from_s, to_s] of jobs that have the same ones; `to_s` becomes the horizon of
-    each (rule R1).
+    each (rule R1). A line that is not complete yet has no jobs and catalog 0.
 
     `jobs` are their numbers in ascending order: the first from 0, each other one from the one
     before. `catalog` is the revision of the set of jobs by which the leader decided: none of them
@@ -76,30 +76,6 @@ class AccountLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     to_s: int
     due: tuple[DueItem, ...] = ()
     skipped: tuple[SkipItem, ...] = ()
-
-
-class BeginItem(msgspec.Struct, frozen=True, gc=False):
-    """An attempt that is to begin; `Begin.of` has it in the log.
-
-    It may be started on that executor until `not_after_ms`, and not after its deadline.
-    `deadline_ms` is the launch's deadline from now on, where gates held its clock; 0: as it was.
-    """
-
-    key: Key
-    attempt: int
-    catalog: int  # revision of the set of jobs that it was planned against
-    executor: int  # the number State gave to (executor id, ledger)
-    not_after_ms: int
-    others: tuple[int, ...] = ()  # those of its second part and on
-    deadline_ms: int = 0
-
-
-class BeginRow(NamedTuple):
-    """A row of a `BatchSpec`: part `part` of an attempt, 0 where the launch is not divided."""
-
-    key: Key
-    attempt: int
-    part: int
 
 
 class BatchSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -123,13 +99,14 @@ class BatchSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parts: tuple[int, ...] = ()  # 0
     deadlines: tuple[tuple[int, int], ...] = ()
 
-    def rows(self) -> Iterator[BeginRow]:
-        """Yield its rows; those that a column lacks are left out."""
+    def rows(self) -> Iterator[tuple[Key, int, int]]:
+        """Yield the key, the attempt and the part of its rows, 0 where the launch is not divided;
+        rows that a column lacks are left out."""
         numbers = accumulate(self.jobs)
         instants = [self.scheduled_s + one for one in self.scheduled or repeat(0, len(self.jobs))]
         triggers, attempts = self.triggers or repeat(0), self.attempts or repeat(1)
         keys = zip(numbers, instants, triggers)  # noqa: B905 (what is missing is left out)
-        return map(BeginRow, keys, attempts, self.parts or repeat(0))
+        return zip(keys, attempts, self.parts or repeat(0))  # noqa: B905
 
     @property
     def is_whole(self) -> bool:
@@ -285,48 +262,45 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
     batches: tuple[BatchSpec, ...]
 
     @classmethod
-    def of(cls, items: Sequence[BeginItem]) -> Begin:
-        """Return the command by which attempts begin. First tries of one instant are together, on
-        each executor in this order, and apart from what needs more columns."""
-        groups: dict[tuple[int, int, int, int], list[tuple[BeginRow, int]]] = {}
-        for item in items:
-            _, at_s, trigger = item.key
-            is_plain = item.attempt == 1 and not (trigger or item.others or item.deadline_ms)
-            for part, executor in enumerate((item.executor, *item.others), 1):
-                row = BeginRow(item.key, item.attempt, part if item.others else 0)
-                of = (executor, item.catalog, item.not_after_ms, at_s if is_plain else -1)
-                groups.setdefault(of, []).append((row, item.deadline_ms))
-        return cls(tuple(_batch_spec(*of[:3], rows) for of, rows in groups.items()))
+    def of(
+        cls,
+        catalog: int,
+        not_after_ms: int,
+        attempts: Iterable[tuple[Key, int, tuple[int, ...], int]],
+    ) -> Begin:
+        """Return the command by which attempts begin, each given by its launch, its number, the
+        executors of its parts, and its deadline where gates held its clock, else 0.
 
-    def rows(self) -> Iterator[tuple[int, BeginRow]]:
-        """Yield all rows, each after the number of its executor."""
-        for spec in self.batches:
-            for row in spec.rows():
-                yield spec.executor, row
-
-
-def _batch_spec(
-    executor: int, catalog: int, not_after_ms: int, found: list[tuple[BeginRow, int]]
-) -> BatchSpec:
-    rows = [row for row, _ in found]
-    numbers = [row.key[0] for row in rows]
-    first_s = rows[0].key[1]
-    instants = tuple(row.key[1] - first_s for row in rows)
-    triggers = tuple(row.key[2] for row in rows)
-    attempts = tuple(row.attempt for row in rows)
-    parts = tuple(row.part for row in rows)
-    return BatchSpec(
-        executor,
-        catalog,
-        not_after_ms,
-        first_s,
-        (numbers[0], *map(sub, numbers[1:], numbers)),
-        instants if any(instants) else (),
-        triggers if any(triggers) else (),
-        attempts if any(attempt != 1 for attempt in attempts) else (),
-        parts if any(parts) else (),
-        tuple((row, held_ms) for row, (_, held_ms) in enumerate(found) if held_ms),
-    )
+        First tries of one instant are together, on each executor in this order, and apart from what
+        needs more columns. `catalog` and `not_after_ms` are as in BatchSpec.
+        """
+        groups: dict[tuple[int, int], list[tuple[Key, int, int, int]]] = {}
+        for key, attempt, executors, deadline_ms in attempts:
+            is_alone = len(executors) == 1
+            is_plain = is_alone and attempt == 1 and not (key[2] or deadline_ms)
+            for part, executor in enumerate(executors, 1):
+                row = (key, attempt, 0 if is_alone else part, deadline_ms)
+                groups.setdefault((executor, key[1] if is_plain else -1), []).append(row)
+        batches = []
+        for (executor, _), rows in groups.items():
+            keys, tries, parts, deadlines_ms = zip(*rows, strict=True)
+            numbers, instants, triggers = zip(*keys, strict=True)
+            later = tuple(at_s - instants[0] for at_s in instants)
+            batches.append(
+                BatchSpec(
+                    executor,
+                    catalog,
+                    not_after_ms,
+                    instants[0],
+                    deltas(numbers),
+                    later if any(later) else (),
+                    triggers if any(triggers) else (),
+                    tries if any(attempt != 1 for attempt in tries) else (),
+                    parts if any(parts) else (),
+                    tuple((row, held_ms) for row, held_ms in enumerate(deadlines_ms) if held_ms),
+                )
+            )
+        return cls(tuple(batches))
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
@@ -429,9 +403,11 @@ class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):
 class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What became of one job between the snapshot and the restore (rule R13).
 
-    Instants in (from_s, to_s] are in `ran`, `due` (where the job says `on-lost=retry`) or `lost`.
-    `doubtful` are launches that were due in the snapshot and may have run since. What is due after
-    all begins at `not_before_ms`: it may be running until then. `name` stands for a job that the
+    `ran` are the attempts that executors remember, LAUNCHED while they run; one that had several
+    parts has all of them, others have the part that was remembered, if any. Instants in
+    (from_s, to_s] are in `ran`, `due` (where the job says `on-lost=retry`) or `lost`. `doubtful`
+    are launches that were due in the snapshot and may have run since. What is due after all begins
+    at `not_before_ms`: it may be running until then. `name` stands for a job that the
     snapshot does not know; its number is 0 and it has nothing but `ran`.
     """
 
@@ -439,7 +415,7 @@ class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     revision: int
     from_s: int
     to_s: int
-    ran: tuple[RanItem, ...] = ()
+    ran: tuple[Row, ...] = ()
     due: tuple[DueItem, ...] = ()
     lost: tuple[SkipItem, ...] = ()
     doubtful: tuple[Key, ...] = ()
@@ -448,7 +424,8 @@ class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Recover(msgspec.Struct, frozen=True, array_like=True, tag="recover"):
-    """Jobs of a restored cell, each by itself; and the executors that have told all they know."""
+    """Jobs of a restored cell, each by itself, and the executors that have reported all that they
+    know."""
 
     items: tuple[RecoverItem, ...]
     recalled: tuple[int, ...] = ()

@@ -1,9 +1,9 @@
-"""What a command sees while it is applied, and the two things that end a launch."""
+"""What a command sees while it is applied, and how launches begin, end and become rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -17,27 +17,16 @@ from cron.notes import (
     written,
 )
 from cron.state.archive import Sealed
-from cron.state.commands import Key
+from cron.state.commands import AttemptItem, Key
 from cron.state.pool import DeadLetter
-from cron.state.rows import Chunk, PartRow, Row, RowKind
-from cron.state.state import NO_ROW, JobRecord, LaunchRow, LostRow, Part, State
+from cron.state.rows import NO_ROW, Chunk, Part, Row, RowKind
+from cron.state.state import JobRecord, LaunchRow, State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
-
-class Ran(NamedTuple):
-    """What an executor told of an attempt that ran; as in Row."""
-
-    exit_code: int = -1
-    finished_ms: int = 0
-    output_bytes: int = 0
-    cpu_ms: int = 0
-    memory_peak_bytes: int = 0
-
-
 ENDED: Final = RowKind.ENDED  # members of an enumeration are slow to look up
+OPEN: Final = RowKind.OPEN
 LOST: Final = LaunchState.LOST
-NOTHING_TOLD: Final = Ran()
 
 
 class Context(msgspec.Struct):
@@ -77,7 +66,7 @@ class Context(msgspec.Struct):
         self.state.touch(self.state.by_number[row.number])
 
     def change(self, row: LaunchRow) -> LaunchRow:
-        """Return a launch that may be running, to be changed: from here on it is odd."""
+        """Return a launch that may be running, to be changed: from here on it is detailed."""
         self.touch(row)
         return self.state.changeable(row.key) or row
 
@@ -86,7 +75,7 @@ class Context(msgspec.Struct):
         self.state.touch(record)
         record.open[(row.scheduled_s, row.trigger)] = row
         key = row.key
-        self.state.due.odd[key] = row
+        self.state.due.detailed[key] = row
         self.moved[key] = None
         if record.dead:
             self.unbury(key)
@@ -109,21 +98,19 @@ class Context(msgspec.Struct):
         state, key = self.state, row.key
         self.leave_due(row)
         state.by_number[row.number].open[key[1:]] = row
-        state.active.odd[key] = row
+        state.active.detailed[key] = row
         state.running[row.number] = state.running.get(row.number, 0) + 1
         self.moved[key] = None
         for start in row.starts():
-            number = state.add_odd(row, start)
-            if row.parts:
-                row.parts[start.part - 1].row = number
-            else:
-                row.row = number
+            start.row = state.add_detailed(row, start)
+            if not row.parts:
+                row.row = start.row
 
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
         self._leave_executor(row)
         self._leave_active(row)
-        self.state.due.odd[row.key] = row
+        self.state.due.detailed[row.key] = row
         self.moved[row.key] = None
         row.row = NO_ROW
         row.job = None  # the next attempt begins with what the job is then (rule R2)
@@ -132,38 +119,26 @@ class Context(msgspec.Struct):
     def leave_due(self, row: LaunchRow) -> None:
         """Take a launch out of what is due."""
         due = self.state.due
-        if due.odd.pop(row.key, None) is None and row.key in due:
+        if due.detailed.pop(row.key, None) is None and row.key in due:
             due.take(row.scheduled_s, (row.number,))
 
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""
         self.moved[row.key] = None
-        record = self.state.executors.get(part.executor)
-        if record is not None:
-            part.name, part.ledger = record.executor, record.ledger
-        self.state.drop_odd(row, part.executor, part.row)
+        self.state.drop_detailed(row, part.executor, part.row)
 
     def _leave_active(self, row: LaunchRow) -> None:
         state, number = self.state, row.number
-        if state.active.odd.pop(row.key, None) is not None:
+        if state.active.detailed.pop(row.key, None) is not None:
             state.stop_running(number)
 
     def _leave_executor(self, row: LaunchRow) -> None:
         if not row.parts:  # the usual case, cheap
-            self.state.drop_odd(row, row.executor, row.row)
+            self.state.drop_detailed(row, row.executor, row.row)
         for part in row.parts:
-            self.state.drop_odd(row, part.executor, part.row)
+            self.state.drop_detailed(row, part.executor, part.row)
 
-    def end(
-        self,
-        row: LaunchRow,
-        state: LaunchState,
-        reason: Reason,
-        *,
-        ran: Ran = NOTHING_TOLD,
-        detail: str = "",
-        note: Note | None = None,
-    ) -> None:
+    def end(self, row: LaunchRow, end: AttemptItem) -> None:
         """End an open launch: it leaves State and becomes a row of history.
 
         What waited for its next attempt has the number of that.
@@ -179,88 +154,67 @@ class Context(msgspec.Struct):
         self.moved[key] = None
         record.open.pop(key[1:], None)
         record.ended_index = self.index
-        record.counts[state] = record.counts.get(state, 0) + 1
-        told = written(note, detail) if detail or note else (row.detail, row.note)
-        ended = self._row_of(row, record.name, (state, reason), ran, told)
-        if state is LOST:
-            known = LostRow(
-                row.revision,
-                row.local_min,
-                ended.ended_index,
-                ended.number,
-                ended.epoch,
-                ended.executor,
-                ended.ledger,
-                ended.parts,
-                row.begun_index,
-                tuple(part.row for part in row.parts) or (row.row,),
-            )
+        record.counts[end.state] = record.counts.get(end.state, 0) + 1
+        ended = row_of(self.state, row, end, (self.index, self.at_ms, self.rows))
+        if end.state is LOST:
+            known = msgspec.structs.replace(ended, row=row.row)
             self.state.remember_lost(key, row.attempt, known)
         self.record(ended)
 
-    def _row_of(
-        self,
-        row: LaunchRow,
-        job: str,
-        end: tuple[LaunchState, Reason],
-        ran: Ran,
-        told: tuple[str, Note | None],
-    ) -> Row:
-        """Return the row that history keeps of a launch as it stands now."""
-        executor = self.state.executors.get(row.executor) if row.begun_index else None
-        detail, note = told
-        # By place, in the order of Row: with names it takes five times as long, for each launch.
-        return Row(
-            ENDED,
-            job,
-            row.revision,
-            row.scheduled_s,
-            row.trigger,
-            row.attempt,
-            *end,
-            self.index,
-            self.at_ms,
-            row.scheduled_s,  # last_s
-            1,  # count
-            row.local_min,
-            row.begun_index,
-            row.begun_at_ms,
-            row.epoch,
-            executor.executor if executor else "",
-            executor.ledger if executor else "",
-            row.launched_index,
-            row.launched_at_ms,
-            row.started_ms,
-            ran.finished_ms,
-            ran.exit_code,
-            row.cancel_by or row.by,
-            detail,
-            row.due_at_ms,
-            ran.output_bytes,
-            tuple(map(_part_row, row.parts)) if row.parts else (),
-            note,
-            self.rows,
-            None,  # amends
-            ran.cpu_ms,
-            ran.memory_peak_bytes,
-            row.is_redriven,
-        )
 
-
-def _part_row(part: Part) -> PartRow:
-    return PartRow(
-        part.name,
-        part.ledger,
-        part.state,
-        part.reason,
-        part.exit_code,
-        part.started_ms,
-        part.finished_ms,
-        part.output_bytes,
-        part.detail,
-        part.note,
-        part.cpu_ms,
-        part.memory_peak_bytes,
+def row_of(
+    state: State,
+    row: LaunchRow,
+    end: AttemptItem | None = None,
+    place: tuple[int, int, int] = (0, 0, -1),
+) -> Row:
+    """Return a launch as history has it: as it stands now, or, with an `end`, as it ended at a
+    place: log index, time in milliseconds, and number in that entry."""
+    executor = state.executors.get(row.executor) if row.begun_index else None
+    detail, note = row.detail, row.note
+    if end is None:
+        end, kind, by = AttemptItem(row.key, row.attempt, row.state), OPEN, row.by
+    else:
+        kind, by = ENDED, row.cancel_by or row.by
+        if end.detail or end.note:
+            detail, note = written(end.note, end.detail)
+    index, at_ms, number = place
+    # By place, in the order of Row: with names it takes five times as long, for each launch.
+    return Row(
+        kind,
+        state.by_number[row.number].name,
+        row.revision,
+        row.scheduled_s,
+        row.trigger,
+        row.attempt,
+        end.state,
+        end.reason,
+        index,
+        at_ms,
+        row.scheduled_s,  # last_s
+        1,  # count
+        row.local_min,
+        row.begun_index,
+        row.begun_at_ms,
+        row.epoch,
+        executor.executor if executor else "",
+        executor.ledger if executor else "",
+        row.launched_index,
+        row.launched_at_ms,
+        row.started_ms,
+        end.finished_ms,
+        end.exit_code,
+        by,
+        detail,
+        row.due_at_ms,
+        end.output_bytes,
+        tuple(row.parts),
+        note,
+        number,
+        None,  # amends
+        end.cpu_ms,
+        end.memory_peak_bytes,
+        row.is_redriven,
     )
 
 

@@ -1,7 +1,7 @@
 """How rows of batches start and end: log point 2, results, refusals and losses.
 
 What is usual goes a column at a time; whatever is not is left to `launches.py`, row by row. Both
-ways come to the same State, and rows reach history in their order whatever is odd.
+ways come to the same State, and rows reach history in their order whatever is detailed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import compress, count, groupby
 from operator import attrgetter
 from typing import Final, TypeAlias
+
+import msgspec
 
 from cron.job import OnLost
 from cron.launch_state import LaunchState
@@ -22,7 +24,7 @@ from cron.state.launches import change_one
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_success, hold_slot, is_kept
 from cron.state.rows import Chunk, column
-from cron.state.state import JobRecord, LostRow, State
+from cron.state.state import JobRecord, State
 from launcher.protocol.status import Reason
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
@@ -44,7 +46,7 @@ def named(state: State, executor: int, begun_index: int, row: int) -> Named | No
     launch = record.find(begun_index, row)
     start = None if launch is None else launch.start_on(executor)
     if launch is not None and start is not None:
-        return launch.key, launch.attempt, start.part
+        return launch.key, launch.attempt, start.number
     place = (begun_index, record.executor, record.ledger, row)
     lost = state.lost_at.get(place)
     if lost is None:
@@ -53,8 +55,8 @@ def named(state: State, executor: int, begun_index: int, row: int) -> Named | No
 
 
 def report(context: Context, command: c.Report) -> Result:
-    """Write what became of attempts: log point 2, ends, refusals and losses. Late news about lost
-    ones become amendments (rule R9)."""
+    """Write what became of attempts: log point 2, ends, refusals and losses. Late reports of
+    lost ones become amendments (rule R9)."""
     verdicts: list[Verdict] = []
     for said in command.rows:
         beside = (said.output_bytes, said.cpu_ms, said.memory_peak_bytes, (said.exit_code,))
@@ -63,8 +65,8 @@ def report(context: Context, command: c.Report) -> Result:
             verdicts += [Verdict.WRONG_STATE] * len(said.rows)
         else:
             verdicts += _report_rows(context, said, columns[:-1])
-    told = verdicts if any(verdicts) else ()
-    result = Result(ACCEPTED, (*told, *[change_one(context, item) for item in command.items]))
+    of_rows = verdicts if any(verdicts) else ()
+    result = Result(ACCEPTED, (*of_rows, *[change_one(context, item) for item in command.items]))
     for gone in command.executors:
         record = context.state.executors.get(gone.executor)
         batches = record.batches if record is not None else {}
@@ -75,15 +77,15 @@ def report(context: Context, command: c.Report) -> Result:
 
 
 def _report_rows(
-    context: Context, said: c.AttemptRows, told: Sequence[Sequence[int]]
+    context: Context, said: c.AttemptRows, columns: Sequence[Sequence[int]]
 ) -> list[Verdict]:
-    """Write what became of rows; `told` are the rows, and what their executor said of each of them.
-    What is usual goes a column at a time, in the order of the rows."""
+    """Write what became of rows; `columns` are the rows, and what their executor said of each of
+    them. What is usual goes a column at a time, in the order of the rows."""
     record = context.state.executors.get(said.executor)
     batch = None if record is None else record.batches.get(said.begun_index)
-    rows, started_ms = told[:2]
+    rows, started_ms = columns[:2]
     if batch is None:
-        return [_change_row(context, said, *one) for one in zip(*told, strict=True)]
+        return [_change_row(context, said, *one) for one in zip(*columns, strict=True)]
     states, size = batch.states, len(batch.states)
     if rows[-1] < size:
         seen = bytes(taken(states, rows))
@@ -97,12 +99,12 @@ def _report_rows(
     is_started = BEGUN not in seen or min(started_ms) > 0
     is_plain = said.state is SUCCEEDED and not said.detail and said.note is None
     if is_plain and 0 not in seen and is_started:
-        _end(context, batch, said, told)
+        _end(context, batch, said, columns)
     else:
-        usual = _usual(context.state, batch, said, seen, told)
+        usual = _usual(context.state, batch, said, seen, columns)
         for is_usual, run in groupby(range(len(rows)), key=usual.__getitem__):
             places = list(run)
-            part = [column[places[0] : places[-1] + 1] for column in told]
+            part = [column[places[0] : places[-1] + 1] for column in columns]
             if not is_usual:
                 for place, one in zip(places, zip(*part, strict=True), strict=True):
                     verdicts[place] = _change_row(context, said, *one)
@@ -115,14 +117,14 @@ def _report_rows(
 
 
 def _usual(
-    state: State, batch: Batch, said: c.AttemptRows, seen: bytes, told: Sequence[Sequence[int]]
+    state: State, batch: Batch, said: c.AttemptRows, seen: bytes, columns: Sequence[Sequence[int]]
 ) -> list[bool]:
     """Return which rows are usual, and start, or end without anything to follow."""
     if said.state is LAUNCHED:
         return [before == BEGUN for before in seen]
     if said.state not in (SUCCEEDED, LaunchState.FAILED) or said.detail or said.note is not None:
         return [False] * len(seen)
-    rows, started_ms = told[:2]
+    rows, started_ms = columns[:2]
     usual = [
         before > 0 and (at_ms > 0 or before == LAUNCHED)
         for before, at_ms in zip(seen, started_ms, strict=True)
@@ -172,11 +174,12 @@ def _change_row(
 
 
 def _end(
-    context: Context, batch: Batch, end: c.AttemptRows, told: Sequence[Sequence[int]]
-) -> list[JobRecord]:
-    """End usual rows: they leave State, and become a chunk of history. Return their jobs."""
+    context: Context, batch: Batch, end: c.AttemptRows, columns: Sequence[Sequence[int]]
+) -> tuple[Chunk, list[JobRecord]]:
+    """End usual rows: they leave State, and become a chunk of history. Return it, and their
+    jobs."""
     state, index = context.state, context.index
-    rows, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = told
+    rows, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = columns
     numbers, scheduled_s = taken(batch.numbers, rows), taken(batch.scheduled_s, rows)
     records = list(map(state.by_number.__getitem__, numbers))
     if state.imagings:
@@ -189,35 +192,34 @@ def _end(
         new, times = taken(rows, begun), taken(started_ms, begun)
         batch.start(new, index, context.at_ms, times)
     executor = state.executors[batch.executor]
-    context.record(
-        Chunk(
-            end.state,
-            end.reason,
-            end.exit_code,
-            index,
-            context.at_ms,
-            batch.index,
-            batch.at_ms,
-            batch.epoch,
-            executor.executor,
-            executor.ledger,
-            "\n".join(map(_name, records)),
-            column(list(map(_revision, records))),
-            column(scheduled_s),
-            0,  # triggers
-            column(taken(batch.attempts, rows)),
-            column(taken(batch.local_mins, rows)),
-            column(taken(batch.launched_index, rows)),
-            column(taken(batch.launched_at_ms, rows)),
-            column(taken(batch.started_ms, rows)),
-            column(finished_ms),
-            column(output_bytes),
-            context.rows,  # the number of the first
-            end.note,
-            cpu_ms=column(cpu_ms),
-            memory_peak_bytes=column(memory_peak_bytes),
-        )
+    chunk = Chunk(
+        end.state,
+        end.reason,
+        end.exit_code,
+        index,
+        context.at_ms,
+        batch.index,
+        batch.at_ms,
+        batch.epoch,
+        executor.executor,
+        executor.ledger,
+        "\n".join(map(_name, records)),
+        column(list(map(_revision, records))),
+        column(scheduled_s),
+        0,  # triggers
+        column(taken(batch.attempts, rows)),
+        column(taken(batch.local_mins, rows)),
+        column(taken(batch.launched_index, rows)),
+        column(taken(batch.launched_at_ms, rows)),
+        column(taken(batch.started_ms, rows)),
+        column(finished_ms),
+        column(output_bytes),
+        context.rows,  # the number of the first
+        end.note,
+        cpu_ms=column(cpu_ms),
+        memory_peak_bytes=column(memory_peak_bytes),
     )
+    context.record(chunk)
     for record in records:
         record.ended_index = index
         record.counts[end.state] = record.counts.get(end.state, 0) + 1
@@ -226,7 +228,7 @@ def _end(
             after_success(context, record)
     state.end_rows(batch, rows, numbers, scheduled_s)
     context.moved_rows.append((numbers, scheduled_s))
-    return records
+    return chunk, records
 
 
 def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
@@ -237,7 +239,7 @@ def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
     for row in usual:
         job = by_number[batch.numbers[row]].job
         usual[row] = job is not None and job.on_lost is not OnLost.RETRY
-    rows = sorted((*usual, *batch.odd))
+    rows = sorted((*usual, *batch.detailed))
     for is_usual, run in groupby(rows, key=lambda row: usual.get(row, False)):
         mine = list(run)
         if is_usual:
@@ -253,7 +255,7 @@ def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
                         launch.key,
                         launch.attempt,
                         LOST,
-                        part=start.part,
+                        part=start.number,
                         note=gone.note,
                         held_until_ms=gone.held_until_ms,
                     ),
@@ -262,27 +264,14 @@ def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
 
 
 def _lose(context: Context, batch: Batch, gone: c.LostExecutor, rows: list[int]) -> None:
-    """Give up usual rows of a batch that do not begin again. State remembers each of them for late
-    news."""
-    state, number = context.state, context.rows
-    executor = state.executors[gone.executor]
+    """Give up usual rows of a batch that do not begin again. State remembers each of them for a
+    late report."""
     none = array("q", bytes(8 * len(rows)))
     end = c.AttemptRows(batch.index, batch.executor, LOST, (), Reason.EXECUTOR_LOST, note=gone.note)
-    records = _end(context, batch, end, [rows, none, none, none, none, none])
+    chunk, records = _end(context, batch, end, [rows, none, none, none, none, none])
     for place, (row, record) in enumerate(zip(rows, records, strict=True)):
         if record.job is not None:
             hold_slot(context, record, record.job, gone.held_until_ms)
-        known = LostRow(
-            record.revision,
-            batch.local_mins[row],
-            context.index,
-            number + place,
-            batch.epoch,
-            executor.executor,
-            executor.ledger,
-            (),  # parts
-            batch.index,
-            (row,),
-        )
-        key = (record.number, batch.scheduled_s[row], 0)
-        state.remember_lost(key, batch.attempts[row], known)
+        known = msgspec.structs.replace(chunk.row(place, record.name), row=row)
+        key = (record.number, known.scheduled_s, 0)
+        context.state.remember_lost(key, known.attempt, known)

@@ -3,7 +3,7 @@
 A record of a removed job is not needed to keep a job of the same name from repeating anything: a
 change takes effect no earlier than the newest time in the log, and a record whose horizon is not
 behind that time is kept. It is needed by its open launches, its dead letters, its lost launches
-(late news names the job), and by audit for as long as history has rows of its time.
+(a late report names the job), and by audit for as long as history has rows of its time.
 """
 
 from __future__ import annotations

@@ -20,14 +20,13 @@ from cron.errors import InvariantViolated, TooOld
 from cron.launch_state import ACTIVE, LaunchState
 from cron.state.batches import COLUMNS
 from cron.state.columns import Deltas, deltas
-from cron.state.commands import FORMAT, LEAST_FORMAT, Key
-from cron.state.launch_index import Mark
-from cron.state.rows import Column, column, values
-from cron.state.state import JobRecord, LostRow, State
+from cron.state.commands import FORMAT, LEAST_FORMAT, DueItem, Key
+from cron.state.rows import Column, Row, column, values
+from cron.state.state import JobRecord, State
 from cron.state.tail import RowsDamaged, Tail
 from launcher.protocol.work import Epoch
 
-IMAGE_VERSION: Final = 10
+IMAGE_VERSION: Final = 11
 """The only one that is read."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
@@ -37,8 +36,8 @@ _ARRAY32: Final = 0xDD
 class _Head(msgspec.Struct, array_like=True):
     """State without its jobs; append at the end with a default.
 
-    `lines` are due launches without rows of their own, as (instant, local_min, is_late, delta-coded
-    numbers of jobs). `batches` are those that have usual rows, by executor and log index, as
+    `lines` are due launches without rows of their own, with the delta-coded numbers of their jobs.
+    `batches` are those that have usual rows, by executor and log index, as
     (executor, index, at_ms, epoch, lates, states, columns), with what they say of rows that are
     over. Odd launches are with their jobs.
     """
@@ -46,8 +45,8 @@ class _Head(msgspec.Struct, array_like=True):
     version: int
     jobs: int
     state: State
-    lost: list[tuple[Key, int, LostRow]]
-    lines: list[tuple[int, int, bool, Deltas]]
+    lost: list[tuple[Key, int, Row]]
+    lines: list[tuple[DueItem, Deltas]]
     batches: list[tuple[int, int, int, Epoch, bytes, bytes, tuple[Column, ...]]]
 
 
@@ -79,12 +78,12 @@ _records = msgspec.msgpack.Decoder(list[JobRecord])
 
 def encode_head(state: State) -> bytes:
     """Return the first part of the image of State: everything but the jobs."""
-    lines: list[tuple[int, int, bool, Deltas]] = []
-    for at_s, mine in sorted(state.due.usual.items()):
-        by_mark: dict[Mark, list[int]] = {}
+    lines: list[tuple[DueItem, Deltas]] = []
+    for _, mine in sorted(state.due.usual.items()):
+        alike: dict[DueItem, list[int]] = {}
         for number in sorted(mine):
-            by_mark.setdefault(mine[number], []).append(number)
-        lines += [(at_s, *mark, deltas(by_mark[mark])) for mark in sorted(by_mark)]
+            alike.setdefault(mine[number], []).append(number)
+        lines += sorted((due, deltas(numbers)) for due, numbers in alike.items())
     batches = [
         (
             batch.executor,
@@ -126,7 +125,7 @@ def _part(content: bytes) -> bytes:
 
 def _without_copies(record: JobRecord) -> JobRecord:
     """Return the record with a job only in those open launches that began with another one. They
-    are in the order of their names: which of them became odd, and when, does not show."""
+    are in the order of their names: which of them became detailed, and when, does not show."""
     if not record.open:
         return record
     rows = {
@@ -224,8 +223,8 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     check_format(state.format)
     for key, attempt, one in head.lost:
         state.remember_lost(key, attempt, one)
-    for at_s, local_min, is_late, numbers in head.lines:
-        state.due.put(at_s, accumulate(numbers), Mark(local_min, is_late))
+    for due, numbers in head.lines:
+        state.due.put(due.scheduled_s, accumulate(numbers), due)
     for executor, index, at_ms, epoch, lates, states, columns in head.batches:
         _check_known(executor in state.executors, f"executor {executor}")
         batch = state.batch(executor, index, at_ms, epoch)
@@ -286,16 +285,16 @@ def _derive(state: State) -> None:
     for row in rows:
         _check_known(row.number in state.by_number, f"job {row.number}")
         if row.state is LaunchState.DUE:
-            state.due.odd[row.key] = row
+            state.due.detailed[row.key] = row
         else:
             for start in row.starts():
                 _check_known(start.executor in state.executors, f"executor {start.executor}")
             if row.job is None:
                 row.job = state.by_number[row.number].job
-            state.active.odd[row.key] = row
+            state.active.detailed[row.key] = row
             state.running[row.number] = state.running.get(row.number, 0) + 1
             for start in row.starts():
-                state.add_odd(row, start)
+                state.add_detailed(row, start)
     dead = [
         ((record.number, *place), letter)
         for record in state.by_number.values()

@@ -32,7 +32,7 @@ def put_jobs(context: Context, command: c.PutJobs) -> Result:
     context.jobs_changed = len(jobs) + len(command.removed)
     names = (*(job.name for job in jobs), *command.removed)
     known = context.state.jobs
-    context.state.make_odd([known[name] for name in names if name in known])
+    context.state.make_detailed([known[name] for name in names if name in known])
     for job in jobs:
         _put(context, command, job)
     for name in command.removed:

@@ -6,7 +6,7 @@ line of an Account shares; once it has begun, from its row of a batch. So an ind
 of jobs under the instant, with their marks or their batch, and no object stands for a launch. Its
 row is made when somebody asks for it.
 
-A launch is *odd* once it is something that these columns cannot say: it was triggered, begun
+A launch is *detailed* once it is something that these columns cannot say: it was triggered, begun
 before, held back, cancelled, has parts, or its job has changed since. Then its row is an object,
 which its job's record keeps too.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cron.state.commands import Key
 
@@ -25,35 +25,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Mark(NamedTuple):
-    """What the launches of one line have in common beside their instant; as in LaunchRow."""
-
-    local_min: int = -1
-    is_late: bool = False
-
-
 class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
     """Launches by key; oldest first where they are iterated over.
 
-    `usual` has by instant the numbers of jobs, each with its Mark, or its Batch once it has begun.
+    `usual` has by instant the numbers of jobs, each with the DueItem of its line, or its Batch once
+    it has begun.
     `row_of` makes the row of such a launch: to change it changes nothing.
     """
 
     def __init__(self, row_of: Callable[[int, int, T], LaunchRow]) -> None:
-        self.odd: dict[Key, LaunchRow] = {}
+        self.detailed: dict[Key, LaunchRow] = {}
         self.usual: dict[int, dict[int, T]] = {}
         self._row_of = row_of
         self._count = 0  # of the usual ones
 
     def __len__(self) -> int:
-        return len(self.odd) + self._count
+        return len(self.detailed) + self._count
 
     def __iter__(self) -> Iterator[Key]:
         usual = ((number, at_s, 0) for at_s, mine in self.usual.items() for number in mine)
-        return iter(sorted((*self.odd, *usual), key=lambda key: (key[1], key[0], key[2])))
+        return iter(sorted((*self.detailed, *usual), key=lambda key: (key[1], key[0], key[2])))
 
     def __contains__(self, key: object) -> bool:
-        if key in self.odd:
+        if key in self.detailed:
             return True
         return isinstance(key, tuple) and not key[2] and key[0] in self.usual.get(key[1], ())
 
@@ -65,7 +59,7 @@ class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
 
     def get(self, key: Key, default: None = None) -> LaunchRow | None:  # type: ignore[override]
         """Return the row of a launch, None where it is not here."""
-        row = self.odd.get(key)
+        row = self.detailed.get(key)
         if row is None and not key[2]:
             mine = self.usual.get(key[1])
             what = mine.get(key[0]) if mine is not None else None
@@ -75,14 +69,14 @@ class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
 
     def among(self, keys: Iterable[Key]) -> list[Key]:
         """Return those of these keys that are here, in their order."""
-        odd, usual = self.odd, self.usual
-        if not odd and not usual:
+        detailed, usual = self.detailed, self.usual
+        if not detailed and not usual:
             return []
         nothing: Mapping[int, T] = {}
         return [
             key
             for key in keys
-            if key in odd or (not key[2] and key[0] in usual.get(key[1], nothing))
+            if key in detailed or (not key[2] and key[0] in usual.get(key[1], nothing))
         ]
 
     def of_jobs(self, numbers: Collection[int]) -> list[Key]:

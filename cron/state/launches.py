@@ -13,11 +13,11 @@ from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
 from cron.state import parts
 from cron.state.clock import first_trigger
-from cron.state.context import Context, Ran, pause_note, with_gate
+from cron.state.context import Context, pause_note, with_gate
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_failure, after_loss, after_skip, after_success, hold_slot
-from cron.state.rows import Row, RowKind
-from cron.state.state import LaunchRow, LostRow, Part
+from cron.state.rows import Part, Row, RowKind
+from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
@@ -26,12 +26,12 @@ LAUNCHED: Final = LaunchState.LAUNCHED
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED)
 """What can have become of an attempt that ran."""
-_TOLD: Final = (LAUNCHED, *RESULTS, LaunchState.SKIPPED, LaunchState.LOST)
+_REPORTED: Final = (LAUNCHED, *RESULTS, LaunchState.SKIPPED, LaunchState.LOST)
 
 
 def change_one(context: Context, item: c.AttemptItem) -> Verdict:
     """Write what became of one attempt, or of one part of it; return why not, if so."""
-    if item.state not in _TOLD:
+    if item.state not in _REPORTED:
         return Verdict.WRONG_STATE
     row = context.state.active.get(item.key)
     if row is None or row.attempt != item.attempt:
@@ -55,7 +55,8 @@ def change_one(context: Context, item: c.AttemptItem) -> Verdict:
     if item.state is LAUNCHED:
         return ACCEPTED
     if part is not None:
-        parts.end_part(context, row, part, item)
+        parts.end_part(part, item)
+        context.leave_part(row, part)
         if any(one.state in ACTIVE for one in row.parts):
             return ACCEPTED
         item = parts.end_of(context, row)
@@ -71,16 +72,28 @@ def _end(context: Context, row: LaunchRow, item: c.AttemptItem) -> None:
     elif item.state is LaunchState.LOST:
         if row.job is not None:
             hold_slot(context, record, row.job, item.held_until_ms)
-        context.end(row, item.state, Reason.EXECUTOR_LOST, detail=item.detail, note=item.note)
+        _end_unrun(context, row, item.state, Reason.EXECUTOR_LOST, (item.detail, item.note))
         after_loss(context, record, row, item.held_until_ms)
     else:
-        figures = (item.output_bytes, item.cpu_ms, item.memory_peak_bytes)
-        ran = Ran(item.exit_code, item.finished_ms, *figures)
-        context.end(row, item.state, item.reason, ran=ran, detail=item.detail, note=item.note)
+        context.end(row, item)
         if item.state is not SUCCEEDED:
             after_failure(context, record, row, item)
         elif context.state.budgets:
             after_success(context, record)
+
+
+def _end_unrun(
+    context: Context,
+    row: LaunchRow,
+    state: LaunchState,
+    reason: Reason,
+    said: tuple[str, Note | None],
+) -> c.AttemptItem:
+    """End a launch that never ran, or of whose run nothing is known; `said` is its detail and note.
+    Return the end."""
+    end = c.AttemptItem(row.key, row.attempt, state, reason, detail=said[0], note=said[1])
+    context.end(row, end)
+    return end
 
 
 def _log_point_2(context: Context, row: LaunchRow, part: Part | None, started_ms: int) -> None:
@@ -97,19 +110,23 @@ def _log_point_2(context: Context, row: LaunchRow, part: Part | None, started_ms
 def _amend(context: Context, item: c.AttemptItem) -> Verdict | None:
     """Append what became known of a lost attempt, None where nothing did; nothing reopens (R9).
 
-    Of an attempt of several parts each lost part may have its news. It is amended to the end that
-    follows from all of them: it succeeded only if all did, and is lost while one of them is.
+    Of an attempt of several parts each lost part may have a late report. The attempt is amended to
+    the end that follows from all of them: it succeeded only if all did, and is lost while one is.
     """
     lost, name = context.state.lost, (item.key, item.attempt)
     known = lost.get(name)
-    if known is None or parts.is_told(known, item.part):
+    if known is None:
         return None
+    if known.parts and not any(
+        part.number == item.part and part.state is LaunchState.LOST for part in known.parts
+    ):
+        return None  # what became of it is known, or there is no such part
     job = context.state.by_number[item.key[0]].job
     if known.parts:
-        known = parts.with_news(known, item)
+        known = parts.with_report(known, item)
         item = parts.amended(known.parts, item)
     elif item.part != 1 or (job is not None and job.has_parts):
-        item = parts.news_of_part(item)  # nobody knows of the others
+        item = parts.late_part(item)  # nobody knows of the others
     if known.parts and item.state is LaunchState.LOST:
         lost[name] = known  # where it was begun is as it was
     else:
@@ -118,7 +135,7 @@ def _amend(context: Context, item: c.AttemptItem) -> Verdict | None:
     return Verdict.AMENDED
 
 
-def _amendment(context: Context, known: LostRow, item: c.AttemptItem) -> Row:
+def _amendment(context: Context, known: Row, item: c.AttemptItem) -> Row:
     detail, note = written(item.note, item.detail)
     return Row(
         kind=RowKind.AMENDMENT,
@@ -149,17 +166,17 @@ def _amendment(context: Context, known: LostRow, item: c.AttemptItem) -> Row:
     )
 
 
-def _take_back(context: Context, row: LaunchRow, told: tuple[str, Note | None]) -> None:
+def _take_back(context: Context, row: LaunchRow, said: tuple[str, Note | None]) -> None:
     """Make a launch due again that was begun and never ran; or end it, if nobody wants it now.
-    `told` is what its executor said, as State holds it."""
-    detail, note = told
+    `said` is what its executor said, as State holds it."""
     if row.cancel is not Reason.NONE:
-        context.end(row, LaunchState.CANCELLED, row.cancel, detail=detail, note=note)
+        _end_unrun(context, row, LaunchState.CANCELLED, row.cancel, said)
     elif context.state.by_number[row.number].job is None:
-        context.end(row, LaunchState.CANCELLED, Reason.NONE, note=Note(NoteCode.REMOVED))
+        removed = Note(NoteCode.REMOVED)
+        _end_unrun(context, row, LaunchState.CANCELLED, Reason.NONE, ("", removed))
     else:
         row.state = LaunchState.DUE
-        row.detail, row.note = detail, note
+        row.detail, row.note = said
         context.set_due(row)
 
 
@@ -172,11 +189,10 @@ def skip(context: Context, command: c.Skip) -> Result:
             items.append(Verdict.NOT_DUE)
         else:
             record = state.by_number[row.number]
-            note, detail = pause_note(record, item.reason), ""
-            if note is None:
-                note, detail = with_gate(state, item.note), item.detail
-            context.end(row, LaunchState.SKIPPED, item.reason, detail=detail, note=note)
-            after_skip(context, record, row, item)
+            paused = pause_note(record, item.reason)
+            said = ("", paused) if paused else (item.detail, with_gate(state, item.note))
+            end = _end_unrun(context, row, LaunchState.SKIPPED, item.reason, said)
+            after_skip(context, record, row, end)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
@@ -197,7 +213,7 @@ def cancel(context: Context, command: c.Cancel) -> Result:
             context.touch(row)
             row.cancel_by = item.by
             note = Note(NoteCode.REMOVED) if item.reason is Reason.NONE else None
-            context.end(row, LaunchState.CANCELLED, item.reason, note=note)
+            _end_unrun(context, row, LaunchState.CANCELLED, item.reason, ("", note))
             items.append(Verdict.ACCEPTED)
         elif row.cancel is not Reason.NONE:
             items.append(Verdict.ALREADY)

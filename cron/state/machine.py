@@ -99,7 +99,7 @@ def _not_resolved(command: c.Command) -> Result:
     if isinstance(command, c.Account):
         asked = command.lines
     elif isinstance(command, c.Begin):
-        asked = list(command.rows())
+        asked = [row for spec in command.batches for row in spec.jobs]
     elif isinstance(command, pool.Redrive):
         asked = command.keys
     return Result(Verdict.RESOLVING, tuple(Verdict.RESOLVING for _ in asked))

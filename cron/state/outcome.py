@@ -34,7 +34,7 @@ class Verdict(enum.IntEnum):
     INCOMPLETE = 14  # an earlier part of the change is missing
     BAD_TIMES = 15  # out of order or out of range
     STILL_OPEN = 16  # launches are open on that executor
-    AMENDED = 17  # it came after `lost`; recorded as late news (rule R9)
+    AMENDED = 17  # it came after `lost`; recorded as a late report (rule R9)
     REPEATED = 18  # one name twice in a change
     RESOLVING = 19  # the cell was restored and does not know yet what ran (rule R13)
     UNKNOWN_SEGMENT = 20

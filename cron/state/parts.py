@@ -6,6 +6,7 @@ A part is begun, started, and ends by itself; what has become of the launch foll
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Final
 
 import msgspec
@@ -16,8 +17,8 @@ from cron.notes import NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.retries import is_fatal
-from cron.state.rows import PartRow
-from cron.state.state import LaunchRow, LostRow, Part
+from cron.state.rows import Part, Row
+from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
 
 _WORST_FIRST: Final = (
@@ -33,7 +34,7 @@ _REASONS: Final = {
 }
 
 
-def end_part(context: Context, row: LaunchRow, part: Part, item: c.AttemptItem) -> None:
+def end_part(part: Part, item: c.AttemptItem) -> None:
     """Write the end of a part, that it never ran, or that its status cannot be known."""
     part.state, part.reason = item.state, _REASONS.get(item.state, item.reason)
     part.exit_code, part.retry_after_ms = item.exit_code, item.retry_after_ms
@@ -41,7 +42,6 @@ def end_part(context: Context, row: LaunchRow, part: Part, item: c.AttemptItem) 
     part.cpu_ms, part.memory_peak_bytes = item.cpu_ms, item.memory_peak_bytes
     part.held_until_ms = item.held_until_ms
     part.detail, part.note = written(item.note, item.detail)
-    context.leave_part(row, part)
 
 
 def worst(row: LaunchRow, retry: Retry) -> tuple[int, Part]:
@@ -90,46 +90,25 @@ def end_of(context: Context, row: LaunchRow) -> c.AttemptItem:
     )
 
 
-def is_told(known: LostRow, number: int) -> bool:
-    """Whether it is known what became of that part of a lost launch, or there is no such part."""
-    if not known.parts:
-        return False
-    if not 1 <= number <= len(known.parts):
-        return True
-    return known.parts[number - 1].state is not LaunchState.LOST
-
-
-def with_news(known: LostRow, item: c.AttemptItem) -> LostRow:
+def with_report(known: Row, item: c.AttemptItem) -> Row:
     """Return a lost launch of several parts with the end of one of them."""
     ends = list(known.parts)
-    before = ends[item.part - 1]
-    ends[item.part - 1] = PartRow(
-        before.executor,
-        before.ledger,
-        item.state,
-        item.reason,
-        item.exit_code,
-        item.started_ms or before.started_ms,
-        item.finished_ms,
-        item.output_bytes,
-        item.detail,
-        item.note,
-        item.cpu_ms,
-        item.memory_peak_bytes,
-    )
+    end = ends[item.part - 1] = copy(ends[item.part - 1])
+    end.started_ms = item.started_ms or end.started_ms
+    end_part(end, item)
     return msgspec.structs.replace(known, parts=tuple(ends))
 
 
-def amended(ends: tuple[PartRow, ...], item: c.AttemptItem) -> c.AttemptItem:
-    """Return what is known of a lost launch with these ends of its parts; `item` is the news."""
+def amended(ends: tuple[Part, ...], item: c.AttemptItem) -> c.AttemptItem:
+    """Return what is known of a lost launch with these ends of its parts after a late report."""
     state = next(state for state in _WORST_FIRST if any(end.state is state for end in ends))
     number, end = next((n, end) for n, end in enumerate(ends, 1) if end.state is state)
     note = end.note
     if state is LaunchState.LOST:
-        item = news_of_part(item)
+        item = late_part(item)
         end, note = msgspec.structs.replace(end, detail=item.detail), item.note
     elif state is not LaunchState.SUCCEEDED:
-        note = about_part(NoteCode.PART, (number, len(ends), end.executor), end.note)
+        note = about_part(NoteCode.PART, (number, len(ends), end.name), end.note)
     return c.AttemptItem(
         item.key,
         item.attempt,
@@ -146,8 +125,8 @@ def amended(ends: tuple[PartRow, ...], item: c.AttemptItem) -> c.AttemptItem:
     )
 
 
-def news_of_part(item: c.AttemptItem) -> c.AttemptItem:
-    """Return late news of one part of a launch of which another is lost: so is the launch."""
+def late_part(item: c.AttemptItem) -> c.AttemptItem:
+    """Return a late report of one part of a launch of which another is lost: so is the launch."""
     return msgspec.structs.replace(
         item,
         state=LaunchState.LOST,

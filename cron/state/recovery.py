@@ -9,6 +9,7 @@ an executor whose ledger is gone. So it is `lost`, and not repeated, unless its 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Final
 
 import msgspec
@@ -17,17 +18,17 @@ from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
-from cron.state.context import Context, Ran
+from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
-from cron.state.ran import RanItem
 from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Row, RowKind
-from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, LostRow, Part
+from cron.state.state import JobRecord, LaunchRow
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
 
 STRANGERS_MAX: Final = 10_000
 """Jobs that the snapshot does not know, whose launches are recorded once by name."""
+_MAY_RUN: Final = (LaunchState.BEGUN, LaunchState.LAUNCHED, LaunchState.LOST)
 
 
 def recover(context: Context, command: c.Recover) -> Result:
@@ -94,12 +95,12 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     for key in item.doubtful:
         row = context.state.due.get(key)
         if row is not None and row.number == record.number:
-            context.end(row, LaunchState.LOST, Reason.RESTORED, note=Note(NoteCode.IN_DOUBT))
+            context.end(row, _lost(key, row.attempt, NoteCode.IN_DOUBT))
     for lost in item.lost:
         _record_lost(context, record, lost)
     for due in item.due:
         _make_due(context, record, due)
-    context.state.make_odd([record])
+    context.state.make_detailed([record])
     for row in record.open.values():
         if row.state is LaunchState.DUE:
             row.not_before_ms = max(row.not_before_ms, item.not_before_ms)
@@ -129,14 +130,14 @@ def _fits(item: c.RecoverItem) -> bool:
     return True
 
 
-def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms: int) -> None:
+def _record_ran(context: Context, record: JobRecord, ran: Row, not_before_ms: int) -> None:
     """Take an attempt that an executor remembers into the ledger, open if it still runs."""
     state = context.state
     key = (record.number, ran.scheduled_s, ran.trigger)
     row = state.due.get(key)
     if row is None:
         if key in state.active:
-            return  # settled by the ordinary way: its executor is connected
+            return  # decided in the ordinary way: its executor is connected
         row = _new_row(record, ran)
         context.open_due(record, row)
     if not ran.trigger and ran.local_min > record.local_horizon_min:
@@ -147,38 +148,33 @@ def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms
     if key in state.active:
         return
     if ran.state is LaunchState.LAUNCHED:
-        context.end(row, LaunchState.LOST, Reason.RESTORED, note=Note(NoteCode.NOBODYS))
-    else:
-        context.end(
-            row,
-            ran.state,
-            ran.reason,
-            ran=Ran(ran.exit_code, ran.finished_ms, ran.output_bytes),
-            detail=ran.detail,
-            note=ran.note,
-        )
-        if ran.state is LaunchState.LOST:
-            after_loss(context, record, row, not_before_ms)
-        else:
-            after_recovery(context, record, row, _end_of(key, ran))
-
-
-def _end_of(key: c.Key, ran: RanItem) -> c.AttemptItem:
-    return c.AttemptItem(
-        key=key,
-        attempt=ran.attempt,
-        state=ran.state,
-        reason=ran.reason,
-        exit_code=ran.exit_code,
-        started_ms=ran.started_ms,
-        finished_ms=ran.finished_ms,
-        detail=ran.detail,
-        output_bytes=ran.output_bytes,
+        context.end(row, _lost(key, ran.attempt, NoteCode.NOBODYS))
+        return
+    end = c.AttemptItem(
+        key,
+        ran.attempt,
+        ran.state,
+        ran.reason,
+        ran.exit_code,
+        ran.started_ms,
+        ran.finished_ms,
+        ran.detail,
+        ran.output_bytes,
         note=ran.note,
     )
+    context.end(row, end)
+    if ran.state is LaunchState.LOST:
+        after_loss(context, record, row, not_before_ms)
+    else:
+        after_recovery(context, record, row, end)
 
 
-def _new_row(record: JobRecord, ran: RanItem) -> LaunchRow:
+def _lost(key: c.Key, attempt: int, code: NoteCode) -> c.AttemptItem:
+    state, reason = LaunchState.LOST, Reason.RESTORED
+    return c.AttemptItem(key, attempt, state, reason, note=Note(code))
+
+
+def _new_row(record: JobRecord, ran: Row) -> LaunchRow:
     deadline_s = record.job.deadline_s if record.job is not None else 0
     return LaunchRow(
         number=record.number,
@@ -194,11 +190,12 @@ def _new_row(record: JobRecord, ran: RanItem) -> LaunchRow:
 
 
 def _begin(
-    context: Context, row: LaunchRow, record: JobRecord, ran: RanItem, not_before_ms: int
+    context: Context, row: LaunchRow, record: JobRecord, ran: Row, not_before_ms: int
 ) -> None:
     """Give a row both log points: one entry is both, and the executor's ledger the witness. It is
     open while something of it runs."""
-    executors = context.state.executors
+    state = context.state
+    executor = state.executor_of(ran.executor, ran.ledger)
     row.state = LaunchState.LAUNCHED
     row.attempt = ran.attempt
     row.revision = record.revision
@@ -206,38 +203,21 @@ def _begin(
     row.begun_index = ran.begun_index
     row.begun_at_ms = ran.started_ms
     row.epoch = ran.epoch
-    row.executor = ran.executor
+    row.executor = executor.number if executor is not None else 0
     row.row = ran.row
     row.launched_index = context.index if ran.started_ms else 0
     row.launched_at_ms = context.at_ms if ran.started_ms else 0
     row.started_ms = ran.started_ms
     row.detail, row.note = "", None
-    row.parts = [_part(executors.get(one.executor), one, not_before_ms) for one in ran.parts]
+    row.parts = list(map(copy, ran.parts)) if len(ran.parts) > 1 else []
+    for number, part in enumerate(row.parts, 1):
+        part.number = number
+        if part.executor not in state.executors and part.state in _MAY_RUN:
+            part.state, part.reason = LaunchState.LOST, Reason.RESTORED
+            part.held_until_ms = not_before_ms
     runs = row.starts() if ran.state is LaunchState.LAUNCHED else []
-    if any(start.executor in executors for start in runs):
+    if any(start.executor in state.executors for start in runs):
         context.set_active(row)
-
-
-def _part(executor: ExecutorRecord | None, ran: RanItem, not_before_ms: int) -> Part:
-    """Return a part as it was remembered; with an unknown executor it may run until then."""
-    part = Part(
-        ran.executor,
-        ran.state,
-        ran.reason,
-        ran.exit_code,
-        ran.started_ms,
-        ran.finished_ms,
-        ran.output_bytes,
-        detail=ran.detail,
-        note=ran.note,
-        row=ran.row,
-        name=executor.executor if executor is not None else "",
-        ledger=executor.ledger if executor is not None else "",
-    )
-    if executor is None and ran.state in (LaunchState.LAUNCHED, LaunchState.LOST):
-        part.state, part.reason = LaunchState.LOST, Reason.RESTORED
-        part.held_until_ms = not_before_ms
-    return part
 
 
 def _record_lost(context: Context, record: JobRecord, item: c.SkipItem) -> None:
@@ -298,7 +278,7 @@ def _record_stranger(context: Context, item: c.RecoverItem) -> Verdict:
 
 
 def _amend(context: Context, item: c.RecoverItem) -> Verdict:
-    """An executor that came too late for the resolution: what it says is late news (rule R9)."""
+    """Record the late reports of an executor that came after the resolution (rule R9)."""
     state = context.state
     record = state.by_number.get(item.number)
     name = record.name if record is not None else item.name
@@ -307,52 +287,39 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
     for ran in item.ran:
         attempt = ((item.number, ran.scheduled_s, ran.trigger), ran.attempt)
         if ran.state is not LaunchState.LAUNCHED:
-            news = _news_of(record, ran)
+            late = _late_report(record, ran)
             known = state.lost.get(attempt)
-            if news.state is not LaunchState.LOST:
+            if late.state is not LaunchState.LOST:
                 state.forget_lost(*attempt)
-            _record_row(context, name, news, RowKind.AMENDMENT, known.key if known else None)
+            _record_row(context, name, late, RowKind.AMENDMENT, known.key if known else None)
         elif record is not None and state.row(attempt[0]) is None:
-            state.remember_lost(*attempt, _runs_on(context, record, ran))
+            # It runs on an executor that came too late: its end will be reported.
+            runs = msgspec.structs.replace(ran, revision=record.revision, parts=(), number=-1)
+            state.remember_lost(*attempt, runs)
     return Verdict.AMENDED
 
 
-def _news_of(record: JobRecord | None, ran: RanItem) -> RanItem:
-    """Return what late news of an attempt say: one part that succeeded is not the launch, and
+def _late_report(record: JobRecord | None, ran: Row) -> Row:
+    """Return what a late report of an attempt says: one part that succeeded is not the launch, and
     nobody knows of the others."""
     job = record.job if record is not None else None
-    is_part = ran.part != 1 or (job is not None and job.has_parts)
+    number = ran.parts[0].number if ran.parts else 1
+    is_part = number != 1 or (job is not None and job.has_parts)
     if not is_part or ran.state is not LaunchState.SUCCEEDED:
         return ran
-    note = about_part(NoteCode.LATE_PART, (ran.part, int(ran.state)), ran.note)
+    note = about_part(NoteCode.LATE_PART, (number, int(ran.state)), ran.note)
     return msgspec.structs.replace(ran, state=LaunchState.LOST, reason=Reason.RESTORED, note=note)
-
-
-def _runs_on(context: Context, record: JobRecord, ran: RanItem) -> LostRow:
-    """Return an attempt that runs on an executor which came too late, for news of its end."""
-    executor = context.state.executors.get(ran.executor)
-    if executor is None:
-        return LostRow(record.revision, ran.local_min)
-    return LostRow(
-        record.revision,
-        ran.local_min,
-        epoch=ran.epoch,
-        executor=executor.executor,
-        ledger=executor.ledger,
-        begun_index=ran.begun_index,
-        rows=(ran.row,),
-    )
 
 
 def _record_row(
     context: Context,
     job: str,
-    ran: RanItem,
+    ran: Row,
     kind: RowKind,
     amends: tuple[int, int] | None = None,
 ) -> None:
+    """Append an attempt that an executor remembers to history: nothing else of it is known."""
     runs_on = ran.state is LaunchState.LAUNCHED
-    executor = context.state.executors.get(ran.executor)
     detail, note = written(ran.note, ran.detail)
     context.record(
         Row(
@@ -370,8 +337,8 @@ def _record_row(
             begun_index=ran.begun_index,
             begun_at_ms=ran.started_ms,
             epoch=ran.epoch,
-            executor=executor.executor if executor else "",
-            ledger=executor.ledger if executor else "",
+            executor=ran.executor,
+            ledger=ran.ledger,
             launched_index=context.index if ran.started_ms else 0,
             launched_at_ms=context.at_ms if ran.started_ms else 0,
             started_ms=ran.started_ms,

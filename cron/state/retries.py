@@ -14,11 +14,11 @@ from cron.job import Job, OnLost, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
 from cron.notes import written
-from cron.state.commands import AttemptItem, SkippedItem
+from cron.state.commands import AttemptItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
-from cron.state.rows import RESTORED_BY
-from cron.state.state import JobRecord, LaunchRow, Part, State
+from cron.state.rows import RESTORED_BY, Part
+from cron.state.state import JobRecord, LaunchRow, State
 from launcher.protocol.names import split_job_name
 from launcher.protocol.status import Reason
 
@@ -86,20 +86,16 @@ def after_loss(context: Context, record: JobRecord, row: LaunchRow, not_before_m
         _open_again(context, record, row, not_before_ms, row.tries)
 
 
-def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: SkippedItem) -> None:
+def after_skip(context: Context, record: JobRecord, row: LaunchRow, end: AttemptItem) -> None:
     """Make a launch a dead letter that failed, or was one and was redriven, whatever its next try
     is skipped for: a pause, a gate or a full queue ends its tries as a last failure does. So is any
     launch that had begun before and could not begin again in time: put off, say, or refused."""
     job = record.job
-    is_late = item.reason in _TOO_LATE
+    is_late = end.reason in _TOO_LATE
     if job is None or not row.attempt or not (row.tries or row.is_redriven or is_late):
         return
     if job.retry.tries > 1 or job.work.handler:
-        state, detail = LaunchState.SKIPPED, item.detail
-        end = AttemptItem(
-            row.key, row.attempt, state, item.reason, -1, 0, 0, detail, note=item.note
-        )
-        _bury(context, record, row, end, Reason.DEADLINE if is_late else item.reason)
+        _bury(context, record, row, end, Reason.DEADLINE if is_late else end.reason)
 
 
 def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem) -> None:

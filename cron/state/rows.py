@@ -11,7 +11,7 @@ import enum
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -20,8 +20,13 @@ from cron.notes import Note
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
+NO_ROW: Final = -1
+"""The row of what was never begun, or of what a restored cell knows by name alone."""
 RESTORED_BY: Final = "restore"
 """`by` of rows that a restored cell recorded from what executors remember (rule R13)."""
+
+Place: TypeAlias = tuple[int, str, str, int]
+"""Log index of a Begin, executor id and ledger, and the row among what was begun there."""
 
 
 class RowKind(enum.IntEnum):
@@ -29,28 +34,40 @@ class RowKind(enum.IntEnum):
 
     ENDED = 0  # one launch (or attempt of it) is over
     RANGE = 1  # a run of skipped instants: `count` of them from scheduled_s to last_s
-    AMENDMENT = 2  # late news about an attempt that was recorded as lost (rule R9)
+    AMENDMENT = 2  # a late report of an attempt that was recorded as lost (rule R9)
+    OPEN = 4  # a launch that is not over, as it stands now: never in history. 3 marks a chunk
 
 
-class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one of several parts of an attempt ended, and where; times are its executor's."""
+class Part(msgspec.Struct, array_like=True, gc=False):
+    """A start of an attempt on one executor: one of several, each on its own, or the only one.
 
-    executor: str
-    ledger: str
-    state: LaunchState
-    reason: Reason
+    `executor` is the number that State gave to the executor `name` with that `ledger`, 0 where
+    nobody remembers. `row` is the number of the part among what its entry began there. Times are
+    the executor's; `held_until_ms` is the end of the time in which a lost part may be running.
+    """
+
+    executor: int
+    state: LaunchState = LaunchState.BEGUN
+    reason: Reason = Reason.NONE
     exit_code: int = -1
     started_ms: int = 0
     finished_ms: int = 0
     output_bytes: int = 0
+    held_until_ms: int = 0
+    retry_after_ms: int = 0
     detail: str = ""
+    name: str = ""
+    ledger: str = ""
     note: Note | None = None
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
+    row: int = NO_ROW
+    number: int = 1  # among the parts of its attempt
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One ended attempt, one range of skipped instants, or one amendment.
+    """One ended attempt, one range of skipped instants, or one amendment; or an open launch, where
+    it is read like these.
 
     Times end in `_s` (epoch seconds, UTC) or `_ms` (epoch milliseconds, UTC); 0 is "never".
     `begun_index`, `launched_index`, `ended_index` are the log indexes of the two log points and of
@@ -61,6 +78,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `ended_index` and `number` are the key of a row: no other row of the cell has both. `amends` is
     the key of the row that an amendment is about, None where that is not known. `cpu_ms` and
     `memory_peak_bytes` are what the control group of a command measured, 0 where there was none.
+    `row` is the number of an attempt without parts among what its entry began on its executor. Only
+    State and commands have it, for late reports of the attempt; it is not in history.
     """
 
     kind: RowKind
@@ -90,13 +109,25 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
     due_at_ms: int = 0  # of a manual trigger: when it was asked for; its lateness counts from there
     output_bytes: int = 0  # what its executor kept of its output when it ended; 0: none is known
-    parts: tuple[PartRow, ...] = ()  # where it ran in several; `output_bytes` is of the first
+    parts: tuple[Part, ...] = ()  # where it ran in several; `output_bytes` is of the first
     note: Note | None = None
     number: int = -1  # among the rows of its entry, from 0; -1: it has none yet
     amends: tuple[int, int] | None = None
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
     is_redriven: bool = False  # `by` redrove its dead letter
+    row: int = NO_ROW
+
+    @property
+    def key(self) -> tuple[int, int] | None:
+        """What an amendment names it by, None where it is not in history."""
+        return (self.ended_index, self.number) if self.number >= 0 else None
+
+    def places(self) -> list[Place]:
+        """Return where its parts were begun, in their order, or where it was begun as a whole."""
+        if not self.parts:
+            return [(self.begun_index, self.executor, self.ledger, self.row)]
+        return [(self.begun_index, part.name, part.ledger, part.row) for part in self.parts]
 
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -245,16 +276,13 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
 
     def row(self, i: int, job: str = "") -> Row:
         """Return a row, from 0; it costs less if its job is given."""
-        return self.made(i, job or self.names()[i], [at(getattr(self, one), i) for one in COLUMNS])
-
-    def made(self, i: int, job: str, values: Sequence[int]) -> Row:
-        """Return a row of these integers of `COLUMNS`."""
+        values = [at(getattr(self, one), i) for one in COLUMNS]
         revision, scheduled_s, trigger, attempt, local_min, *others = values
         launched_index, launched_at_ms, started_ms, finished_ms = others[:4]
         output_bytes, cpu_ms, memory_peak_bytes = others[4:]
         return Row(
             RowKind.RANGE if self.count > 1 else RowKind.ENDED,
-            job,
+            job or self.names()[i],
             revision,
             scheduled_s,
             trigger,

@@ -10,7 +10,7 @@ import weakref
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,17 +21,13 @@ from cron.notes import Note
 from cron.scopes import Scope
 from cron.state.archive import History
 from cron.state.batches import COLUMNS, Batch
-from cron.state.commands import LEAST_FORMAT, Key
-from cron.state.launch_index import LaunchIndex, Mark
+from cron.state.commands import LEAST_FORMAT, DueItem, Key
+from cron.state.launch_index import LaunchIndex
 from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate
-from cron.state.rows import PartRow
+from cron.state.rows import NO_ROW, Part, Place, Row
 from launcher.protocol.names import LaunchName
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
-
-NO_ROW: Final = -1
-"""The row of what was never begun, or of what a restored cell knows by name alone."""
-
 
 STRAGGLERS_SHARE: Final = 64
 """Of so many rows of a batch the last one becomes an object of its own, and the columns go."""
@@ -58,37 +54,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     from_s: int
     to_s: int
     schedule: Schedule
-    overlap: Overlap
-
-
-class Part(msgspec.Struct, array_like=True, gc=False):
-    """One of several starts of a launch, each on an executor of its own."""
-
-    executor: int
-    state: LaunchState = LaunchState.BEGUN
-    reason: Reason = Reason.NONE
-    exit_code: int = -1
-    started_ms: int = 0
-    finished_ms: int = 0
-    output_bytes: int = 0
-    held_until_ms: int = 0
-    retry_after_ms: int = 0
-    detail: str = ""
-    name: str = ""  # of its executor, once it is over: that may leave before the launch is
-    ledger: str = ""
-    note: Note | None = None
-    cpu_ms: int = 0
-    memory_peak_bytes: int = 0
-    row: int = NO_ROW  # its own, among what its entry began on its executor
-
-
-class Start(NamedTuple):
-    """A start of a launch that is not over: its part, and where it is."""
-
-    part: int
-    executor: int
-    state: LaunchState
-    row: int = NO_ROW
+    overlap: Overlap = Overlap.ALLOW
 
 
 class LaunchRow(msgspec.Struct, array_like=True, gc=False):
@@ -116,7 +82,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     by: str = ""
     detail: str = ""
     job: Job | None = None  # what it began with; the current one before that (rule R2)
-    due_at_ms: int = 0  # of a manual trigger: when it was asked for, which no name can tell
+    due_at_ms: int = 0  # of a manual trigger: when it was asked for, which no name says
     not_before_ms: int = 0  # an attempt before may be running until then (rule R5), or rests
     tries: int = 0  # attempts before that failed
     parts: list[Part] = []  # where it has several
@@ -130,61 +96,20 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
         """Whether it waits again since its executor would not start it."""
         return bool(self.detail) or self.note is not None
 
-    def starts(self) -> list[Start]:
-        """Return what may be running of a launch that was begun."""
+    def starts(self) -> list[Part]:
+        """Return what may be running of a launch that was begun; to be read only."""
         if not self.parts:
-            return [Start(1, self.executor, self.state, self.row)]
-        return [
-            Start(number, part.executor, part.state, part.row)
-            for number, part in enumerate(self.parts, 1)
-            if part.state in ACTIVE
-        ]
+            return [Part(self.executor, self.state, started_ms=self.started_ms, row=self.row)]
+        return [part for part in self.parts if part.state in ACTIVE]
 
-    def start_on(self, executor: int) -> Start | None:
-        """Return what may be running of it on that executor."""
-        if not self.parts:  # the usual case, cheap
-            if executor != self.executor:
-                return None
-            return Start(1, executor, self.state, self.row)
+    def start_on(self, executor: int) -> Part | None:
+        """Return what may be running of it on that executor; to be read only."""
         return next((start for start in self.starts() if start.executor == executor), None)
 
     @property
     def key(self) -> Key:
         """The key under which State has it."""
         return (self.number, self.scheduled_s, self.trigger)
-
-
-Place: TypeAlias = tuple[int, str, str, int]
-"""Log index of a Begin, executor id and ledger, and the row among what was begun there."""
-
-
-class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A launch that was recorded as lost, for late news of it (rule R9); fields as in Row."""
-
-    revision: int
-    local_min: int
-    ended_index: int = 0
-    number: int = -1
-    epoch: Epoch = Epoch()
-    executor: str = ""
-    ledger: str = ""
-    parts: tuple[PartRow, ...] = ()
-    begun_index: int = 0
-    rows: tuple[int, ...] = ()  # of its parts, each among what its entry began on its executor
-
-    @property
-    def key(self) -> tuple[int, int] | None:
-        """The key of its row, None where that has none."""
-        return (self.ended_index, self.number) if self.number >= 0 else None
-
-    def places(self) -> list[Place]:
-        """Return where its parts were begun, in their order."""
-        ends = [(part.executor, part.ledger) for part in self.parts]
-        sources = ends or [(self.executor, self.ledger)]
-        return [
-            (self.begun_index, *source, row)
-            for source, row in zip(sources, self.rows, strict=False)
-        ]
 
 
 class JobRecord(msgspec.Struct, array_like=True):
@@ -241,7 +166,7 @@ class ExecutorRecord(msgspec.Struct, array_like=True, dict=True):
     slots: int
     host: str
     joined_ms: int
-    recalled: int = 0  # the generation in which its ledger told all it remembers (rule R13)
+    recalled: int = 0  # the generation in which its ledger reported all it remembers (rule R13)
     version: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     cpu_milli: int = 0
@@ -256,7 +181,7 @@ class ExecutorRecord(msgspec.Struct, array_like=True, dict=True):
         """Return how many launches are begun or launched on it, of all or of those that were begun
         up to a log index."""
         return sum(
-            batch.usual + len(batch.odd)
+            batch.usual + len(batch.detailed)
             for index, batch in self.batches.items()
             if through_index is None or index <= through_index
         )
@@ -370,7 +295,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
         self.by_number: dict[int, JobRecord] = {}  # in ascending order
-        self.due = LaunchIndex[Mark](self._due_row)
+        self.due = LaunchIndex[DueItem](self._due_row)
         self.active = LaunchIndex[Batch](
             lambda number, at_s, batch: self._begun_row(batch, batch.find(number, at_s))
         )
@@ -379,12 +304,12 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.by_ledger = {(one.executor, one.ledger): one for one in self.executors.values()}
         # By launch and attempt, the oldest first. Of a dict whose first items went one by one, to
         # find the next one is slow.
-        self.lost: OrderedDict[tuple[Key, int], LostRow] = OrderedDict()
+        self.lost: OrderedDict[tuple[Key, int], Row] = OrderedDict()
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.dead: dict[Key, DeadLetter] = {}  # in the order of dying
         self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
 
-    def _due_row(self, number: int, scheduled_s: int, mark: Mark) -> LaunchRow:
+    def _due_row(self, number: int, scheduled_s: int, due: DueItem) -> LaunchRow:
         """Return the row of a launch that stands in a line: its job is as it was then."""
         record = self.by_number[number]
         deadline_s = record.job.deadline_s if record.job is not None else 0
@@ -395,8 +320,8 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             0,
             LaunchState.DUE,
             (scheduled_s + deadline_s) * 1000,
-            mark.local_min,
-            mark.is_late,
+            due.local_min,
+            due.is_late,
             0,  # attempt
             record.revision,
         )
@@ -426,7 +351,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             row=row,
         )
 
-    def make_odd(self, records: Collection[JobRecord]) -> None:
+    def make_detailed(self, records: Collection[JobRecord]) -> None:
         """Give what is open of jobs rows of its own: call this before the jobs change, or it.
 
         Name all of them at once: each call is a look at all instants."""
@@ -434,7 +359,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             record, row = self.by_number[key[0]], self.due[key]
             self.touch(record)
             self.due.take(key[1], key[:1])
-            self.due.odd[key] = record.open[key[1:]] = row
+            self.due.detailed[key] = record.open[key[1:]] = row
         running = [record.number for record in records if record.number in self.running]
         for key in self.active.of_jobs(running):
             self.changeable(key)
@@ -473,12 +398,6 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         }
         return record.open | usual if usual else record.open
 
-    def count_open(self, records: Collection[JobRecord]) -> int:
-        """Return how many launches of these jobs are open; one look at all instants."""
-        numbers = [record.number for record in records]
-        in_columns = len(self.due.of_jobs(numbers)) + len(self.active.of_jobs(numbers))
-        return in_columns + sum(len(record.open) for record in records)
-
     def is_open(self, record: JobRecord) -> bool:
         """Return whether a launch of a job is open."""
         number = record.number
@@ -499,23 +418,23 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             batch = batches[index] = Batch(index, executor, at_ms, epoch, self._begun_row)
         return batch
 
-    def add_odd(self, launch: LaunchRow, start: Start) -> int:
+    def add_detailed(self, launch: LaunchRow, start: Part) -> int:
         """Put a launch among what is open on one of its executors; return its row there, one below
         `NO_ROW` where nobody knows which it is, or another launch is open as that row."""
         batch = self.batch(start.executor, launch.begun_index, launch.begun_at_ms, launch.epoch)
         row = start.row
         if row == NO_ROW or batch.launch(row) is not None:
-            row = min([NO_ROW, *batch.odd]) - 1
-        batch.odd[row] = launch
+            row = min([NO_ROW, *batch.detailed]) - 1
+        batch.detailed[row] = launch
         return row
 
-    def drop_odd(self, launch: LaunchRow, executor: int, row: int) -> None:
+    def drop_detailed(self, launch: LaunchRow, executor: int, row: int) -> None:
         """Take a launch out of what is open on an executor; no error where it is not there."""
         record = self.executors.get(executor)
         batch = None if record is None else record.batches.get(launch.begun_index)
-        if batch is not None and batch.odd.get(row) is launch:
-            del batch.odd[row]
-            if not batch.odd and not batch.usual and record is not None:
+        if batch is not None and batch.detailed.get(row) is launch:
+            del batch.detailed[row]
+            if not batch.detailed and not batch.usual and record is not None:
                 del record.batches[batch.index]
 
     def end_rows(
@@ -554,9 +473,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         launch that runs for a day must not keep what was begun with it in memory."""
         if batch.usual and batch.usual * STRAGGLERS_SHARE <= len(batch.states):
             for row in [row for row, state in enumerate(batch.states) if state]:
-                self.make_row_odd(batch, row)
+                self.make_row_detailed(batch, row)
         if not batch.usual:
-            if not batch.odd:
+            if not batch.detailed:
                 self.executors[batch.executor].batches.pop(batch.index, None)
             for name in COLUMNS:
                 setattr(batch, name, array("q"))
@@ -564,27 +483,27 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             batch.states.clear()
             batch.places.clear()
 
-    def make_row_odd(self, batch: Batch, row: int) -> LaunchRow | None:
-        """Return the launch that is open as that row, to be changed: from here on it is odd."""
+    def make_row_detailed(self, batch: Batch, row: int) -> LaunchRow | None:
+        """Return the launch that is open as that row, to be changed: it is detailed from now on."""
         launch = batch.launch(row)
-        if launch is None or row in batch.odd:
+        if launch is None or row in batch.detailed:
             return launch
         record = self.by_number[launch.number]
         self.touch(record)
-        batch.odd[row] = launch
+        batch.detailed[row] = launch
         batch.states[row] = 0
         batch.usual -= 1
         self.active.take(launch.scheduled_s, (launch.number,))
-        self.active.odd[launch.key] = launch
+        self.active.detailed[launch.key] = launch
         record.open[(launch.scheduled_s, launch.trigger)] = launch
         return launch
 
     def changeable(self, key: Key) -> LaunchRow | None:
         """Return the launch under `key` that may be running, to be changed."""
-        launch = self.active.odd.get(key)
+        launch = self.active.detailed.get(key)
         if launch is None and key in self.active:
             batch = self.active.usual[key[1]][key[0]]
-            return self.make_row_odd(batch, batch.find(key[0], key[1]))
+            return self.make_row_detailed(batch, batch.find(key[0], key[1]))
         return launch
 
     def open_rows(self) -> Iterator[LaunchRow]:
@@ -592,9 +511,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         yield from self.active.values()
         yield from self.due.values()
 
-    def remember_lost(self, key: Key, attempt: int, lost: LostRow) -> None:
-        """Keep a lost attempt in mind for late news, instead of what was known of it; of too many,
-        the oldest goes (rule R9)."""
+    def remember_lost(self, key: Key, attempt: int, lost: Row) -> None:
+        """Keep the row of a lost attempt for late reports of it; of too many, the oldest goes (rule
+        R9)."""
         self.forget_lost(key, attempt)
         self.lost[(key, attempt)] = lost
         for place in lost.places():

@@ -7,7 +7,7 @@ them, and decodes those that are left. A launch of a chunk makes no object here,
 more than the copy of its bytes.
 
 All columns only grow, and what is in them never changes: another thread may read a tail up to the
-number of items that the thread that owns State has told it.
+number of items that the thread that owns State has given it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from launcher.protocol.names import AttemptName, format_time, parse_attempt_name
 from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import answered, items_of, verb_of
+from tests.batches import BeginItem, answered, items_of, verb_of
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
 from tests.unit import pool_rig
@@ -144,7 +144,7 @@ class Cell:
         words = [verb, name + (f"#{item.attempt}" if hasattr(item, "attempt") else "")]
         if getattr(item, "part", 1) != 1:
             words[1] += f"/{item.part}"
-        if isinstance(item, c.BeginItem):
+        if isinstance(item, BeginItem):
             record = self.state.executors.get(item.executor)
             others = [self.state.executors[number].executor for number in item.others]
             names = [record.executor if record else "nobody", *others]
@@ -170,7 +170,7 @@ class Cell:
         for row in self.state.open_rows():
             for start in row.starts():
                 launch = self.state.launch_name(row.key)
-                name = AttemptName(launch, row.attempt or 1, start.part)
+                name = AttemptName(launch, row.attempt or 1, start.number)
                 self.say(f"   open {shown(name)} {start.state.label}")
 
     def do_turn(self) -> None:

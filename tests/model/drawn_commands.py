@@ -12,7 +12,7 @@ from cron.state import pool
 from cron.state.columns import deltas
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
-from tests.batches import launched_item, lost_item, refused_item
+from tests.batches import BeginItem, begin_of, launched_item, lost_item, refused_item
 from tests.model.naive_state import NaiveState
 
 T = TypeVar("T")
@@ -185,13 +185,13 @@ class Commands:
         return c.AccountLine(tuple(jobs), catalog, from_s, to_s, due, skipped)
 
     def begin(self) -> c.Begin:
-        return c.Begin.of(tuple(self.begin_item() for _ in range(self.between(1, 3))))
+        return begin_of(tuple(self.begin_item() for _ in range(self.between(1, 3))))
 
-    def begin_item(self) -> c.BeginItem:
+    def begin_item(self) -> BeginItem:
         key = self.key((LaunchState.DUE,))
         found = self.naive.job_of(key[0])
         launch = self.naive.open.get(key)
-        return c.BeginItem(
+        return BeginItem(
             key,
             self.attempt(key) + 1,
             (found[1].revision if found else 1) + self.slip(),

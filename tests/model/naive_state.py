@@ -14,7 +14,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
-from tests.batches import items_of, verb_of
+from tests.batches import BeginItem, items_of, verb_of
 from tests.model.naive_pool import NaivePool
 from tests.model.naive_rows import Answer, NaiveJob, NaiveLaunch
 
@@ -226,7 +226,7 @@ class NaiveState(NaivePool):
 
     # ---- attempts
 
-    def begin_one(self, _: c.Begin, item: c.BeginItem) -> set[V]:
+    def begin_one(self, _: c.Begin, item: BeginItem) -> set[V]:
         launch = self.open.get(item.key)
         if launch is not None and launch.state is not S.DUE and launch.attempt == item.attempt:
             return {V.ALREADY}

@@ -11,7 +11,6 @@ import heapq
 from collections import Counter
 
 from cron.history.audit import audit
-from cron.history.audited import OpenRow
 from cron.job import Catchup, Job, Schedule
 from cron.launch_state import LaunchState
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS
@@ -22,6 +21,7 @@ from cron.scheduler.plan import View, plan
 from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
+from cron.state.context import row_of
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
@@ -118,17 +118,13 @@ class Overload:
             by_job.setdefault(row.job, []).append(row)
         found = []
         for record in self.machine.state.by_number.values():
-            rows = sorted(by_job.get(record.name, []), key=lambda row: row.scheduled_s)
-            open_rows = [
-                OpenRow(
-                    row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
-                    row.begun_at_ms, row.launched_index, row.started_ms, revision=row.revision,
-                )
-                for row in self.machine.state.open_of(record).values()
-            ]  # fmt: skip
+            state = self.machine.state
+            open_rows = [row_of(state, row) for row in state.open_of(record).values()]
+            rows = [*by_job.get(record.name, []), *open_rows]
+            rows.sort(key=lambda row: row.scheduled_s)
             found += [
                 str(one)
-                for one in audit(audited_job(record), rows, open_rows, T0, self.now_ms // 1000)
+                for one in audit(audited_job(record), rows, T0, self.now_ms // 1000)
                 if one.is_violation
             ]
         return found

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cron.calendar.schedule import compile_or_none
 from cron.history.audit import audit
-from cron.history.audited import AuditedJob, FindingKind, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob, FindingKind
 from cron.history.census import Census, count
 from cron.job import Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
+from cron.state.state import Span
 from launcher.protocol.status import Reason
+from tests.unit.history_rig import open_row
 
 S, K = LaunchState, FindingKind
 BEGIN_S = 1_790_000_000 // 3600 * 3600
@@ -34,7 +37,7 @@ class History:
         self.chance = random.Random(seed)
         self.index = 100
         self.rows: list[Row] = []
-        self.open: list[OpenRow] = []
+        self.open: list[Row] = []
         self.job = self._make_job()
         self.free_ms = 0  # when the newest run of a job that forbids overlap was over
         instants = [t.scheduled_s for t in self.job.instants(BEGIN_S, self.job.horizon_s)]
@@ -47,9 +50,9 @@ class History:
         one, two, three = (BEGIN_S + s for s in (0, *cuts))
         pick = self.chance.choice
         spans = (
-            RevisionSpan(3, one, two, pick(_SCHEDULES), pick(list(Overlap))),
-            RevisionSpan(5, two, three, pick(_SCHEDULES), pick(list(Overlap))),
-            RevisionSpan(6, three, None, pick(_SCHEDULES), pick(list(Overlap))),
+            Span(3, one, two, pick(_SCHEDULES), pick(list(Overlap))),
+            Span(5, two, three, pick(_SCHEDULES), pick(list(Overlap))),
+            Span(6, three, 0, pick(_SCHEDULES), pick(list(Overlap))),
         )
         return AuditedJob("default/backup", spans, BEGIN_S + 7200 + self.chance.randrange(600))
 
@@ -80,7 +83,7 @@ class History:
             self._run(at_s, attempt=1)
             self._run(at_s + 1, attempt=1, trigger=1, by="bob")
         elif case == 5 and len(instants) < 3:
-            self.open.append(OpenRow(at_s, 0, 0, S.DUE))
+            self.open.append(open_row(at_s, 0, 0, S.DUE))
         else:
             self._run(at_s, attempt=1, state=self.chance.choice((S.SUCCEEDED, S.FAILED)))
 
@@ -139,11 +142,12 @@ class History:
         self.rows.append(self._row(at_s, kind=RowKind.AMENDMENT, attempt=1, state=S.SUCCEEDED))
 
     def ordered(self, rows: list[Row]) -> list[Row]:
-        return sorted(rows, key=lambda row: row.scheduled_s)
+        """Rows, and what is open, as an audit wants them."""
+        return sorted([*rows, *self.open], key=lambda row: row.scheduled_s)
 
     def violations(self, rows: list[Row] | None = None) -> set[FindingKind]:
         given_rows = self.ordered(self.rows if rows is None else rows)
-        found = audit(self.job, given_rows, self.open, BEGIN_S, self.until_s)
+        found = audit(self.job, given_rows, BEGIN_S, self.until_s)
         return {finding.kind for finding in found if finding.is_violation}
 
 
@@ -155,9 +159,7 @@ def test_a_correct_history_passes(seed: int) -> None:
     history = History(seed)
     assert history.violations() == set()
     late = [row for row in history.rows if row.kind is RowKind.AMENDMENT]
-    found = audit(
-        history.job, history.ordered(history.rows), history.open, BEGIN_S, history.until_s
-    )
+    found = audit(history.job, history.ordered(history.rows), BEGIN_S, history.until_s)
     assert [f.kind for f in found] == [K.LATE_NEWS] * len(late)
 
 
@@ -170,7 +172,7 @@ def test_any_part_of_a_correct_history_passes(seed: int, one: int, other: int) -
         for row in history.ordered(history.rows)
         if row.scheduled_s <= until_s and max(row.last_s, row.scheduled_s) > since_s
     ]
-    found = audit(history.job, rows, history.open, since_s, until_s)
+    found = audit(history.job, rows, since_s, until_s)
     assert [f for f in found if f.is_violation] == []
 
 
@@ -188,7 +190,7 @@ def test_the_census_adds_up_and_does_not_depend_on_how_it_is_cut(
 ) -> None:
     history = History(seed)
     rows = history.ordered(history.rows)
-    whole = count(history.job, rows, history.open, BEGIN_S, history.until_s)
+    whole = count(history.job, rows, BEGIN_S, history.until_s)
     assert whole.instants == whole.ran + whole.skipped + whole.skipped_in_runs + whole.open
     assert whole.instants == len(list(history.job.instants(BEGIN_S, history.job.horizon_s)))
     ends = [row for row in history.rows if row.kind is RowKind.ENDED and not row.trigger]
@@ -201,7 +203,7 @@ def test_the_census_adds_up_and_does_not_depend_on_how_it_is_cut(
     for until_s in [*(BEGIN_S + cut for cut in sorted(set(cuts) - {0})), history.until_s]:
         reached = _reached(rows, since_s, until_s)
         is_first = since_s == BEGIN_S
-        pieces.add(count(history.job, reached, history.open, since_s, until_s, is_first=is_first))
+        pieces.add(count(history.job, reached, since_s, until_s, is_first=is_first))
         since_s = max(since_s, until_s)
     assert pieces == whole
 
@@ -307,7 +309,7 @@ def _ran_again_after_success(history: History, row: Row) -> list[Row] | None:
 
 
 def _beyond(history: History, row: Row) -> list[Row] | None:
-    ticks = history.job.revisions[-1].ticks
+    ticks = compile_or_none(history.job.revisions[-1].schedule)
     at_s = ticks.next(history.job.horizon_s) or 0
     return (
         [row, _changed(row, scheduled_s=at_s)] if _plain(row) and at_s <= history.until_s else None

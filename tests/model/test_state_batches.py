@@ -25,7 +25,7 @@ from cron.state.outcome import Outcome
 from cron.state.state import State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import lost_item
+from tests.batches import BeginItem, begin_of, lost_item
 from tests.states import ended_rows
 from tests.unit.state_rig import T0, executors_of
 
@@ -55,20 +55,20 @@ def seen(state: State) -> list[object]:
     history = ended_rows(state.history)
     return [
         dict(state.active), rows, opened, running, state.running, found, executors_of(state),
-        len(state.active), state.count_open(state.jobs.values()), state.dead,
+        len(state.active), state.dead,
         state.lost, state.lost_at, state.budgets, history,
     ]  # fmt: skip
 
 
 def plain_image(state: State) -> bytes:
-    """The image of a State once all is odd, without history, which keeps chunks as they came."""
-    again = all_odd(decode_state([encode_state(state)]))
+    """The image of a State once all is detailed, without history, which keeps chunks as is."""
+    again = all_detailed(decode_state([encode_state(state)]))
     again.digest, again.history = bytes(16), History()
     return encode_state(again)
 
 
-def all_odd(state: State) -> State:
-    state.make_odd(state.by_number.values())
+def all_detailed(state: State) -> State:
+    state.make_detailed(state.by_number.values())
     return state
 
 
@@ -77,7 +77,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
-        self.usual, self.odd = Machine(), Machine()
+        self.usual, self.detailed = Machine(), Machine()
         self.index, self.at_ms, self.epoch = 0, T0 * 1000, Epoch(1, 1, "r1")
         self.seen: Counter[str] = Counter()
         self.images: list[tuple[Any, list[bytes], bytes]] = []
@@ -91,12 +91,13 @@ class World:
         self.index += 1
         self.go_on_with_images()
         data = encode_entry(self.at_ms, self.epoch, commands)
-        first, second = self.usual.apply(1, self.index, data), self.odd.apply(1, self.index, data)
+        first = self.usual.apply(1, self.index, data)
+        second = self.detailed.apply(1, self.index, data)
         assert (first.results, list(first.rows)) == (second.results, list(second.rows)), commands
         assert set(first.moved()) == set(second.moved())
-        all_odd(self.odd.state)
-        assert not self.odd.state.active.usual
-        assert seen(self.state) == seen(self.odd.state), commands
+        all_detailed(self.detailed.state)
+        assert not self.detailed.state.active.usual
+        assert seen(self.state) == seen(self.detailed.state), commands
         self.note(first)
 
     def note(self, outcome: Outcome) -> None:
@@ -109,17 +110,17 @@ class World:
         for row in outcome.rows:
             self.seen[row.state.label] += 1
         self.seen["usual"] += sum(map(len, self.state.active.usual.values()))
-        self.seen["odd"] += len(self.state.active.odd)
+        self.seen["detailed"] += len(self.state.active.detailed)
 
     # ---- images
 
     def compare_images(self) -> None:
-        """Both have the same image once all is odd, and one that is read says what it was of."""
+        """Both have the same image once all is detailed; one that is read says what it was of."""
         image = encode_state(self.state)
         again = decode_state([image])
         assert encode_state(again) == image
         assert seen(again) == seen(self.state)
-        assert plain_image(self.state) == plain_image(self.odd.state)
+        assert plain_image(self.state) == plain_image(self.detailed.state)
         if self.chance.random() < 0.5:
             self.usual = Machine(again)
 
@@ -192,14 +193,14 @@ class World:
             held_ms = self.at_ms + 9_000 if chance.random() < 0.05 else 0
             slip = chance.choice([0] * 20 + [1])
             items.append(
-                c.BeginItem(
+                BeginItem(
                     row.key, row.attempt + 1 + slip, state.catalog - chance.choice([0] * 20 + [1]),
                     first, self.at_ms + chance.choice([5_000] * 9 + [-1]), tuple(others), held_ms,
                 )
             )  # fmt: skip
         if items and chance.random() < 0.1:
             items.append(items[0])
-        return c.Begin.of(items)
+        return begin_of(items)
 
     def rows(self) -> tuple[int, int, tuple[int, ...]]:
         """Some rows of a batch: open or not, there or not."""
@@ -327,5 +328,5 @@ def test_columns_say_what_objects_would(seed: int, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(state_module, "STRAGGLERS_SHARE", 4)
     world = World(seed)
     world.run()
-    assert min(world.seen["usual"], world.seen["odd"]) > 300
+    assert min(world.seen["usual"], world.seen["detailed"]) > 300
     assert min(world.seen["succeeded"], world.seen["lost"], world.seen["images"]) > 3

@@ -12,6 +12,7 @@ from random import Random
 import msgspec
 import pytest
 
+from cron.calendar.schedule import compile_or_none
 from cron.history.audit import audit
 from cron.job import Job, Overlap, Schedule
 from cron.launch_state import LaunchState
@@ -24,6 +25,7 @@ from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from launcher.protocol.status import Reason
+from tests.batches import BeginItem, begin_of
 from tests.unit.state_rig import T0, StateRig, job
 
 HOUR_S = 3_600
@@ -61,7 +63,7 @@ class Deployments:
     def account(self, name: str, to_s: int) -> None:
         """Account for a job; each of its instants runs and ends."""
         record = self.rig.record(name.removeprefix("default/"))
-        ticks = audited_job(record).revisions[-1].ticks
+        ticks = compile_or_none(record.spans[-1].schedule)
         due = tuple(
             c.DueItem(tick.scheduled_s) for tick in ticks.between(record.horizon_s, to_s, limit=99)
         )
@@ -73,12 +75,12 @@ class Deployments:
     def run(self, key: c.Key) -> None:
         state, at_ms = self.rig.state, self.rig.at_ms
         row, executor = state.due[key], max(state.executors)
-        begin = c.BeginItem(key, row.attempt + 1, row.revision, executor, at_ms)
+        begin = BeginItem(key, row.attempt + 1, row.revision, executor, at_ms)
         if row.deadline_ms < at_ms:
             skip = c.SkippedItem(key, Reason.DEADLINE)
             assert self.rig.item(c.Skip((skip,))) is Verdict.ACCEPTED
             return
-        assert self.rig.item(c.Begin.of((begin,))) is Verdict.ACCEPTED
+        assert self.rig.item(begin_of((begin,))) is Verdict.ACCEPTED
         self.names[f"{state.launch_name(key)}#{begin.attempt}"] += 1
         end = c.AttemptItem(key, begin.attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
         assert self.rig.item(c.Report((end,))) is Verdict.ACCEPTED
@@ -146,7 +148,7 @@ def test_half_a_year_of_deployments_leaves_the_image_flat_and_the_audit_clean(
     for record in state.jobs.values():
         mine = [row for row in rows if row.job == record.name and row.scheduled_s > since_s]
         mine.sort(key=lambda row: row.scheduled_s)
-        found = audit(audited_job(record), mine, [], since_s, record.horizon_s)
+        found = audit(audited_job(record), mine, since_s, record.horizon_s)
         assert [one for one in found if one.is_violation] == []
     assert encode_state(decode_state([encode_state(state)])) == encode_state(state)
 

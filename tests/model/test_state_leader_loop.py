@@ -14,7 +14,6 @@ import pytest
 
 from cron.calendar.schedule import compile as compile_schedule
 from cron.history.audit import audit
-from cron.history.audited import OpenRow
 from cron.history.census import count
 from cron.job import Catchup, Job, Overlap, Schedule
 from cron.launch_state import LaunchState
@@ -27,6 +26,7 @@ from cron.service.catalog import waiting_of_removed
 from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
+from cron.state.context import row_of
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
@@ -275,19 +275,13 @@ class World:
     def check_audit(self) -> None:
         """What `raftcron audit` would say, in the middle of all this."""
         for record in self.machine.state.by_number.values():
+            state = self.machine.state
             mine = [row for row in self.rows if row.job == record.name]
+            mine += [row_of(state, row) for row in state.open_of(record).values()]
             mine.sort(key=lambda row: row.scheduled_s)
-            open_rows = [
-                OpenRow(
-                    row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
-                    row.begun_at_ms, row.launched_index, row.started_ms, revision=row.revision,
-                    by=row.by,
-                )
-                for row in self.machine.state.open_of(record).values()
-            ]  # fmt: skip
-            found = audit(audited_job(record), mine, open_rows, T0, self.now_ms // 1000)
+            found = audit(audited_job(record), mine, T0, self.now_ms // 1000)
             assert [finding for finding in found if finding.is_violation] == []
-            n = count(audited_job(record), mine, open_rows, T0, self.now_ms // 1000)
+            n = count(audited_job(record), mine, T0, self.now_ms // 1000)
             assert n.instants == n.ran + n.skipped + n.skipped_in_runs + n.open
 
     def settle(self) -> None:

@@ -13,6 +13,7 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool, retries
 from launcher.protocol.status import Reason
+from tests.batches import BeginItem
 from tests.drawn import seeds
 from tests.model.drawn_commands import COMMAND as PLAIN
 from tests.model.drawn_commands import ENDED_BY, HANDLER, RETRIES, Commands, job
@@ -50,11 +51,11 @@ class Failing(Commands):
             on_lost=self.of(list(OnLost)),
         )
 
-    def begin_item(self) -> c.BeginItem:
+    def begin_item(self) -> BeginItem:
         item = super().begin_item()
         launch = self.naive.open.get(item.key)
         attempt = launch.attempt + 1 if launch else 1
-        return c.BeginItem(item.key, attempt, item.catalog, 1, item.not_after_ms)
+        return BeginItem(item.key, attempt, item.catalog, 1, item.not_after_ms)
 
     def finished(self) -> c.Report:
         key = self.key((LaunchState.BEGUN, LaunchState.LAUNCHED))

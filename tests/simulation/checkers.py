@@ -37,7 +37,7 @@ from cron.state.state import State
 from launcher.protocol.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
-from tests.batches import answered, items_of
+from tests.batches import BeginItem, answered, items_of
 from tests.simulation.bounds import Bounds
 from tests.simulation.pacing import THREAD_POOL, Pacing
 from tests.simulation.tries import Tries
@@ -182,11 +182,11 @@ class Judge:
         if not isinstance(command, c.Begin | c.Report):
             return
         for item, verdict in answered(command, result, items):
-            if isinstance(item, c.BeginItem):
+            if isinstance(item, BeginItem):
                 self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
             if verdict not in (Verdict.ACCEPTED, Verdict.AMENDED):
                 continue
-            if isinstance(item, c.BeginItem):
+            if isinstance(item, BeginItem):
                 self._note_begun(item, is_current=is_current)
             elif item.state is LaunchState.SKIPPED:
                 self._never_ran(self._of(item.key, item.attempt, item.part))
@@ -216,7 +216,7 @@ class Judge:
             row = state.row(key) if key is not None else None
             is_open = row is not None and row.attempt == one.name.attempt
             if is_open and row is not None:
-                is_open = any(start.part == one.name.part for start in row.starts())
+                is_open = any(start.number == one.name.part for start in row.starts())
             if one.number in numbers and not is_open:
                 one.is_lost = True
 
@@ -243,7 +243,7 @@ class Judge:
         numbers = range(1, first.parts + 1) if first is not None else ()
         return [self.begun[str(AttemptName(name.launch, name.attempt, one))] for one in numbers]
 
-    def _note_begun(self, item: c.BeginItem, *, is_current: bool) -> None:
+    def _note_begun(self, item: BeginItem, *, is_current: bool) -> None:
         state = self.machine.state
         row = state.active[item.key]
         assert row.job is not None

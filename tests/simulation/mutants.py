@@ -193,8 +193,8 @@ def first_part_only() -> contextlib.AbstractContextManager[None]:
         for batch, rows in asked:
             others = [
                 row
-                for row, launch in batch.odd.items()
-                if (start := launch.start_on(batch.executor)) is not None and start.part != 1
+                for row, launch in batch.detailed.items()
+                if (start := launch.start_on(batch.executor)) is not None and start.number != 1
             ]
             firsts.append((batch, [row for row in rows if row not in others]))
         real(self, state, record, firsts, *rest, **options)

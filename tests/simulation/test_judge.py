@@ -16,7 +16,7 @@ from cron.state.codec import encode_entry
 from cron.state.rows import Row, RowKind
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import lost_item
+from tests.batches import BeginItem, begin_of, lost_item
 from tests.simulation.checkers import Eyes, Judge
 from tests.simulation.verdict import LONG_S, judge_liveness, judge_progress, judge_rows
 from tests.states import ended_rows
@@ -64,7 +64,7 @@ class Court:
     def begin(self, key: c.Key, attempt: int = 1) -> str:
         """Begin it; the attempt's name."""
         row = self.judge.machine.state.due[key]
-        self.write(c.Begin.of((c.BeginItem(key, attempt, 1, 1, row.deadline_ms),)))
+        self.write(begin_of((BeginItem(key, attempt, 1, 1, row.deadline_ms),)))
         return list(self.judge.begun)[-1]
 
     def start(self, name: str) -> None:

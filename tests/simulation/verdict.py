@@ -12,7 +12,8 @@ from cron.job import Overlap
 from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.due import SWEEP_S
 from cron.scheduler.policy import wants_all
-from cron.service.proofs import _open, audited_job
+from cron.service.proofs import audited_job
+from cron.state.context import row_of
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, State
 from launcher.protocol.names import AttemptName, LaunchName
@@ -35,7 +36,9 @@ def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
     for name, record in state.jobs.items():
         ordered = sorted(by_job[name], key=lambda row: row.scheduled_s)
         job = audited_job(record)
-        for finding in audit(job, ordered, _open(state, record), job.forgotten_s, record.horizon_s):
+        still_open = [row_of(state, row) for row in state.open_of(record).values()]
+        known = sorted([*ordered, *still_open], key=lambda row: row.scheduled_s)
+        for finding in audit(job, known, job.forgotten_s, record.horizon_s):
             if finding.is_violation:
                 judge.accuse("h", f"audit: {finding.kind}: {finding.message}")
         waiting = [at_s for at_s, trigger in state.open_of(record) if not trigger]
@@ -96,8 +99,8 @@ def _look(judge: Judge, row: Row) -> None:
         return
     for part, seen in zip(row.parts, begun, strict=True):
         _compare(judge, seen, part.state, is_started=part.started_ms > 0)
-        if (part.executor, part.ledger) != (seen.executor, seen.ledger):
-            judge.accuse("p", f"{seen.name} ran on {seen.executor}, its row says {part.executor}")
+        if (part.name, part.ledger) != (seen.executor, seen.ledger):
+            judge.accuse("p", f"{seen.name} ran on {seen.executor}, its row says {part.name}")
         if part.state in ACTIVE:
             judge.accuse("p", f"{seen.name} is {part.state.label}, and its launch is over")
     states = [part.state for part in row.parts]

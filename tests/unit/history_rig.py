@@ -35,6 +35,35 @@ def row(index: int, scheduled_s: int, *, job: str = BACKUP, **fields: object) ->
     return Row(**(known | fields))  # type: ignore[arg-type]
 
 
+def open_row(
+    scheduled_s: int,
+    trigger: int,
+    attempt: int,
+    state: LaunchState,
+    begun_index: int = 0,
+    begun_at_ms: int = 0,
+    launched_index: int = 0,
+    started_ms: int = 0,
+    launched_at_ms: int = 0,
+    **fields: object,
+) -> Row:
+    """A launch that is not over."""
+    known: dict[str, object] = {
+        "kind": RowKind.OPEN,
+        "revision": 0,
+        "trigger": trigger,
+        "attempt": attempt,
+        "state": state,
+        "begun_index": begun_index,
+        "begun_at_ms": begun_at_ms,
+        "launched_index": launched_index,
+        "started_ms": started_ms,
+        "launched_at_ms": launched_at_ms,
+        "ended_at_ms": 0,
+    }
+    return row(0, scheduled_s, **(known | fields))
+
+
 def skipped(index: int, first_s: int, last_s: int, *, job: str = BACKUP) -> Row:
     return row(
         index,

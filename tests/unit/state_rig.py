@@ -18,11 +18,11 @@ from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import DeadLetter
-from cron.state.rows import PartRow, Row
+from cron.state.rows import Part, Row
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import answered, launched_item, lost_item, refused_item
+from tests.batches import BeginItem, answered, begin_of, launched_item, lost_item, refused_item
 
 T0 = 1_795_190_400
 """2026-11-20T16:00:00Z, the horizon that jobs begin with here."""
@@ -68,7 +68,7 @@ def image_of(parts: list[list[Any]]) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 
 
-def said(one: Row | LaunchRow | DeadLetter | PartRow) -> str:
+def said(one: Row | LaunchRow | DeadLetter | Part) -> str:
     """What is shown of it beside its reason."""
     return sentence(one.note, one.detail)
 
@@ -199,7 +199,7 @@ class StateRig:
             "executor": 1,
             "not_after_ms": row.deadline_ms if row else self.at_ms,
         }
-        return self.item(c.Begin.of((c.BeginItem(**usual | fields),)))
+        return self.item(begin_of((BeginItem(**usual | fields),)))
 
     def launched(self, second: int, attempt: int = 1, number: int = 1) -> Verdict:
         item = launched_item((number, T0 + second, 0), attempt, self.at_ms)

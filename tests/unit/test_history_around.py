@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cron.history.audited import OpenRow
-from cron.history.story import NAMED_MAX, tell_manual, tell_newer
+from cron.history.story import NAMED_MAX, manual_launches, newer_launch
 from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
 from launcher.protocol.status import Reason
+from tests.unit.history_rig import open_row
 from tests.unit.test_history_why import AT, AT_S, ran, unbegun
 
 S = LaunchState
@@ -17,8 +17,8 @@ def by_hand(trigger: int = 1, **fields: object) -> Row:
     return ran(**({"trigger": trigger, "by": "ann"} | fields))
 
 
-def manual(*rows: Row, open_rows: tuple[OpenRow, ...] = ()) -> str:
-    return tell_manual(rows, open_rows, JOB, AT_S)
+def manual(*rows: Row, open_rows: tuple[Row, ...] = ()) -> str:
+    return manual_launches(rows, open_rows, JOB, AT_S)
 
 
 def test_nothing_is_said_where_nobody_launched_anything_by_hand() -> None:
@@ -26,7 +26,7 @@ def test_nothing_is_said_where_nobody_launched_anything_by_hand() -> None:
 
 
 def test_manual_launches_of_the_second_are_named_with_maker_and_outcome() -> None:
-    running = OpenRow(AT_S, 3, 1, S.LAUNCHED, begun_index=9, by="cy")
+    running = open_row(AT_S, 3, 1, S.LAUNCHED, begun_index=9, by="cy")
     skipped = unbegun(trigger=2, reason=Reason.OVERLAP, by="bo")
     assert manual(ran(), by_hand(), skipped, open_rows=(running,)) == (
         f"; launched by hand in that second: {JOB}@{AT}+t1 by ann, succeeded; "
@@ -57,20 +57,20 @@ def test_a_replaced_launch_names_the_first_newer_one_that_was_begun() -> None:
     newer = ran(scheduled_s=two, begun_index=111, ended_index=120)
     newest = ran(scheduled_s=AT_S + 180, begun_index=130, ended_index=140)
     rows = [newest, newer, given_up, replaced()]
-    assert tell_newer(replaced(), rows, []) == f"; the newer launch is {JOB}@2026-03-20T02:32:00Z"
-    assert tell_newer(given_up, rows, []) == f"; the newer launch is {JOB}@2026-03-20T02:32:00Z"
+    assert newer_launch(replaced(), rows, []) == f"; the newer launch is {JOB}@2026-03-20T02:32:00Z"
+    assert newer_launch(given_up, rows, []) == f"; the newer launch is {JOB}@2026-03-20T02:32:00Z"
 
 
 def test_a_newer_launch_may_be_manual_or_still_wait() -> None:
-    waits = OpenRow(AT_S, 1, 0, S.DUE)
-    runs = OpenRow(AT_S, 2, 1, S.LAUNCHED, begun_index=106)
-    assert tell_newer(replaced(), [], [waits]).endswith("+t1")
-    assert tell_newer(replaced(), [], [waits, runs]).endswith("+t2")
+    waits = open_row(AT_S, 1, 0, S.DUE)
+    runs = open_row(AT_S, 2, 1, S.LAUNCHED, begun_index=106)
+    assert newer_launch(replaced(), [], [waits]).endswith("+t1")
+    assert newer_launch(replaced(), [], [waits, runs]).endswith("+t2")
 
 
 def test_what_is_older_or_was_begun_before_replaced_nothing() -> None:
     older = ran(scheduled_s=AT_S - 60, begun_index=200)
     before = ran(scheduled_s=AT_S + 60, begun_index=90)
-    running = OpenRow(AT_S + 60, 0, 1, S.LAUNCHED, begun_index=90)
-    assert tell_newer(replaced(), [older, before, replaced()], [running]) == ""
-    assert tell_newer(ran(), [ran(scheduled_s=AT_S + 60, begun_index=200)], []) == ""
+    running = open_row(AT_S + 60, 0, 1, S.LAUNCHED, begun_index=90)
+    assert newer_launch(replaced(), [older, before, replaced()], [running]) == ""
+    assert newer_launch(ran(), [ran(scheduled_s=AT_S + 60, begun_index=200)], []) == ""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from cron.history.audit import audit
-from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob, Finding, FindingKind
 from cron.job import Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
+from cron.state.state import Span
 from launcher.protocol.status import Reason
+from tests.unit.history_rig import open_row
 
 S, K = LaunchState, FindingKind
 EVERY_MINUTE = Schedule("@every 60s", every_s=60)
 
 
-def job(
-    overlap: Overlap = Overlap.ALLOW, horizon_s: int = 600, to_s: int | None = None
-) -> AuditedJob:
-    span = RevisionSpan(1, 0, to_s, EVERY_MINUTE, overlap)
+def job(overlap: Overlap = Overlap.ALLOW, horizon_s: int = 600, to_s: int = 0) -> AuditedJob:
+    span = Span(1, 0, to_s, EVERY_MINUTE, overlap)
     return AuditedJob("default/backup", (span,), horizon_s)
 
 
@@ -62,14 +62,14 @@ def skipped_range(first_s: int, last_s: int, index: int) -> Row:
 
 def find(
     rows: list[Row],
-    open_rows: list[OpenRow] | None = None,
+    open_rows: list[Row] | None = None,
     *,
     of: AuditedJob | None = None,
     since_s: int = 0,
     until_s: int = 180,
 ) -> list[Finding]:
-    ordered = sorted(rows, key=lambda row: row.scheduled_s)
-    return list(audit(of or job(), ordered, open_rows or [], since_s, until_s))
+    ordered = sorted([*rows, *(open_rows or [])], key=lambda row: row.scheduled_s)
+    return list(audit(of or job(), ordered, since_s, until_s))
 
 
 def kinds(findings: list[Finding]) -> list[FindingKind]:
@@ -101,14 +101,14 @@ def test_nothing_is_expected_outside_the_period_the_horizon_and_the_revisions() 
 @pytest.mark.parametrize(
     "row",
     [
-        OpenRow(60, 0, 1, S.BEGUN),
-        OpenRow(60, 0, 0, S.BEGUN, begun_index=5),
-        OpenRow(60, 0, 1, S.LAUNCHED, begun_index=5),
-        OpenRow(60, 0, 1, S.BEGUN, begun_index=5, started_ms=1),
-        OpenRow(60, 0, 1, S.LAUNCHED, begun_index=5, launched_index=4),
+        open_row(60, 0, 1, S.BEGUN),
+        open_row(60, 0, 0, S.BEGUN, begun_index=5),
+        open_row(60, 0, 1, S.LAUNCHED, begun_index=5),
+        open_row(60, 0, 1, S.BEGUN, begun_index=5, started_ms=1),
+        open_row(60, 0, 1, S.LAUNCHED, begun_index=5, launched_index=4),
     ],
 )
-def test_an_open_launch_without_its_log_points_is_found(row: OpenRow) -> None:
+def test_an_open_launch_without_its_log_points_is_found(row: Row) -> None:
     assert kinds(find([], [row], until_s=60)) == [K.LOG_POINT]
 
 
@@ -124,7 +124,7 @@ def test_a_row_where_nothing_is_due_is_found_unless_it_was_triggered() -> None:
     fine = [skipped_range(60, 180, 1)]
     assert kinds(find([*fine, ran(90, 5)])) == [K.NO_INSTANT]
     assert kinds(find([*fine, ran(90, 5, by="ann")])) == [K.NO_INSTANT]
-    assert kinds(find(fine, [OpenRow(90, 0, 0, S.DUE)])) == [K.NO_INSTANT]
+    assert kinds(find(fine, [open_row(90, 0, 0, S.DUE)])) == [K.NO_INSTANT]
     assert find([*fine, ran(90, 5, by="ann", trigger=1), ran(90, 5, by="ann", trigger=2)]) == []
 
 
@@ -184,8 +184,8 @@ def test_a_lost_launch_holds_until_it_was_given_up() -> None:
 
 def test_the_revision_of_the_later_launch_decides() -> None:
     spans = (
-        RevisionSpan(1, 0, 60, EVERY_MINUTE, Overlap.FORBID),
-        RevisionSpan(2, 60, None, EVERY_MINUTE, Overlap.ALLOW),
+        Span(1, 0, 60, EVERY_MINUTE, Overlap.FORBID),
+        Span(2, 60, 0, EVERY_MINUTE, Overlap.ALLOW),
     )
     changed = AuditedJob("default/backup", spans, 600)
     rows = [ran(60, 1, **LONG), ran(120, 11, revision=2)]
@@ -195,14 +195,14 @@ def test_the_revision_of_the_later_launch_decides() -> None:
 
 def test_rows_out_of_order_are_refused() -> None:
     with pytest.raises(ValueError, match="not in scheduled order"):
-        list(audit(job(), [ran(120, 11), ran(60, 1)], [], 0, 180))
+        list(audit(job(), [ran(120, 11), ran(60, 1)], 0, 180))
 
 
 def test_each_revision_is_judged_by_its_own_schedule() -> None:
     spans = (
-        RevisionSpan(1, 0, 120, EVERY_MINUTE),
-        RevisionSpan(2, 120, 200, Schedule("@every 50s", every_s=50)),
-        RevisionSpan(4, 300, None, EVERY_MINUTE),
+        Span(1, 0, 120, EVERY_MINUTE),
+        Span(2, 120, 200, Schedule("@every 50s", every_s=50)),
+        Span(4, 300, 0, EVERY_MINUTE),
     )
     changed = AuditedJob("default/backup", spans, 400)
     rows = [ran(at_s, at_s) for at_s in (60, 120, 150, 200, 360)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cron.history.audited import FindingKind, OpenRow
+from cron.history.audited import FindingKind
 from cron.job import Overlap
 from cron.launch_state import LaunchState
 from cron.limits import LIFE_ENTRIES
 from cron.state.rows import RESTORED_BY
 from launcher.protocol.status import Reason
+from tests.unit.history_rig import open_row
 from tests.unit.test_history_audit import find, job, kinds, ran
 
 K = FindingKind
@@ -37,7 +38,7 @@ def test_what_ran_on_no_schedule_in_this_life_is_not() -> None:
 
 def test_what_is_open_still_and_to_be_killed_is_explained_as_well() -> None:
     on_schedule = [ran(at_s, 10 + 3 * at_s // 60) for at_s in (60, 120, 180)]
-    row = OpenRow(97, 0, 1, LaunchState.LAUNCHED, 30, 1, LIFE_ENTRIES + 10, 97_010, by="anna")
+    row = open_row(97, 0, 1, LaunchState.LAUNCHED, 30, 1, LIFE_ENTRIES + 10, 97_010, by="anna")
     assert kinds(find(on_schedule, [row])) == [K.RESTORED]
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob
 from cron.history.census import Census, count
 from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.state.rows import Row, RowKind
+from cron.state.state import Span
 from launcher.protocol.status import Reason
+from tests.unit.history_rig import open_row
 from tests.unit.test_history_why import ran, unbegun
 
 S = LaunchState
 T0 = 1_795_190_400
 JOB = AuditedJob(
     "default/backup",
-    (RevisionSpan(3, T0, None, Schedule("* * * * *", "* * * * *")),),
+    (Span(3, T0, 0, Schedule("* * * * *", "* * * * *")),),
     T0 + 600,
 )
 
@@ -36,13 +38,13 @@ def run(first: int, last: int) -> Row:
     )  # fmt: skip
 
 
-def counted(*rows: Row, open_rows: tuple[OpenRow, ...] = (), until: int = 10) -> Census:
-    ordered = sorted(rows, key=lambda row: row.scheduled_s)
-    return count(JOB, ordered, open_rows, T0, T0 + 60 * until)
+def counted(*rows: Row, open_rows: tuple[Row, ...] = (), until: int = 10) -> Census:
+    ordered = sorted([*rows, *open_rows], key=lambda row: row.scheduled_s)
+    return count(JOB, ordered, T0, T0 + 60 * until)
 
 
 def test_each_instant_is_counted_as_one_thing() -> None:
-    due = OpenRow(T0 + 600, 0, 0, S.DUE)
+    due = open_row(T0 + 600, 0, 0, S.DUE)
     failed, lost = at(2, state=S.FAILED), at(3, state=S.LOST)
     unbegun_end = skipped(5, state=S.CANCELLED, reason=Reason.REPLACED, by="a newer launch")
     killed = at(6, state=S.CANCELLED, reason=Reason.KILLED, by="ann")
@@ -67,14 +69,14 @@ def test_what_a_restore_lost_is_neither_skipped_nor_known_to_have_run() -> None:
 
 
 def test_what_is_open_again_counts_as_open() -> None:
-    again = OpenRow(T0 + 300, 0, 0, S.DUE, by="ann")
+    again = open_row(T0 + 300, 0, 0, S.DUE, by="ann")
     found = counted(run(1, 10), open_rows=(again,))
     assert (found.skipped_in_runs, found.open, found.extra_attempts) == (9, 1, 1)
 
 
 def test_a_backfill_of_a_time_before_the_job_was_is_extra_alone() -> None:
     early = AuditedJob(JOB.name, (msgspec.structs.replace(JOB.revisions[0], from_s=T0 + 300),), T0)
-    found = count(early, [at(2, by="ann")], [], T0, T0 + 600)
+    found = count(early, [at(2, by="ann")], T0, T0 + 600)
     assert found == Census(extra_attempts=1)
 
 
@@ -82,13 +84,13 @@ def test_manual_launches_retries_and_late_news_are_counted_by_themselves() -> No
     lost = at(1, state=S.LOST)
     news = skipped(1, kind=RowKind.AMENDMENT, state=S.SUCCEEDED, attempt=1)
     by_hand = at(1, trigger=1, by="ann")
-    runs_by_hand = OpenRow(T0 + 61, 1, 1, S.LAUNCHED, by="bo")
+    runs_by_hand = open_row(T0 + 61, 1, 1, S.LAUNCHED, by="bo")
     found = counted(lost, news, at(1, attempt=2), by_hand, open_rows=(runs_by_hand,), until=1)
     assert found == Census(instants=1, ran=1, extra_attempts=1, manual=1, amendments=1)
 
 
 def test_what_is_outside_the_period_is_not_counted() -> None:
-    later = OpenRow(T0 + 360, 0, 0, S.DUE)
+    later = open_row(T0 + 360, 0, 0, S.DUE)
     assert counted(at(0), at(1), run(2, 10), open_rows=(later,), until=4) == Census(
         instants=4, ran=1, skipped_in_runs=3, runs=1
     )

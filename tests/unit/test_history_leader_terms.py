@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cron.history.audited import OpenRow
 from cron.history.why import Explanation, explain
 from cron.launch_state import LaunchState
 from cron.state import commands as c
@@ -16,6 +15,7 @@ from cron.state.rows import Row
 from cron.state.state import LeaderTerm
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
+from tests.unit.history_rig import open_row
 from tests.unit.state_rig import T0, StateRig
 from tests.unit.test_history_why import AT_S, job, ran, unbegun
 
@@ -24,8 +24,8 @@ R1, R2, R3 = Epoch(1, 4, "r1"), Epoch(1, 5, "r2"), Epoch(1, 6, "r3")
 FIRST = LeaderTerm(3, DUE_MS - 60_000, R1)
 
 
-def why(rows: list[Row], *leader_terms: LeaderTerm, open_row: OpenRow | None = None) -> Explanation:
-    return explain(job(), None, AT_S, rows, open_row, AT_S + 60, [FIRST, *leader_terms])
+def why(rows: list[Row], *leader_terms: LeaderTerm, open_row: Row | None = None) -> Explanation:
+    return explain(job(), AT_S, rows, open_row, AT_S + 60, [FIRST, *leader_terms])
 
 
 def takeovers(told: Explanation) -> list[str]:
@@ -70,12 +70,12 @@ def test_changes_between_two_attempts_are_not_of_the_story() -> None:
 
 
 def test_every_change_is_told_while_a_launch_is_open() -> None:
-    running = OpenRow(AT_S, 0, 1, LaunchState.LAUNCHED, 100, DUE_MS, 101, DUE_MS, epoch=R1)
+    running = open_row(AT_S, 0, 1, LaunchState.LAUNCHED, 100, DUE_MS, 101, DUE_MS, epoch=R1)
     told = why(
         [], LeaderTerm(200, DUE_MS + 9, R2), LeaderTerm(300, DUE_MS + 99, R3), open_row=running
     )
     assert told.verdict.endswith("; meanwhile the leader changed from r1 to r2 to r3")
-    waiting = OpenRow(AT_S, 0, 0, LaunchState.DUE)
+    waiting = open_row(AT_S, 0, 0, LaunchState.DUE)
     assert takeovers(why([], LeaderTerm(200, DUE_MS + 9, R2), open_row=waiting))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.history.audited import OpenRow
 from cron.history.why import Explanation, explain
 from cron.launch_state import LaunchState
 from cron.limits import LIFE_ENTRIES
@@ -13,6 +12,7 @@ from cron.state.rows import RESTORED_BY, Row
 from cron.state.state import LeaderTerm
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
+from tests.unit.history_rig import open_row
 from tests.unit.state_rig import T0, with_job
 from tests.unit.test_history_why import AT_S, job, ran, unbegun
 
@@ -36,8 +36,8 @@ def remembered(**fields: object) -> Row:
     return ran(**(known | fields))
 
 
-def why(rows: list[Row], open_row: OpenRow | None = None) -> Explanation:
-    return explain(job(), None, AT_S, rows, open_row, AT_S + 120, LEADER_TERMS)
+def why(rows: list[Row], open_row: Row | None = None) -> Explanation:
+    return explain(job(), AT_S, rows, open_row, AT_S + 120, LEADER_TERMS)
 
 
 def texts(told: Explanation) -> str:
@@ -62,7 +62,7 @@ def test_how_it_failed_is_nobodys_doing() -> None:
 
 
 def test_what_still_runs_after_the_restore_is_told_so() -> None:
-    running = OpenRow(
+    running = open_row(
         AT_S, 0, 1, S.LAUNCHED, 100, DUE_MS + 41, AGAIN, DUE_MS + 41, DUE_MS + 100_000,
         executor="worker-7", by=RESTORED_BY,
     )  # fmt: skip

@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from cron.history.audit import audit
-from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob, Finding, FindingKind
 from cron.history.census import count
 from cron.history.why import Explanation, explain
 from cron.job import OnLost, Retry
 from cron.launch_state import LaunchState
+from cron.service.proofs import audited_job
 from cron.state import pool
+from cron.state.context import row_of
 from cron.state.rows import Row
 from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, with_job
@@ -24,44 +26,22 @@ PERIOD = (T0 + 1, T0 + 60)
 
 
 def audited(rig: StateRig) -> AuditedJob:
-    record = rig.record()
-    spans = tuple(
-        RevisionSpan(one.revision, one.from_s, one.to_s or None, one.schedule, one.overlap)
-        for one in record.spans
-    )
-    return AuditedJob(record.name, spans, record.horizon_s)
+    return audited_job(rig.record())
 
 
-def open_rows(rig: StateRig) -> list[OpenRow]:
-    return [
-        OpenRow(
-            row.scheduled_s,
-            row.trigger,
-            row.attempt,
-            row.state,
-            row.begun_index,
-            row.begun_at_ms,
-            row.launched_index,
-            row.started_ms,
-            row.launched_at_ms,
-            row.revision,
-            row.epoch,
-            "e1",
-            row.by,
-            row.detail,
-        )
-        for row in rig.state.open_rows()
-    ]
+def open_rows(rig: StateRig) -> list[Row]:
+    return [row_of(rig.state, row) for row in rig.state.open_rows()]
 
 
 def findings(rig: StateRig, rows: list[Row] | None = None) -> list[Finding]:
     ordered = rig.rows if rows is None else rows
-    return list(audit(audited(rig), ordered, open_rows(rig), *PERIOD))
+    known = sorted([*ordered, *open_rows(rig)], key=lambda row: row.scheduled_s)
+    return list(audit(audited(rig), known, *PERIOD))
 
 
 def why(rig: StateRig) -> Explanation:
     mine = next(iter(open_rows(rig)), None)
-    return explain(audited(rig), None, T0 + 60, rig.rows, mine, rig.at_ms // 1000)
+    return explain(audited(rig), T0 + 60, rig.rows, mine, rig.at_ms // 1000)
 
 
 def lines(rig: StateRig) -> list[str]:
@@ -153,7 +133,7 @@ def test_a_census_counts_one_launch_and_its_further_attempts() -> None:
     rig = tried(2)
     start(rig, 3)
     rig.finished(60, 3)
-    census = count(audited(rig), rig.rows, [], *PERIOD)
+    census = count(audited(rig), rig.rows, *PERIOD)
     assert (census.instants, census.ran, census.extra_attempts) == (1, 1, 2)
 
 
@@ -242,7 +222,7 @@ def test_nobody_is_said_to_have_asked_for_a_retry() -> None:
     for attempt, second in ((1, 62), (2, 70)):
         rig.to(second).begin(61, attempt, trigger=1)
         rig.finished(61, attempt, key=key, state=LaunchState.FAILED, exit_code=1)
-    told = [line for _, line in explain(None, None, T0 + 61, rig.rows, None, T0 + 99).story]
+    told = [line for _, line in explain(None, T0 + 61, rig.rows, None, T0 + 99).story]
     assert [line for line in told if "anna" in line] == ["anna triggered it"]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob
 from cron.history.story import SENTENCES, format_ms, sentence_of
 from cron.history.why import Explanation, explain
 from cron.job import Schedule
 from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode
 from cron.state.rows import Row, RowKind
-from cron.state.state import Paused
+from cron.state.state import Paused, Span
 from launcher.protocol.names import parse_time
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
+from tests.unit.history_rig import open_row
 
 S = LaunchState
 AT = "2026-03-20T02:30:00Z"
@@ -25,7 +27,7 @@ R1, R2 = Epoch(0, 4, "r1"), Epoch(0, 5, "r2")
 
 
 def job(schedule: Schedule = NIGHTLY, *, horizon: str = "2027-01-01T00:00:00Z") -> AuditedJob:
-    span = RevisionSpan(3, parse_time("2026-03-01T12:00:00Z"), None, schedule)
+    span = Span(3, parse_time("2026-03-01T12:00:00Z"), 0, schedule)
     return AuditedJob("default/backup", (span,), parse_time(horizon))
 
 
@@ -71,14 +73,17 @@ def unbegun(**fields: object) -> Row:
 
 def why(
     rows: list[Row] | None = None,
-    open_row: OpenRow | None = None,
+    open_row: Row | None = None,
     *,
     of: AuditedJob | None = None,
     pause: Paused | None = None,
+    waiting: str = "",
     at: str = AT,
     now: str = "2026-12-01T00:00:00Z",
 ) -> Explanation:
-    return explain(of or job(), pause, parse_time(at), rows or [], open_row, parse_time(now))
+    known = msgspec.structs.replace(of or job(), paused=pause)
+    now_s = parse_time(now)
+    return explain(known, parse_time(at), rows or [], open_row, now_s, waiting=waiting)
 
 
 def test_a_launch_that_ran_is_told_from_log_point_to_end() -> None:
@@ -159,7 +164,7 @@ def test_a_backfill_is_told_as_one_whatever_was_there_before() -> None:
 
 
 def test_a_backfill_that_waits_is_told_as_one() -> None:
-    due = OpenRow(AT_S, 0, 0, S.DUE, by="ann")
+    due = open_row(AT_S, 0, 0, S.DUE, by="ann")
     told = why([unbegun(reason=Reason.MISSED)], due, now="2026-03-20T02:31:00Z")
     assert told.verdict.endswith("waits to be begun; it was a backfill, ann asked for it")
     assert [line for line, _ in told.story] == [AT_S * 1000 + 3300]
@@ -175,7 +180,7 @@ def test_who_kills_a_launch_did_not_ask_for_it() -> None:
 
 def test_a_queued_launch_names_the_one_it_waits_for() -> None:
     waiting = "default/backup@2026-03-19T02:30:00Z of the same job is not over (overlap=queue)"
-    told = why([], OpenRow(AT_S, 0, 0, S.DUE, waiting=waiting), now="2026-03-20T02:31:00Z")
+    told = why([], open_row(AT_S, 0, 0, S.DUE), waiting=waiting, now="2026-03-20T02:31:00Z")
     assert told.verdict == f"it is due since 1 min 0 s and waits to be begun: {waiting}"
 
 
@@ -244,16 +249,16 @@ def test_a_log_point_2_long_after_the_start_tells_of_a_takeover() -> None:
 
 def test_open_launches_are_told_by_their_state() -> None:
     now = "2026-03-20T02:31:00Z"
-    due = OpenRow(AT_S, 0, 0, S.DUE)
+    due = open_row(AT_S, 0, 0, S.DUE)
     assert why([], due, now=now).verdict == "it is due since 1 min 0 s and waits to be begun"
-    begun = OpenRow(
+    begun = open_row(
         AT_S, 0, 1, S.BEGUN, begun_index=9, begun_at_ms=AT_S * 1000, epoch=R1, executor="w1"
     )
     told = why([], begun, now=now)
     assert "stands between its log points" in told.verdict
     assert "w1 has not said yet" in told.verdict
     assert "log point 1 committed at index 9 by r1" in told.story[0][1]
-    running = OpenRow(
+    running = open_row(
         AT_S, 0, 1, S.LAUNCHED, begun_index=9, begun_at_ms=AT_S * 1000, launched_index=10,
         started_ms=AT_S * 1000 + 500, launched_at_ms=AT_S * 1000 + 600, executor="w1",
     )  # fmt: skip
@@ -263,14 +268,14 @@ def test_open_launches_are_told_by_their_state() -> None:
 
 
 def test_a_launch_that_was_refused_and_is_due_again_says_so() -> None:
-    due = OpenRow(AT_S, 0, 1, S.DUE, begun_index=9, detail="no free slot")
+    due = open_row(AT_S, 0, 1, S.DUE, begun_index=9, detail="no free slot")
     verdict = why([], due, now="2026-03-20T02:31:00Z").verdict
     assert verdict.endswith("attempt 1 was taken back (no free slot)")
 
 
 def test_an_open_attempt_after_a_lost_one_tells_both() -> None:
     lost = ran(state=S.LOST, finished_ms=0)
-    again = OpenRow(AT_S, 0, 2, S.BEGUN, begun_index=200, begun_at_ms=AT_S * 1000 + 9000, epoch=R2)
+    again = open_row(AT_S, 0, 2, S.BEGUN, begun_index=200, begun_at_ms=AT_S * 1000 + 9000, epoch=R2)
     lines = [line for _, line in why([lost], again).story]
     assert any("r2 leads by now" in line for line in lines)
     assert any("attempt 2: log point 1" in line for line in lines)
@@ -293,10 +298,8 @@ def test_a_time_before_after_and_between_declarations() -> None:
         "the job was not declared yet, it was first applied at 2026-03-01T12:00:00Z"
     )
     spans = (
-        RevisionSpan(3, parse_time("2026-03-01T12:00:00Z"), parse_time(AT), NIGHTLY),
-        RevisionSpan(
-            5, parse_time("2026-04-01T12:00:00Z"), parse_time("2026-05-01T12:00:00Z"), NIGHTLY
-        ),
+        Span(3, parse_time("2026-03-01T12:00:00Z"), parse_time(AT), NIGHTLY),
+        Span(5, parse_time("2026-04-01T12:00:00Z"), parse_time("2026-05-01T12:00:00Z"), NIGHTLY),
     )
     gone = AuditedJob("default/backup", spans, parse_time("2027-01-01T00:00:00Z"))
     assert why(of=gone, at="2026-03-21T02:30:00Z").verdict == (
@@ -308,7 +311,7 @@ def test_a_time_before_after_and_between_declarations() -> None:
 
 
 def test_a_job_that_never_was() -> None:
-    told = explain(None, None, AT_S, [], None, AT_S)
+    told = explain(None, AT_S, [], None, AT_S)
     assert told == Explanation("there is no job of this name, and there never was", [])
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from cron.job import Catchup
 from cron.scheduler.gates import shown_deadline_ms
-from cron.state import commands as c
 from cron.state.pool import HELD_MS_MAX, GateAction, LiftGates
+from tests.batches import BeginItem, begin_of
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job
 
@@ -153,6 +153,6 @@ def test_no_deadline_is_put_off_by_more_than_a_launch_has_that_comes_due(more_s:
     rig = waiting()
     opened(rig, 900)
     late_ms = rig.now_ms + more_s * 1000
-    item = c.BeginItem((1, T0 + 60, 0), 1, rig.state.by_number[1].revision, 1, late_ms, (), late_ms)
-    rig.append(c.Begin.of((item,)))
+    item = BeginItem((1, T0 + 60, 0), 1, rig.state.by_number[1].revision, 1, late_ms, (), late_ms)
+    rig.append(begin_of((item,)))
     assert rig.state.active[item.key].deadline_ms == rig.now_ms + DEADLINE_S * 1000

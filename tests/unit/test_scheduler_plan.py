@@ -12,7 +12,7 @@ from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.protocol.status import Reason
-from tests.batches import begun, items_of
+from tests.batches import BeginItem, begun, items_of
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
@@ -52,7 +52,7 @@ def told(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
     return words
 
 
-def on(item: c.BeginItem) -> str:
+def on(item: BeginItem) -> str:
     return ", ".join(map(str, (item.executor, *item.others)))
 
 

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from cron.calendar.schedule import EveryTicks, Tick, Ticks
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
-from cron.scheduler.policy import (
-    FAILOVER_MS,
-    FRESH_MS,
-    NEVER_MS,
-    Accounted,
-    Given,
-    account_for,
-    as_lines,
-)
+from cron.scheduler.policy import FAILOVER_MS, FRESH_MS, NEVER_MS, Given, account_for, as_lines
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
@@ -48,7 +40,7 @@ class Rig(StateRig):
         self.ticks: Ticks = compile_schedule(schedule)
         self.put(job(schedule=schedule, catchup=catchup, deadline_s=deadline_s, overlap=overlap))
 
-    def account_to(self, now_ms: int) -> Accounted | None:
+    def account_to(self, now_ms: int) -> c.AccountLine | None:
         """Let the policy account for everything up to then, and the machine accept it."""
         self.at_ms = now_ms
         item = account_for(self.record(), self.ticks, Given(now_ms, self.steady_ms))

@@ -12,7 +12,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import LiftGates
 from cron.state.state import State
 from launcher.protocol.status import Reason
-from tests.batches import begun
+from tests.batches import BeginItem, begin_of, begun
 from tests.unit.queues_rig import SECONDS, queue, shown
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.state_rig import T0, job
@@ -133,8 +133,8 @@ def test_what_a_plan_could_not_begin_of_a_queue_is_still_the_first() -> None:
     rig.to(3).account(1, 2)
     (begin,) = rig.plan()
     assert isinstance(begin, c.Begin)
-    wrong = c.BeginItem(begun(begin)[0].key, 1, 77, 1, rig.now_ms + 1000)
-    assert rig.append(c.Begin.of((wrong,))) == [[Verdict.STALE_REVISION]]
+    wrong = BeginItem(begun(begin)[0].key, 1, 77, 1, rig.now_ms + 1000)
+    assert rig.append(begin_of((wrong,))) == [[Verdict.STALE_REVISION]]
     assert rig.agrees()
     assert rig.turn() == ["begin 1@1#1"]
 
@@ -268,10 +268,9 @@ def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some() -
     record = rig.state.by_number[1]
     for number in (1, 2, 3):
         items = tuple(
-            c.BeginItem(key, 1, record.revision, number, rig.now_ms)
-            for key in keys[number - 1 :: 3]
+            BeginItem(key, 1, record.revision, number, rig.now_ms) for key in keys[number - 1 :: 3]
         )
-        rig.append(c.Begin.of(items))
+        rig.append(begin_of(items))
     entries = 0
     while rig.state.executors:
         expired = list(rig.state.executors)

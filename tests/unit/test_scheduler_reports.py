@@ -14,7 +14,7 @@ from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.orders import FenceOrder
 from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason, Status
-from tests.batches import lost_item
+from tests.batches import BeginItem, begin_of, lost_item
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
 KEY = (1, T0 + 60, 0)
@@ -144,8 +144,8 @@ def many(count: int = 4) -> StateRig:
         rig.account(60, number=number)
     for number in range(1, count + 1):
         row = rig.row(60, number)
-        items.append(c.BeginItem(row.key, 1, rig.state.catalog, 1, row.deadline_ms))
-    assert not any(rig.items(c.Begin.of(items)))
+        items.append(BeginItem(row.key, 1, rig.state.catalog, 1, row.deadline_ms))
+    assert not any(rig.items(begin_of(items)))
     return rig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cron.history.audited import AuditedJob, RevisionSpan
+from cron.history.audited import AuditedJob
 from cron.job import Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.scheduler import forgetting as leader_forgetting
@@ -16,6 +16,7 @@ from cron.state.commands import Forget
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
+from cron.state.state import Span
 from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job, with_job
 from tests.unit.test_leader_term import reigning
@@ -104,8 +105,8 @@ def test_of_too_many_schedules_the_oldest_are_forgotten(monkeypatch: pytest.Monk
 
 
 def test_the_policy_of_a_revision_is_that_of_the_span_that_it_fell_into() -> None:
-    span = RevisionSpan(3, T0, T0 + 60, HOURLY, Overlap.FORBID)
-    later = RevisionSpan(7, T0 + 60, None, HOURLY, Overlap.ALLOW)
+    span = Span(3, T0, T0 + 60, HOURLY, Overlap.FORBID)
+    later = Span(7, T0 + 60, 0, HOURLY, Overlap.ALLOW)
     audited = AuditedJob(BACKUP, (span, later), T0 + 90)
     assert audited.overlap_of(5, T0 + 90) is Overlap.FORBID
     assert audited.overlap_of(9, T0 + 30) is Overlap.ALLOW

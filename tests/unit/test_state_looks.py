@@ -109,16 +109,7 @@ def test_twice_the_jobs_and_instants_are_twice_the_looks(
     assert 0 < looks(64, act) <= 2 * looks(32, act) + 8
 
 
-def test_how_much_is_open_of_jobs_is_counted_in_columns_and_rows() -> None:
-    rig = spread(6)
-    change_half(rig, 6)
-    records = [rig.record(f"j{number}") for number in (1, 2, 4)]
-    assert [rig.state.count_open([record]) for record in records] == [2, 2, 2]
-    assert rig.state.count_open(records) == 6
-    assert rig.state.count_open([]) == 0
-
-
-def test_rows_become_odd_in_one_order_at_a_replica_that_began_from_an_image() -> None:
+def test_rows_become_detailed_in_one_order_at_a_replica_that_began_from_an_image() -> None:
     rig = StateRig()
     rig.put(job("j1"))
     rig.join()
@@ -132,4 +123,4 @@ def test_rows_become_odd_in_one_order_at_a_replica_that_began_from_an_image() ->
     rig.put(job("j1", deadline_s=9))
     assert again.apply(1, rig.state.index, rig.log[-1]).results == rig.outcome.results
     expected = [(1, T0 + second, 0) for second in (1, 2, 3)]
-    assert list(rig.state.active.odd) == list(again.state.active.odd) == expected
+    assert list(rig.state.active.detailed) == list(again.state.active.detailed) == expected

@@ -10,7 +10,7 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.archive import History
 from cron.state.codec import encode_entry
-from cron.state.image import decode_state
+from cron.state.image import IMAGE_VERSION, decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import State
@@ -96,7 +96,7 @@ def everything() -> StateRig:
 
 def test_an_image_shares_its_launches_with_its_executors() -> None:
     again = decode_state([encode_state(everything().state)])
-    again.make_odd(again.by_number.values())
+    again.make_detailed(again.by_number.values())
     for number, executor in again.executors.items():
         for key, row in open_on(executor).items():
             assert row is again.active[key] is again.by_number[key[0]].open[key[1:]]
@@ -112,8 +112,8 @@ def test_a_damaged_image_is_not_taken_for_a_state(cut: int) -> None:
 
 def test_an_image_of_an_unknown_version_is_refused() -> None:
     _, *jobs = image_parts(encode_state(everything().state))
-    with pytest.raises(TooOld, match="version 11"):
-        decode_state([image_of([[11, "whatever it holds"], *jobs])])
+    with pytest.raises(TooOld, match=f"version {IMAGE_VERSION + 1}"):
+        decode_state([image_of([[IMAGE_VERSION + 1, "whatever it holds"], *jobs])])
 
 
 def test_an_image_that_lacks_jobs_is_refused() -> None:

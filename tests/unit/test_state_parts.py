@@ -69,7 +69,8 @@ def test_a_part_is_begun_on_each_executor() -> None:
     rig = begun()
     assert [part.executor for part in active(rig).parts] == [1, 2, 3]
     assert all(KEY in open_on(record) for record in rig.state.executors.values())
-    assert active(rig).starts() == [(number, number, LaunchState.BEGUN, 0) for number in (1, 2, 3)]
+    starts = [(one.number, one.executor, one.state, one.row) for one in active(rig).starts()]
+    assert starts == [(number, number, LaunchState.BEGUN, 0) for number in (1, 2, 3)]
 
 
 def test_it_is_over_when_all_parts_are_and_has_one_row() -> None:
@@ -85,7 +86,7 @@ def test_it_is_over_when_all_parts_are_and_has_one_row() -> None:
     (row,) = rig.rows
     assert (row.state, row.exit_code, row.output_bytes) == (LaunchState.SUCCEEDED, 0, 7)
     assert row.finished_ms == rig.at_ms + 3
-    assert [(part.executor, part.output_bytes) for part in row.parts] == [
+    assert [(part.name, part.output_bytes) for part in row.parts] == [
         ("e1", 7), ("e2", 5), ("e3", 0),
     ]  # fmt: skip
     assert not rig.state.active

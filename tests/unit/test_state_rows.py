@@ -15,19 +15,19 @@ from cron.state.columns import deltas
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
-from cron.state.rows import Chunk
-from cron.state.state import NO_ROW, LostRow
+from cron.state.rows import NO_ROW, Chunk
 from launcher.pool.pool import Pool
 from launcher.protocol.status import Reason, Status
-from tests.batches import lost_item
+from tests.batches import BeginItem, begin_of, lost_item
+from tests.unit.history_rig import row
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
 
-def begin_item(rig: StateRig, second: int, executor: int, *others: int) -> c.BeginItem:
+def begin_item(rig: StateRig, second: int, executor: int, *others: int) -> BeginItem:
     key = (1, T0 + second, 0)
     row = rig.state.due.get(key)
-    return c.BeginItem(key, 1, 1, executor, row.deadline_ms if row else rig.at_ms, others)
+    return BeginItem(key, 1, 1, executor, row.deadline_ms if row else rig.at_ms, others)
 
 
 def due(*seconds: int, **fields: Any) -> StateRig:
@@ -47,8 +47,8 @@ def found(rig: StateRig, executor: int, index: int, row: int) -> int | None:
 def test_rows_count_what_an_entry_begins_on_each_executor() -> None:
     rig = due(60, 120, 180)
     rig.append(
-        c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 2))),
-        c.Begin.of((begin_item(rig, 180, 1),)),
+        begin_of((begin_item(rig, 60, 1), begin_item(rig, 120, 2))),
+        begin_of((begin_item(rig, 180, 1),)),
     )
     index = rig.state.index
     assert [found(rig, *at) for at in ((1, index, 0), (2, index, 0), (1, index, 1))] == [
@@ -61,14 +61,14 @@ def test_rows_count_what_an_entry_begins_on_each_executor() -> None:
 def test_what_may_not_begin_has_a_row_as_well() -> None:
     rig = due(60, 120)
     items = (begin_item(rig, 61, 1), begin_item(rig, 120, 1))
-    assert rig.items(c.Begin.of(items)) == [Verdict.NOT_DUE, Verdict.ACCEPTED]
+    assert rig.items(begin_of(items)) == [Verdict.NOT_DUE, Verdict.ACCEPTED]
     assert found(rig, 1, rig.state.index, 0) is None
     assert found(rig, 1, rig.state.index, 1) == 120
 
 
 def test_parts_are_rows_of_their_executors() -> None:
     rig = due(60, 120, each="role=web")
-    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1, 2))))
+    rig.append(begin_of((begin_item(rig, 60, 1), begin_item(rig, 120, 1, 2))))
     index = rig.state.index
     assert (found(rig, 1, index, 1), found(rig, 2, index, 0)) == (120, 120)
     assert [start.row for start in rig.row(120).starts()] == [1, 0]
@@ -76,7 +76,7 @@ def test_parts_are_rows_of_their_executors() -> None:
 
 def test_what_is_over_is_not_found() -> None:
     rig = due(60, 120)
-    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    rig.append(begin_of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
     index = rig.state.index
     rig.finished(60)
     assert (found(rig, 1, index, 0), found(rig, 1, index, 1)) == (None, 120)
@@ -92,13 +92,13 @@ def test_what_was_refused_begins_again_as_a_usual_row() -> None:
     rig.cancel(180)
     for second in (60, 120):
         assert rig.begin(second) is rig.refused(second) is Verdict.ACCEPTED
-    gap = c.BeginItem((1, T0 + 180, 0), 1, 1, 1, rig.at_ms)
-    again = [c.BeginItem((1, T0 + at_s, 0), 2, 1, 1, rig.at_ms + 5_000) for at_s in (60, 120)]
+    gap = BeginItem((1, T0 + 180, 0), 1, 1, 1, rig.at_ms)
+    again = [BeginItem((1, T0 + at_s, 0), 2, 1, 1, rig.at_ms + 5_000) for at_s in (60, 120)]
     verdicts = [Verdict.NOT_DUE, Verdict.ACCEPTED, Verdict.ACCEPTED, Verdict.ALREADY]
-    answer = rig.answer(c.Begin.of((gap, *again, again[0])))
+    answer = rig.answer(begin_of((gap, *again, again[0])))
     assert list(answer.items) == verdicts
     index, batch = rig.state.index, rig.state.executors[1].batches[rig.state.index]
-    assert (batch.usual, batch.odd, rig.record().open) == (2, {}, {})
+    assert (batch.usual, batch.detailed, rig.record().open) == (2, {}, {})
     assert [found(rig, 1, index, number) for number in range(4)] == [None, 60, 120, None]
     assert not any(row.is_refused or row.attempt != 2 for row in rig.state.active.values())
     assert encode_state(decode_state([encode_state(rig.state)])) == encode_state(rig.state)
@@ -114,22 +114,22 @@ def test_what_was_refused_begins_again_as_a_usual_row() -> None:
 
 def test_an_image_has_the_rows() -> None:
     rig = due(60, 120)
-    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    rig.append(begin_of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
     again = decode_state([encode_state(rig.state)])
     launch = again.executors[1].find(rig.state.index, 1)
     assert launch is not None
     assert launch.scheduled_s == T0 + 120
 
 
-@pytest.mark.parametrize("is_odd", [False, True])
+@pytest.mark.parametrize("is_detailed", [False, True])
 def test_what_is_remembered_as_the_row_of_another_launch_does_not_take_its_place(
-    is_odd: bool,
+    is_detailed: bool,
 ) -> None:
     rig = RestoredRig(job(), job("other"))
     rig.to(60).account(60)
     rig.begin(60)
     begun = rig.state.index
-    if is_odd:
+    if is_detailed:
         rig.cancel(60)
     rig.restore(120)
     for second in (60, 120):
@@ -149,7 +149,7 @@ def test_what_is_remembered_as_the_row_of_another_launch_does_not_take_its_place
 
 def test_a_lost_attempt_is_found_by_where_it_was_begun() -> None:
     rig = due(60, 120)
-    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    rig.append(begin_of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
     index, attempt = rig.state.index, ((1, T0 + 120, 0), 1)
     rig.lost(120)
     rig.finished(60)
@@ -176,7 +176,7 @@ def test_each_part_of_a_lost_attempt_is_found() -> None:
 def test_where_it_was_begun_is_forgotten_with_the_attempt() -> None:
     rig = due(60)
     for number in range(LOST_KEPT):
-        lost = LostRow(1, -1, executor="e9", ledger="l9", begun_index=number, rows=(0,))
+        lost = row(number, number, begun_index=number, executor="e9", ledger="l9", row=0)
         rig.state.remember_lost((9, number, 0), 1, lost)
     rig.begin(60)
     rig.lost(60)
@@ -208,7 +208,7 @@ def begun_at_once(jobs: int) -> StateRig:
 def test_what_ends_as_usual_is_one_chunk_and_has_no_verdicts() -> None:
     rig = begun_at_once(100)
     assert len(rig.state.active) == 100
-    assert not rig.state.active.odd
+    assert not rig.state.active.detailed
     assert end_rows(rig, rig.state.index, range(0, 100, 3)) == []
     assert [type(one) for one in rig.outcome.ended] == [Chunk]
     assert len(rig.state.active) == 66

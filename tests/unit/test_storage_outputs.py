@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from cron.launch_state import LaunchState
-from cron.state.rows import PartRow, Row, RowKind
+from cron.state.rows import Part, Row, RowKind
 from cron.storage import outputs as module
 from cron.storage.outputs import (
     ANSWERS_MAX,
@@ -186,7 +186,7 @@ NOT_ITS = [
     ({"attempt": 2}, pool_pb2.PLACING_NEVER, "does not know what it wrote"),
     ({"output_bytes": 0}, pool_pb2.PLACING_NEVER, "does not know what it wrote"),
     (
-        {"parts": 2 * (PartRow("e1", "l", LaunchState.SUCCEEDED, Reason.NONE),)},
+        {"parts": 2 * (Part(1, LaunchState.SUCCEEDED, name="e1", ledger="l"),)},
         pool_pb2.PLACING_NEVER,
         "",
     ),
