@@ -61,7 +61,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         """Return the cell that does this work."""
         app = "bench.noop_tasks" if self.kind == "noop" else "bench.flood_tasks:shared"
         kind: Kind = "command" if self.kind == "command" else "handler"
-        pools = {_POOLS: (_ThreadPool(app, threads=self.threads),)} if kind == "handler" else {}
+        pools: dict[str, Any] = {}
+        if kind == "handler":
+            pools[_POOLS] = (_ThreadPool(app, threads=self.threads),)
         # The buffer of no-op handlers is that of `make bench-launches`.
         buffer = 5_000 if self.kind == "noop" else 1_000
         return Sealing(
