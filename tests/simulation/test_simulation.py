@@ -112,7 +112,7 @@ def test_a_seed_repeats_its_run_exactly_under_any_hashes_of_strings() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", [(Pool, "hear"), (ExecutorLoop, "_note_room")])
+@pytest.mark.parametrize("where", [(Pool, "receive"), (ExecutorLoop, "_note_room")])
 def test_an_error_that_only_ends_a_stream_or_an_executor_fails_the_run(
     where: tuple[type, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ class Silence:
         if raft.leads:
             self.leader_s = max(self.leader_s, now_s - (raft.leading.confirmed_s or 0.0))
         elif raft.leader is not None:
-            self.followers_s = max(self.followers_s, now_s - raft.elections._heard_s)
+            self.followers_s = max(self.followers_s, now_s - raft.elections._leader_s)
 
     def check(self, most_s: float) -> None:
         """Nobody heard nothing for longer, the same leader leads, and nothing was broken."""
