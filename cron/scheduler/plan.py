@@ -68,6 +68,8 @@ LACKS_MAX: Final = 50
 """Jobs of which a plan finds out what their launches lacked: each costs a look at all executors."""
 REMOVED_MAX: Final = 1_500
 """Launches of removed jobs that one entry cancels, instead of as many begins: about 0.04 s."""
+REMOVED_SHARE: Final = 2
+"""The divisor of a turn's rows for these: the other launches may begin meanwhile."""
 LOST_MAX: Final = 10_000
 """Launches that one entry may give up, beyond those of one executor. It takes no more room for
 them, but each of them costs `apply` as much as a launch that is not usual."""
@@ -241,7 +243,8 @@ class _Choice:
         those that may begin."""
         self._queues.end(self._ended)
         self._queues.begin_plan(self._now_ms)
-        for gone in self._queues.removed(min(REMOVED_MAX, self._view.rows_max)):
+        removed = self._queues.removed(min(REMOVED_MAX, -(-self._view.rows_max // REMOVED_SHARE)))
+        for gone in removed:
             by = gone.record.removed_by
             self._cancel[gone.key] = c.CancelItem(gone.key, NONE, by)
         self._begin_unbound(accounts)
@@ -251,7 +254,7 @@ class _Choice:
         for candidate in new:
             self._judge(candidate)
         self._queues.end_plan()
-        self._take()
+        self._take(self._view.rows_max - len(removed))
 
     def commands(self) -> list[c.Command]:
         """Return the commands for what was decided."""
@@ -466,8 +469,8 @@ class _Choice:
 
     # ---- what begins
 
-    def _take(self) -> None:
-        most = self._view.rows_max - len(self._cancel) - sum(map(len, self._usual.values()))
+    def _take(self, rows_max: int) -> None:
+        most = rows_max - sum(map(len, self._usual.values()))
         left = TAKEN_SHARE * most
         while left > 0 and len(self._begin) < most:
             wanted = min(left, most - len(self._begin))

@@ -79,8 +79,18 @@ def test_what_is_cancelled_and_what_begins_share_the_rows_of_a_turn() -> None:
     rig.account(1, 2, 3, number=2)
     rig.append(*change(rig, A))
     assert rig.indexes.let_go()
-    words = Counter(line.split()[0] for line in rig.turn(rows_max=PORTION + 1))
-    assert words == {"cancel": PORTION, "begin": 1}
+    words = Counter(line.split()[0] for line in rig.turn(rows_max=PORTION + 2))
+    assert words == {"cancel": 3, "begin": 3}
+
+
+def test_a_removal_leaves_a_slow_leader_rows_for_other_launches() -> None:
+    rig = QueuesRig(job("a"), job("b")).to(60)
+    rig.account(*range(1, 30))
+    rig.account(1, 2, 3, number=2)
+    rig.append(*change(rig, A))
+    assert rig.indexes.let_go()
+    words = Counter(line.split()[0] for line in rig.turn(rows_max=PORTION))
+    assert words == {"cancel": PORTION // 2, "begin": PORTION // 2}
 
 
 async def applied(replica: Replica, *names: str) -> ApplyReport:
