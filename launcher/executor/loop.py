@@ -20,7 +20,7 @@ from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
 from launcher.executor.attempt import Attempt
-from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.clock import boot_ms, until_step_s, wall_ms
 from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.children import Children
 from launcher.executor.commands.running import Commands
@@ -58,7 +58,7 @@ FULL: Final = (
 )
 WITHDRAWN: Final = "fenced before it was started"
 WAITED: Final = "it waited for a worker when its executor died"
-LEASE_LOOK_S: Final = 0.25
+LEASE_LOOK_MS: Final = 200
 SURVIVORS_PAUSE_S: Final = 1.0
 """Between two attempts to kill what a dead spawner or executor left."""
 LINES_MAX: Final = 10
@@ -361,7 +361,7 @@ class ExecutorLoop:
         """Log each end of the lease until cancelled."""
         while True:
             self._note_lease()
-            await asyncio.sleep(LEASE_LOOK_S)
+            await asyncio.sleep(until_step_s(LEASE_LOOK_MS))
 
     async def drain(self, grace_ms: int, wait_s: float) -> None:
         """End all launches: TERM or a cancel, KILL after `grace_ms`; return once their ends are

@@ -18,7 +18,7 @@ from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.executor.backoff import Backoff
 from launcher.executor.channel import StreamEnded, connect, open_channel
-from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.clock import boot_ms, until_step_s, wall_ms
 from launcher.executor.ledger import Inventory, Page
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
@@ -287,7 +287,7 @@ class LeaderStream:
                     outputs_problem=self._executor.uploads.problem[:PROBLEM_CHARS_MAX],
                 )
                 self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
-            await asyncio.sleep(min(due_ms - now_ms, _BEAT_STEP_MS) / 1000)
+            await asyncio.sleep(min((due_ms - now_ms) / 1000, until_step_s(_BEAT_STEP_MS)))
 
     async def _leaving(self) -> None:
         raise StreamEnded(await self._left)

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from launcher.executor.clock import boot_ms
+from launcher.executor.clock import boot_ms, until_step_s
 from launcher.executor.commands import output
 from launcher.executor.outputs import PACKED, Outputs
 from launcher.protocol.names import AttemptName, parse_attempt_name
@@ -37,7 +37,7 @@ from launcher.protocol.v1 import pool_pb2
 
 log = structlog.get_logger()
 
-LOOK_S: Final = 0.5
+LOOK_MS: Final = 500
 AT_ONCE: Final = 4
 ANSWER_S: Final = 60.0
 REST_MIN_MS: Final = 1_000
@@ -116,7 +116,7 @@ class Uploads:
         try:
             while True:
                 self.look()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(until_step_s(LOOK_MS))
         finally:
             for task in self._tasks.values():
                 task.cancel()

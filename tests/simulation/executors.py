@@ -356,12 +356,15 @@ def simulated_modules(loop: asyncio.AbstractEventLoop, base_ms: int) -> Iterator
     def wall_ms() -> int:
         return base_ms + boot_ms()
 
-    clocks = {"boot_ms": boot_ms, "wall_ms": wall_ms}
+    def until_step_s(step_ms: int) -> float:
+        return (step_ms - boot_ms() % step_ms) / 1000
+
+    clocks = {"boot_ms": boot_ms, "wall_ms": wall_ms, "until_step_s": until_step_s}
     with (
         patched(loop_module, **clocks),
         patched(stream_module, **clocks, _BEAT_STEP_MS=1_000),
         patched(connector_module, LeaderStream=SimLeaderStream),
         patched(workers_module, **clocks, TICK_MS=TICK_MS),
-        patched(launches_module, **clocks),
+        patched(launches_module, boot_ms=boot_ms, wall_ms=wall_ms),
     ):
         yield

@@ -23,7 +23,7 @@ import msgspec
 import launcher
 from launcher import logs
 from launcher.errors import SpawnerDied, invariant
-from launcher.executor.clock import boot_ms
+from launcher.executor.clock import boot_ms, until_step_s
 from launcher.executor.commands.running import PATH
 from launcher.executor.commands.trees import SPAWNER_MARK
 from launcher.executor.lease import STEP_MS, Finding, Lease, Pulse
@@ -234,7 +234,7 @@ class Children:
     async def _watch(self, pulse: Pulse, lease: Lease) -> None:
         """Return after killing a spawner that hangs."""
         while True:
-            await asyncio.sleep(STEP_MS / 1000)
+            await asyncio.sleep(until_step_s(STEP_MS))
             self._reap_orphans()
             finding = pulse.look(boot_ms(), lease)
             if finding is Finding.ASK:

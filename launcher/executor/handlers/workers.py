@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import ANSWER_MS, Attempt, Step
-from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.clock import boot_ms, until_step_s, wall_ms
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.handlers.groups import Groups
 from launcher.executor.handlers.launches import KILLED, STOPPING, Launches
@@ -149,7 +149,7 @@ class Workers:
     async def run(self) -> None:
         """Check everything that has a deadline, for ever."""
         while True:
-            await asyncio.sleep(TICK_MS / 1000)
+            await asyncio.sleep(until_step_s(TICK_MS))
             self.tick()
 
     def drain(self, grace_ms: int) -> None:
