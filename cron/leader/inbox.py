@@ -57,8 +57,8 @@ _FINAL: Final = (
 )
 """Verdicts after which an executor need not report the end of that attempt again."""
 REFUSED: Final = Status.REFUSED  # members of an enumeration are slow to look up
-ACCEPTED: Final = Status.ACCEPTED
-_WHETHER_STARTED: Final = (ACCEPTED, REFUSED, Status.FENCED)
+_NEVER_RAN: Final = (REFUSED, Status.FENCED)
+_NO_ROWS: Final = frozenset[int]()
 
 
 class Inbox:
@@ -167,20 +167,21 @@ class Inbox:
     def _take_reports(self, rows_max: int) -> dict[Source, list[BatchReport]]:
         """Remove and return reports about up to `rows_max` rows.
 
-        A report that a row started, and one that it never did, go into two entries: State judges
-        the second one by what the first one left.
+        A report that a row started or ended, and one that it never started, go into two entries:
+        State judges the second one by what the first one left.
         """
         taken: dict[Source, list[BatchReport]] = {}
-        starts: dict[tuple[Source, int], list[BatchReport]] = {}
+        seen: dict[tuple[Source, int, bool], set[int]] = {}  # rows by batch, and whether they ran
         while self._reports and rows_max > 0:
             source, batch = self._reports.popleft()
-            if batch.status in _WHETHER_STARTED:
-                before = starts.setdefault((source, batch.index), [])
-                if any(_contradicts(one, batch) for one in before):
+            if batch.status is not Status.UNKNOWN:
+                has_run = batch.status not in _NEVER_RAN
+                opposite = seen.get((source, batch.index, not has_run), _NO_ROWS)
+                if not opposite.isdisjoint(batch.rows):
                     self._reports.appendleft((source, batch))
                     self._wake()
                     break
-                before.append(batch)
+                seen.setdefault((source, batch.index, has_run), set()).update(batch.rows)
             count = len(batch.rows)
             if count > rows_max:
                 self._reports.appendleft((source, batch.pick(range(rows_max, count))))
@@ -343,13 +344,6 @@ def _refuses_commands(record: ExecutorRecord, refused: list[BatchReport], now_ms
             if not launch.job.work.handler:
                 return True
     return False
-
-
-def _contradicts(one: BatchReport, other: BatchReport) -> bool:
-    """Whether one of two reports about a batch says that a row started, and the other one that this
-    row never did."""
-    is_about_starts = one.status is not other.status and ACCEPTED in (one.status, other.status)
-    return is_about_starts and not set(one.rows).isdisjoint(other.rows)
 
 
 def _joined(event: Joined) -> c.ExecutorJoined:

@@ -96,19 +96,22 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
         (Status.ACCEPTED, Status.REFUSED, LaunchState.LOST),
         (Status.ACCEPTED, Status.FENCED, LaunchState.LOST),
         (Status.REFUSED, Status.ACCEPTED, LaunchState.DUE),
+        (Status.ENDED, Status.REFUSED, LaunchState.SUCCEEDED),
+        (Status.INTERRUPTED, Status.FENCED, LaunchState.LOST),
     ],
 )
-def test_an_executor_that_says_started_and_never_started_at_once_leaves_nothing_launched(
+def test_of_two_reports_that_contradict_each_other_the_first_is_committed_first(
     first: Status, second: Status, left: LaunchState
 ) -> None:
-    """Both were in one entry: the second was refused, acknowledged, and nobody asked again."""
+    """In one entry, a refused start stayed launched, and a launch that had run was due again."""
     rig = with_job(deadline_s=60).to(60)
     rig.account(60)
     rig.begin(60)
     inbox = an_inbox([])
     row = rig.state.active[1, T0 + 60, 0]
     reports = (
-        RowReport(row.begun_index, row.row, status, started_ms=1) for status in (first, second)
+        RowReport(row.begun_index, row.row, status, started_ms=1, detail="why")
+        for status in (first, second)
     )
     inbox.on_event(Reported("e1", "l1", tuple(one.as_batch() for one in reports)))
     while commands := inbox.gather(rig.state, rig.at_ms):
