@@ -166,7 +166,10 @@ class Outputs:
             place = await self._place(executor, ledger, kept)
         except Shutdown:
             return
-        except (NotConnected, TimedOut, OutputUnavailable) as error:
+        except NotConnected as error:
+            place = _later(kept, str(error))
+        except (TimedOut, OutputUnavailable) as error:
+            self._fail(f"executor {executor} does not send its output: {error}")
             place = _later(kept, str(error))
         except (CronError, StoreError, SnapshotError, OSError) as error:
             self._fail(str(error))

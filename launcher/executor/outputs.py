@@ -45,7 +45,8 @@ class Outputs:
         self.stores = False
         """Whether outputs of attempts that end from now on are uploaded to object storage."""
         self.waiting: dict[str, str] = {}
-        """The attempts whose output is not uploaded yet, by the stem of its files, oldest first."""
+        """The attempts whose output is not uploaded yet, by the stem of its files, in the order in
+        which they are tried: the oldest first, and those whose upload failed last."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._find()
 
@@ -97,6 +98,12 @@ class Outputs:
         if self.stores:
             self.waiting[stem] = name
         self._add(stem, kept)
+
+    def postpone(self, name: str) -> None:
+        """Let the other outputs be uploaded before this one, if it is not uploaded yet."""
+        stem = output.stem_of(name)
+        if stem in self.waiting:
+            self.waiting[stem] = self.waiting.pop(stem)
 
     def discard_note(self, name: str) -> None:
         """Remove the note of an output that is uploaded, or never will be."""

@@ -5,8 +5,9 @@ attempt (`Outputs`), so that a restarted executor finds them. The executor packs
 offers it to the leader. The leader verifies that this executor had the attempt, and answers with a
 URL for that one object; or, if its store cannot sign URLs, that it has stored the object itself.
 The note is removed once the object is stored. After a failure, the executor waits 1 s to 60 s
-before the next upload. The host's bounds for outputs also bound those that wait: the oldest ones
-are dropped first.
+before the next upload, and tries the other outputs first: one that is never accepted does not hold
+them up. The host's bounds for outputs also bound those that wait: the oldest ones are dropped
+first.
 
 `snapshots.format` and `snapshots.outputs` describe the format of an object, and read it: a lead, a
 header, frames of zstd, both digests. A signed URL is a secret: errors name only its host.
@@ -122,7 +123,7 @@ class Uploads:
                 task.cancel()
 
     def look(self) -> None:
-        """Begin as many uploads as may run at once, those of the oldest outputs first."""
+        """Begin as many uploads as may run at once, in the order of `Outputs.waiting`."""
         if self._link is None or self._mono_ms() < self._try_at_ms:
             return
         for name in self._outputs.waiting.values():
@@ -142,6 +143,7 @@ class Uploads:
             kind, stack = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
             log.error("output.failed", launch=name, error=kind, stack=stack)
             self._fail(kind)
+        self._outputs.postpone(name)
         self.look()
 
     async def _upload(self, link: StoreLink, name: str) -> None:

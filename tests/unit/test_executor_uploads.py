@@ -387,6 +387,26 @@ async def test_while_the_leader_cannot_store_nothing_is_given_up(tmp_path: Path)
         assert logs == [], "the leader knows, and tells"
 
 
+async def test_outputs_that_are_never_accepted_do_not_hold_up_others(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig:
+        rig.attach()
+        refused = [rig.printed(n) for n in range(AT_ONCE)]
+        keep = rig.leader.keep
+
+        def answer(name: str, packed: Packed) -> None:
+            rig.leader.placing = LATER if name in refused else PUT
+            keep(name, packed)
+
+        rig.leader.keep = answer  # type: ignore[method-assign]
+        await rig.settle()
+        rig.printed(AT_ONCE)
+        for _ in range(2):
+            rig.now_ms += REST_MAX_MS
+            await rig.settle()
+        assert len(rig.store.objects) == 1
+        assert sorted(rig.outputs.waiting.values()) == refused
+
+
 async def test_what_the_leader_will_never_store_is_told_and_forgotten(tmp_path: Path) -> None:
     async with running(tmp_path) as rig:
         rig.attach()

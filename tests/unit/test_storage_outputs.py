@@ -321,10 +321,13 @@ async def test_an_executor_that_dies_meanwhile_costs_nothing(tmp_path: Path) -> 
         rig.pool.connected.clear()
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
         rig.pool.connected.add("e1")
+        assert rig.outputs.status()[1].text == ""
         rig.pool.failing["e1"] = "input/output error"
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
+        assert "e1 does not send its output: input/output error" in rig.outputs.status()[1].text
         rig.pool.failing.clear()
         assert (await rig.offer(kept)).placing == pool_pb2.PLACING_STORED
+        assert rig.outputs.status()[1].text == ""
 
 
 async def test_a_store_that_refuses_is_told_of_and_tried_again(tmp_path: Path) -> None:
