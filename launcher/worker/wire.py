@@ -8,7 +8,7 @@ child -> executor   Hello  Started  Done  Beat  Output  Leaving
 executor -> child   Welcome  Refused  Run  Cancel  Lease  Drain
 
 A name is that of an attempt, `tenant/job@TIME[+tN]#A[/P]`. A child reports each of its tasks once:
-in a `Done`, or, if it never began, in a `Leaving`. An `TaskOutcome` with `started_ms` 0 never
+in a `Done`, or, if it never began, in a `Leaving`. A `TaskOutcome` with `started_ms` 0 never
 began either, and never will here.
 """
 
