@@ -179,7 +179,6 @@ class Inbox:
                 opposite = seen.get((source, batch.index, not has_run), _NO_ROWS)
                 if not opposite.isdisjoint(batch.rows):
                     self._reports.appendleft((source, batch))
-                    self._wake()
                     break
                 seen.setdefault((source, batch.index, has_run), set()).update(batch.rows)
             count = len(batch.rows)
@@ -188,6 +187,8 @@ class Inbox:
                 batch = batch.pick(range(rows_max))
             taken.setdefault(source, []).append(batch)
             rows_max -= count
+        if self._reports:
+            self._wake()  # those that were taken may need no entry
         return taken
 
     def _taken_back(self, state: State) -> list[c.Command]:

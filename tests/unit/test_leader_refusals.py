@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cron.launch_state import LaunchState
@@ -52,7 +54,7 @@ def test_what_was_refused_rests_before_it_begins_again() -> None:  # R7
     assert turn()
 
 
-def an_inbox(refused: list[tuple[str, str]]) -> Inbox:
+def an_inbox(refused: list[tuple[str, str]], wake: Callable[[], None] = lambda: None) -> Inbox:
     """An inbox of a leader whose executors are not connected; `refused` gets those that refuse."""
     pool = Pool(
         cell="test",
@@ -64,7 +66,7 @@ def an_inbox(refused: list[tuple[str, str]]) -> Inbox:
     return Inbox(
         pool,
         Dispatcher(pool),
-        wake=lambda: None,
+        wake=wake,
         beat=lambda: None,
         refused=lambda executor, ledger: refused.append((executor, ledger)),
         mono_ms=lambda: 0,
@@ -118,6 +120,18 @@ def test_of_two_reports_that_contradict_each_other_the_first_is_committed_first(
         rig.append(*commands)
     assert not rig.state.active
     assert [one.state for one in (*rig.rows, *rig.state.due.values())] == [left]
+
+
+def test_reports_for_the_next_turn_wake_the_leader_though_this_one_needs_no_entry() -> None:
+    rig = with_job(deadline_s=60).to(60)
+    woken: list[None] = []
+    inbox = an_inbox([], lambda: woken.append(None))
+    over = [RowReport(1, row, Status.ENDED).as_batch() for row in range(2)]
+    inbox.on_event(Reported("e1", "l1", tuple(over)))
+    for is_woken in (True, False):
+        woken.clear()
+        assert inbox.gather(rig.state, rig.at_ms, rows_max=1) == []
+        assert bool(woken) is is_woken
 
 
 def test_failpoints_tell_what_never_ran_from_what_was_started() -> None:
