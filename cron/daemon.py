@@ -436,18 +436,27 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _load(options: argparse.Namespace, start: Start) -> ReplicaConfig:
-    """Return the configuration, and create the data directory.
+def _load(options: argparse.Namespace) -> ReplicaConfig:
+    """Return the configuration.
+
+    Raises:
+        ConfigError: it is not valid.
+    """
+    config = load_replica_config(options.config)
+    if options.data is None:
+        return config
+    return msgspec.structs.replace(config, data=str(Path(options.data).absolute()))
+
+
+def _make_folder(config: ReplicaConfig, start: Start) -> None:
+    """Create the data directory.
 
     A start that is refused changes nothing, so that a restore into this directory is possible.
 
     Raises:
-        ConfigError: the configuration is not valid, or an older release wrote the directory.
-        NoData: the directory has no log, and neither --bootstrap nor --join was given.
+        ConfigError: it cannot be created, or an older release wrote it.
+        NoData: it has no log, and neither --bootstrap nor --join was given.
     """
-    config = load_replica_config(options.config)
-    if options.data is not None:
-        config = msgspec.structs.replace(config, data=str(Path(options.data).absolute()))
     data = Path(config.data)
     try:
         check_format(data)
@@ -457,7 +466,6 @@ def _load(options: argparse.Namespace, start: Start) -> ReplicaConfig:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"{config.data}: {reason}", "give --data another folder") from error
-    return config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -469,8 +477,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.die_with_parent:
             die_with_parent()
         with private_files():
-            config = _load(options, start)
+            config = _load(options)
             configure_logs(replica=config.id)
+            _make_folder(config, start)
             failpoints.arm()
             zones.pin()
             return asyncio.run(_run(config, start))

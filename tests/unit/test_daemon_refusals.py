@@ -81,6 +81,7 @@ def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> No
         assert hint.startswith("--bootstrap if this is a new cell")
         assert "--join if its disk was lost" in hint
         assert "`raftcron restore` if all were" in hint
+        assert json.loads(done.stderr.splitlines()[-1])["replica"] == "r1"
     assert not (tmp_path / "e").exists(), "a start that is refused makes nothing"
     assert (older / "older.txt").exists(), "a start that is refused removes nothing"
 
