@@ -142,9 +142,11 @@ def _opened(out: str, kind: str) -> Iterator[Write]:
     if out == "-":
         yield _text_writer(kind, sys.stdout)
         return
-    path = Path(out).absolute()
+    path = Path(os.path.realpath(out))
     if path.is_dir():
         raise InvalidInput(f"{out}: it is a directory", "name a file in it")
+    if path.exists() and not path.is_file():  # a device would be replaced by a file
+        raise InvalidInput(f"{out}: it is not a regular file", "name another file, or - for stdout")
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         if kind == "parquet":

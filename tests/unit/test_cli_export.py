@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -338,6 +339,11 @@ async def test_the_suffix_says_the_format_unless_somebody_does(
     assert result.stderr == f"2 launches in {out}\n", "also where nobody watches"
 
 
+def pipe_in(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe"
+
+
 @pytest.mark.parametrize(
     ("make", "word", "hint"),
     [
@@ -345,6 +351,7 @@ async def test_the_suffix_says_the_format_unless_somebody_does(
         (lambda folder: folder, "it is a directory", "name a file in it"),
         (lambda folder: folder / ".", "it is a directory", "name a file in it"),
         (lambda folder: Path("/"), "it is a directory", "name a file in it"),
+        (pipe_in, "it is not a regular file", "name another file, or - for stdout"),
     ],
 )
 async def test_a_file_that_cannot_be_written_is_named(
@@ -359,6 +366,7 @@ async def test_a_file_that_cannot_be_written_is_named(
     assert word in result.stderr
     assert result.stderr.splitlines()[1] == f"  hint: {hint}"
     assert names_in(tmp_path) == ["folder"]
+    assert not any(path.is_file() for path in folder.iterdir())
 
 
 async def test_parquet_does_not_go_to_a_terminal_or_a_pipe() -> None:
