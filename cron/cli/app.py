@@ -6,6 +6,7 @@ A module of commands is imported only when one of its commands runs, so that `ra
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -16,7 +17,7 @@ import click
 
 from cron.cli import exits, render
 from cron.cli.options import cell_options
-from cron.errors import CronError, InvalidInput
+from cron.errors import CronError, InvalidInput, OutcomeUnknown
 
 NEVER_GUESSED: Final = frozenset(
     {
@@ -25,6 +26,7 @@ NEVER_GUESSED: Final = frozenset(
     }
 )
 """Commands that end, launch or replace something: a slip of the fingers must not lead to them."""
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _guess(said: str, names: Iterable[str]) -> str:
@@ -160,6 +162,16 @@ class Commands(Group):
             # `raftcron history | head`: the rest is not wanted, and Python must not try at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(exits.PIPE_CLOSED)
+        except OSError as failure:
+            if failure.errno not in _NO_ROOM or failure.filename is not None:
+                raise
+            # `raftcron history >FILE` on a full disk; Python must not try again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            hint = "make room for it; the command itself may be done: check before you repeat it"
+            unwritten = f"the output cannot be written: {os.strerror(failure.errno).lower()}"
+            lost = OutcomeUnknown(unwritten, hint)
+            render.error(lost)
+            ctx.exit(exits.exit_code(lost))
         return result
 
 

@@ -182,6 +182,18 @@ def test_a_closed_pipe_is_no_traceback():
     assert done.stderr == ""
 
 
+def test_output_for_which_there_is_no_room_is_an_error_with_a_hint():
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cron.main", "next", "* * * * *"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 6
+    first, second = done.stderr.splitlines()
+    assert first == "raftcron: the output cannot be written: no space left on device"
+    assert second.startswith("  hint: make room")
+
+
 def test_no_command_is_called_like_another():
     assert not set(COMMANDS) & set(PROCESSES)
 
