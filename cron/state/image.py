@@ -39,7 +39,7 @@ class _Head(msgspec.Struct, array_like=True):
     `lines` are due launches without rows of their own, with the delta-coded numbers of their jobs.
     `batches` are those that have usual rows, by executor and log index, as
     (executor, index, at_ms, epoch, lates, states, columns), with what they say of rows that are
-    over. Odd launches are with their jobs.
+    over. Detailed launches are with their jobs.
     """
 
     version: int

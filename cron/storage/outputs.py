@@ -27,6 +27,7 @@ from cron.call_thread import CallThread
 from cron.clock import Clock
 from cron.errors import CronError, Shutdown
 from cron.failpoints import hit
+from cron.state.archive import SegmentRecord
 from cron.state.rows import Row
 from cron.storage.leading import Applier, Leader
 from cron.storage.uploader import Trouble
@@ -84,6 +85,9 @@ class Ends(Protocol):
 
     async def of_launch(self, launch: LaunchName) -> list[Row]:
         """Return all rows of a launch, in log order."""
+
+    def is_here(self, record: SegmentRecord) -> bool:
+        """Return whether the rows of a segment are on this replica."""
 
 
 class Outputs:
@@ -187,6 +191,8 @@ class Outputs:
             return _later(kept, "object storage takes no outputs now")
         place = pool_pb2.OutputPlace(name=str(kept.name), placing=pool_pb2.PLACING_NEVER)
         ended = await self._end_of(executor, kept)
+        if ended is None:
+            return _later(kept, "the leader does not have all history of that time yet")
         if isinstance(ended, str):
             place.reason = ended
             return place
@@ -214,15 +220,18 @@ class Outputs:
         self._failed = ""
         return place
 
-    async def _end_of(self, executor: str, kept: OfferedOutput) -> Row | str:
+    async def _end_of(self, executor: str, kept: OfferedOutput) -> Row | str | None:
         """Return the end of the attempt whose output an executor offers, or why that output is
-        never stored ("" if that is as usual). Waits for an end that is not in the log yet."""
+        never stored ("" if that is as usual). Waits for an end that is not in the log yet. None if
+        the end may be in a segment that this replica has yet to fetch."""
         rows: list[Row] = []
         for _ in range(LOOKS_MAX):
             rows = await self._ends.of_launch(kept.name.launch)
             rows = [row for row in rows if row.attempt == kept.name.attempt]
             if any(row.output_bytes for row in rows):
                 break
+            if self._lacks_history(kept.name.launch.scheduled_s):
+                return None
             await asyncio.sleep(LOOK_S)
         ended = next((row for row in reversed(rows) if row.output_bytes), None)
         if ended is None:
@@ -235,6 +244,15 @@ class Outputs:
         if kept.size > packed_bytes_max(ended.output_bytes):
             return f"its {kept.size} bytes are more than it wrote"
         return ended
+
+    def _lacks_history(self, scheduled_s: int) -> bool:
+        """Return whether a segment with launches of that time is missing on this replica."""
+        return any(
+            one.is_local
+            and one.first_s <= scheduled_s <= one.last_s
+            and not self._ends.is_here(one)
+            for one in self._applier.state.history.segments.values()
+        )
 
     async def _pull(self, path: Path, executor: str, ledger: str, kept: OfferedOutput) -> None:
         """Fetch a packed output into the file `path`.

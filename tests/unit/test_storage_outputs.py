@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 from cron.launch_state import LaunchState
+from cron.state.archive import History, SegmentRecord
 from cron.state.rows import Part, Row, RowKind
 from cron.storage import outputs as module
 from cron.storage.outputs import (
@@ -71,6 +72,10 @@ class Ends:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.gate: asyncio.Event | None = None
+        self.missing: list[SegmentRecord] = []
+
+    def is_here(self, record: SegmentRecord) -> bool:
+        return record not in self.missing
 
     async def of_launch(self, launch: LaunchName) -> list[Row]:
         assert launch == NAME.launch
@@ -86,7 +91,7 @@ class Rig:
         self.store, self.clock, self.ends = store, Clocks(), Ends()
         self.backup_store = BackupStore(store, CELL)
         self.pool = FakeExecutors()
-        self.state = SimpleNamespace(is_resolving=False)
+        self.state = SimpleNamespace(is_resolving=False, history=History())
         self.leader = SimpleNamespace(
             epoch=Epoch(1, 1, "r1"), pool=self.pool, now_ms=lambda: self.clock.ms
         )
@@ -222,6 +227,35 @@ async def test_an_offer_is_answered_once_the_end_is_in_the_log(
         await rig.settle()
         [(_, place)] = rig.pool.places
         assert place.placing == pool_pb2.PLACING_PUT
+
+
+@pytest.mark.parametrize(
+    ("is_missing", "is_local", "first_s", "placing"),
+    [
+        (True, True, SCHEDULED_S, pool_pb2.PLACING_LATER),
+        (False, True, SCHEDULED_S, pool_pb2.PLACING_NEVER),
+        (True, False, SCHEDULED_S, pool_pb2.PLACING_NEVER),  # this replica will not fetch it
+        (True, True, SCHEDULED_S + 1, pool_pb2.PLACING_NEVER),
+    ],
+)
+async def test_an_output_is_kept_until_the_leader_has_the_history_of_its_time(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_missing: bool,
+    is_local: bool,
+    first_s: int,
+    placing: int,
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0)
+    async with leading(tmp_path, SigningStore()) as rig:
+        record = SegmentRecord(
+            1, 1, 0, 0, 9, 1, 100, bytes(32), first_s, SCHEDULED_S + 9, AT_MS, is_local
+        )
+        rig.state.history.segments[record.key] = record
+        rig.ends.missing = [record] if is_missing else []
+        assert (await rig.offer(rig.packed())).placing == placing
+        rig.end()  # the segment was fetched
+        assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_PUT
 
 
 async def test_more_than_the_attempt_wrote_is_not_stored(tmp_path: Path) -> None:
