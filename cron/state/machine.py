@@ -60,11 +60,9 @@ class Machine:
         state.term, state.index = term, index
         state.at_ms = max(state.at_ms, min(entry.at_ms, _AT_MS_MAX))
         context = Context(state, entry.epoch, state.at_ms, index)
-        is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
-        # A claim must be newer than the newest; all else comes from who leads (rule R3).
-        is_leaders = entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch
+        is_current = _is_current(state, entry)
         results: list[Result] = []
-        for command in entry.commands if is_leaders else ():
+        for command in entry.commands if is_current else ():
             if isinstance(command, _LAUNCHING) and state.is_resolving:
                 results.append(_not_resolved(command))
                 continue
@@ -75,9 +73,9 @@ class Machine:
         if context.seals:  # all rows of an entry are on one side of it
             context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)
         outcome = Outcome(
-            Verdict.ACCEPTED if is_leaders else Verdict.STALE_EPOCH,
+            Verdict.ACCEPTED if is_current else Verdict.STALE_EPOCH,
             entry.epoch,
-            entry.commands if is_leaders else (),
+            entry.commands if is_current else (),
             tuple(results),
             tuple(context.ended),
             tuple(context.sealed),
@@ -92,6 +90,13 @@ class Machine:
         rolling.update(context.encoded)
         state.digest = rolling.digest()
         return outcome
+
+
+def _is_current(state: State, entry: c.Entry) -> bool:
+    """Return whether an entry may change State (rule R3): it is of the leader that State knows, or
+    the claim of a newer one."""
+    is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
+    return entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch
 
 
 def _not_resolved(command: c.Command) -> Result:

@@ -107,8 +107,8 @@ def no_window() -> Iterator[None]:
     """Neither executor nor spawner looks at `not_after` (rule R7)."""
     admit, spawner_refusal = rules._admit, Spawner.refusal
 
-    def early(given: Any, batch: Any, conditions: rules.Conditions, *args: Any) -> dict[int, str]:
-        return admit(given, batch, msgspec.structs.replace(conditions, wall_ms=0), *args)
+    def early(given: Any, conditions: rules.Conditions, into: Any) -> dict[int, str]:
+        return admit(given, msgspec.structs.replace(conditions, wall_ms=0), into)
 
     def lease_only(self: Spawner, order: dict[str, Any]) -> str:
         return spawner_refusal(self, {**order, "not_after_ms": 1 << 62})

@@ -71,7 +71,7 @@ def resolves_nothing() -> Iterator[None]:
 def waits_for_nobody() -> Iterator[None]:
     """It concludes before its executors have told what ran."""
     with (
-        patched(Resolving, _is_told=lambda self, record: True),
+        patched(Resolving, _waits_for=lambda self, state: []),
         patched(resolving, QUIET_MS=0),
     ):
         yield
