@@ -45,9 +45,6 @@ def expect_sound(world: World) -> None:
 def test_no_promise_is_broken(seed: int) -> None:
     world = simulate(seed)
     expect_sound(world)
-    # Where a leader with a wrong clock had nobody to compare it with, the log's time may be ahead.
-    is_ahead = world.judge.machine.state.at_ms > world.wall_ms() + 60_000
-    assert world.judge.started > 10 or is_ahead, "hardly anything was started"
 
 
 class Removing(Users):
