@@ -76,7 +76,7 @@ CONFIRM_MS = 2_000
 JUMP_MS = 2_000
 """A wall clock that moves by so much more or less than time passes was set."""
 WATERMARKS_MS = 30_000
-"""How often executors are told what they may forget."""
+"""How often the leader raises the watermarks of executors."""
 BUSY_TURNS = 4
 """After so many turns with an entry a leader is busy: of two, the second may only follow from the
 first."""

@@ -146,7 +146,7 @@ class Limiter(msgspec.Struct, eq=False):
             heappush(self.timers, (self.timer_ms, next(_NUMBERS), self))
 
     def freed(self, now_ms: int) -> None:
-        """Wake what may continue after a launch ended; what waits for the rate stays."""
+        """Wake the flows that the end of a launch lets go on; flows that wait for a rate stay."""
         if self.parked and not self.timer_ms and self.running < self.hard:
             self.wake(now_ms)
         if self.bursting and self.running < self.soft:

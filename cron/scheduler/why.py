@@ -26,7 +26,7 @@ class Queued(Protocol):
     """The queues of the leader, as questions see them."""
 
     def depths(self) -> list[Depth]:
-        """Return what waits and runs, by pool, priority and tenant."""
+        """Return the waiting and running launches, by pool, priority and tenant."""
 
     def position(self, key: Key) -> int | None:
         """Return how many launches of its tenant's queue wait before a launch, None if it does not

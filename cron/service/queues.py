@@ -22,7 +22,7 @@ POSITIONS_MAX: Final = 5
 
 
 async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
-    """Return what waits and runs, by pool, priority and tenant.
+    """Return the waiting and running launches, by pool, priority and tenant.
 
     Raises:
         Unavailable: the queues are not made yet.

@@ -30,7 +30,7 @@ from tests.unit.test_executor_pages import fill, names, row
 
 
 class Recaller(Ear):
-    """A report sink that keeps the pages, and everything it is told in order."""
+    """A report sink that keeps the pages, and all reports in their order."""
 
     def __init__(self) -> None:
         super().__init__()

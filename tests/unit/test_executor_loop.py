@@ -42,7 +42,7 @@ A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 
 
 class Ear:
-    """A report sink that keeps what it is told."""
+    """A report sink that keeps all reports."""
 
     def __init__(self) -> None:
         self.works = Works()
