@@ -321,7 +321,7 @@ def test_two_devs_do_not_share_a_folder(
     start: Callable[..., Dev], refused: Callable[..., str]
 ) -> None:
     first = start()
-    first.pids()
+    first.wait_up()  # from then on its members die with it
     assert "another dev runs this cell" in refused(port=first_port(), data=str(first.folder))
 
 
