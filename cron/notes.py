@@ -41,6 +41,7 @@ class NoteCode(enum.IntEnum):
     PARTS = 15  # the LaunchState of each part, as executors reported it after a restore
     FORGOTTEN = 16  # no executor has a record of that part
     UNSENT = 17  # its order was never sent to its executor
+    CLOCKS = 18  # ms: how far the clocks of its executors are ahead of the leader's, at least
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -127,6 +128,11 @@ def _parts(args: tuple[int | str, ...]) -> str:
     return ", ".join(f"part {number} {state}" for number, state in enumerate(states, 1))
 
 
+def _clocks(args: tuple[int | str, ...]) -> str:
+    seconds = int(args[0]) / 1000
+    return f"the clocks of its executors are {seconds:.1f} s ahead of the leader's"
+
+
 def _inner(args: tuple[int | str, ...]) -> str:
     """Return the sentence of a note inside another note."""
     return f": {sentence(Note(NoteCode(int(args[0])), args[1:]))}" if args else ""
@@ -150,4 +156,5 @@ _MAKERS: Final = {
     NoteCode.PART: _part,
     NoteCode.LATE_PART: _late_part,
     NoteCode.PARTS: _parts,
+    NoteCode.CLOCKS: _clocks,
 }

@@ -108,6 +108,7 @@ class Executors:
         if self._numbers.get(executor, record.number) != record.number:
             self._take_away(executor, queues)
         self._numbers[executor] = record.number
+        places.set_clock(record.number, session.ahead_ms)
         offer = (record.joined_ms, record.slots, session.offers)
         if self._offers.get(record.number) != offer or record.number not in places.views:
             self._offers[record.number] = offer

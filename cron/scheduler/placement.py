@@ -198,10 +198,10 @@ class Placement:
             return self.places.slots(wanted.need, most)
         return int(self.places.choose(wanted.need) is not None)
 
-    def _executors_of(self, wanted: Wanted) -> list[int] | None:
+    def _executors_of(self, wanted: Wanted, late: Collection[int] = ()) -> list[int] | None:
         need, each = wanted.need, wanted.each
         if not each:
-            return self.places.choose_parts(need, wanted.parts)
+            return self.places.choose_parts(need, wanted.parts, late)
         return None if self.absent(wanted) else self.places.choose_each(need, each)
 
     def absent(self, wanted: Wanted) -> str:
@@ -228,19 +228,36 @@ class Placement:
 
     # ---- what is taken
 
-    def choose(self, wanted: Wanted, refused_by: int | None) -> tuple[int, ...]:
+    def choose(
+        self, wanted: Wanted, refused_by: int, late: Collection[int] = ()
+    ) -> tuple[int, ...]:
         """Return the executors of a launch, one for each part; none while there is no room for all
-        parts."""
+        parts. An executor of `late` would refuse the launch; so did `refused_by`, 0 for none, but
+        may take it now."""
         mark = self.reservation
         if mark is not None and self._is_kept(wanted):
+            if any(number in late for number in mark.numbers):
+                return ()
             self._kept = 0
             self._had_ms.pop(wanted, None)
             self._let_go()
             return mark.numbers
         if wanted.has_parts:
-            return tuple(self._executors_of(wanted) or ())
-        executor = self.places.choose(wanted.need, refused_by)
-        return () if executor is None else (executor,)
+            chosen = tuple(self._executors_of(wanted, late) or ())
+        else:
+            avoid = (refused_by, *late) if refused_by else late
+            executor = self.places.choose(wanted.need, avoid)
+            chosen = () if executor is None else (executor,)
+        return () if any(number in late for number in chosen) else chosen
+
+    def is_hopeless(self, wanted: Wanted, late: Collection[int]) -> bool:
+        """Return whether a launch that executors of `late` would refuse has too few others, idle
+        or not."""
+        if wanted.each:
+            return any(number in late for number in self.places.each(wanted.need, wanted.each))
+        fit = self.places.fit(wanted.need).groups.items()
+        others = [number for number, group in fit if group.slots and number not in late]
+        return len(others) < wanted.parts
 
     def began(self, wanted: Wanted) -> None:
         """Release the reservation if it was for the need of a launch that begins."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Collection
 from heapq import heapify, heappop, heapreplace, nsmallest
 from typing import Final
 
@@ -199,11 +200,13 @@ class Places:
     """All executors, with room or without. Questions take nothing; `take` does.
 
     `views` are those that may get work, in no order. `version` rises when room comes free.
+    `ahead_ms`: those of them whose clock is ahead of the leader's, and how far at least.
     """
 
     def __init__(self) -> None:
         self.views: dict[int, ExecutorView] = {}
         self.version = 0
+        self.ahead_ms: dict[int, int] = {}
         self._away: dict[int, ExecutorView] = {}
         self._fits: dict[Need, Fit] = {}
 
@@ -225,9 +228,17 @@ class Places:
         view = self.views.pop(number, None)
         if view is None:
             return
+        self.ahead_ms.pop(number, None)
         self._revise(number, None)
         if any(view.taken.values()):
             self._away[number] = ExecutorView(Place(number, {}, ()), view)
+
+    def set_clock(self, number: int, ahead_ms: int) -> None:
+        """Set how far the clock of an executor is ahead of the leader's, below 0 if behind."""
+        if ahead_ms > 0:
+            self.ahead_ms[number] = ahead_ms
+        else:
+            self.ahead_ms.pop(number, None)
 
     def _revise(self, number: int, view: ExecutorView | None) -> None:
         self.version += 1
@@ -268,9 +279,9 @@ class Places:
             heapify(fit.heap)
         return fit
 
-    def choose(self, need: Need, avoid: int | None = None) -> int | None:
-        """Return the executor for one launch, None if none has room. `avoid` refused the launch,
-        and gets it only if no other executor has room."""
+    def choose(self, need: Need, avoid: Collection[int] = ()) -> int | None:
+        """Return the executor for one launch, None if none has room. An executor of `avoid`, which
+        refused the launch say, is returned only if no other one has room."""
         fit = self.fit(need)
         heap, groups = fit.heap, fit.groups
         takes_resources = need.cpu_milli or need.memory_bytes
@@ -284,10 +295,11 @@ class Places:
                 heappop(heap)
             elif entry >> NUMBER_BITS != group.load:
                 heapreplace(heap, group.load << NUMBER_BITS | number)
-            elif number != avoid:
+            elif number not in avoid:
                 return number
             else:
-                return next((one for one in self._ranked(need, 2) if one != avoid), avoid)
+                ranked = self._ranked(need, len(avoid) + 1)
+                return next((one for one in ranked if one not in avoid), number)
         return None
 
     def _ranked(self, need: Need, count: int) -> list[int]:
@@ -362,9 +374,11 @@ class Places:
                 heappop(heap)
         return {number: share for number, share in shares.items() if share}
 
-    def choose_parts(self, need: Need, parts: int) -> list[int] | None:
-        """Return `parts` different executors, least loaded first; None if fewer have room."""
-        numbers = self._ranked(need, parts)
+    def choose_parts(self, need: Need, parts: int, avoid: Collection[int] = ()) -> list[int] | None:
+        """Return `parts` different executors that are not in `avoid`, least loaded first; None if
+        fewer have room."""
+        ranked = self._ranked(need, parts + len(avoid))
+        numbers = [number for number in ranked if number not in avoid][:parts]
         return numbers if len(numbers) == parts else None
 
     def choose_each(self, need: Need, each: str) -> list[int] | None:

@@ -230,6 +230,7 @@ class _Choice:
             number for number, job in jobs if job and is_queue(job) and job.on_lost is OnLost.RETRY
         }
         self._late_budget = view.late_budget
+        self._ahead_ms = max(view.queues.places.ahead_ms.values(), default=0)
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[tuple[c.Key, int, tuple[int, ...], int]] = []  # as Begin.of wants them
         self._usual: dict[tuple[int, int], list[int]] = {}  # by executor and instant: jobs
@@ -299,7 +300,7 @@ class _Choice:
         offer the others to the queues."""
         flows: dict[FlowKey, list[c.Key]] = {}
         placed_of, has_gates = self._queues.placed, bool(self._view.state.gates)
-        start_ms = self._now_ms + self._view.lead_ms
+        start_ms = self._now_ms + self._view.lead_ms + self._ahead_ms
         for (rows, _), records in accounts.items():
             for due in rows.due:
                 in_time_s = start_ms // 1000 - due.scheduled_s
@@ -377,12 +378,23 @@ class _Choice:
         is_usual = candidate.is_scheduled and not candidate.attempt
         return (is_usual and self._view.why_behind(candidate.key[0])) or Reason.DEADLINE
 
-    def _is_hopeless(self, candidate: Candidate, job: Job) -> bool:
-        """Return whether a launch would reach its executor after its deadline and be refused
-        there."""
+    def _late_on(self, candidate: Candidate, job: Job) -> list[int] | None:
+        """Return the executors that would refuse a launch because its order arrives after its
+        deadline, by their clocks. Skips a launch that is too late on all; returns None for it."""
         start_ms = self._now_ms + self._view.lead_ms
-        is_near = start_ms >= candidate.deadline_ms and not candidate.attempt
-        return is_near and start_ms >= self._deadline_ms(candidate, job)
+        if start_ms + self._ahead_ms < candidate.deadline_ms:  # the usual case, cheap
+            return []
+        left_ms = self._deadline_ms(candidate, job) - start_ms
+        note: Note | None = None
+        clocks = self._queues.places.ahead_ms
+        late = [number for number, ahead_ms in clocks.items() if ahead_ms >= left_ms]
+        if left_ms > 0:
+            wanted = self._queues.placed(candidate.record, job).wanted
+            if not late or not self._queues.placement.is_hopeless(wanted, late):
+                return late
+            note = Note(NoteCode.CLOCKS, (min(clocks[number] for number in late),))
+        self._skip_one(candidate, self._too_late(candidate), note)
+        return None
 
     def _deadline_ms(self, candidate: Candidate, job: Job) -> int:
         """Return until when a launch may begin: time behind a gate that pauses it does not
@@ -488,15 +500,16 @@ class _Choice:
             return True
         if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
             return True
-        if self._is_hopeless(candidate, job):
-            self._skip_one(candidate, self._too_late(candidate))
+        late = self._late_on(candidate, job)
+        if late is None:
             return True
-        executors = self._queues.begin(candidate, job)
+        executors = self._queues.begin(candidate, job, late)
         if not executors:
-            # Room for one part does not help a launch of several: others may begin first.
-            if job.has_parts:
+            # Room for one part does not help a launch of several, nor room where it is too late:
+            # others may begin first.
+            if is_bound := job.has_parts or bool(late):
                 self._queues.put_back(candidate, self._now_ms + HELD_REST_MS)
-            return job.has_parts
+            return is_bound
         self._late_budget -= candidate.is_late
         held_ms = self._held_ms(candidate, job)
         self._begin.append((candidate.key, candidate.attempt + 1, executors, held_ms))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice, repeat, takewhile, zip_longest
 from typing import Final, NamedTuple, cast
@@ -407,12 +407,12 @@ class Queues:
         for candidate in list(self._taken.values()):
             self.put_back(candidate, 0)
 
-    def begin(self, candidate: Candidate, job: Job) -> tuple[int, ...]:
+    def begin(self, candidate: Candidate, job: Job, late: Collection[int] = ()) -> tuple[int, ...]:
         """Occupy the executors that a taken launch goes to and return them; empty if there is no
-        room."""
+        room on executors that are not in `late`."""
         key = candidate.key
         wanted = self.placed(candidate.record, job).wanted
-        executors = self.placement.choose(wanted, candidate.refused_by or None)
+        executors = self.placement.choose(wanted, candidate.refused_by, late)
         slots = len(executors)
         if slots > 1 and not self.fair.spares(key, slots, self.placement.free):
             # `take` has checked one slot against the reserved ones, not all of them.

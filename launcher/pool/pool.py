@@ -442,10 +442,11 @@ class Pool:
             sharers=lambda: len(self._sessions),
         )
         session.connected_since_ms = self._wall_ms()
-        session.offset_ms = greeting.wall_ms - session.connected_since_ms
+        offset_ms = greeting.wall_ms - session.connected_since_ms
+        session.offset_ms = session.ahead_ms = offset_ms
         self._sessions[name] = session
         self._touched.add(name)
-        self._on_event(Joined(*session.key, greeting, address, session.offset_ms))
+        self._on_event(Joined(*session.key, greeting, address, offset_ms))
         return session
 
     def drop(self, session: Session, end: End) -> None:

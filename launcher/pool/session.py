@@ -83,9 +83,10 @@ class Session:
 
     `now_ms` is the monotonic clock. `offset_ms_max` is how far the executor's clock may be off
     (rule R10). `sharers` returns the number of sessions, which share the leader's memory.
-    `offset_ms` is the executor's wall clock minus ours. `is_silent`: it left a probe unanswered for
-    too long (`Probes`). `is_full`: its journal takes no more rows. `probe_number` is the number of
-    the unanswered probe, 0 for none.
+    `offset_ms` is the executor's wall clock minus ours, as its last heartbeat showed it; `ahead_ms`
+    is the largest of the recent ones, below 0 if its clock is behind. `is_silent`: it left a probe
+    unanswered for too long (`Probes`). `is_full`: its journal takes no more rows. `probe_number` is
+    the number of the unanswered probe, 0 for none.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Session:
         self.connected_since_ms = 0
         self.received_mono_ms = now_ms()
         self.answered_arrival_mono_ms = NEVER
-        self.offset_ms = 0
+        self.offset_ms = self.ahead_ms = 0
         self.running = 0
         self.offers: tuple[GroupOffer, ...] = ()
         self.last_number = 0
@@ -184,6 +185,7 @@ class Session:
         if self._offsets and offset_ms < max(self._offsets) - CLOCK_STEP_MS:
             self._offsets.clear()
         self._offsets.append(offset_ms)
+        self.ahead_ms = max(self._offsets)
         self._heartbeats.append((beat.number, now_mono_ms))
 
     def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> int | None:
@@ -320,8 +322,7 @@ class Session:
         if not self.outbox:
             return None
         self._is_asked_next = bool(self._asked)
-        ahead_ms = max(self._offsets, default=self.offset_ms)
-        orders = self.outbox.take(self.epoch, ahead_ms, self._sharers())
+        orders = self.outbox.take(self.epoch, self.ahead_ms, self._sharers())
         return pool_pb2.FromLeader(orders=orders)
 
     def end(self, end: End) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cron.scheduler.places import Need, Place
 from cron.where import parse_where
 
@@ -56,13 +58,13 @@ class NaivePlaces:
         fit.sort(key=lambda place: (self.load(place, need.pool), place.number))
         return [place.number for place in fit]
 
-    def choose(self, need: Need, avoid: int | None) -> int | None:
+    def choose(self, need: Need, avoid: Collection[int] = ()) -> int | None:
         ranked = self.ranked(need)
-        others = [number for number in ranked if number != avoid]
+        others = [number for number in ranked if number not in avoid]
         return (others or ranked or [None])[0]
 
-    def choose_parts(self, need: Need, parts: int) -> list[int] | None:
-        ranked = self.ranked(need)
+    def choose_parts(self, need: Need, parts: int, avoid: Collection[int] = ()) -> list[int] | None:
+        ranked = [number for number in self.ranked(need) if number not in avoid]
         return ranked[:parts] if len(ranked) >= parts else None
 
     def choose_each(self, need: Need, each: str) -> list[int] | None:

@@ -21,6 +21,7 @@ class FakePool:
         self.refused: list[str] = []
         self.over: list[tuple[str, str]] = []
         self.storing: set[str] = set()
+        self.ahead_ms = 0
 
     @property
     def count(self) -> int:
@@ -36,6 +37,7 @@ class FakePool:
                 ledger=ledger,
                 key=(ledger.replace("l", "e"), ledger),
                 gets_work=True,
+                ahead_ms=self.ahead_ms,
                 offers=(),
             )
             for ledger in self.there
@@ -105,6 +107,19 @@ def test_a_refusal_long_after_the_last_one_is_a_first_one() -> None:
     world.executors.refused("e1", "l1")
     world.now += REST_MIN_MS
     assert world.slots() == {1: 4}
+
+
+def test_the_queues_know_which_clocks_are_ahead_of_the_leaders() -> None:
+    world = World("l1", "l2")
+    world.pool.ahead_ms = 1_500
+    world.slots()
+    assert world.queues.places.ahead_ms == {1: 1_500, 2: 1_500}
+    world.executors.refused("e2", "l2")
+    world.slots()
+    assert world.queues.places.ahead_ms == {1: 1_500}, "only of those that may get work"
+    world.pool.ahead_ms = -1
+    world.slots()
+    assert world.queues.places.ahead_ms == {}
 
 
 def test_many_refusals_at_once_are_one() -> None:

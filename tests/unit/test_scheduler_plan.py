@@ -7,8 +7,11 @@ from itertools import accumulate
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
 from cron.launch_state import LaunchState
+from cron.notes import sentence
 from cron.scheduler.due import DueJob
+from cron.scheduler.places import Need
 from cron.scheduler.plan import View, plan
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.protocol.status import Reason
@@ -117,6 +120,49 @@ def test_what_could_not_start_in_time_does_not_begin() -> None:
     for why in (Reason.OVERLOAD, Reason.NO_EXECUTOR):
         behind = told(rig, lead_ms=1_000, why_behind=lambda number, why=why: why)
         assert behind == [f"skip 1@60 {why.label}"]
+
+
+def with_clocks(rig: StateRig, ahead_ms: dict[int, int], **slots: int) -> Queues:
+    """Queues with executors 1 and 2, whose clocks are so far ahead of the leader's."""
+    queues = queues_with(rig.state, {1: slots.get("first", 4), 2: slots.get("second", 0)})
+    for number, one_ms in ahead_ms.items():
+        queues.places.set_clock(number, one_ms)
+    return queues
+
+
+def test_a_launch_that_its_executors_clock_forbids_does_not_begin() -> None:
+    """A leader whose clock was 1.5 s behind began the oldest launch of a full queue, which the
+    executor refused as too late, each time that a rate allowed one: nothing ever started."""
+    rig = with_job(deadline_s=30).to(60)
+    rig.account(60)
+    rig.to(89)
+    for ahead_ms in (-5_000, 999):
+        words = told(rig, queues=with_clocks(rig, {1: ahead_ms, 2: ahead_ms}))
+        assert words == ["begin 1@60#1 on 1"]
+    queues = with_clocks(rig, {1: 1_000, 2: 1_500})
+    (skip,) = plan(view_of(rig, queues=queues), rig.at_ms)
+    assert isinstance(skip, c.Skip)
+    assert skip.items[0].reason is Reason.DEADLINE
+    clocks = "the clocks of its executors are 1.0 s ahead of the leader's"
+    assert sentence(skip.items[0].note, skip.items[0].detail) == clocks
+
+
+def test_a_launch_goes_to_the_executor_whose_clock_allows_it() -> None:
+    rig = with_job(deadline_s=30).to(60)
+    rig.join("e2", "l2")
+    rig.account(60)
+    rig.to(89)
+    assert told(rig, queues=with_clocks(rig, {1: 1_500}, second=1)) == ["begin 1@60#1 on 2"]
+
+
+def test_a_launch_that_waits_for_such_an_executor_holds_up_no_other() -> None:
+    rig = with_job(deadline_s=30).to(60)
+    rig.join("e2", "l2")
+    rig.account(60, 70)
+    rig.to(89)
+    queues = with_clocks(rig, {1: 1_500}, second=1)
+    queues.places.take(2, Need())
+    assert told(rig, queues=queues) == ["begin 1@70#1 on 1"]
 
 
 def test_what_is_past_its_deadline_is_skipped_without_room_too() -> None:

@@ -122,11 +122,16 @@ def test_by_count_is_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waiting  # at last there was no room for all
 
 
-def test_what_would_start_too_late_is_not_begun_by_count(candidates: Callable[[], int]) -> None:
+@pytest.mark.parametrize(("lead_ms", "ahead_ms"), [(1_000, 0), (0, 1_000)])
+def test_what_would_start_too_late_is_not_begun_by_count(
+    lead_ms: int, ahead_ms: int, candidates: Callable[[], int]
+) -> None:
     world = World(*(job(f"j{n}", schedule=SECOND, deadline_s=1) for n in range(3)))
     rig = world.rig.to(1)
+    for number in (1, 2):
+        rig.queues.places.set_clock(number, ahead_ms)
     due = rig.indexes.due_heap.take(rig.now_ms // 1000, limit=100)
-    view = View(rig.state, due, rig.queues, steady_ms=T0 * 1000, lead_ms=1_000)
+    view = View(rig.state, due, rig.queues, steady_ms=T0 * 1000, lead_ms=lead_ms)
     assert {word.split()[0] for word in told(plan(view, rig.now_ms))} == {"skip"}
     assert candidates() == 3
 
