@@ -141,8 +141,6 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             NotLeading, BadMessage, Refused: the stream gets no session. The code is
                 DEADLINE_EXCEEDED if no Hello came in time, or a newer stream of the same caller.
         """
-        if self._pool.epoch is None:
-            raise NotLeading
         check = self._authenticated_id
         caller = check(context) if check is not None else ""
         turn: Turn | None = None
@@ -156,6 +154,10 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
                 raise Refused("DEADLINE_EXCEEDED", text) from error
             if first is None:
                 raise Refused("DEADLINE_EXCEEDED", "it ended its stream before its Hello")
+            if self._pool.epoch is None:
+                # Only now: gRPC loses the status of a stream that ends while its Hello is sent,
+                # and with it the leader's address.
+                raise NotLeading
             kind = first.WhichOneof("kind")
             if kind != "hello":
                 raise BadMessage(kind or "hello", "the first message must be Hello")

@@ -154,11 +154,7 @@ class Rig:
 
     @asynccontextmanager
     async def silent(self) -> AsyncIterator[FakeExecutor]:
-        """An executor whose Hello is not sent yet.
-
-        Who is refused before it learns that from here: gRPC loses the status of a stream that ends
-        while something is written to it.
-        """
+        """An executor whose Hello is not sent yet."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             fake = FakeExecutor(pool_pb2_grpc.PoolStub(channel).Connect())
             yield fake

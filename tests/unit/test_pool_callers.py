@@ -30,7 +30,8 @@ async def stream(
 ) -> AsyncIterator[tuple[Rig, FakeExecutor]]:
     """A stream to a replica that leads, its Hello sent if it names an executor.
 
-    Who is refused before the Hello sends none: see `Rig.silent`.
+    Who is refused before the Hello sends none: gRPC loses the status of a stream that ends while
+    something is written to it.
     """
     rig = Rig()
     async with (

@@ -40,17 +40,27 @@ async def test_welcome_of_a_ledger_that_was_replaced_meanwhile_lets_nobody_in() 
 
 
 async def test_a_replica_that_does_not_lead_names_the_leader() -> None:
-    async with rigged(leads=False) as rig, rig.silent() as executor:
+    async with rigged(leads=False) as rig, rig.executor() as executor:
         code, details = await executor.status()
         assert (code, details) == (REFUSED, "this replica does not lead")
         assert await executor.leader() == "127.0.0.1:7401"
         assert rig.events == []
 
 
+async def test_a_replica_that_does_not_lead_reads_the_hello_before_it_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An executor that was still sending its Hello did not learn the leader's address."""
+    monkeypatch.setattr(limits, "HELLO_WITHIN_MS", 30)
+    async with rigged(leads=False) as rig, rig.silent() as executor:
+        code, details = await executor.status()
+        assert (code, details) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello within 30 ms")
+
+
 async def test_a_replica_that_knows_no_leader_names_none() -> None:
     async with rigged(leads=False) as rig:
         rig.leader = None
-        async with rig.silent() as executor:
+        async with rig.executor() as executor:
             assert (await executor.status())[0] is REFUSED
             assert await executor.leader() is None
 
