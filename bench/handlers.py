@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from launcher.worker.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.parent import start_child
 from launcher.worker.wire import Done, Result, Run, Task, Welcome, encode, from_child

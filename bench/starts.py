@@ -40,9 +40,9 @@ from bench.probes.single import PROGRAM, build_peer
 from bench.section import write_section
 from bench.starts_table import EXECUTOR, PEER, PEER_SESSIONS, SPAWNER, Sample, summarize, table
 from launcher import logs
+from launcher.clock import boot_ms, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
-from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands.children import Children, Event
 from launcher.executor.commands.running import order_of
 from launcher.executor.lease import Lease

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from cron.job import Job, Overlap
@@ -38,8 +37,6 @@ class Queued(Protocol):
     def missing(self, key: Key) -> str:
         """Return why no executor has room for a launch, "" if one has."""
 
-
-AskQueued = Callable[[], Queued | None]
 
 MISSING_MAX: Final = 100
 """Jobs of which one request learns what no executor has: each costs a look at all executors."""

@@ -60,7 +60,9 @@ class Machine:
         state.term, state.index = term, index
         state.at_ms = max(state.at_ms, min(entry.at_ms, _AT_MS_MAX))
         context = Context(state, entry.epoch, state.at_ms, index)
-        is_current = _is_current(state, entry)
+        # Rule R3: it is of the leader that State knows, or the claim of a newer one.
+        is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
+        is_current = entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch
         results: list[Result] = []
         for command in entry.commands if is_current else ():
             if isinstance(command, _LAUNCHING) and state.is_resolving:
@@ -90,13 +92,6 @@ class Machine:
         rolling.update(context.encoded)
         state.digest = rolling.digest()
         return outcome
-
-
-def _is_current(state: State, entry: c.Entry) -> bool:
-    """Return whether an entry may change State (rule R3): it is of the leader that State knows, or
-    the claim of a newer one."""
-    is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
-    return entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch
 
 
 def _not_resolved(command: c.Command) -> Result:

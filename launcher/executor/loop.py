@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from launcher import logs
+from launcher.clock import boot_ms, until_step_s, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
 from launcher.executor.attempt import Attempt
-from launcher.executor.clock import boot_ms, until_step_s, wall_ms
 from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.children import Children
 from launcher.executor.commands.running import Commands

@@ -23,9 +23,9 @@ from typing import Final
 
 from launcher import config as configuration
 from launcher import failpoints, logs
+from launcher.clock import wall_ms
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
-from launcher.executor.clock import wall_ms
 from launcher.executor.commands.cgroups import ControlGroups, open_limits
 from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.connector import Connector

@@ -15,10 +15,10 @@ import grpc
 import grpc.aio
 
 from launcher import logs
+from launcher.clock import boot_ms, until_step_s, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.backoff import Backoff
 from launcher.executor.channel import StreamEnded, connect, open_channel
-from launcher.executor.clock import boot_ms, until_step_s, wall_ms
 from launcher.executor.ledger import Inventory, Page
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity

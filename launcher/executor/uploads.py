@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from launcher.executor.clock import boot_ms, until_step_s
+from launcher.clock import boot_ms, until_step_s
 from launcher.executor.commands import output
 from launcher.executor.outputs import PACKED, Outputs
 from launcher.protocol.names import AttemptName, parse_attempt_name

@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+from launcher.clock import boot_ms
 from launcher.protocol.status import Reason
-from launcher.worker.clock import boot_ms
 from launcher.worker.outcome import Cancelled
 from launcher.worker.wire import Task
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-from launcher.worker.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.worker.context import logging_to_output
 from launcher.worker.errors import BadFrame, NoExecutor
 from launcher.worker.lease import LeasePage, Watchdog, kill_group, kill_self, make_lease_page

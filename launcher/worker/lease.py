@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from launcher.worker.clock import boot_ms
+from launcher.clock import boot_ms
 
 PARENT_MARGIN_MS: Final = 250
 """How much later than the child itself its parent kills it."""

@@ -28,7 +28,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.worker.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.worker.lease import PARENT_MARGIN_MS, LeasePage, make_lease_page
 from launcher.worker.options import (
     EXIT_LOST,

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from launcher.worker.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.worker.context import reason_label
 from launcher.worker.errors import NoExecutor
 from launcher.worker.lease import Watchdog

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from launcher.clock import wall_ms
 from launcher.errors import invariant
-from launcher.worker.clock import wall_ms
 from launcher.worker.context import Context, enter, leave
 from launcher.worker.outcome import Cancelled, Ended, of_cancel, of_error, of_value
 from launcher.worker.registry import Handler, Registry

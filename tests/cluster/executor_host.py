@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 import msgspec
 
-from launcher.executor.clock import boot_ms, wall_ms
+from launcher.clock import boot_ms, wall_ms
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.protocol.work import Epoch, WorkSpec
 from tests.unit.rows_rig import Start, orders, reports_of

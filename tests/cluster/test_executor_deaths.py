@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.executor.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, runs, shell, until

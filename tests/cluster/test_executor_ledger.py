@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.executor.main import CANNOT_RUN, IN_USE
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from launcher.executor.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, shell, until

@@ -23,8 +23,12 @@ from cron.scheduler.limits import Bucket, LimitTable
 from cron.scheduler.places import Places
 from cron.scheduler.plan import _Choice
 from cron.scheduler.queues import Queues
-from cron.state import begins, machine, parts, retries
+from cron.state import begins, parts, retries
+from cron.state import commands as c
 from cron.state.batches import Batch
+from cron.state.codec import decode_entry
+from cron.state.machine import Machine
+from cron.state.outcome import Outcome
 from launcher.executor import rules
 from launcher.executor.attempt import Attempt
 from launcher.executor.handlers.launches import Launches
@@ -36,7 +40,7 @@ from launcher.pool.pool import Pool
 from launcher.protocol.orders import FenceOrder, StartBatch
 from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Status
-from launcher.protocol.work import WorkSpec
+from launcher.protocol.work import Epoch, WorkSpec
 from tests.simulation.executors import Host
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner
@@ -47,7 +51,19 @@ Mutant = Callable[[], contextlib.AbstractContextManager[None]]
 
 def no_epoch_in_machine() -> contextlib.AbstractContextManager[None]:
     """Entries of deposed leaders change State (rule R3)."""
-    return patched(machine, _is_current=lambda state, entry: True)
+    real = Machine.apply
+
+    def apply(self: Machine, term: int, index: int, data: bytes) -> Outcome:
+        entry, state, known = decode_entry(data), self.state, self.state.epoch
+        is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
+        state.epoch = Epoch() if is_claim else entry.epoch
+        try:
+            return real(self, term, index, data)
+        finally:
+            if not is_claim:
+                state.epoch = known
+
+    return patched(Machine, apply=apply)
 
 
 def no_epoch_at_executors() -> contextlib.AbstractContextManager[None]:

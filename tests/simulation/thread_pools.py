@@ -8,7 +8,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from launcher.protocol.status import Reason
 from launcher.worker import wire
 from tests.simulation.crontabs import HANDLERS
 from tests.simulation.network import APART_S
-from tests.simulation.spawners import Witness
+from tests.simulation.spawners import Host
 
 GROUP: Final = "thread_pool"
 FIRST_PID: Final = 1 << 30
@@ -46,24 +46,6 @@ class ThreadPool(msgspec.Struct, frozen=True):
 def draw_thread_pool(rng: random.Random) -> ThreadPool:
     """Return some workers."""
     return ThreadPool(rng.choice((1, 2)), rng.choice((1, 2, 4)), rng.choice((0, 0, 2)))
-
-
-class Host(Protocol):
-    """The host that they are on."""
-
-    rng: random.Random
-    loop: asyncio.AbstractEventLoop
-    witness: Witness
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """The executor's id and that of its ledger."""
-
-    def boot_ms(self) -> int:
-        """The boot-time clock."""
-
-    def wall_ms(self) -> int:
-        """The wall clock."""
 
 
 class Peer:

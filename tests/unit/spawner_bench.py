@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launcher.executor.clock import boot_ms, wall_ms
+from launcher.clock import boot_ms, wall_ms
 from launcher.executor.commands.children import _PROGRAM, _ROOT
 from launcher.executor.commands.trees import SPAWNER_MARK
 

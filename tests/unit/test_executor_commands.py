@@ -13,10 +13,10 @@ import msgspec
 import pytest
 import structlog
 
+from launcher.clock import wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
 from launcher.executor.attempt import Attempt
-from launcher.executor.clock import wall_ms
 from launcher.executor.commands import cgroups
 from launcher.executor.commands.cgroups import ControlGroups, open_limits
 from launcher.executor.commands.running import Commands

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from launcher.clock import boot_ms, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
-from launcher.executor.clock import boot_ms, wall_ms
 from launcher.pool.events import Joined, Offered, Reported
 from launcher.pool.lease import LeaseTimes
 from launcher.protocol.reports import BatchReport, GroupOffer, RowReport

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.executor.rules import LEASE_OVER
 from launcher.protocol.status import Reason

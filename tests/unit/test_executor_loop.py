@@ -17,11 +17,11 @@ import pytest
 import structlog
 
 from launcher import failpoints
+from launcher.clock import boot_ms, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.errors import DirectoryInUse, FailpointHit
 from launcher.executor import loop as executor_loop
 from launcher.executor import main as executor
-from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands.children import Children
 from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.ledger import FILE, Ledger

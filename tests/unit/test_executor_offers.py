@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.clock import wall_ms
+from launcher.clock import wall_ms
 from launcher.executor.handlers.groups import AHEAD_US
 from launcher.executor.rows import ENDED
 from launcher.worker import wire

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from launcher.clock import boot_ms, wall_ms
 from launcher.executor import rules
-from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands import spawn, spawner
 from launcher.protocol.status import Reason
 from tests.unit.spawner_bench import LONG_MS, Bench, await_end

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor.clock import wall_ms
+from launcher.clock import wall_ms
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.reports import GroupOffer

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from launcher.clock import boot_ms
 from launcher.executor import main as executor
 from launcher.executor.attempt import Attempt
-from launcher.executor.clock import boot_ms
 from launcher.executor.commands.trees import SurvivorsRemain, kill_workers, start_ticks
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.loop import interrupt_all

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from launcher.clock import boot_ms
 from launcher.worker import embedded
-from launcher.worker.clock import boot_ms
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.registry import Registry
 from launcher.worker.wire import Welcome

@@ -1,5 +1,4 @@
-"""A restore from object storage: which snapshot, whose generation, what is told, what is
-written."""
+"""A restore from object storage: what it writes, which snapshot it takes, what it leaves out."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from launcher.clock import boot_ms
 from launcher.protocol.status import Reason
-from launcher.worker.clock import boot_ms
 from launcher.worker.options import (
     EXIT_LOST,
     EXIT_OK,

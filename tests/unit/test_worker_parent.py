@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.clock import boot_ms
 from launcher.errors import BadConfig
 from launcher.worker import parent as parent_module
-from launcher.worker.clock import boot_ms
 from launcher.worker.lease import PARENT_MARGIN_MS
 from launcher.worker.options import (
     BUFFER_PER_THREAD,

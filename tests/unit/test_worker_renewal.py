@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.worker.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.worker.options import EXIT_APP, ChildOptions, WorkerOptions
 from launcher.worker.parent import LOOK_EVERY_MS, PAUSE_MS_MIN, REAP_AFTER_MS, ChildSlot
 from launcher.worker.renewal import Bounds, resident_bytes

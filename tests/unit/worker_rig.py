@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from launcher.worker.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.parent import start_child
 from launcher.worker.wire import (

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from launcher.executor.clock import wall_ms
+from launcher.clock import wall_ms
 from launcher.executor.rows import Change, LedgerRow
 from launcher.protocol.work import WorkSpec
 from launcher.worker import wire

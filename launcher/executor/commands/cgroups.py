@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from launcher.executor.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.executor.commands.output import stem_of
 from launcher.executor.commands.trees import DEATH_WAIT_MS, SurvivorsRemain
 from launcher.executor.resources import V2, own_groups

@@ -22,8 +22,8 @@ import msgspec
 
 import launcher
 from launcher import logs
+from launcher.clock import boot_ms, until_step_s
 from launcher.errors import SpawnerDied, invariant
-from launcher.executor.clock import boot_ms, until_step_s
 from launcher.executor.commands.running import PATH
 from launcher.executor.commands.trees import SPAWNER_MARK
 from launcher.executor.lease import STEP_MS, Finding, Lease, Pulse

@@ -33,7 +33,7 @@ import time
 from types import FrameType
 from typing import Final
 
-from launcher.executor.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.executor.commands.trees import Hunt, Target
 from launcher.executor.parent import signal_of_parent
 

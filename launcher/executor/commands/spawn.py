@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, Final
 
-from launcher.executor.clock import boot_ms
+from launcher.clock import boot_ms
 from launcher.executor.commands.trees import start_ticks
 from launcher.executor.parent import die_with_parent
 from launcher.executor.resources import join_group

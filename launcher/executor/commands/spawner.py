@@ -34,7 +34,7 @@ import sys
 from collections import OrderedDict
 from typing import Any, Final
 
-from launcher.executor.clock import boot_ms, wall_ms
+from launcher.clock import boot_ms, wall_ms
 from launcher.executor.commands.output import Output
 from launcher.executor.commands.reaper import ProcessTable, Reaper
 from launcher.executor.commands.spawn import (

@@ -28,8 +28,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from launcher.clock import boot_ms
 from launcher.errors import LauncherError
-from launcher.executor.clock import boot_ms
 from launcher.executor.parent import adopter
 
 DEATH_WAIT_MS: Final = 2_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from launcher.clock import boot_ms, wall_ms
 from launcher.executor.attempt import Attempt
-from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.handlers.groups import Group, Groups
 from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.lease import Lease

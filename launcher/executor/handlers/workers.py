@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from launcher import logs
+from launcher.clock import boot_ms, until_step_s, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import ANSWER_MS, Attempt, Step
-from launcher.executor.clock import boot_ms, until_step_s, wall_ms
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.handlers.groups import Groups
 from launcher.executor.handlers.launches import KILLED, STOPPING, Launches

@@ -1,4 +1,4 @@
-"""The executor's only access to the clock."""
+"""The only access to the clock of executors and workers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The executor's clock: what looks at deadlines all the while wakes the process together."""
+"""The clock of executors: what looks at deadlines all the while wakes the process together."""
 
 from __future__ import annotations
 
 import pytest
 
-from launcher.executor import clock
+from launcher import clock
 
 
 @pytest.mark.parametrize(
