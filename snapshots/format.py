@@ -115,7 +115,8 @@ def decode_header(lead: bytes, content: bytes, kind: type[H], name: str) -> H:
     """
     _, version, _ = LEAD.unpack_from(lead)
     if version != FORMAT_VERSION:
-        raise SnapshotUnsupported(name, f"its format {version} is not {FORMAT_VERSION}")
+        text = f"it has format {version}, and this release reads {FORMAT_VERSION}"
+        raise SnapshotUnsupported(name, text)
     try:
         return msgspec.msgpack.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

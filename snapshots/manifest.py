@@ -120,7 +120,8 @@ def decode(content: bytes, name: str, cell: str, kind: type[T]) -> T:
     try:
         found = msgspec.json.decode(content, type=_Formatted).format
         if found != FORMAT:
-            raise SnapshotUnsupported(name, f"its format {found} is not {FORMAT}")
+            text = f"it has format {found}, and this release reads {FORMAT}"
+            raise SnapshotUnsupported(name, text)
         value = msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotCorrupt(name, f"it cannot be read: {error}", hint) from error

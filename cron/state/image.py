@@ -216,7 +216,7 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     if version < IMAGE_VERSION:
         raise InvariantViolated(
             f"state image has version {version}, this program reads none before {IMAGE_VERSION}: "
-            "this replica's directory is of an earlier version of raftcron; start a new cell"
+            "an earlier version of raftcron wrote it; use that version, or start a new cell"
         )
     head = _heads.decode(part)
     state = head.state
@@ -255,7 +255,7 @@ def check_format(format_: int) -> None:
     if format_ < LEAST_FORMAT:
         raise InvariantViolated(
             f"the cell has format {format_}, this program knows none before {LEAST_FORMAT}: "
-            "it is of an earlier version of raftcron; start a new cell"
+            "an earlier version of raftcron wrote it; use that version, or start a new cell"
         )
 
 

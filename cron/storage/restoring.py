@@ -27,8 +27,14 @@ from cron.storage.restore_target import Note, Target
 from launcher.protocol.names import format_time
 from snapshots.backup_store import BackupStore
 from snapshots.disk import read_snapshot
-from snapshots.errors import GenerationTaken, NotConditional, SnapshotCorrupt, SnapshotError
-from snapshots.layout import generation_object
+from snapshots.errors import (
+    GenerationTaken,
+    NotConditional,
+    SnapshotCorrupt,
+    SnapshotError,
+    SnapshotUnsupported,
+)
+from snapshots.layout import generation_object, snapshot_object
 from snapshots.manifest import Generation, Manifest
 
 EVERY_MS: Final = 1_000
@@ -265,13 +271,13 @@ class _Restore:
         at_ms = self._choices.at_ms
         self._say(f"looks for snapshots of cell {store.cell} in {store.store.url}")
         manifests, skipped = store.manifests()
-        passed_over = [str(error) for error in skipped]
+        passed_over = [*skipped]
         wanted = [one for one in manifests if at_ms is None or one.taken_ms <= at_ms]
         for manifest in wanted:
             try:
                 state = self._fetch_state(store, manifest)
-            except (SnapshotError, InvariantViolated) as error:
-                passed_over.append(str(error))
+            except SnapshotError as error:
+                passed_over.append(error)
                 self._say(f"passed over: {error}")
                 continue
             there = store.segments()
@@ -280,7 +286,7 @@ class _Restore:
             return _Found(
                 state=state,
                 source=store.store.url,
-                passed_over=passed_over,
+                passed_over=[str(error) for error in passed_over],
                 newest=max(store.newest_generation(), manifest.generation),
                 known={one.generation for one in manifests},
                 stored=stored,
@@ -294,7 +300,9 @@ class _Restore:
             oldest_s = min(one.taken_ms for one in manifests) // 1000
             hint = f"the oldest that can be read is of {format_time(oldest_s)}"
         elif passed_over:
-            hint = f"{len(passed_over)} cannot be used: {passed_over[0]}"
+            first = passed_over[0]
+            hint = f"{len(passed_over)} cannot be used: {first}"
+            hint += f"; {first.hint}" if isinstance(first, SnapshotUnsupported) else ""
         raise NotFound(f"{store.store.url} has {what} of cell {store.cell}", hint)
 
     def _fetch_state(self, store: BackupStore, manifest: Manifest) -> State:
@@ -303,7 +311,11 @@ class _Restore:
         self._say(f"fetches the snapshot at index {manifest.index}: {size:,} bytes")
         file = store.fetch_snapshot(manifest, self._target.work)
         _, pieces = read_snapshot(file.path, store.cell)
-        state = decode_state(self._count_bytes(pieces))
+        name = snapshot_object(store.cell, *manifest.place)
+        try:
+            state = decode_state(self._count_bytes(pieces))
+        except InvariantViolated as error:
+            raise SnapshotUnsupported(name, str(error)) from error
         header = file.header
         is_it = (state.index, state.digest) == (header.index, header.digest)
         if not is_it or header.digest.hex() != manifest.state_digest:

@@ -269,6 +269,23 @@ def test_where_all_are_damaged_it_says_why(
     assert not (tmp_path / "r1").exists()
 
 
+@pytest.mark.parametrize(
+    "version", ["cron.state.image.IMAGE_VERSION", "snapshots.format.FORMAT_VERSION"]
+)
+def test_a_snapshot_of_an_older_format_is_named_with_the_way_out(
+    backed: Backed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(version, 2)
+        manifest = backed.snapshot()
+    with pytest.raises(NotFound) as caught:
+        restore(backed.backup_store, tmp_path / "r1")
+    assert str(caught.value) == f"{backed.store.url} has no snapshot of cell {CELL}"
+    assert f"{manifest.index:016x}" in caught.value.hint
+    assert "version 2, " in caught.value.hint or "format 2, " in caught.value.hint
+    assert "use the release that wrote it; " in caught.value.hint
+
+
 # --- history that is not there
 
 

@@ -136,7 +136,7 @@ def test_a_segment_is_no_snapshot(tmp_path: Path) -> None:
 def test_other_formats_are_named_when_their_bytes_are_right(tmp_path: Path, version: int) -> None:
     header = msgspec.msgpack.encode(HEADER)
     path = write_raw(tmp_path, lead(header, version) + form.Summing().end())
-    with pytest.raises(SnapshotUnsupported, match=f"format {version} is not 3"):
+    with pytest.raises(SnapshotUnsupported, match=f"format {version}, and this release reads 3"):
         verify_snapshot(path, "prod")
 
 

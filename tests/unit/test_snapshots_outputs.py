@@ -132,7 +132,7 @@ def test_another_version_is_told_of_as_that(
     put_output(stored.backup_store, AT_MS, header(), CONTENT)
     assert LEAD.unpack_from(stored.store.objects[NAME])[1] == 9
     monkeypatch.undo()
-    with pytest.raises(SnapshotUnsupported, match="its format 9 is not 3"):
+    with pytest.raises(SnapshotUnsupported, match="format 9, and this release reads 3"):
         stored.fetch()
     assert not stored.path.exists()
 
