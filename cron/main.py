@@ -7,7 +7,9 @@ import os
 import sys
 from typing import Final
 
+from cron.cli import exits, render
 from cron.cli.app import COMMANDS, cli
+from cron.errors import InvalidInput
 
 # Must precede the import of gRPC: its own log lines do not help a user of the command line.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -33,11 +35,34 @@ cli.late = {**PROCESSES, **COMMANDS}
 def main() -> None:
     """Run the command line, and end the process with an exit code of `cron.cli.exits`."""
     gc.set_threshold(GARBAGE_OBJECTS)
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _replace_closed()
     try:
         cli(prog_name="raftcron")
     except SystemExit as end:
         _leave(end.code)
         raise
+
+
+def _replace_closed() -> None:
+    """Open /dev/null where the caller closed stdin or stderr; end if stdout is closed, because
+    nobody would see what the command says.
+
+    Otherwise the next file or socket would get the number, and read or write what is not its own.
+    """
+    is_unread = sys.stdout is None
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: nearly always this
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    if is_unread:
+        unread = InvalidInput("stdout is closed", "redirect it to /dev/null")
+        render.error(unread)
+        sys.exit(exits.exit_code(unread))
 
 
 def _leave(code: object) -> None:

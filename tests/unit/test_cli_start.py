@@ -217,3 +217,19 @@ async def test_an_interrupted_command_ends_as_shells_expect(monkeypatch):
     result = await run_cli("status")
     assert result.exit_code == 130
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "said"),
+    [
+        (">&-", 2, "raftcron: stdout is closed\n  hint: redirect it to /dev/null\n"),
+        (">&- 2>&-", 2, ""),
+        ("<&- 2>&-", 0, ""),
+    ],
+)
+def test_a_closed_stream_is_no_traceback(closed, code, said):
+    line = f'"$0" -m cron.main next "* * * * *" {closed}'
+    command = ["sh", "-c", line, sys.executable]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (code, said)
+    assert ended.stdout.startswith("SCHEDULED") is (code == 0)
