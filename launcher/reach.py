@@ -151,7 +151,10 @@ def _speaks_tls(server: str, timeout_s: float) -> bool:
     """Return whether a server that closed a connection of plain HTTP/2 speaks TLS."""
     import ssl
 
+    from launcher.tls import TlsSocket
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = TlsSocket
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with _connected(server, timeout_s) as sock, context.wrap_socket(sock):

@@ -63,7 +63,23 @@ class Credentials(msgspec.Struct, frozen=True):
         cell's authority."""
         context = _context(ssl.PROTOCOL_TLS_CLIENT, self.files, self.authority)
         context.set_alpn_protocols([ALPN])
+        context.sslsocket_class = TlsSocket
         return context
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A socket that closes itself if the other side resets the connection.
+
+    `wrap_socket` reads from it. If that fails, nobody else has its descriptor.
+    """
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """Return what arrived, as `socket.recv` does."""
+        try:
+            return super().recv(buflen, flags)
+        except ConnectionError:
+            self.close()
+            raise
 
 
 def files_of(folder: str) -> TlsFiles:

@@ -26,11 +26,7 @@ from tests.unit.api_rig import FakeBackend
 from tests.unit.certs_rig import CELL, EXECUTOR, PERSON, Certs
 from tests.unit.outputs_rig import IdleUploads
 from tests.unit.pool_rig import LEDGER, Rig, rigged, until
-from tests.unit.socket_rig import RESET_IN_WRAP
 from tests.unit.tls_rig import secured
-
-# A replica without TLS resets the connection of an executor that has just begun its handshake.
-pytestmark = pytest.mark.filterwarnings(RESET_IN_WRAP)
 
 
 @pytest.fixture

@@ -10,11 +10,7 @@ from launcher.reach import Unreached, reach
 from launcher.tls import Credentials
 from tests.unit.api_rig import FakeBackend, closed_address, in_thread, mute, serving, stranger
 from tests.unit.certs_rig import CELL, EXECUTOR, PERSON, REPLICA, Certs
-from tests.unit.socket_rig import RESET_IN_WRAP
 from tests.unit.tls_rig import secured
-
-# A server that does not speak TLS resets a connection that has just begun its handshake.
-pytestmark = pytest.mark.filterwarnings(RESET_IN_WRAP)
 
 
 @pytest.fixture

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import select
+import socket
 import ssl
+import struct
 from pathlib import Path
 
 import pytest
 import structlog
 
 from launcher.errors import BadConfig
-from launcher.identity import Identity
+from launcher.identity import REPLICA_HOST, Identity
 from launcher.renewal import LiveCredentials
 from launcher.tls import (
     PEM_BYTES_MAX,
@@ -202,3 +206,23 @@ def test_files_that_vanish_do_not_end_anything(certs: Certs) -> None:
     for name in ("ca", "cert", "key"):
         Path(getattr(files, name)).unlink()
     assert live.current() is first
+
+
+def test_a_connection_that_was_reset_before_its_handshake_leaves_no_descriptor(
+    certs: Certs,
+) -> None:
+    context = load_credentials(certs.files("person", "ada")).context()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+    reset = select.poll()
+    reset.register(ours, select.POLLHUP)
+    assert reset.poll(60_000)
+    number = ours.fileno()
+    with pytest.raises(ConnectionResetError) as caught:
+        context.wrap_socket(ours, server_hostname=REPLICA_HOST)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    assert caught.tb, "what the error refers to still exists"
