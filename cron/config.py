@@ -24,6 +24,7 @@ from cron.keeping_config import (
     check_history,
     checked_storage,
 )
+from launcher.address import is_loopback, split_address
 from launcher.tls import TlsFiles
 
 REPLICAS: Final = 3
@@ -37,7 +38,6 @@ SNAPSHOT_ENTRIES_MIN: Final = 10
 """With fewer entries between snapshots, a replica would spend most of its time on them."""
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -296,31 +296,22 @@ def parse_address(text: str, place: str, *, is_secure: bool = False) -> tuple[st
     Raises:
         ConfigError: it is not an address, or it is not on loopback and there is no TLS.
     """
-    host, colon, port = text.rpartition(":")
-    is_bracketed = host.startswith("[") and host.endswith("]")
-    host = host[1:-1] if is_bracketed else host
-    is_host = ":" in host if is_bracketed else _HOST.fullmatch(host) is not None
-    if not colon or not is_host or not _is_port(port):
+    found = split_address(text)
+    if found is None:
         raise ConfigError(f"{place}: {text!r} is not host:port", "write it like 127.0.0.1:7400")
-    if host == "localhost":
-        return "127.0.0.1", int(port)
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        ip = None
-    if not is_secure and not (ip and ip.is_loopback):
+    host, port = found
+    if not is_secure and not is_loopback(host):
         hint = (
             "use 127.0.0.1, or TLS, lest anybody who reaches the port runs commands: "
             "`raftcron certs init` and `issue` make certificates, [tls] names them"
         )
         raise ConfigError(f"{place}: {text} is not loopback, and there is no [tls]", hint)
-    if ip is None and is_bracketed:
-        raise ConfigError(f"{place}: {text!r} is not host:port", "write it like [::1]:7400")
-    return (str(ip) if ip else host.lower()), int(port)
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536
+    if host == "localhost":
+        return "127.0.0.1", port
+    try:
+        return str(ipaddress.ip_address(host)), port
+    except ValueError:
+        return host.lower(), port
 
 
 def lease_margin_ms(self_kill_ms: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from launcher.address import is_loopback, split_address
 from launcher.errors import BadConfig
 from launcher.limits import CONFIG_BYTES_MAX, GROUP_SLOTS_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
 from launcher.protocol.limits import CPU_MILLI_MAX, LABEL_CHARS_MAX, LABELS_MAX, MEMORY_BYTES_MAX
@@ -22,9 +21,6 @@ _Name = Annotated[
 ]
 _Label = Annotated[str, Meta(max_length=LABEL_CHARS_MAX)]
 _Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
-_ADDRESS = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):(?P<port>[0-9]{1,5})"
-)
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -137,23 +133,13 @@ def check_address(address: str, place: str, *, is_secure: bool = False) -> None:
     Raises:
         BadConfig: it is no address, or neither secure nor a loopback address.
     """
-    match = _ADDRESS.fullmatch(address)
-    if match is None or not 0 < int(match["port"]) < 65_536:
+    found = split_address(address)
+    if found is None:
         raise BadConfig(f"{place}: {address!r} is not an address", "write 127.0.0.1:7400")
-    if not is_secure and not is_loopback(match["host"].strip("[]")):
+    if not is_secure and not is_loopback(found[0]):
         raise BadConfig(
             f"{place}: {address} is not on this host, and there is no [tls]: anybody on the way "
             "could start commands here",
             "`raftcron certs issue DIR executor ID` makes a certificate for [tls]; "
             "or use a loopback address such as 127.0.0.1:7400",
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is `localhost` or a loopback address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

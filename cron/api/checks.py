@@ -18,6 +18,7 @@ from cron import limits
 from cron.api.rpc import Request
 from cron.errors import InvalidInput, LimitExceeded, UnknownJob
 from cron.launch_state import LaunchState
+from launcher.address import split_address
 from launcher.protocol.names import (
     DEFAULT_TENANT,
     NAME_PART_CHARS_MAX,
@@ -121,9 +122,7 @@ def place(text: str, what: str) -> str:
     """Return `host:port` or `[v6]:port`, or "" for ""; whether it may be used is not asked."""
     if not text:
         return ""
-    host, colon, port = line(what, PLACE_CHARS_MAX)(text).rpartition(":")
-    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
-    if not host or not colon or not is_port or (":" in host and not host.startswith("[")):
+    if split_address(line(what, PLACE_CHARS_MAX)(text)) is None:
         raise InvalidInput(f"{what} {text!r} is not host:port", "such as 127.0.0.1:7400")
     return text
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import is_loopback, load, parse
+from launcher.address import is_loopback
+from launcher.config import load, parse
 from launcher.errors import BadConfig
 from launcher.limits import CONFIG_BYTES_MAX, GROUP_SLOTS_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
 from launcher.protocol.limits import LABEL_CHARS_MAX, MEMORY_BYTES_MAX
