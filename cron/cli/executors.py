@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -246,7 +247,8 @@ def executor_command(config: str, more: tuple[str, ...]) -> None:
 def drain_command(settings: Settings, executor: str, wait: bool) -> None:
     """Give executor ID no more launches; it finishes those that it has, and leaves the cell.
 
-    If the cell stores outputs, the executor uploads them before it leaves.
+    If the cell stores outputs, the executor uploads them before it leaves. If none can be uploaded
+    for 10 minutes, it leaves nevertheless, and they stay on its disk.
 
     With --wait, the command exits with 6 if --timeout expires first. Exits with 0 if the executor
     was drained and has left already. Exits with 3 if the cell does not know the ID: it is misspelt,
@@ -268,7 +270,7 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
         if wait and not has_left:
             is_away = _until_it_left(settings, client, view)
             away = f"{executor} is not connected, and has nothing to finish any more"
-            lines = [away if is_away else f"{executor} has finished and left"]
+            lines = [away if is_away else _how_it_left(client, executor)]
     settings.show_row(_drain_row(view, has_left=has_left or wait), *lines)
 
 
@@ -285,6 +287,16 @@ def _rest(view: ExecutorView) -> str:
     """Return how many launches it has to finish."""
     what = render.number(view.open, "launch", "launches") if view.open else "nothing left"
     return f"{what} to finish"
+
+
+def _how_it_left(client: Client, executor: str) -> str:
+    """Return that an executor has left, and what a replica knows of it that has not come back."""
+    text = f"{executor} has finished and left"
+    with contextlib.suppress(NotFound):
+        for one in client.ask(table.EXECUTOR, ExecutorQuery(executor=executor)).details:
+            if one.executor.role == "left":
+                return f"{text}: {one.executor.note}"
+    return text
 
 
 def _drain_row(view: ExecutorView, *, has_left: bool) -> render.JsonRow:

@@ -23,6 +23,8 @@ _log = structlog.get_logger()
 REST_MIN_MS = 500
 REST_MAX_MS = 10_000
 """How long an executor that refused a start gets no work; doubled each time it refuses again."""
+STORE_MS = 600_000
+"""How long object storage may take no output of a drained executor; then it leaves with them."""
 FEW = 256
 """Up to so many executors are looked at in each turn. Of more, only those that have changed are,
 and all of them twice a second or less often: each takes a tenth of a millisecond."""
@@ -39,6 +41,7 @@ class Executors:
         self._rests: dict[Key, tuple[int, int]] = {}  # -> (until, how long), monotonic ms
         self._draining: dict[str, ExecutorRecord] = {}
         self._drained: frozenset[str] = frozenset()
+        self._storing: dict[str, tuple[int, int]] = {}  # -> (outputs, since when not fewer)
         self._offers: dict[int, tuple[int, int, tuple[GroupOffer, ...]]] = {}  # as they were placed
         self._numbers: dict[str, int] = {}  # of those that are placed
         self._look_all_ms = 0
@@ -61,6 +64,7 @@ class Executors:
     def grant_all(self) -> None:
         """Give every executor of State a full lease, as a new leader does (rule R5)."""
         self._rests.clear()
+        self._storing.clear()
         self._offers.clear()
         self._numbers.clear()
         self.look_at_all()
@@ -141,14 +145,31 @@ class Executors:
 
     def drained(self) -> list[c.ExecutorLeft]:
         """Return the commands by which drained executors leave that have finished their launches
-        and stored their outputs."""
-        done = [
-            record
-            for record in self._draining.values()
-            if not record.batches and not self._pool.is_storing(record.executor)
-        ]
-        self._drained = frozenset(record.executor for record in done)
-        return [c.ExecutorLeft(record.number, "it was drained") for record in done]
+        and stored their outputs, or cannot store them."""
+        finished = [record for record in self._draining.values() if not record.batches]
+        done = {
+            record.executor: c.ExecutorLeft(record.number, "it was drained", outputs)
+            for record in finished
+            if (outputs := self._outputs_left(record.executor)) is not None
+        }
+        self._drained = frozenset(done)
+        storing = [record.executor for record in finished if record.executor in self._storing]
+        self._storing = {executor: self._storing[executor] for executor in storing}
+        return list(done.values())
+
+    def _outputs_left(self, executor: str) -> int | None:
+        """Return how many outputs a drained executor leaves on its disk; None while it may still
+        store some."""
+        session = self._pool.view(executor)
+        if session is None or not self._pool.is_storing(executor):
+            self._storing.pop(executor, None)
+            return 0
+        now_mono, waiting = self._clock.mono_ms(), session.outputs_waiting
+        before, since_ms = self._storing.get(executor, (0, now_mono))
+        if waiting < before:
+            since_ms = now_mono
+        self._storing[executor] = (waiting, since_ms)
+        return waiting if now_mono >= since_ms + STORE_MS else None
 
     def expired(self) -> list[int]:
         """Return the executors whose lease is over, by number. Their self-kill deadline is earlier,
@@ -170,6 +191,12 @@ class Executors:
         for command in commands:
             if isinstance(command, c.ExecutorLeft) and command.number in self._expired:
                 counts.setdefault(command.number, 0)
+            if isinstance(command, c.ExecutorLeft) and command.outputs:
+                gone_with = state.executors[command.number].executor
+                error = "object storage does not take them: they stay on its disk"
+                _log.warning(
+                    "outputs.abandoned", executor=gone_with, count=command.outputs, error=error
+                )
             if not isinstance(command, c.Report):
                 continue
             for gone in command.executors:

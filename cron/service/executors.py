@@ -130,12 +130,15 @@ class DrainedExecutors:
                 record = self._drained.pop(command.number, None)
                 if record is not None:
                     self._left.pop(record.executor, None)
-                    self._left[record.executor] = _left(record, state.at_ms)
+                    self._left[record.executor] = _left(record, state.at_ms, command.outputs)
                     if len(self._left) > LEFT_KEPT:
                         del self._left[next(iter(self._left))]
 
 
-def _left(record: ExecutorRecord, at_ms: int) -> ExecutorView:
+def _left(record: ExecutorRecord, at_ms: int, outputs: int) -> ExecutorView:
+    note = f"drained by {record.drained_by}, has left at {format_time(at_ms // 1000)}"
+    if outputs:
+        note += f"; outputs that object storage did not take stay on its disk: {outputs}"
     return ExecutorView(
         id=record.executor,
         role=LEFT,
@@ -144,7 +147,7 @@ def _left(record: ExecutorRecord, at_ms: int) -> ExecutorView:
         drained_by=record.drained_by,
         drained_ms=record.drained_ms,
         ledger=record.ledger,
-        note=f"drained by {record.drained_by}, has left at {format_time(at_ms // 1000)}",
+        note=note,
     )
 
 

@@ -362,10 +362,12 @@ class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="joined")
 
 
 class ExecutorLeft(msgspec.Struct, frozen=True, array_like=True, tag="left"):
-    """The pair is gone: its lease ended and nothing is open on it."""
+    """The pair is gone: its lease ended and nothing is open on it. `outputs`: how many outputs stay
+    on its disk, because object storage did not take them in time."""
 
     number: int
     reason: str = ""
+    outputs: int = 0
 
 
 class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):

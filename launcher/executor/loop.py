@@ -275,6 +275,8 @@ class ExecutorLoop:
 
     def output(self, request: pool_pb2.OutputRequest) -> pool_pb2.OutputChunk:
         """Return the part of an output that the leader asks for."""
+        if request.packed:
+            self.uploads.fetched(request.name)
         is_running = request.name in self._commands or request.name in self.workers.launches
         return self._outputs.answer(request, running=is_running)
 

@@ -41,6 +41,7 @@ log = structlog.get_logger()
 LOOK_MS: Final = 500
 AT_ONCE: Final = 4
 ANSWER_S: Final = 60.0
+"""How long a leader may neither answer an offer nor fetch a piece of the output."""
 REST_MIN_MS: Final = 1_000
 REST_MAX_MS: Final = 60_000
 MAGIC: Final = b"\x89RCOUTP\n"
@@ -82,7 +83,8 @@ class Uploads:
         self._outputs = outputs
         self._mono_ms = mono_ms
         self._link: StoreLink | None = None
-        self._answers: dict[str, asyncio.Future[pool_pb2.OutputPlace]] = {}
+        self._offers: dict[str, tuple[asyncio.Future[pool_pb2.OutputPlace], asyncio.Timeout]] = {}
+        """Those without an answer, and until when it is waited for."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
         self.problem = ""
@@ -103,14 +105,22 @@ class Uploads:
         """Offer nothing more to a leader; the next leader gets the offers without an answer."""
         if self._link is link:
             self._link = None
-            for answer in self._answers.values():
+            for answer, _ in self._offers.values():
                 answer.cancel()
 
     def receive(self, place: pool_pb2.OutputPlace) -> None:
-        """Take a leader's answer to an offer. Late answers are dropped."""
-        answer = self._answers.get(place.name)
+        """Take a leader's answer to an offer. Of late answers, only the one that the leader has
+        stored the output counts."""
+        answer, _ = self._offers.get(place.name, (None, None))
         if answer is not None and not answer.done():
             answer.set_result(place)
+        elif place.placing == pool_pb2.PLACING_STORED:
+            self._stored(place.name)
+
+    def fetched(self, name: str) -> None:
+        """Wait as long again for the answer to an offer: the leader fetches that output."""
+        if name in self._offers:
+            self._offers[name][1].reschedule(asyncio.get_running_loop().time() + ANSWER_S)
 
     async def run(self) -> None:
         """Upload outputs until cancelled."""
@@ -167,32 +177,35 @@ class Uploads:
         finally:
             path.unlink(missing_ok=True)  # noqa: ASYNC240 - on the local disk, as its note is
         if place.placing in (pool_pb2.PLACING_PUT, pool_pb2.PLACING_STORED):
-            if self.problem:
-                log.info("outputs.stored_again", waiting=self.waiting)
-            self.problem, self._rest_ms = "", REST_MIN_MS
-            log.debug("output.stored", launch=name)
+            self._stored(name)
         elif place.placing == pool_pb2.PLACING_NEVER:
             if place.reason:
                 log.warning("output.not_stored", launch=name, error=place.reason)
+            self._outputs.discard_note(name)
         else:
             self._rest()  # the leader knows why, and reports it
-            return
-        self._outputs.discard_note(name)
 
     async def _offer(self, link: StoreLink, name: str, packed: Packed) -> pool_pb2.OutputPlace:
         """Return the leader's answer.
 
         Raises:
-            TimeoutError: there is none within ANSWER_S.
+            TimeoutError: there is none within ANSWER_S, nor does the leader fetch the output.
         """
-        answer: asyncio.Future[pool_pb2.OutputPlace]
-        answer = self._answers[name] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[pool_pb2.OutputPlace] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(ANSWER_S) as limit:
+                self._offers[name] = answer, limit
                 link.keep(name, packed)
                 return await answer
         finally:
-            del self._answers[name]
+            del self._offers[name]
+
+    def _stored(self, name: str) -> None:
+        if self.problem:
+            log.info("outputs.stored_again", waiting=self.waiting)
+        self.problem, self._rest_ms = "", REST_MIN_MS
+        log.debug("output.stored", launch=name)
+        self._outputs.discard_note(name)
 
     def _fail(self, why: str) -> None:
         """Rest, and report why: other outputs would fail as well."""

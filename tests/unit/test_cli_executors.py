@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cron.api.executors import DrainRequest, ExecutorsReport, ExecutorView, GroupView
+from cron.api.executors import (
+    DrainRequest,
+    ExecutorDetail,
+    ExecutorReport,
+    ExecutorsReport,
+    ExecutorView,
+    GroupView,
+)
 from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
 from cron.cli import executors
 from cron.cli.executors import executors_with
@@ -140,23 +147,29 @@ async def test_undrain_gives_work_again():
 
 async def test_drain_waits_until_it_has_left(no_pause):
     views = looks([drained(3), AWAY], [drained(1), AWAY], [drained(0)], [AWAY])
-    backend = FakeBackend(drain=drained(3), executors=views)
+    note = "drained by ada, has left at 2026-11-20T15:00:00Z"
+    gone = ExecutorReport(details=[ExecutorDetail(executor=drained(role="left", note=note))])
+    backend = FakeBackend(drain=drained(3), executors=views, executor=gone)
     result = await cli(backend, "executor", "drain", "e1", "--wait")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "e1 has finished and left"
+    assert result.stdout.splitlines()[-1] == f"e1 has finished and left: {note}"
     assert result.stderr.splitlines() == [
         "raftcron: e1: 1 launch to finish",
         "raftcron: e1: nothing left to finish",
     ]
-    backend = FakeBackend(drain=drained(), executors=looks([]))
+    unknown = NotFound("executor e1 does not exist")
+    backend = FakeBackend(drain=drained(), executors=looks([]), executor=unknown)
     (row,) = rows(await cli(backend, "executor", "drain", "e1", "--wait", "-o", "json"))
     assert row["has_left"] is True
 
 
 async def test_one_that_left_and_was_started_again_has_left(no_pause):
     back = drained(drained_by="", connected_since_ms=NOON_MS + 5_000)
-    backend = FakeBackend(drain=drained(), executors=looks([drained()], [back]))
-    assert (await cli(backend, "executor", "drain", "e1", "--wait")).exit_code == 0
+    known = ExecutorReport(details=[ExecutorDetail(executor=back)])
+    backend = FakeBackend(drain=drained(), executors=looks([drained()], [back]), executor=known)
+    result = await cli(backend, "executor", "drain", "e1", "--wait")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "e1 has finished and left"
 
 
 async def test_a_wait_ends_with_one_that_is_away_and_has_nothing_open(no_pause):

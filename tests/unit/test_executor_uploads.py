@@ -232,6 +232,39 @@ REFUSALS = [
 ]
 
 
+async def test_a_leader_that_has_stored_an_output_late_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `file://` store took longer than a minute for it: it was offered for ever."""
+    monkeypatch.setattr(uploads, "ANSWER_S", 0.05)
+    async with running(tmp_path) as rig:
+        rig.attach()
+        one = rig.printed(1)
+        rig.leader.is_silent = True
+        await rig.settle()
+        rig.uploads.receive(pool_pb2.OutputPlace(name=one, placing=PUT))
+        assert rig.uploads.waiting == 1, "a URL is of no use any more"
+        rig.uploads.receive(pool_pb2.OutputPlace(name=one, placing=STORED))
+        assert (rig.uploads.waiting, rig.uploads.problem) == (0, "")
+        assert rig.files() == {".new"}
+
+
+async def test_a_leader_that_fetches_an_output_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as rig:
+        rig.attach()
+        one = rig.printed(1)
+        rig.leader.is_silent = True
+        rig.uploads.look()
+        await until(lambda: rig.leader.offered)
+        monkeypatch.setattr(uploads, "ANSWER_S", 0.0)
+        rig.uploads.fetched(one)  # the time begins anew, and is over at once
+        await rig.settle()
+        assert rig.uploads.problem == "the leader does not answer"
+        rig.uploads.fetched(one)
+
+
 @pytest.mark.parametrize(("answer", "said"), REFUSALS)
 async def test_a_store_that_refuses_is_told_of_without_the_url_and_tried_again(
     tmp_path: Path, answer: bytes, said: str

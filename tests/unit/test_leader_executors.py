@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, Executors
+import structlog
+
+from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, STORE_MS, Executors
 from cron.scheduler.queues import Queues
 from cron.state.outcome import Verdict
 from cron.state.pool import Drain
@@ -21,7 +23,7 @@ class FakePool:
         self.refused: list[str] = []
         self.over: list[tuple[str, str]] = []
         self.storing: set[str] = set()
-        self.ahead_ms = 0
+        self.ahead_ms = self.waiting = 0
 
     @property
     def count(self) -> int:
@@ -38,6 +40,7 @@ class FakePool:
                 key=(ledger.replace("l", "e"), ledger),
                 gets_work=True,
                 ahead_ms=self.ahead_ms,
+                outputs_waiting=self.waiting,
                 offers=(),
             )
             for ledger in self.there
@@ -46,6 +49,9 @@ class FakePool:
     @property
     def leases(self) -> Any:
         return SimpleNamespace(expired=lambda _now_mono: self.over)
+
+    def view(self, executor: str) -> Any:
+        return next((one for one in self.sessions() if one.executor == executor), None)
 
     def is_storing(self, executor: str) -> bool:
         return executor in self.storing
@@ -147,6 +153,29 @@ def test_a_drained_executor_stays_until_its_outputs_are_stored() -> None:
     assert [one.number for one in world.executors.drained()] == [2]
     world.pool.storing = set()
     assert [one.number for one in world.executors.drained()] == [1, 2]
+
+
+def test_a_drained_executor_leaves_with_outputs_that_the_store_never_takes() -> None:
+    """A store that refused one held up a drain until somebody cancelled it."""
+    world = World("l1")
+    world.rig.answer(Drain("e1", "ada"))
+    world.pool.storing, world.pool.waiting = {"e1"}, 3
+    world.executors.place(world.queues)
+    assert world.executors.drained() == []
+    world.now += STORE_MS - 1
+    assert world.executors.drained() == []
+    world.pool.waiting = 2
+    assert world.executors.drained() == [], "one was stored"
+    world.now += STORE_MS - 1
+    assert world.executors.drained() == []
+    world.now += 1
+    (left,) = world.executors.drained()
+    assert left.outputs == 2
+    with structlog.testing.capture_logs() as lines:
+        world.executors.log_lost([left])
+    assert [(line["event"], line["executor"], line["count"]) for line in lines] == [
+        ("outputs.abandoned", "e1", 2)
+    ]
 
 
 def test_a_drained_executor_whose_lease_is_over_loses_what_it_has_and_no_more() -> None:

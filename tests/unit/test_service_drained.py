@@ -45,6 +45,14 @@ async def test_one_that_was_drained_and_has_left_is_as_wanted() -> None:
     assert (await w.service.executors()).executors == []
 
 
+async def test_one_that_left_outputs_behind_says_so() -> None:
+    w = world()
+    await w.service.drain(DrainRequest(executor="e1", by="ada"))
+    w.feed(c.ExecutorLeft(1, "it was drained", 3))
+    view = await w.service.drain(DrainRequest(executor="e1", by="bob"))
+    assert view.note.endswith("; outputs that object storage did not take stay on its disk: 3")
+
+
 async def test_an_id_that_is_misspelt_is_not_found_although_another_has_left() -> None:
     w = world()
     await drained_and_left(w)
