@@ -58,6 +58,7 @@ _WORTH_ASKING_MS: Final = 500
 what was certain (there is no leader, nothing happened) would become uncertain."""
 _NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway)
 """What the leader says of others: to ask it again changes nothing."""
+_MORE_TIME: Final = "--timeout gives it more time"
 _LOOK_FIRST: Final = (
     "look at `raftcron history` and `raftcron jobs` before you try again; "
     "a longer --timeout waits longer for the answer"
@@ -213,7 +214,8 @@ class Client:
             if failure.is_fault:
                 course.last = ReplicaFault(f"{server}: {failure}", "its log says which bug it is")
             elif course.last is None or patience_ms < left_ms:  # else it had no time to answer
-                course.last = Unavailable(f"{server}: {failure}", "--timeout gives it more time")
+                hint = self._or_stale(course, _MORE_TIME)
+                course.last = Unavailable(f"{server}: {failure}", hint)
             self._note_unknown(course, f"{server}: {failure}")
         except Refused as refusal:
             course.was_answered = True
@@ -272,6 +274,10 @@ class Client:
         patience_ms = REFUSED_MS if is_refused else UNREACHED_MS
         return min(course.deadline_ms, course.start_ms + patience_ms)
 
+    def _or_stale(self, course: _Course, hint: str) -> str:
+        """Return the hint, with the other way out of a read that any replica could answer."""
+        return f"{hint}; {HINT}" if course.rpc.where is Where.ANY and not self.is_stale else hint
+
     def _verdict(self, course: _Course) -> CronError:
         """What to tell when the time is over."""
         within = f"within {(course.deadline_ms - course.start_ms) / 1000:g} s"
@@ -290,9 +296,7 @@ class Client:
             )
         if isinstance(course.last, NotLeader) or course.last is None:
             hint = "`raftcron status` shows which replicas are missing"
-            if course.rpc.where is Where.ANY:
-                hint = f"{hint}; {HINT}"
-            return NoQuorum(f"no leader {within}{end}", hint)
+            return NoQuorum(f"no leader {within}{end}", self._or_stale(course, hint))
         kind = ReplicaFault if isinstance(course.last, ReplicaFault) else Unavailable
         return kind(f"{course.last}{end}", course.last.hint)
 

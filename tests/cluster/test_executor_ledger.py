@@ -172,7 +172,7 @@ async def test_orders_that_come_before_the_first_lease_wait_for_it(
     assert not leader.about(NAME, pool_pb2.REFUSED)
 
 
-async def test_a_start_at_the_floor_is_never_started(
+async def test_a_start_at_the_watermark_is_never_started(
     leader: FakeLeader, host: ExecutorHost, tmp_path: Path
 ) -> None:
     command, path = mark(tmp_path)
@@ -183,7 +183,7 @@ async def test_a_start_at_the_floor_is_never_started(
     leader.order(acks=[NAME], floor=8)
     leader.start(NAME, shell(command), index=7)
     report = await leader.told(NAME, pool_pb2.INTERRUPTED)
-    assert "floor" in report.detail
+    assert "watermark" in report.detail
     assert not path.exists()
 
 

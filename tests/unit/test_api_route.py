@@ -11,7 +11,7 @@ from cron.api.client import Client
 from cron.api.http2 import NoAnswer
 from cron.api.launches import KillRequest, ShowRequest
 from cron.api.link import Refused
-from cron.api.table import JOBS, KILL, SHOW
+from cron.api.table import JOBS, KILL, QUEUES, SHOW
 from cron.errors import NoQuorum, NotLeader, Unavailable
 
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
@@ -64,5 +64,16 @@ def test_a_last_try_that_time_cut_short_does_not_hide_that_there_is_no_leader(mo
 
 def test_a_replica_that_had_its_time_and_did_not_answer_is_named(monkeypatch):
     cell = Cell(monkeypatch, slow_from_ms=0, timeout_ms=10_000)
-    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1: no answer within 2000 ms"):
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1: no answer within 2000 ms") as caught:
         cell.client.ask(JOBS)
+    assert "--timeout" in caught.value.hint
+
+
+def test_a_read_that_no_replica_answers_in_time_is_told_of_stale_answers(monkeypatch):
+    cell = Cell(monkeypatch, slow_from_ms=0, timeout_ms=10_000)
+    with pytest.raises(Unavailable) as caught:
+        cell.client.ask(JOBS)
+    assert "--stale" in caught.value.hint
+    with pytest.raises(Unavailable) as caught:
+        cell.client.ask(QUEUES)
+    assert "--stale" not in caught.value.hint
