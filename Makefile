@@ -113,9 +113,9 @@ bench-memory: setup-tests ## RSS of the replicas while launches go on: RATE=200 
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme
 
-docs: setup-tests ## write docs/cli.md, admin.proto and the path of a launch from the code
+docs: setup-tests ## write docs/cli.md, the schema of the API and the path of a launch from the code
 	$(BIN)/python -m tests.style.cli_page
-	$(BIN)/python -m tests.style.admin_proto
+	$(BIN)/python -m tests.style.api_schema
 	$(BIN)/python -m tests.simulation.walk --write >/dev/null
 
 lock: setup ## write requirements.lock and requirements-dev.lock anew from pyproject.toml

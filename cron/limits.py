@@ -80,8 +80,9 @@ AUDIT_MS_MAX: Final = 15_000
 """How long a replica works on one audit; the answer says how many jobs are left. A client waits
 longer than this before it asks another replica.
 """
-RPC_BYTES_MAX: Final = 80 << 20
-"""The largest message: a crontab of the largest size, and its encoding."""
+RPC_BYTES_MAX: Final = 88 << 20
+"""The largest message: a crontab of the largest size in base64, four bytes for three, and what is
+around it."""
 DETAIL_CHARS_MAX: Final = 200
 """Characters of a system's message about one attempt; an entry may contain 5,000 of them."""
 NOTE_CHARS_MAX: Final = 500

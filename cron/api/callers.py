@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Any, Final
 
 import grpc
+import msgspec
 import structlog
 
 from cron.api.connections import ConnectionWatch
+from cron.api.rpc import SERVICE, Request
 from cron.api.server import refuse
 from cron.api.table import TABLE
-from cron.api.translate import SERVICE
 from cron.errors import CronError, NotAllowed, NotAuthenticated
 from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, only_identity
 
@@ -100,22 +101,20 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _guarded(self, served: Callable[..., Any], method: str) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> Any:
-            await self._admit(request, context, method)
-            return await served(request, context)
+            return await served(await self._admitted(request, context, method), context)
 
         async def answers(request: Any, context: Context) -> AsyncIterator[Any]:
-            await self._admit(request, context, method)
-            async for one in served(request, context):
+            async for one in served(await self._admitted(request, context, method), context):
                 yield one
 
         return answers if inspect.isasyncgenfunction(served) else answer
 
-    async def _admit(self, request: Any, context: Context, method: str) -> None:
-        """Return for a caller who may, with the request signed; else end the call."""
+    async def _admitted(self, request: Any, context: Context, method: str) -> Any:
+        """Return the request of a caller who may, signed; else end the call."""
         if self._cell is None:
             if self._watch is not None:
                 self._watch.note(context.peer())
-            return
+            return request
         try:
             caller = caller_of(context.auth_context(), self._cell)
             if self._watch is not None:
@@ -129,9 +128,9 @@ class Guard(grpc.aio.ServerInterceptor):
         except CronError as error:
             self._note(context, error)
             await refuse(context, error)
-        fields = getattr(getattr(request, "DESCRIPTOR", None), "fields_by_name", {})
-        if "by" in fields:
-            request.by = name_of(caller)
+        if isinstance(request, Request) and "by" in request.__struct_fields__:
+            return msgspec.structs.replace(request, by=name_of(caller))
+        return request
 
     def _note(self, context: Context, error: CronError) -> None:
         """Log a refusal that a person has to end; some clients try again several times a second."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
-
 from cron.api.checks import (
     Collection,
     LaunchText,
@@ -16,7 +14,7 @@ from cron.api.checks import (
     bound,
     instant,
 )
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 from cron.launch_state import LaunchState
 from launcher.protocol.status import Reason
@@ -54,7 +52,7 @@ class DeadQuery(Request, frozen=True, kw_only=True):
     collection: Collection = ""
 
 
-class DeadView(msgspec.Struct, frozen=True, kw_only=True):
+class DeadView(View, frozen=True, kw_only=True):
     """A launch that is not tried again unless somebody says so, and its last attempt.
 
     `job` is the full name. `tries` counts attempts that failed. `is_gone`: the job was removed.
@@ -75,7 +73,7 @@ class DeadView(msgspec.Struct, frozen=True, kw_only=True):
     is_gone: bool = False
 
 
-class DeadReport(msgspec.Struct, frozen=True, kw_only=True):
+class DeadReport(View, frozen=True, kw_only=True):
     """Dead letters, in the order that was asked for; `total` is how many fit."""
 
     letters: list[DeadView] = []
@@ -107,7 +105,7 @@ class DeadChange(Request, frozen=True, kw_only=True):
             raise InvalidInput(f"dead letters to change {what}", hint)
 
 
-class DeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class DeadOutcome(View, frozen=True, kw_only=True):
     """The launches that were, or would be, launched again or forgotten; names, oldest first.
 
     `kept` are those of which that is not possible, and why; `left` is how many more fit.

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
-
 from cron.api.checks import ExecutorId, Person, bound
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 
 RUNS_MAX: Final = 1_000
 """Open launches of one executor that one request shows."""
 
 
-class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+class GroupView(View, frozen=True, kw_only=True):
     """Worker processes of an executor that share their slots, and the handlers they serve.
 
     `open` launches were begun there and are not over; only in ExecutorDetail.
@@ -25,7 +23,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     open: int = 0
 
 
-class ExecutorView(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorView(View, frozen=True, kw_only=True):
     """An executor, as the leader sees it.
 
     `role` is connected or in-doubt; left, where one is drained that was drained before and is gone.
@@ -60,7 +58,7 @@ class ExecutorView(msgspec.Struct, frozen=True, kw_only=True):
     joined_ms: int = 0
 
 
-class DuplicateIdView(msgspec.Struct, frozen=True, kw_only=True):
+class DuplicateIdView(View, frozen=True, kw_only=True):
     """A process that was refused because another one has its id.
 
     That was last `ago_ms` ago, and `times` in all. `held_by` says which process has the id.
@@ -79,7 +77,7 @@ class ExecutorsRequest(Request, frozen=True, kw_only=True):
     """List all executors."""
 
 
-class ExecutorsReport(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorsReport(View, frozen=True, kw_only=True):
     """All executors, by id, and the processes that were refused because another one has their
     id."""
 
@@ -94,7 +92,7 @@ class ExecutorQuery(Request, frozen=True, kw_only=True):
     limit: Annotated[int, bound(1, RUNS_MAX, "limit")] = 20
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
+class RunView(View, frozen=True, kw_only=True):
     """An attempt, or a part of one, that was begun on an executor and is not over.
 
     `part` is 0 where the launch has one alone. `started_at_ms` is 0 until it is known to run.
@@ -111,7 +109,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     is_cancelled: bool = False
 
 
-class ExecutorDetail(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorDetail(View, frozen=True, kw_only=True):
     """One executor with one ledger, and what is open there, those that began first.
 
     `commands` of the open launches are commands, for which it has `slots`; the others are counted
@@ -123,7 +121,7 @@ class ExecutorDetail(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[RunView] = []
 
 
-class ExecutorReport(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorReport(View, frozen=True, kw_only=True):
     """What there is of one id, the connected one first, as of `now_ms`."""
 
     details: list[ExecutorDetail] = []

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
-
 from cron.api import checks
 from cron.api.checks import Collection, Note, Pattern, Person, Pool, Priority, Tenant, instant
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 
 ACTIONS: Final = ("pause", "drop")
@@ -24,7 +22,7 @@ def gate_numbers(numbers: list[int]) -> list[int]:
     return sorted({checks.between(number, 1, 1 << 62, "gate") for number in numbers})
 
 
-class GateView(msgspec.Struct, frozen=True, kw_only=True):
+class GateView(View, frozen=True, kw_only=True):
     """A closed gate. `action` is pause or drop; `until_ms` 0 is until somebody opens it.
 
     `notes` say what it names that nobody has, where it was closed just now.
@@ -80,7 +78,7 @@ class GatesRequest(Request, frozen=True, kw_only=True):
     """List the gates that are closed."""
 
 
-class GatesReport(msgspec.Struct, frozen=True, kw_only=True):
+class GatesReport(View, frozen=True, kw_only=True):
     """Gates by number: those that are closed, or those that were opened and what of the numbers
     that were asked for names none."""
 

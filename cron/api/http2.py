@@ -316,7 +316,7 @@ def _request_headers(authority: str, path: str, metadata: Metadata, timeout_ms: 
         (":path", path.encode()),
         (":authority", authority.encode()),
         ("te", b"trailers"),
-        ("content-type", b"application/grpc"),
+        ("content-type", b"application/grpc+json"),
         ("user-agent", b"raftcron"),
         ("grpc-timeout", timeout.encode()),
     ]

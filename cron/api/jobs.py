@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
-
 from cron import limits
 from cron.api import checks
 from cron.api.checks import (
@@ -24,7 +22,7 @@ from cron.api.checks import (
 )
 from cron.api.gates import GateView
 from cron.api.launches import LaunchView
-from cron.api.rpc import TIMEOUT_MS, Request
+from cron.api.rpc import TIMEOUT_MS, Request, View
 from cron.errors import InvalidInput, LimitExceeded, Problem
 from launcher.protocol.names import DEFAULT_TENANT
 
@@ -45,7 +43,7 @@ def tenant_of_files(tenant: str) -> str:
     return tenant or DEFAULT_TENANT
 
 
-class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
+class JobNeeds(View, frozen=True, kw_only=True):
     """What a job asks of the pool.
 
     `payload` is what its handler is given, cut to what people read. It is tried `tries` times in
@@ -71,7 +69,7 @@ class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
     each: str = ""
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
+class JobView(View, frozen=True, kw_only=True):
     """One job as it stands: schedule, policies, pause, and its newest launch.
 
     `schedule` is what the user wrote, `resolved` the same without `?` and aliases ("" for
@@ -130,7 +128,7 @@ class NextRequest(Request, frozen=True, kw_only=True):
     count: Annotated[int, bound(1, checks.NEXT_MAX, "number of times")]
 
 
-class NextTimes(msgspec.Struct, frozen=True, kw_only=True):
+class NextTimes(View, frozen=True, kw_only=True):
     """The next scheduled times of one schedule, oldest first.
 
     Those before `paused_until_ms` (0: all of them) are skipped while the job is `paused`.
@@ -199,20 +197,20 @@ class RemoveRequest(Request, frozen=True, kw_only=True):
     by: Person = ""
 
 
-class RemovedJob(msgspec.Struct, frozen=True):
+class RemovedJob(View, frozen=True):
     """A job that was removed, and the source that adds it again with its next apply."""
 
     job: str
     source: str
 
 
-class RemoveReport(msgspec.Struct, frozen=True, kw_only=True):
+class RemoveReport(View, frozen=True, kw_only=True):
     """The jobs that were removed, by name."""
 
     jobs: list[RemovedJob] = []
 
 
-class JobChange(msgspec.Struct, frozen=True, kw_only=True):
+class JobChange(View, frozen=True, kw_only=True):
     """What an apply does to one job. `action` is added, changed, removed or unchanged.
 
     `what` names the fields that changed. `next_before_s` and `next_after_s` are the next times of
@@ -229,7 +227,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     next_after_s: list[int] = []
 
 
-class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
+class ApplyReport(View, frozen=True, kw_only=True):
     """What an apply did, or would do. `zone` is the default zone; `problems` are warnings."""
 
     zone: str = "UTC"
@@ -257,7 +255,7 @@ class ResumeRequest(Request, frozen=True, kw_only=True):
     by: Person = ""
 
 
-class PauseView(msgspec.Struct, frozen=True, kw_only=True):
+class PauseView(View, frozen=True, kw_only=True):
     """The pause of a job that holds now; `until_ms` 0 is until somebody resumes it."""
 
     job: str
@@ -266,7 +264,7 @@ class PauseView(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class PauseReport(msgspec.Struct, frozen=True, kw_only=True):
+class PauseReport(View, frozen=True, kw_only=True):
     """The jobs that a pause or resume changed, and those that were so already.
 
     `pauses` are those of `unchanged` that were paused already.

@@ -21,7 +21,7 @@ from cron.api.checks import (
     pattern_or_all,
     second,
 )
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 
 
@@ -30,7 +30,7 @@ def part_number(number: int) -> int:
     return checks.between(number or 1, 1, limits.PARTS_MAX, "part")
 
 
-class PartView(msgspec.Struct, frozen=True, kw_only=True):
+class PartView(View, frozen=True, kw_only=True):
     """One of the parts of an attempt, each on an executor of its own; as in LaunchView."""
 
     part: int
@@ -46,7 +46,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     memory_peak_bytes: int | None = None
 
 
-class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchView(View, frozen=True, kw_only=True):
     """One attempt of a launch, or a launch that has not begun yet (attempt 0).
 
     `job` is the name without its tenant. `state` and `reason` are the labels of
@@ -166,7 +166,7 @@ class OutputQuery(Request, frozen=True, kw_only=True):
     part: Annotated[int, part_number] = 1
 
 
-class OutputView(msgspec.Struct, frozen=True, kw_only=True):
+class OutputView(View, frozen=True, kw_only=True):
     """A part of a launch's output.
 
     `offset` is that of the content's first byte, `size` the bytes kept so far, `dropped` those over
@@ -184,14 +184,14 @@ class OutputView(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class StoryLine(msgspec.Struct, frozen=True):
+class StoryLine(View, frozen=True):
     """One thing that happened, oldest first; `at_ms` 0 where there is no time to it."""
 
     at_ms: int
     text: str
 
 
-class WhyReport(msgspec.Struct, frozen=True, kw_only=True):
+class WhyReport(View, frozen=True, kw_only=True):
     """What became of one instant of a job: the verdict in one line, and how it came to it."""
 
     job: str
@@ -216,7 +216,7 @@ class BackfillRequest(Request, frozen=True, kw_only=True):
             raise InvalidInput("range is empty: its end is not after its begin")
 
 
-class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillReport(View, frozen=True, kw_only=True):
     """The launches that a backfill reopened, or would reopen; names, oldest first."""
 
     launches: list[str] = []
@@ -266,7 +266,7 @@ class AuditRequest(Request, frozen=True, kw_only=True):
         return 4 * limits.AUDIT_MS_MAX
 
 
-class Violation(msgspec.Struct, frozen=True, kw_only=True):
+class Violation(View, frozen=True, kw_only=True):
     """A broken promise that an audit found. `kind` is a stable word, `message` is for people."""
 
     job: str
@@ -275,7 +275,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+class AuditReport(View, frozen=True, kw_only=True):
     """What an audit counted and what it found.
 
     Without violations, each of `instants`, those of the schedules in the period, is one of: `ran`

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from cron.api.checks import LimitedTenant, Person, Pool, Priority, bound
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 
 NUMBER_MAX: Final = 1_000_000_000
@@ -27,7 +27,7 @@ def check_scope(tenant: str, pool: str, priority: int) -> None:
         )
 
 
-class LimitView(msgspec.Struct, frozen=True, kw_only=True):
+class LimitView(View, frozen=True, kw_only=True):
     """The limits of one scope; 0 is "not limited". `tenant` "" is all together, "*" each by itself.
 
     What they mean is said in `cron.state.pool.Limits`. `rate_milli` are starts in 1,000 seconds.
@@ -87,7 +87,7 @@ class LimitsRequest(Request, frozen=True, kw_only=True):
     """List all limits."""
 
 
-class LimitsReport(msgspec.Struct, frozen=True, kw_only=True):
+class LimitsReport(View, frozen=True, kw_only=True):
     """All limits that were set, by scope."""
 
     limits: list[LimitView] = []

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cron import limits
 from cron.api.http2 import Answer, Http2Connection, NoAnswer, too_late
-from cron.api.reading import STALE, Behind, from_metadata
-from cron.api.rpc import Request, Rpc
-from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal, peers_of
-from cron.api.translate import SERVICE, answer_class, from_answers, to_message
+from cron.api.reading import BEHIND, STALE, Behind
+from cron.api.rpc import Request, Rpc, encode
+from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal
 from cron.errors import CronError, LimitExceeded
 from launcher.reach import Unreached, greet
 
@@ -54,21 +55,23 @@ class Link:
         Raises:
             Unreached: it was not handled. NoAnswer: it may have been. Refused: the replica said no.
         """
-        content = to_message(request).SerializeToString()
+        content = encode(request)
         connection = self._ready(connect_ms)
-        path = f"/{SERVICE}/{rpc.name}"
         metadata = ((STALE, "1"),) if is_stale else ()
         try:
-            answer = connection.call(path, content, metadata, timeout_ms)
+            answer = connection.call(rpc.path, content, metadata, timeout_ms)
             if answer.code:
                 raise self._judge(answer, timeout_ms)
+            behind = dict(answer.metadata).get(BEHIND)
+            self.behind = msgspec.json.decode(behind, type=Behind) if behind else None
+            return rpc.read_answer(answer.messages)
+        except msgspec.DecodeError as error:
+            raise NoAnswer(f"its answer is of another version: {error}") from error
         except (Unreached, NoAnswer, LimitExceeded) as error:
             self.close()  # this connection is of no use any more
             if isinstance(error, LimitExceeded):
                 raise Refused(error, []) from error
             raise
-        self.behind = from_metadata(dict(answer.metadata))
-        return from_answers(rpc, map(answer_class(rpc).FromString, answer.messages))
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -93,9 +96,10 @@ class Link:
 
     def _judge(self, answer: Answer, timeout_ms: int) -> Exception:
         """What an answer means that is not OK; without raftcron's code it is gRPC's own word."""
-        error = from_refusal(answer.code, answer.details, answer.metadata)
-        if error is not None:
-            return Refused(error, peers_of(answer.metadata))
+        said = from_refusal(answer.code, answer.details, answer.metadata)
+        if said is not None:
+            error, refusal = said
+            return Refused(error, refusal.peers)
         if answer.code == Code.RESOURCE_EXHAUSTED:
             return LimitExceeded(answer.details)
         if answer.code == Code.UNIMPLEMENTED:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final
 
-import msgspec
-
 from cron.api import checks
 from cron.api.checks import Person, ReplicaId
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 from cron.api.snapshots import KeepingView
 
 STATUS_TIMEOUT_MS: Final = 3_000
@@ -22,7 +20,7 @@ class ClockRequest(Request, frozen=True, kw_only=True):
     by: Person = ""
 
 
-class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
+class ClockReport(View, frozen=True, kw_only=True):
     """What a reset of the cell's time does, or did.
 
     `cell_ms` is the cell's time before, `clock_ms` the leader's clock. `jobs` have horizons that go
@@ -51,7 +49,7 @@ class ReplaceRequest(Request, frozen=True, kw_only=True):
     by: Person = ""
 
 
-class ReplaceReport(msgspec.Struct, frozen=True, kw_only=True):
+class ReplaceReport(View, frozen=True, kw_only=True):
     """The id's incarnation that waits for its disk, and the addresses where the others expect it.
 
     `was_open`: it waited for one already, and nothing was changed.
@@ -65,7 +63,7 @@ class ReplaceReport(msgspec.Struct, frozen=True, kw_only=True):
     was_open: bool = False
 
 
-class JoinProgress(msgspec.Struct, frozen=True):
+class JoinProgress(View, frozen=True):
     """How far a replica that does not vote yet has come, as `consensus.cell.Joining` says."""
 
     stage: str
@@ -74,7 +72,7 @@ class JoinProgress(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class OverloadView(msgspec.Struct, frozen=True, kw_only=True):
+class OverloadView(View, frozen=True, kw_only=True):
     """More falls due than can begin: since when, where most of it waits, and how many instants were
     skipped for it."""
 
@@ -83,7 +81,7 @@ class OverloadView(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0
 
 
-class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
+class StatusRow(View, frozen=True, kw_only=True):
     """A replica or an executor, as the one that was asked sees it.
 
     `kind` is replica or executor. `role` of a replica is leader, follower, learner (it does not
@@ -138,7 +136,7 @@ class PeerStatusRequest(Request, frozen=True, kw_only=True):
     """Ask a replica for its own state, at once."""
 
 
-class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
+class StatusReport(View, frozen=True, kw_only=True):
     """All replicas, by id, then all executors."""
 
     rows: list[StatusRow] = []

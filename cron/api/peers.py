@@ -8,10 +8,9 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from cron.api.members import StatusRow
-from cron.api.rpc import Request, Rpc
+from cron.api.rpc import Request, Rpc, encode
 from cron.api.snapshots import SegmentRequest
 from cron.api.table import FETCH_SEGMENT, PEER_STATUS, STATUS
-from cron.api.translate import SERVICE, answer_class, from_answers, message_class, to_message
 from launcher.identity import REPLICA_HOST
 from launcher.renewal import Current
 from launcher.tls import Credentials
@@ -70,14 +69,8 @@ class Peers:
         return piece.content, piece.size
 
     async def _ask(self, address: str, rpc: Rpc[Q, A], request: Q, timeout_ms: int) -> A:
-        call = self._channel(address).unary_unary(
-            f"/{SERVICE}/{rpc.name}",
-            request_serializer=message_class(rpc.request).SerializeToString,
-            response_deserializer=answer_class(rpc).FromString,
-        )
-        message = await call(to_message(request), timeout=timeout_ms / 1000)
-        answer: A = from_answers(rpc, [message])
-        return answer
+        call = self._channel(address).unary_unary(rpc.path)
+        return rpc.read_answer([await call(encode(request), timeout=timeout_ms / 1000)])
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         shown = self._credentials() if self._credentials is not None else None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
-
 from cron.api.checks import Collection, LaunchText, Pattern, Pool, Tenant, bound
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 
 WAITS_MAX: Final = 1_000
@@ -20,7 +18,7 @@ class QueueQuery(Request, frozen=True, kw_only=True):
     pool: Pool = ""
 
 
-class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+class QueueView(View, frozen=True, kw_only=True):
     """What waits and runs of one tenant in one queue, and the limit that is reached there. Jobs
     behind have an instant that fell due and has no row yet, since more falls due than can begin."""
 
@@ -34,7 +32,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     jobs_behind: int = 0
 
 
-class QueuesReport(msgspec.Struct, frozen=True, kw_only=True):
+class QueuesReport(View, frozen=True, kw_only=True):
     """Queues by pool, priority and tenant, as of `now_ms`."""
 
     queues: list[QueueView] = []
@@ -56,7 +54,7 @@ class WaitQuery(Request, frozen=True, kw_only=True):
             raise InvalidInput("it takes a launch, a job or a collection, and one of them only")
 
 
-class WaitView(msgspec.Struct, frozen=True, kw_only=True):
+class WaitView(View, frozen=True, kw_only=True):
     """Where one open launch stands.
 
     `ahead` is how many of its tenant's queue wait before it, None where it does not wait.
@@ -76,7 +74,7 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
     executor: str = ""
 
 
-class WaitsReport(msgspec.Struct, frozen=True, kw_only=True):
+class WaitsReport(View, frozen=True, kw_only=True):
     """Where open launches stand, oldest first; `total` is how many there are."""
 
     waits: list[WaitView] = []

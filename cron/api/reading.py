@@ -8,7 +8,7 @@ tells how far behind it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -17,7 +17,8 @@ import msgspec
 
 STALE: Final = "raftcron-stale"
 """Metadata of a call whose answer may be stale; its value is "1"."""
-_PREFIX: Final = "raftcron-behind-"
+BEHIND: Final = "raftcron-behind"
+"""Trailing metadata of an answer that is: a `Behind`, as JSON."""
 HINT: Final = "`--stale` answers from what a replica has, and says how old that is"
 
 
@@ -56,20 +57,3 @@ def reading(metadata: Iterable[tuple[str, Any]]) -> Iterator[Reading]:
         yield one
     finally:
         _CURRENT.reset(token)
-
-
-def to_metadata(behind: Behind) -> tuple[tuple[str, str], ...]:
-    """Return what the trailing metadata of an answer has of it."""
-    fields = msgspec.structs.asdict(behind)
-    return tuple((f"{_PREFIX}{n.replace('_', '-')}", str(v)) for n, v in fields.items())
-
-
-def from_metadata(metadata: Mapping[str, Any]) -> Behind | None:
-    """Return how far behind the answer is; None where the replica did not say so."""
-    names = Behind.__struct_fields__
-    found = {name: metadata.get(_PREFIX + name.replace("_", "-")) for name in names}
-    if not all(found.values()):
-        return None
-    age = found.pop("age_ms")
-    fields = {**found, "age_ms": None if age == "None" else age}
-    return msgspec.convert(fields, Behind, strict=False)

@@ -2,12 +2,18 @@
 
 `cron.api.table` has one row for each. The client, the server and the checks of who may call what
 follow the table, so a new call is a row there, and a function in `cron.service` that answers it.
+
+A call is one of gRPC whose messages are JSON (`application/grpc+json`). The structs of requests and
+views are the only definition of these messages; `schema.json` says the same for other programs. A
+field that has its default is left out. A field that a reader does not know is ignored. So fields
+may be added, and a field that was released keeps its name and meaning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -15,9 +21,17 @@ from launcher.identity import PERSON
 
 TIMEOUT_MS: Final = 10_000
 """How long a client waits for an answer, unless its request or its user says otherwise."""
+SERVICE: Final = "raftcron.v1.Admin"
+
+encode: Final = msgspec.json.Encoder().encode
+"""Return the bytes of a request, of a view or of a page of rows."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class View(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a replica answers."""
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a client asks. Fields are checked one by one as their types say (`cron.api.checks`)."""
 
     def check(self) -> None:
@@ -34,7 +48,7 @@ class Request(msgspec.Struct, frozen=True):
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R", bound=View)
 
 
 class Where(Enum):
@@ -60,11 +74,32 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
 
     name: str
     request: type[Q]
-    view: type[msgspec.Struct]
+    view: type[View]
     where: Where
     roles: tuple[str, ...] = (PERSON,)
     is_stream: bool = False
     is_repeatable: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path of the call in HTTP/2."""
+        return f"/{SERVICE}/{self.name}"
+
+    def read_answer(self, messages: Iterable[bytes]) -> A:
+        """Return the answer that messages carry: a view, or the rows of all pages of a stream.
+
+        Raises:
+            msgspec.DecodeError: they do not.
+        """
+        answer: Any
+        if self.is_stream:
+            page: Any = list[self.view]  # type: ignore[name-defined]
+            pages = [msgspec.json.decode(content, type=page) for content in messages]
+            answer = [row for rows in pages for row in rows]
+        else:
+            (content,) = messages
+            answer = msgspec.json.decode(content, type=self.view)
+        return cast(A, answer)
 
     def is_change(self, request: Q) -> bool:
         """Whether this request changes the cell; a dry run does not."""

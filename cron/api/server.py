@@ -12,23 +12,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
+import msgspec
 import structlog
-from google.protobuf.message import DecodeError
 
 from cron import limits
 from cron.api.checks import checked
-from cron.api.reading import reading, to_metadata
-from cron.api.rpc import Backend, Request, Rpc, Where
-from cron.api.status import PEERS, Metadata, to_refusal
+from cron.api.reading import BEHIND, reading
+from cron.api.rpc import SERVICE, Backend, Request, Rpc, Where, encode
+from cron.api.status import to_refusal
 from cron.api.table import TABLE
-from cron.api.translate import (
-    SERVICE,
-    answer_class,
-    message_class,
-    page_of,
-    to_message,
-    to_view,
-)
 from cron.errors import CronError, InvalidInput
 
 log = structlog.get_logger()
@@ -36,8 +28,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 PAGE_ROWS: Final = 200
-"""Rows in one message of a stream, and in a list that is translated on the loop: a few ms of the
-loop that also ticks."""
+"""Rows in one message of a stream."""
 
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", limits.RPC_BYTES_MAX),
@@ -77,17 +68,17 @@ def add_admin(
         )
         handlers[rpc.name] = make(
             answers.stream(rpc) if rpc.is_stream else answers.unary(rpc),
-            request_deserializer=_reader(rpc.request),
-            response_serializer=answer_class(rpc).SerializeToString,
+            request_deserializer=_reader(rpc),
+            response_serializer=encode,
         )
     generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
     server.add_generic_rpc_handlers((generic,))
 
 
-async def refuse(context: Context, error: CronError, more: Metadata = ()) -> NoReturn:
-    """End a call with an error; `more` goes into the trailing metadata beside it."""
-    refusal = to_refusal(error)
-    await context.abort(_CODES[refusal.code], refusal.message, (*refusal.metadata, *more))
+async def refuse(context: Context, error: CronError, peers: Sequence[str] = ()) -> NoReturn:
+    """End a call with an error; `peers` are the client addresses of the cell's replicas."""
+    code, message, metadata = to_refusal(error, peers)
+    await context.abort(_CODES[code], message, tuple(metadata))
 
 
 class _Answers:
@@ -101,36 +92,30 @@ class _Answers:
     def unary(self, rpc: Rpc[Any, Any]) -> Callable[[Any, Context], Any]:
         """Return what gRPC calls for a call with one answer."""
 
-        async def call(message: Any, context: Context) -> Any:
-            answer = await self._ended(context, self._answer(rpc, message, context))
-            # 100,000 rows take a second to translate: not on the loop that ticks.
-            values = (getattr(answer, field) for field in answer.__struct_fields__)
-            if any(isinstance(value, list) and len(value) > PAGE_ROWS for value in values):
-                return await asyncio.to_thread(to_message, answer)
-            return to_message(answer)
+        async def call(request: Any, context: Context) -> Any:
+            return await self._ended(context, self._answer(rpc, request, context))
 
         return call
 
     def stream(self, rpc: Rpc[Any, Any]) -> Callable[[Any, Context], AsyncIterator[Any]]:
         """Return what gRPC calls for a call that is answered with pages of rows."""
-        page = page_of(rpc.view)
 
-        async def call(message: Any, context: Context) -> AsyncIterator[Any]:
-            answer = await self._ended(context, self._answer(rpc, message, context))
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            answer = await self._ended(context, self._answer(rpc, request, context))
             pages = _pages(answer).__aiter__()
             while (rows := await self._ended(context, anext(pages, None))) is not None:
-                yield to_message(page(rows))
+                yield rows
 
         return call
 
-    async def _answer(self, rpc: Rpc[Any, Any], message: Any, context: Context) -> Any:
+    async def _answer(self, rpc: Rpc[Any, Any], request: Any, context: Context) -> Any:
         """Return what the Backend answers.
 
         A change goes on to its end even when the client gives up: half of an apply must not stay
         behind because somebody pressed Ctrl-C.
         """
         with reading(context.invocation_metadata() or ()) as read:
-            answer = self._backend.answer(rpc, _request(message, rpc))
+            answer = self._backend.answer(rpc, _canonical(request))
             if rpc.where is not Where.CHANGE:
                 result = await answer
             else:
@@ -143,7 +128,7 @@ class _Answers:
                     task.add_done_callback(_log_abandoned)
                     raise
         if read.behind is not None:
-            context.set_trailing_metadata(to_metadata(read.behind))
+            context.set_trailing_metadata(((BEHIND, encode(read.behind).decode()),))
         return result
 
     async def _ended(self, context: Context, answer: Any) -> Any:
@@ -155,8 +140,7 @@ class _Answers:
         except Exception as error:  # the top of a request: a bug ends it, not the replica
             log.exception("request.failed", error=str(error))
             await context.abort(grpc.StatusCode.INTERNAL, "a bug ended the request; see the log")
-        peers = self._peers()
-        await refuse(context, refused, ((PEERS, ",".join(peers)),) if peers else ())
+        await refuse(context, refused, self._peers())
 
 
 async def _pages(answer: list[T] | AsyncIterator[T]) -> AsyncIterator[list[T]]:
@@ -169,32 +153,32 @@ async def _pages(answer: list[T] | AsyncIterator[T]) -> AsyncIterator[list[T]]:
             yield [row]
 
 
-def _reader(request: type[Request]) -> Callable[[bytes], Any]:
-    """Return what reads the message of a request; it returns None for bytes that are none. gRPC
-    would report an error here as a bug of the server, and log it whole."""
-    message = message_class(request)
+def _reader(rpc: Rpc[Any, Any]) -> Callable[[bytes], Request | InvalidInput]:
+    """Return what reads the message of a request; where it is none it returns the error. gRPC would
+    report an error that is raised here as a bug of the server, and log it whole."""
 
-    def read(content: bytes) -> Any:
+    def read(content: bytes) -> Request | InvalidInput:
         try:
-            return message.FromString(content)
-        except DecodeError:
-            return None
+            request: Request = msgspec.json.decode(content, type=rpc.request)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return InvalidInput(
+                f"{rpc.name}: the message is not a {rpc.request.__name__}: {error}",
+                "write it as schema.json says, or use the client of the replica's release",
+            )
+        return request
 
     return read
 
 
-def _request(message: Any, rpc: Rpc[Any, Any]) -> Any:
-    """Return the request that a message stands for, in its canonical form.
+def _canonical(request: Request | InvalidInput) -> Request:
+    """Return a request in its canonical form.
 
     Raises:
         InvalidInput, LimitExceeded: it could not be read, or is not allowed.
     """
-    if message is None:
-        raise InvalidInput(
-            f"{rpc.name}: the message is not a {rpc.request.__name__}",
-            "write it as admin.proto says, or use the client of the replica's release",
-        )
-    return checked(to_view(message, rpc.request))
+    if isinstance(request, InvalidInput):
+        raise request
+    return checked(request)
 
 
 def _log_abandoned(task: asyncio.Task[Any]) -> None:

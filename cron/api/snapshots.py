@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
-
 from cron.api.checks import FileName, Person, bound
-from cron.api.rpc import Request
+from cron.api.rpc import Request, View
 
 PIECE_BYTES_MAX: Final = 1 << 20
 
@@ -34,14 +32,14 @@ class SegmentRequest(Request, frozen=True, kw_only=True):
     limit: Annotated[int, bound(1, PIECE_BYTES_MAX, "limit")] = PIECE_BYTES_MAX
 
 
-class SegmentPiece(msgspec.Struct, frozen=True, kw_only=True):
+class SegmentPiece(View, frozen=True, kw_only=True):
     """A piece of a segment; `size` is that of the whole file."""
 
     content: bytes = b""
     size: int = 0
 
 
-class KeepingView(msgspec.Struct, frozen=True, kw_only=True):
+class KeepingView(View, frozen=True, kw_only=True):
     """What a replica keeps of snapshots and history, and how far object storage is behind.
 
     `snapshot_*` is the newest on its own disk, `stored_*` the newest in `store` ("" for none), by
@@ -68,7 +66,7 @@ class KeepingView(msgspec.Struct, frozen=True, kw_only=True):
     outputs_waiting: int | None = None
 
 
-class SnapshotView(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotView(View, frozen=True, kw_only=True):
     """One snapshot. `place` is `local` (the leader's disk) or `remote`. `size` is that of the
     file, `content_size` of what is in it. `state` is `present`, `verified` or `damaged`, `problem`
     says how; `digest` is that of the State in it."""
@@ -87,7 +85,7 @@ class SnapshotView(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-class SnapshotsReport(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotsReport(View, frozen=True, kw_only=True):
     """The snapshots that there are, newest first; `problems` says of what cannot be read."""
 
     snapshots: list[SnapshotView] = []
@@ -95,7 +93,7 @@ class SnapshotsReport(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
 
 
-class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
+class SaveReport(View, frozen=True, kw_only=True):
     """Where a snapshot is taken. It is safe once one of at least this index is in `store`."""
 
     generation: int = 0

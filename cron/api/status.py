@@ -1,20 +1,20 @@
 """The one table between errors and gRPC codes, and how an error travels whole.
 
 What a client raises is what the server raised: same class, message, hint, column, problems, leader.
-The class travels as its stable `code` in the trailing metadata; a client that does not know the
-code (a newer server) raises the class that the gRPC code stands for.
+The class travels as its stable `code`; a client that does not know the code (a newer server)
+raises the class that the gRPC code stands for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from cron import limits
-from cron.api.translate import message_class, to_message, to_view
+from cron.api.rpc import View, encode
 from cron.errors import (
     Conflict,
     CronError,
@@ -54,12 +54,8 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
-CODE: Final = "raftcron-code"
-HINT: Final = "raftcron-hint-bin"
-COLUMN: Final = "raftcron-column"
-PROBLEMS: Final = "raftcron-problems-bin"
-LEADER: Final = "raftcron-leader"
-PEERS: Final = "raftcron-peers"
+ERROR: Final = "raftcron-error-bin"
+"""The trailing metadata that has a `Refusal`, as JSON."""
 
 MESSAGE_CHARS_MAX: Final = 4_000
 METADATA_BYTES_MAX: Final = 1 << 20
@@ -82,12 +78,21 @@ TABLE: Final[tuple[tuple[type[CronError], Code], ...]] = (
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
-class Refusal(NamedTuple):
-    """An error as gRPC carries it."""
+class Refusal(View, frozen=True):
+    """What is known of an error beside its message, the description of the status.
 
-    code: Code
-    message: str
-    metadata: tuple[tuple[str, str | bytes], ...]
+    `code` is the stable name of its class, `column` that of a schedule's error. `leader` is the
+    leader's client address, where this replica does not lead and knows one; `peers` are the client
+    addresses of the cell's replicas. `problems` are the first hundred; the last of them counts
+    those that are missing.
+    """
+
+    code: str
+    hint: str = ""
+    column: int = 0
+    problems: list[Problem] = []
+    leader: str | None = None
+    peers: list[str] = []
 
 
 def code_of(error: CronError) -> Code:
@@ -95,60 +100,50 @@ def code_of(error: CronError) -> Code:
     return next((code for kind, code in TABLE if isinstance(error, kind)), Code.INTERNAL)
 
 
-def to_refusal(error: CronError) -> Refusal:
-    """Return the error as gRPC carries it; texts are cut to what a client accepts."""
-    metadata: list[tuple[str, str | bytes]] = [(CODE, error.code)]
-    message = str(error)
-    if error.hint:
-        metadata.append((HINT, error.hint[:MESSAGE_CHARS_MAX].encode(errors="replace")))
-    if isinstance(error, ScheduleError):
-        metadata.append((COLUMN, str(error.column)))
-    if isinstance(error, NotLeader) and error.leader:
-        metadata.append((LEADER, error.leader))
-    if isinstance(error, CrontabError):
-        cut = [
-            msgspec.structs.replace(
-                one,
-                file=one.file[:_PROBLEM_CHARS_MAX],
-                message=one.message[:_PROBLEM_CHARS_MAX],
-                hint=one.hint[:_PROBLEM_CHARS_MAX],
-            )
-            for one in error.problems[: limits.CRONTAB_ERRORS_MAX + 1]
-        ]
-        metadata.append((PROBLEMS, to_message(Problems(cut)).SerializeToString()))
-        message = f"{len(error.problems)} problems"
-    message = message[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
-    return Refusal(code_of(error), message, tuple(metadata))
+def to_refusal(error: CronError, peers: Sequence[str] = ()) -> tuple[Code, str, Metadata]:
+    """Return an error as gRPC carries it: code, message and trailing metadata. Texts are cut to
+    what a client accepts."""
+    problems = error.problems if isinstance(error, CrontabError) else []
+    cut = [
+        msgspec.structs.replace(
+            one,
+            file=_text(one.file, _PROBLEM_CHARS_MAX),
+            message=_text(one.message, _PROBLEM_CHARS_MAX),
+            hint=_text(one.hint, _PROBLEM_CHARS_MAX),
+        )
+        for one in problems[: limits.CRONTAB_ERRORS_MAX + 1]
+    ]
+    message = f"{len(problems)} problems" if isinstance(error, CrontabError) else str(error)
+    refusal = Refusal(
+        code=error.code,
+        hint=_text(error.hint),
+        column=error.column if isinstance(error, ScheduleError) else 0,
+        problems=cut,
+        leader=error.leader if isinstance(error, NotLeader) else None,
+        peers=[*peers],
+    )
+    return code_of(error), _text(message), ((ERROR, encode(refusal)),)
 
 
-def from_refusal(code: int, message: str, metadata: Metadata) -> CronError | None:
-    """Return the error that a server raised; None where it was not raftcron's server that spoke.
-
-    What gRPC itself reports (a broken connection, a deadline) has no `raftcron-code`.
-    """
-    fields = dict(metadata)
-    name = fields.get(CODE)
-    if name is None:
+def from_refusal(code: int, message: str, metadata: Metadata) -> tuple[CronError, Refusal] | None:
+    """Return the error that a server raised, and what else it says; None where it was not
+    raftcron's server that spoke: what gRPC itself reports has no `ERROR`."""
+    try:
+        refusal = msgspec.json.decode(dict(metadata).get(ERROR, b""), type=Refusal)
+    except msgspec.DecodeError:
         return None
     by_code = next((kind for kind, its in TABLE if its == code), CronError)
-    kind = _by_name().get(_text(name), by_code)
+    kind = _by_name().get(refusal.code, by_code)
+    error: CronError
     if issubclass(kind, NotLeader):
-        return NotLeader(_text(fields.get(LEADER, "")) or None)
-    if issubclass(kind, CrontabError):
-        encoded = fields.get(PROBLEMS, b"")
-        raw = encoded if isinstance(encoded, bytes) else encoded.encode()
-        message_of = message_class(Problems)
-        return CrontabError(to_view(message_of.FromString(raw), Problems).problems)
-    hint = _text(fields.get(HINT, ""))
-    if issubclass(kind, ScheduleError):
-        column = _text(fields.get(COLUMN, ""))
-        return ScheduleError(message, int(column) if column.isdecimal() else 0, hint)
-    return kind(message, hint)
-
-
-def peers_of(metadata: Metadata) -> list[str]:
-    """Return the client addresses of the cell's replicas, as the server named them."""
-    return [one for one in _text(dict(metadata).get(PEERS, "")).split(",") if one]
+        error = NotLeader(refusal.leader)
+    elif issubclass(kind, CrontabError):
+        error = CrontabError(refusal.problems)
+    elif issubclass(kind, ScheduleError):
+        error = ScheduleError(message, refusal.column, refusal.hint)
+    else:
+        error = kind(message, refusal.hint)
+    return error, refusal
 
 
 def _by_name() -> dict[str, type[CronError]]:
@@ -162,11 +157,6 @@ def _by_name() -> dict[str, type[CronError]]:
     return found
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-class Problems(msgspec.Struct):
-    """What `PROBLEMS` in the metadata has: the first hundred, since the reader counted the rest."""
-
-    problems: list[Problem]
+def _text(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
+    """Return a text that is short enough and can be encoded."""
+    return text[:chars_max].encode(errors="replace").decode()

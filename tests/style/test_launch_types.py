@@ -48,15 +48,14 @@ def fields_of(node: ast.ClassDef) -> set[str]:
 
 
 def types() -> Iterator[tuple[str, str, set[str]]]:
-    """Each type of the product with its file and its fields. The messages of the API are the same
-    types as its structs (`test_admin_proto.py`)."""
+    """Each type of the product with its file and its fields."""
     for source in code():
         is_product = source.path.startswith(PACKAGES)
         for node in ast.walk(source.tree) if is_product else ():
             if isinstance(node, ast.ClassDef):
                 yield node.name, source.path, fields_of(node)
     for path, text in files().items():
-        if path.endswith(".proto") and not path.startswith("cron/api/"):
+        if path.endswith(".proto"):
             for name, body in MESSAGE.findall(text):
                 yield name, path, set(FIELD.findall(body))
 

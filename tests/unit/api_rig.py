@@ -19,10 +19,9 @@ from click.testing import CliRunner, Result
 
 from cron.api.launches import LaunchView
 from cron.api.members import StatusReport
-from cron.api.rpc import Asks, Backend, Request, Rpc
+from cron.api.rpc import Asks, Backend, Request, Rpc, encode
 from cron.api.server import SERVER_OPTIONS, add_admin
 from cron.api.table import STATUS, TABLE
-from cron.api.translate import SERVICE, answer_class, to_message
 from cron.errors import NotLeader
 from tests.fakes.ports import free_address
 
@@ -84,11 +83,12 @@ class Stub:
         self._channel = channel
 
     def __getattr__(self, name: str) -> Any:
-        kind = self._channel.unary_stream if TABLE[name].is_stream else self._channel.unary_unary
+        rpc = TABLE[name]
+        kind = self._channel.unary_stream if rpc.is_stream else self._channel.unary_unary
         return kind(
-            f"/{SERVICE}/{name}",
-            request_serializer=lambda request: to_message(request).SerializeToString(),
-            response_deserializer=answer_class(TABLE[name]).FromString,
+            rpc.path,
+            request_serializer=encode,
+            response_deserializer=lambda content: rpc.read_answer([content]),
         )
 
 

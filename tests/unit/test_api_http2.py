@@ -136,7 +136,7 @@ def test_a_request_is_what_grpc_expects() -> None:
         assert said[":path"] == b"/s/M"
         assert said[":authority"] == b"r:1"
         assert said["te"] == b"trailers"
-        assert said["content-type"] == b"application/grpc"
+        assert said["content-type"] == b"application/grpc+json"
         assert said["grpc-timeout"] == b"60000m"
         assert said["k"] == b"v"
         kind, flags, stream, content = server.hear()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from cron import limits
@@ -44,8 +45,8 @@ from cron.api.members import (
 )
 from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
 from cron.api.snapshots import SnapshotsRequest, SnapshotView
-from cron.api.table import TABLE
-from cron.api.translate import SERVICE
+from cron.api.status import ERROR, Refusal
+from cron.api.table import TABLE, TRIGGER
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader, UnknownJob
 from tests.unit.api_rig import FakeBackend, Stub, asks, call, in_thread, launch, serving
 
@@ -166,7 +167,7 @@ async def test_rows_that_take_their_time_come_one_by_one_and_an_error_ends_them(
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
         stream = Stub(channel).VerifySnapshots(SnapshotsRequest())
         page = await stream.read()
-        assert [one.name for one in page.rows] == ["a"]
+        assert page == [first]
         go_on.set()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stream.read()
@@ -277,19 +278,38 @@ async def test_a_file_of_many_megabytes_comes_through_whole():
 async def test_bytes_that_are_no_message_are_refused_before_the_backend_sees_them(rpc):
     backend = FakeBackend()
     async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
-        call = channel.unary_stream(f"/{SERVICE}/{rpc.name}")
+        call = channel.unary_stream(rpc.path)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"\xff\xff\xff\xff").read()
+    said = f"{rpc.name}: the message is not a {rpc.request.__name__}: "
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.details() == f"{rpc.name}: the message is not a {rpc.request.__name__}"
+    assert caught.value.details().startswith(said)
     assert backend.calls == []
 
 
-async def test_a_string_that_is_not_utf_8_is_refused():
-    async with serving(FakeBackend()) as server, grpc.aio.insecure_channel(server) as channel:
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (b'{"job":"\xc3\x28","request_id":"1"}', ""),
+        (b'{"job":"b"}', "missing required field `request_id`"),
+        (b'{"job":7,"request_id":"1"}', "Expected `str`, got `int` - at `$.job`"),
+    ],
+)
+async def test_a_request_that_is_not_what_its_struct_says_is_refused(message, why):
+    backend = FakeBackend()
+    async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await channel.unary_unary(f"/{SERVICE}/Trigger")(b"\x0a\x02\xc3\x28")
+            await channel.unary_unary(TRIGGER.path)(message)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert why in caught.value.details()
+    assert backend.calls == []
+
+
+async def test_a_field_of_a_newer_client_is_ignored():
+    backend = FakeBackend(trigger=launch())
+    async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
+        await channel.unary_unary(TRIGGER.path)(b'{"job":"b","request_id":"1","nice":5}')
+    assert [method for method, _ in backend.calls] == ["trigger"]
 
 
 # ---- errors and clients that go away
@@ -315,8 +335,8 @@ async def test_a_refusal_names_the_leader_and_the_peers():
             await stub.Jobs(JobsRequest()).read()
     metadata = dict(caught.value.trailing_metadata())
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert metadata["raftcron-leader"] == "127.0.0.1:7401"
-    assert metadata["raftcron-peers"] == "127.0.0.1:7400,127.0.0.1:7401"
+    refusal = msgspec.json.decode(metadata[ERROR], type=Refusal)
+    assert refusal == Refusal("not_leader", leader="127.0.0.1:7401", peers=[*peers])
 
 
 async def test_a_change_goes_on_to_its_end_when_its_client_goes_away():

@@ -5,7 +5,8 @@ import pytest
 
 from cron import errors, limits
 from cron.api.client import Client
-from cron.api.status import CODE, TABLE, Code, code_of, from_refusal, peers_of, to_refusal
+from cron.api.rpc import encode
+from cron.api.status import ERROR, TABLE, Code, Refusal, code_of, from_refusal, to_refusal
 from cron.errors import CronError, CrontabError, NotLeader, Problem, ScheduleError
 from tests.unit.api_rig import FakeBackend, call, in_thread, serving
 
@@ -40,9 +41,9 @@ def same(one: CronError, other: CronError) -> bool:
 @pytest.mark.parametrize("kind", every_class(), ids=lambda kind: kind.__name__)
 def test_every_error_comes_back_whole(kind):
     before = make(kind)
-    refusal = to_refusal(before)
-    after = from_refusal(refusal.code, refusal.message, refusal.metadata)
+    after, refusal = from_refusal(*to_refusal(before, ["127.0.0.1:1", "127.0.0.1:2"]))
     assert same(after, before)
+    assert refusal.peers == ["127.0.0.1:1", "127.0.0.1:2"]
 
 
 # What a client keeps asking on (Unavailable) or never gets (NotLeader) is for test_api_client.
@@ -96,8 +97,8 @@ def test_codes_are_unique_or_a_client_could_raise_the_wrong_class():
 
 
 def test_an_error_of_a_newer_server_becomes_the_class_of_its_grpc_code():
-    metadata = ((CODE, "quota_exceeded"),)
-    error = from_refusal(Code.RESOURCE_EXHAUSTED, "too much", metadata)
+    metadata = ((ERROR, encode(Refusal("quota_exceeded"))),)
+    error, _ = from_refusal(Code.RESOURCE_EXHAUSTED, "too much", metadata)
     assert type(error) is errors.LimitExceeded
 
 
@@ -110,16 +111,6 @@ def test_what_grpc_itself_reports_is_no_error_of_ours():
     assert from_refusal(Code.UNAVAILABLE, "connection reset", ()) is None
 
 
-def test_a_column_that_is_no_number_does_not_break_the_client():
-    metadata = ((CODE, "schedule"), ("raftcron-column", "-x"))
-    error = from_refusal(Code.INVALID_ARGUMENT, "bad", metadata)
-    assert isinstance(error, ScheduleError)
-    assert error.column == 0
-
-
-def test_peers_are_read_from_the_metadata():
-    assert peers_of((("raftcron-peers", "127.0.0.1:1,127.0.0.1:2"),)) == [
-        "127.0.0.1:1",
-        "127.0.0.1:2",
-    ]
-    assert peers_of(()) == []
+@pytest.mark.parametrize("content", [b"\xff", b"{}", b'{"code":"schedule","column":"-x"}'])
+def test_metadata_that_cannot_be_read_is_no_error_of_ours(content):
+    assert from_refusal(Code.INVALID_ARGUMENT, "bad", ((ERROR, content),)) is None

@@ -8,8 +8,9 @@ import pytest
 
 from cron.api.launches import OutputView
 from cron.api.members import StatusRow
+from cron.api.rpc import encode
 from cron.api.snapshots import KeepingView
-from cron.api.translate import to_message, to_view
+from cron.api.table import PEER_STATUS
 from cron.cli import rows
 from cron.cli.cell import keeping_row
 from cron.cli.export import COLUMNS, INTEGERS
@@ -63,4 +64,4 @@ def test_status_says_how_many_outputs_wait(waiting, text):
 def test_what_is_not_known_stays_unknown_on_the_way(waiting):
     kept = KeepingView(outputs_waiting=waiting)
     row = StatusRow(kind="replica", id="r1", keeping=kept)
-    assert to_view(to_message(row), StatusRow) == row
+    assert PEER_STATUS.read_answer([encode(row)]) == row

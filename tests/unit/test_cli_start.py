@@ -32,14 +32,24 @@ dev replica executor worker apply lint jobs next history show logs why trigger p
 kill status audit certs snapshot restore dead queue limit gate executors
 """
 SERVERS_OWN = {
-    *("grpc", "asyncio", "structlog", "pysyncobj", "sqlite3", "boto3", "croniter", "uvicorn"),
+    *(
+        "grpc",
+        "google.protobuf",
+        "asyncio",
+        "structlog",
+        "pysyncobj",
+        "sqlite3",
+        "boto3",
+        "croniter",
+        "uvicorn",
+    ),
     *("cron.state", "cron.leader", "cron.service", "cron.daemon", "cron.api.server"),
     "launcher.logs",
 }
 """What no command imports that asks a cell and ends."""
 UNASKED = {"ssl", "secrets", "rich", "json", "shutil", "difflib", "getpass", "encodings.idna"}
 """What a command imports only where it is used: for TLS, a change, a terminal, a misspelt name."""
-THE_CELLS = {"cron.api.client", "google.protobuf", "socket"}
+THE_CELLS = {"cron.api.client", "socket"}
 """What a command imports only to ask a cell."""
 
 

@@ -1,0 +1,62 @@
+"""The messages of all calls: what a struct says arrives as it was."""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+import pytest
+
+from cron.api import launches
+from cron.api.rpc import encode
+from cron.api.status import Refusal
+from cron.api.table import HISTORY, TABLE
+
+MESSAGES = {one for rpc in TABLE.values() for one in (rpc.request, rpc.view)} | {Refusal}
+
+
+def sample(annotation: Any, seed: int) -> Any:
+    """A value of a type that differs from its default."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if isinstance(annotation, types.UnionType):
+        return sample(get_args(annotation)[0], seed)
+    if get_origin(annotation) is list:
+        return [sample(get_args(annotation)[0], seed + n) for n in (1, 2)]
+    if annotation is bool:
+        return True
+    if annotation is int:
+        return -(1 << 63) if seed % 2 else (1 << 63) - 1
+    if annotation is str:
+        return f"ü {seed}\x00\n"
+    if annotation is bytes:
+        return b"\x00\xff"
+    return full(annotation, seed)
+
+
+def full(view: type[msgspec.Struct], seed: int = 7) -> msgspec.Struct:
+    """A view with every field set."""
+    fields = msgspec.structs.fields(view)
+    return view(**{f.name: sample(f.type, seed + n) for n, f in enumerate(fields)})
+
+
+@pytest.mark.parametrize("view", sorted(MESSAGES, key=str), ids=lambda view: view.__name__)
+def test_a_message_comes_back_as_it_was(view):
+    required = {f.name: sample(f.type, 3) for f in msgspec.structs.fields(view) if f.required}
+    for before in (full(view), view(**required)):
+        assert msgspec.json.decode(encode(before), type=view) == before
+
+
+def test_what_has_its_default_takes_no_room():
+    row = launches.LaunchView(launch="a@x", job="a", tenant="default", scheduled_s=1)
+    sent = b'{"launch":"a@x","job":"a","tenant":"default","scheduled_s":1}'
+    assert encode(row) == sent
+    assert HISTORY.read_answer([b"[" + sent + b"]", b"[" + sent + b"]"]) == [row, row]
+
+
+def test_none_and_zero_are_told_apart():
+    for code in (None, 0, -1):
+        row = launches.LaunchView(launch="x", job="a", tenant="t", scheduled_s=1, exit_code=code)
+        (again,) = HISTORY.read_answer([encode([row])])
+        assert again.exit_code == code
