@@ -142,11 +142,11 @@ class Daemon:
                 self._clock,
                 config.zone,
                 self._saving.archive,
-            ),
-            log=self._replicated,
-            cluster_status=self._cluster_status,
-            replacing=Replacing(self._replicated, config.peers, parse),
-            saving=self._saving,
+                log=self._replicated,
+                cluster_status=self._cluster_status,
+                replacing=Replacing(self._replicated, config.peers, parse),
+                saving=self._saving,
+            )
         )
 
     def _make_pool(self) -> Pool:

@@ -105,7 +105,8 @@ class Client:
     `servers` are as `cron.api.address.parse_servers` returns them, `credentials` are needed if the
     cell has certificates. `timeout_ms` is for every call; without it each request says how long to
     wait. With `on_behind`, reads of what every replica has may be stale: any replica answers at
-    once, and `on_behind` hears how far behind that answer is.
+    once, and `on_behind` hears how far behind that answer is. `by` says who asks, for changes that
+    do not say so; a certificate has the last word.
     """
 
     def __init__(
@@ -114,11 +115,13 @@ class Client:
         timeout_ms: int | None = None,
         credentials: Credentials | None = None,
         on_behind: Callable[[Behind], None] | None = None,
+        by: Callable[[], str] = str,
     ) -> None:
         self.is_stale = on_behind is not None
         self._servers = list(servers)
         self._timeout_ms = timeout_ms
         self._on_behind = on_behind
+        self._by = by
         self._credentials = credentials
         self._links: dict[str, Link] = {}
         self._clock = SystemClock()
@@ -148,6 +151,8 @@ class Client:
                 within the time; OutcomeUnknown where something may have.
         """
         request = request if request is not None else rpc.request()
+        if getattr(request, "by", None) == "":
+            request = msgspec.structs.replace(request, by=self._by())
         timeout_ms = self._timeout_ms or request.timeout_ms()
         start_ms = self._clock.mono_ms()
         is_change = rpc.is_change(request)

@@ -73,10 +73,6 @@ class DuplicateIdView(View, frozen=True, kw_only=True):
     times: int = 0
 
 
-class ExecutorsRequest(Request, frozen=True, kw_only=True):
-    """List all executors."""
-
-
 class ExecutorsReport(View, frozen=True, kw_only=True):
     """All executors, by id, and the processes that were refused because another one has their
     id."""

@@ -74,10 +74,6 @@ class GateOpening(Request, frozen=True, kw_only=True):
     by: Person = ""
 
 
-class GatesRequest(Request, frozen=True, kw_only=True):
-    """List the gates that are closed."""
-
-
 class GatesReport(View, frozen=True, kw_only=True):
     """Gates by number: those that are closed, or those that were opened and what of the numbers
     that were asked for names none."""

@@ -83,10 +83,6 @@ class LimitRemoval(Request, frozen=True, kw_only=True):
         check_scope(self.tenant, self.pool, self.priority)
 
 
-class LimitsRequest(Request, frozen=True, kw_only=True):
-    """List all limits."""
-
-
 class LimitsReport(View, frozen=True, kw_only=True):
     """All limits that were set, by scope."""
 

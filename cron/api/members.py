@@ -132,10 +132,6 @@ class StatusRequest(Request, frozen=True, kw_only=True):
         return STATUS_TIMEOUT_MS
 
 
-class PeerStatusRequest(Request, frozen=True, kw_only=True):
-    """Ask a replica for its own state, at once."""
-
-
 class StatusReport(View, frozen=True, kw_only=True):
     """All replicas, by id, then all executors."""
 

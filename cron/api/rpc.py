@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from functools import cache
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import msgspec
 
@@ -30,9 +31,25 @@ encode: Final = msgspec.json.Encoder().encode
 class View(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a replica answers."""
 
+    @classmethod
+    def of(cls, *sources: msgspec.Struct, **said: Any) -> Self:
+        """Return a view with the fields of the same names of `sources`, and what is said: of two
+        values of a field the later one."""
+        for source in reversed(sources):
+            for name in _shared(cls, type(source)):
+                said.setdefault(name, getattr(source, name))
+        return cls(**said)
+
+
+@cache
+def _shared(view: type[View], source: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The names of the fields that a view and a source have both."""
+    return tuple(name for name in view.__struct_fields__ if name in source.__struct_fields__)
+
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a client asks. Fields are checked one by one as their types say (`cron.api.checks`)."""
+    """What a client asks, by itself a question without fields. Fields are checked one by one as
+    their types say (`cron.api.checks`)."""
 
     def check(self) -> None:
         """Refuse fields that do not fit each other. Each of them is checked already.

@@ -21,13 +21,10 @@ DAMAGED: Final = "damaged"
 def of_manifest(manifest: Manifest) -> SnapshotView:
     """Return a stored snapshot as the API shows it."""
     at = (manifest.generation, manifest.term, manifest.index)
-    return SnapshotView(
+    return SnapshotView.of(
+        manifest,
         name=_name(at),
         place=REMOTE,
-        generation=manifest.generation,
-        term=manifest.term,
-        index=manifest.index,
-        taken_ms=manifest.taken_ms,
         size=manifest.file_bytes,
         content_size=manifest.content_bytes,
         segments=len(manifest.segments),

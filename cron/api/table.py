@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cron.api import dead, executors, gates, jobs, launches, limits, members, queues, snapshots
-from cron.api.rpc import Rpc, Where, stream, unary
+from cron.api.rpc import Request, Rpc, Where, stream, unary
 from launcher.identity import PERSON, REPLICA
 
 # Jobs
@@ -33,18 +33,16 @@ SET_LIMIT: Final = unary(
     "SetLimit", limits.LimitChange, limits.LimitView, Where.CHANGE, is_repeatable=True
 )
 REMOVE_LIMIT: Final = unary("RemoveLimit", limits.LimitRemoval, limits.LimitView, Where.CHANGE)
-LIMITS: Final = unary("Limits", limits.LimitsRequest, limits.LimitsReport, Where.ANY)
+LIMITS: Final = unary("Limits", Request, limits.LimitsReport, Where.ANY)
 CLOSE_GATE: Final = unary("CloseGate", gates.GateRequest, gates.GateView, Where.CHANGE)
 OPEN_GATES: Final = unary("OpenGates", gates.GateOpening, gates.GatesReport, Where.CHANGE)
-GATES: Final = unary("Gates", gates.GatesRequest, gates.GatesReport, Where.ANY)
+GATES: Final = unary("Gates", Request, gates.GatesReport, Where.ANY)
 DEAD: Final = unary("Dead", dead.DeadQuery, dead.DeadReport, Where.ANY)
 REDRIVE: Final = unary("Redrive", dead.DeadChange, dead.DeadOutcome, Where.CHANGE)
 DROP_DEAD: Final = unary("DropDead", dead.DeadChange, dead.DeadOutcome, Where.CHANGE)
 
 # Executors and queues
-EXECUTORS: Final = unary(
-    "Executors", executors.ExecutorsRequest, executors.ExecutorsReport, Where.LEADER
-)
+EXECUTORS: Final = unary("Executors", Request, executors.ExecutorsReport, Where.LEADER)
 EXECUTOR: Final = unary("Executor", executors.ExecutorQuery, executors.ExecutorReport, Where.LEADER)
 DRAIN: Final = unary(
     "Drain", executors.DrainRequest, executors.ExecutorView, Where.CHANGE, is_repeatable=True
@@ -70,9 +68,7 @@ BOTH: Final = (PERSON, REPLICA)
 STATUS: Final = unary(
     "Status", members.StatusRequest, members.StatusReport, Where.REPLICA, roles=BOTH
 )
-PEER_STATUS: Final = unary(
-    "PeerStatus", members.PeerStatusRequest, members.StatusRow, Where.REPLICA, roles=BOTH
-)
+PEER_STATUS: Final = unary("PeerStatus", Request, members.StatusRow, Where.REPLICA, roles=BOTH)
 FETCH_SEGMENT: Final = unary(
     "FetchSegment",
     snapshots.SegmentRequest,

@@ -19,7 +19,7 @@ from cron.api.launches import (
 )
 from cron.cli import exits, render
 from cron.cli.logs import split_attempt
-from cron.cli.options import Settings, asks_cell, new_request_id, person
+from cron.cli.options import Settings, asks_cell, new_request_id
 from cron.cli.rows import launch_row
 from cron.cli.values import TIME
 from cron.cli.waiting import (
@@ -50,9 +50,7 @@ def trigger_command(settings: Settings, job: str, wait: bool) -> None:
     --wait, exit code 1 means that the launch ended at once and did not succeed.
     """
     with settings.client() as client:
-        view = client.ask(
-            table.TRIGGER, TriggerRequest(job=job, request_id=new_request_id(), by=person())
-        )
+        view = client.ask(table.TRIGGER, TriggerRequest(job=job, request_id=new_request_id()))
         if not settings.is_json:
             render.line(f"triggered {short_job_name(view.launch)}")
         view = (until_over if wait else until_known)(settings, client, view)
@@ -90,7 +88,7 @@ def backfill_command(
     """
     to_ms = settings.now_ms() if to_ms is None else to_ms
     from_s, to_s = -(-from_ms // 1000), -(-to_ms // 1000)  # both rounded up: [from, to) of seconds
-    request = BackfillRequest(job=job, from_s=from_s, to_s=to_s, is_dry_run=True, by=person())
+    request = BackfillRequest(job=job, from_s=from_s, to_s=to_s, is_dry_run=True)
     with settings.client() as client:
         plan = client.ask(table.BACKFILL, request)
         needs_yes = len(plan.launches) > limits.BACKFILL_WITHOUT_YES_MAX and not yes
@@ -164,7 +162,7 @@ def kill_command(settings: Settings, launch: str, wait: bool) -> None:
 def _killed(client: Client, name: str, *, is_over_fine: bool) -> LaunchView:
     """Kill a launch. With `is_over_fine` also one that is over already: then all is as wanted."""
     try:
-        return client.ask(table.KILL, KillRequest(launch=name, by=person()))
+        return client.ask(table.KILL, KillRequest(launch=name))
     except NotNow:
         view = client.ask(table.SHOW, ShowRequest(launch=name))[-1] if is_over_fine else None
         if view is None or view.is_open:

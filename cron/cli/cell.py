@@ -18,7 +18,6 @@ from cron.cli.options import (
     asks_cell,
     cell_options,
     confirm,
-    person,
     stale_option,
     time_option,
 )
@@ -218,7 +217,7 @@ def reset_command(settings: Settings, yes: bool) -> None:
     are not repeated; instants that were skipped too early are due again. History keeps all rows and
     records who reset the clock.
     """
-    request = ClockRequest(is_dry_run=True, by=person())
+    request = ClockRequest(is_dry_run=True)
     with settings.client() as cell:
         plan = cell.ask(table.RESET_CLOCK, request)
         if not yes:

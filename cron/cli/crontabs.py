@@ -18,7 +18,7 @@ from cron.api.jobs import (
     SourceFile,
 )
 from cron.cli import exits, render
-from cron.cli.options import Settings, asks_cell, confirm, output_option, pass_settings, person
+from cron.cli.options import Settings, asks_cell, confirm, output_option, pass_settings
 from cron.cli.rows import job_keys
 from cron.cli.times import format_s, show_s
 from cron.errors import InvalidInput, LimitExceeded, Problem
@@ -67,7 +67,6 @@ def apply_command(
         system=system,
         prune=prune,
         is_dry_run=dry_run,
-        by=person(),
         is_confirmed=yes,
     )
     with settings.client() as client:
@@ -167,7 +166,7 @@ def remove_command(settings: Settings, jobs: tuple[str, ...]) -> None:
     Running launches continue, waiting launches are cancelled, and history is kept. The next
     `apply` of a job's file adds the job again, unless it is removed from the file too.
     """
-    report = settings.ask(table.REMOVE_JOBS, RemoveRequest(jobs=list(jobs), by=person()))
+    report = settings.ask(table.REMOVE_JOBS, RemoveRequest(jobs=list(jobs)))
     if settings.is_json:
         render.json_lines(
             {**job_keys(one.job), "action": "removed", "source": one.source, "full_name": one.job}

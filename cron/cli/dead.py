@@ -21,7 +21,6 @@ from cron.cli.options import (
     filter_options,
     limit_option,
     not_empty,
-    person,
     stale_option,
     time_option,
     together,
@@ -165,7 +164,7 @@ def _change(
     if is_named is everything:
         raise click.UsageError("name a launch or a filter; or --all, and nothing else")
     with settings.client() as client:
-        plan = client.ask(rpc, DeadChange(query=query, is_dry_run=True, by=person()))
+        plan = client.ask(rpc, DeadChange(query=query, is_dry_run=True))
         if plan.collection != query.collection:
             raise InvalidInput(
                 "the cell's replicas are older than this command line, and do not know "
@@ -182,7 +181,7 @@ def _change(
                 "repeat it with --yes, or choose a narrower filter",
             )
         if not dry_run and plan.launches:
-            plan = client.ask(rpc, DeadChange(query=query, by=person(), is_everything=everything))
+            plan = client.ask(rpc, DeadChange(query=query, is_everything=everything))
             # With --wait and JSON there is one object a launch, once it is over.
             _show(settings, plan, "" if wait and settings.is_json else done)
         if not plan.launches:

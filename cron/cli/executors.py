@@ -25,7 +25,6 @@ from cron.cli.options import (
     asks_cell,
     limit_option,
     not_empty,
-    person,
 )
 from cron.cli.times import show_length, show_ms
 from cron.cli.values import show_about, show_cpu
@@ -257,7 +256,7 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
     lines: list[str] = []
     with settings.client() as client:
         try:
-            view = client.ask(table.DRAIN, DrainRequest(executor=executor, by=person()))
+            view = client.ask(table.DRAIN, DrainRequest(executor=executor))
         except NotFound as error:
             # This must not pass for done: whoever switches the host off ends what runs there.
             text = f"executor {executor} is not there: it has left already, or its id is misspelt"
@@ -279,7 +278,7 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
 @asks_cell
 def undrain_command(settings: Settings, executor: str) -> None:
     """Cancel the drain of executor ID, if it has not left yet."""
-    view = settings.ask(table.DRAIN, DrainRequest(executor=executor, is_over=True, by=person()))
+    view = settings.ask(table.DRAIN, DrainRequest(executor=executor, is_over=True))
     settings.show_row(_drain_row(view, has_left=False), f"{executor} gets work again")
 
 

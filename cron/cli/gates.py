@@ -15,7 +15,6 @@ from cron.cli.options import (
     asks_cell,
     cell_options,
     filter_options,
-    person,
     priority_option,
     stale_option,
     until_options,
@@ -77,7 +76,7 @@ def close_command(settings: Settings, /, **said: Any) -> None:
     is_named = any(said[one] for one in ("pool", "collection", "tenant", "jobs"))
     if said["is_everything"] is (is_named or said["priority"] >= 0):
         raise click.UsageError("say what the gate holds: something, or --all and nothing else")
-    view = settings.ask(table.CLOSE_GATE, GateRequest(by=person(), **said))
+    view = settings.ask(table.CLOSE_GATE, GateRequest(**said))
     until_text = f" until {show_ms(view.until_ms)}" if view.until_ms else ""
     status = "are skipped" if view.action == "drop" else "wait"
     settings.show_row(
@@ -93,7 +92,7 @@ def close_command(settings: Settings, /, **said: Any) -> None:
 @asks_cell
 def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
     """Open gates by their numbers."""
-    report = settings.ask(table.OPEN_GATES, GateOpening(numbers=list(numbers), by=person()))
+    report = settings.ask(table.OPEN_GATES, GateOpening(numbers=list(numbers)))
     for view in report.gates:
         settings.show_row(gate_row(view), f"gate {view.number} is open: {describe_gate(view)}")
     if report.unknown:

@@ -22,7 +22,6 @@ from cron.cli.options import (
     filter_options,
     jobs_option,
     not_empty,
-    person,
     stale_option,
     until_options,
 )
@@ -75,7 +74,7 @@ def jobs_command(settings: Settings, /, is_long: bool, **wanted: str) -> None:
 @asks_cell
 def pause_command(settings: Settings, pattern: str, reason: str, until_ms: int) -> None:
     """Pause the jobs that PATTERN matches; instants that fall due meanwhile are skipped."""
-    request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms, by=person())
+    request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms)
     report = settings.ask(table.PAUSE, request)
     _show(settings, report, "paused", _until(until_ms), "was paused already")
 
@@ -86,7 +85,7 @@ def pause_command(settings: Settings, pattern: str, reason: str, until_ms: int) 
 @asks_cell
 def resume_command(settings: Settings, pattern: str) -> None:
     """Resume the jobs that PATTERN matches."""
-    report = settings.ask(table.RESUME, ResumeRequest(pattern=pattern, by=person()))
+    report = settings.ask(table.RESUME, ResumeRequest(pattern=pattern))
     _show(settings, report, "resumed", "", "was not paused")
 
 

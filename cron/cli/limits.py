@@ -16,7 +16,6 @@ from cron.cli.options import (
     Settings,
     asks_cell,
     cell_options,
-    person,
     pool_option,
     priority_option,
     stale_option,
@@ -139,7 +138,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
     scope = _scope(**said)
     if all(value is None for value in limits.values()):
         raise click.UsageError("nothing to limit: say what, such as --concurrent 10")
-    view = settings.ask(table.SET_LIMIT, LimitChange(by=person(), **scope, **limits))
+    view = settings.ask(table.SET_LIMIT, LimitChange(**scope, **limits))
     _show(settings, view, "")
 
 
@@ -148,7 +147,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
 @asks_cell
 def remove_command(settings: Settings, /, **said: Any) -> None:
     """Remove all limits of one scope; less specific limits apply to it from then on."""
-    view = settings.ask(table.REMOVE_LIMIT, LimitRemoval(by=person(), **_scope(**said)))
+    view = settings.ask(table.REMOVE_LIMIT, LimitRemoval(**_scope(**said)))
     _show(settings, view, "its own limits are removed; they were: ")
 
 

@@ -67,7 +67,7 @@ class Settings:
         credentials = load_certificate(folder) if folder else None
         servers = parse_servers(text, is_secure=credentials is not None)
         on_behind = self._report_behind if self.is_stale else None
-        return Client(servers, self.timeout_ms, credentials, on_behind)
+        return Client(servers, self.timeout_ms, credentials, on_behind, person)
 
     def ask(self, rpc: Rpc[Q, A], request: Q | None = None) -> A:
         """Return the answer of the cell to one request; raises as `client` and `Client.ask`."""

@@ -13,7 +13,7 @@ from cron.api import table
 from cron.api.members import ReplaceReport, ReplaceRequest, StatusRow
 from cron.cli import exits, render
 from cron.cli.app import Group, become
-from cron.cli.options import Settings, asks_cell, confirm, person
+from cron.cli.options import Settings, asks_cell, confirm
 from cron.cli.waiting import Wait
 from cron.errors import NotNow, OutcomeUnknown, StillAlive
 from cron.progress import describe_progress
@@ -98,7 +98,7 @@ def replace_command(settings: Settings, /, wait: bool, **said: Any) -> None:
     command exits with 6 if --timeout expires first.
     """
     with settings.client() as cell:
-        report = _replace(cell, ReplaceRequest(by=person(), **said))
+        report = _replace(cell, ReplaceRequest(**said))
         name, number = report.replica, report.incarnation
         command = f"raftcron replica --config {shlex.quote(name)}.toml --join"
         if not settings.is_json:

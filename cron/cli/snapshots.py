@@ -21,7 +21,7 @@ from cron.api.snapshots import (
 )
 from cron.cli import exits, render
 from cron.cli.app import Group
-from cron.cli.options import Settings, asks_cell, cell_options, person, together
+from cron.cli.options import Settings, asks_cell, cell_options, together
 from cron.cli.stores import store_errors
 from cron.cli.times import show_length, show_ms
 from cron.cli.values import LENGTH
@@ -66,7 +66,7 @@ def save_command(settings: Settings, wait_ms: int) -> None:
     with 6 if this takes longer than --wait; the snapshot and the upload continue.
     """
     with settings.client() as client:
-        report = client.ask(table.SAVE_SNAPSHOT, SaveRequest(by=person()))
+        report = client.ask(table.SAVE_SNAPSHOT, SaveRequest())
         saved = _until_safe(settings, client, report, wait_ms)
     text = f"{saved.name} on the disks of the replicas, and nowhere else: no object storage is"
     text += " configured"

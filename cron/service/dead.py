@@ -152,18 +152,15 @@ def _name(found: Found) -> str:
 
 def _view(found: Found) -> DeadView:
     _, letter, record = found
-    return DeadView(
+    return DeadView.of(
+        letter,
         launch=_name(found),
         job=record.name,
         pool=record.job.pool if record.job is not None else "",
-        attempt=letter.attempt,
-        tries=letter.tries,
         state=letter.state.label,
         reason=letter.reason.label,
         died_at_ms=letter.at_ms,
         exit_code=letter.exit_code if letter.exit_code >= 0 else None,
         detail=sentence(letter.note, letter.detail),
-        executor=letter.executor,
-        output_bytes=letter.output_bytes,
         is_gone=record.job is None,
     )

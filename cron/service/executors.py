@@ -14,11 +14,11 @@ from cron.api.executors import (
     ExecutorQuery,
     ExecutorReport,
     ExecutorsReport,
-    ExecutorsRequest,
     ExecutorView,
     GroupView,
     RunView,
 )
+from cron.api.rpc import Request
 from cron.errors import NotFound
 from cron.job import COMMAND
 from cron.leader.applier import StateApplier
@@ -44,14 +44,14 @@ LEDGER_FULL = (
 )
 
 
-async def listed(replica: Replica, _request: ExecutorsRequest) -> ExecutorsReport:
+async def listed(replica: Replica, _request: Request) -> ExecutorsReport:
     """Return all executors, by id; one that came back with another ledger is there twice."""
     pool = replica.leader.pool
     views = views_of(replica.state.executors.values(), pool.sessions())
     return ExecutorsReport(executors=views, duplicate_ids=_duplicate_ids(pool))
 
 
-async def one(replica: Replica, query: ExecutorQuery, drained: DrainedExecutors) -> ExecutorReport:
+async def one(replica: Replica, query: ExecutorQuery) -> ExecutorReport:
     """Return all that is known of one executor, or how it was when it left.
 
     Raises:
@@ -62,7 +62,7 @@ async def one(replica: Replica, query: ExecutorQuery, drained: DrainedExecutors)
     session = pool.view(name)
     views = views_of(records.values(), [session] if session is not None else [])
     details = [detail(state, records[view.ledger], view, query.limit) for view in views]
-    gone = drained.of(name)
+    gone = replica.drained.of(name)
     if not details and gone is not None:
         details.append(ExecutorDetail(executor=gone))
     if not details:
@@ -76,10 +76,10 @@ async def one(replica: Replica, query: ExecutorQuery, drained: DrainedExecutors)
 
 def _duplicate_ids(pool: Pool) -> list[DuplicateIdView]:
     recent = pool.duplicate_ids.recent()
-    return [DuplicateIdView(**msgspec.structs.asdict(duplicate_id)) for duplicate_id in recent]
+    return [DuplicateIdView.of(duplicate_id) for duplicate_id in recent]
 
 
-async def drain(replica: Replica, request: DrainRequest, drained: DrainedExecutors) -> ExecutorView:
+async def drain(replica: Replica, request: DrainRequest) -> ExecutorView:
     """Give an executor no more work, or work again. One that was drained and has left is as wanted,
     and is shown as it was.
 
@@ -91,7 +91,7 @@ async def drain(replica: Replica, request: DrainRequest, drained: DrainedExecuto
     records = [one for one in replica.state.executors.values() if one.executor == request.executor]
     views = views_of(records, replica.leader.pool.sessions())
     if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
-        gone = drained.of(request.executor)
+        gone = replica.drained.of(request.executor)
         if gone is not None and not request.is_over:
             return gone
         raise _unknown(request.executor)
@@ -162,20 +162,12 @@ def views_of(records: Iterable[ExecutorRecord], sessions: Iterable[Session]) -> 
     views = []
     for record in records:
         session = by_ledger.get((record.executor, record.ledger))
-        view = ExecutorView(
+        view = ExecutorView.of(
+            record,
             id=record.executor,
             role=IN_DOUBT,
-            host=record.host,
-            version=record.version,
-            slots=record.slots,
             open=record.count_open(),
             labels=[f"{name}={value}" for name, value in sorted(record.labels)],
-            cpu_milli=record.cpu_milli,
-            memory_bytes=record.memory_bytes,
-            drained_by=record.drained_by,
-            drained_ms=record.drained_ms,
-            ledger=record.ledger,
-            joined_ms=record.joined_ms,
             note="; ".join(filter(None, (_drained(record, session), _why_no_work(session)))),
         )
         views.append(view if session is None else _connected(view, session))

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from cron.api.gates import GateOpening, GateRequest, GatesReport, GatesRequest, GateView
+from cron.api.gates import GateOpening, GateRequest, GatesReport, GateView
+from cron.api.rpc import Request
 from cron.errors import InvalidInput, LimitExceeded
 from cron.limits import GATES_MAX
 from cron.scheduler.job_filter import JobFilter
@@ -20,8 +21,7 @@ _ACTIONS: Final = {action.name.lower(): action for action in GateAction}
 
 def of_gate(gate: Gate) -> GateView:
     """Return a gate as it is shown."""
-    fields = msgspec.structs.asdict(gate)
-    return GateView(**fields | {"action": gate.action.name.lower()})
+    return GateView.of(gate, action=gate.action.name.lower())
 
 
 async def close(replica: Replica, request: GateRequest) -> GateView:
@@ -64,7 +64,7 @@ async def open_gates(replica: Replica, opening: GateOpening) -> GatesReport:
     return GatesReport(gates=views, unknown=sorted({*opening.numbers} - {*opened}))
 
 
-async def listed(replica: Replica, _request: GatesRequest) -> GatesReport:
+async def listed(replica: Replica, _request: Request) -> GatesReport:
     """Return the gates that are closed now, by number."""
     now_ms, gates = replica.clock.wall_ms(), replica.state.gates
     held = [gates[number] for number in sorted(gates) if gates[number].holds(now_ms)]

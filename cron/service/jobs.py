@@ -49,54 +49,37 @@ def of_job(
 ) -> JobView:
     """Return a job as it is shown; `runs`: how many of its launches do."""
     paused = _pause_of(record, now_ms)
-    return JobView(
-        name=record.name,
+    return JobView.of(
+        record,
+        job,
+        job.schedule,
+        job.work,
         schedule=job.schedule.text,
-        resolved=job.schedule.resolved,
-        zone=job.schedule.zone,
         next_s=_next_s(record, job, paused, now_ms),
         overlap=job.overlap.name.lower(),
         catchup=job.catchup.name.lower(),
         on_lost=job.on_lost.name.lower(),
-        deadline_s=job.deadline_s,
-        timeout_ms=job.work.timeout_ms,
         paused=paused is not None,
         pause_reason=paused.reason if paused else "",
         paused_by=paused.by if paused else "",
         paused_until_ms=paused.until_ms if paused else 0,
-        source=record.source,
-        revision=record.revision,
         command=job.work.argv[-1] if job.work.argv else "",
-        user=job.work.user,
         running=runs,
         last=last,
         needs=_needs(record, job),
         held=unreadable(job.schedule),
-        changed_by=record.changed_by,
-        changed_ms=record.changed_ms,
     )
 
 
 def _needs(record: JobRecord, job: Job) -> JobNeeds:
-    work, retry = job.work, job.retry
-    return JobNeeds(
-        handler=work.handler,
-        payload=work.payload[:PAYLOAD_SHOWN_BYTES].decode(errors="replace"),
-        priority=work.priority,
-        collection=job.collection,
-        concurrency=job.concurrency,
-        where=job.where,
-        cpu_milli=work.cpu_milli,
-        memory_bytes=work.memory_bytes,
-        heartbeat_ms=work.heartbeat_ms,
-        tries=retry.tries,
-        backoff_ms=retry.backoff_ms,
-        backoff_max_ms=retry.backoff_max_ms,
-        retry_codes=list(retry.retry_codes),
-        fatal_codes=list(retry.fatal_codes),
+    return JobNeeds.of(
+        job,
+        job.work,
+        job.retry,
+        payload=job.work.payload[:PAYLOAD_SHOWN_BYTES].decode(errors="replace"),
+        retry_codes=list(job.retry.retry_codes),
+        fatal_codes=list(job.retry.fatal_codes),
         dead=len(record.dead),
-        parts=job.parts,
-        each=job.each,
     )
 
 
@@ -164,14 +147,14 @@ async def _change(replica: Replica, names: list[str], command: c.Pause | c.Resum
             (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
     now_ms = replica.clock.wall_ms()
     pauses = [
-        PauseView(job=name, until_ms=paused.until_ms, by=paused.by, reason=paused.reason)
+        PauseView.of(paused, job=name)
         for name in unchanged
         if (paused := _pause_of(replica.state.jobs.get(name), now_ms)) is not None
     ]
     return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
 
 
-async def next_times_of(replica: Replica, request: NextRequest, aside: Aside) -> NextTimes:
+async def next_times_of(replica: Replica, request: NextRequest) -> NextTimes:
     """Return the next times of a job, and the pause that holds.
 
     Raises:
@@ -184,15 +167,14 @@ async def next_times_of(replica: Replica, request: NextRequest, aside: Aside) ->
     now_ms = replica.clock.wall_ms()
     after_s = now_ms // 1000 if request.after_s is None else request.after_s
     paused = _pause_of(record, now_ms)
-    times_s = await aside.run(
+    times_s = await replica.aside.run(
         lambda patience: next_times(schedule, after_s, request.count, patience.spend),
         "ask for fewer times, or for those after a later one",
     )
-    return NextTimes(
+    return NextTimes.of(
+        schedule,
         job=request.job,
         schedule=schedule.text,
-        resolved=schedule.resolved,
-        zone=schedule.zone,
         times_s=times_s,
         paused=paused is not None,
         pause_reason=paused.reason if paused is not None else "",

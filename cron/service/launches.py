@@ -70,36 +70,24 @@ def of_row(row: Row) -> LaunchView:
     """Return a launch as it is shown; what only an open one has, `of_open` adds."""
     tenant, job = split_job_name(row.job)
     due_ms = row.due_at_ms or row.scheduled_s * 1000  # of a manual trigger: when it was asked for
-    return LaunchView(
+    return LaunchView.of(
+        row,
         launch=str(LaunchName(row.job, row.scheduled_s, row.trigger)),
         job=job,
         tenant=tenant,
-        scheduled_s=row.scheduled_s,
-        attempt=row.attempt,
         state=row.state.label,
         reason=row.reason.label,
-        begun_at_ms=row.begun_at_ms,
-        launched_at_ms=row.launched_at_ms,
         started_at_ms=row.started_ms,
         finished_at_ms=row.finished_ms,
         exit_code=row.exit_code if row.exit_code >= 0 else None,
-        executor=row.executor,
         term=row.epoch.term,
         lateness_ms=row.started_ms - due_ms if row.started_ms else None,
         epoch=str(row.epoch) if row.epoch.term else "",
         replica=row.epoch.replica,
-        begun_index=row.begun_index,
-        launched_index=row.launched_index,
-        ended_index=row.ended_index,
-        ended_at_ms=row.ended_at_ms,
         local_time=format_time(row.local_min * 60)[:16] if row.local_min >= 0 else "",
-        revision=row.revision,
         by="" if row.by == RESTORED_BY else row.by,
         detail="; ".join(filter(None, (sentence(row.note, row.detail), memory_of(row)))),
         kind=_KINDS[row.kind],
-        last_s=row.last_s,
-        count=row.count,
-        output_bytes=row.output_bytes,
         parts=[_part(number, part) for number, part in enumerate(row.parts, 1)],
         number=row.number if row.number >= 0 else None,
         amends=_key(row.amends),
@@ -141,7 +129,8 @@ def _key(key: tuple[int, int] | None) -> str:
 
 
 def _part(number: int, part: Part) -> PartView:
-    return PartView(
+    return PartView.of(
+        part,
         part=number,
         executor=part.name,
         state=part.state.label,
@@ -149,7 +138,6 @@ def _part(number: int, part: Part) -> PartView:
         started_at_ms=part.started_ms,
         finished_at_ms=part.finished_ms,
         exit_code=part.exit_code if part.exit_code >= 0 else None,
-        output_bytes=part.output_bytes,
         detail=sentence(part.note, part.detail),
         cpu_ms=part.cpu_ms or None,
         memory_peak_bytes=part.memory_peak_bytes or None,

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitsRequest, LimitView
+from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitView
+from cron.api.rpc import Request
 from cron.errors import InvalidInput, LimitExceeded, NotFound
 from cron.limits import LIMITS_MAX
 from cron.scheduler.job_filter import JobFilter
@@ -74,7 +75,7 @@ async def remove(replica: Replica, removal: LimitRemoval) -> LimitView:
     return limit_view(scope, had, notes_of_removal(replica.state.limits, scope))
 
 
-async def listed(replica: Replica, _request: LimitsRequest) -> LimitsReport:
+async def listed(replica: Replica, _request: Request) -> LimitsReport:
     """Return all limits: those of all tenants together, of each tenant, then of single ones."""
     limits = replica.state.limits
     return LimitsReport(limits=[limit_view(scope, limits[scope]) for scope in sorted(limits)])
@@ -250,5 +251,4 @@ def check_limits(scope: Scope, limits: Limits) -> None:
 def limit_view(scope: Scope, limits: Limits, notes: Sequence[str] = ()) -> LimitView:
     """Return the limits of a scope as the API shows them."""
     tenant, pool, priority = scope
-    fields = msgspec.structs.asdict(limits)
-    return LimitView(tenant=tenant, pool=pool, priority=priority, **fields, notes=[*notes])
+    return LimitView.of(limits, tenant=tenant, pool=pool, priority=priority, notes=[*notes])

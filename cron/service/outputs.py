@@ -15,10 +15,12 @@ from typing import Final
 
 import msgspec
 
-from cron.api.launches import LaunchView, OutputQuery, OutputView
+from cron.api.launches import LaunchView, OutputQuery, OutputView, ShowRequest
 from cron.call_thread import CallThread
 from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow, Unavailable
 from cron.launch_state import LaunchState
+from cron.service.launches import show
+from cron.service.replica import Replica
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.pool import Pool
 from launcher.protocol.names import AttemptName, format_time, parse_launch_name, short_job_name
@@ -30,16 +32,22 @@ from snapshots.outputs import OUTPUT_BYTES_MAX
 OUTPUT_TIMEOUT_MS: Final = 5_000
 
 
-async def read(
-    pool: Pool, stored: StoredOutputs | None, views: list[LaunchView], query: OutputQuery
-) -> OutputView:
+async def read(replica: Replica, query: OutputQuery) -> OutputView:
     """Return a part of what a launch wrote; `store` in it says where it is from, if that is not its
-    executor. `views` are all attempts of the launch; `stored` is None without object storage.
+    executor.
 
     Raises:
-        NotFound: there is no such part. NotNow: it has not begun, or never will.
+        NotFound: there is no such launch or part. NotNow: it has not begun, or never will.
         ExecutorAway, Conflict: nobody gives it.
     """
+    views = await show(replica, ShowRequest(launch=query.launch))
+    return await read_of(replica.leader.pool, replica.saving.outputs, views, query)
+
+
+async def read_of(
+    pool: Pool, stored: StoredOutputs | None, views: list[LaunchView], query: OutputQuery
+) -> OutputView:
+    """Return the same of a launch by all its attempts; `stored` is None without object storage."""
     view = _attempt_of(views, query.attempt)
     if view is None:
         raise _unbegun(views, query)

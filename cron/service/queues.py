@@ -105,13 +105,5 @@ def _rows(state: State, query: WaitQuery) -> list[LaunchRow]:
 
 
 def _view(depth: Depth, jobs_behind: int) -> QueueView:
-    return QueueView(
-        pool=depth.pool,
-        priority=depth.priority,
-        tenant=depth.tenant,
-        waiting=depth.waiting,
-        running=depth.running,
-        oldest_ms=depth.oldest_ms,
-        blocked_by=scope_text(depth.blocked_by) if depth.blocked_by is not None else "",
-        jobs_behind=jobs_behind,
-    )
+    reached = scope_text(depth.blocked_by) if depth.blocked_by is not None else ""
+    return QueueView.of(depth, blocked_by=reached, jobs_behind=jobs_behind)

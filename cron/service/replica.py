@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Final
+
 import msgspec
 
 from cron.clock import Clock
@@ -12,12 +14,22 @@ from cron.scheduler.why import Queued, asked
 from cron.state.state import State
 from cron.storage.archived_rows import ArchivedRows
 
+if TYPE_CHECKING:  # they answer calls themselves
+    from cron.service.executors import DrainedExecutors
+    from cron.service.jobs import Aside
+    from cron.service.members import CellLog, ClusterStatus
+    from cron.service.replacing import Replacing
+    from cron.service.snapshots import Saving
+
+_NONE: Final[Any] = None
+
 
 class Replica(msgspec.Struct, frozen=True):
     """What one replica answers from.
 
     `zone` is that of crontabs that name none. `archive` reads history that only object storage
-    has; None where none is configured.
+    has; None where none is configured. What follows is there in a daemon (`CellService`), not where
+    only jobs and launches are asked.
     """
 
     leader: Leader
@@ -26,6 +38,12 @@ class Replica(msgspec.Struct, frozen=True):
     clock: Clock
     zone: str = "UTC"
     archive: ArchivedRows | None = None
+    log: CellLog = _NONE
+    cluster_status: ClusterStatus = _NONE
+    replacing: Replacing = _NONE
+    saving: Saving = _NONE
+    aside: Aside = _NONE
+    drained: DrainedExecutors = _NONE
 
     @property
     def state(self) -> State:

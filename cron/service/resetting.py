@@ -12,7 +12,6 @@ from typing import Final
 
 import structlog
 
-from consensus.log import ReplicatedLog
 from cron.api.members import ClockReport, ClockRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
@@ -34,7 +33,7 @@ TRIES: Final = 20
 """So often the leader reads a job again of which a launch ended meanwhile."""
 
 
-async def reset(replica: Replica, log: ReplicatedLog, request: ClockRequest) -> ClockReport:
+async def reset(replica: Replica, request: ClockRequest) -> ClockReport:
     """Return what a reset does, after doing it unless the request is a dry run.
 
     Raises:
@@ -42,6 +41,7 @@ async def reset(replica: Replica, log: ReplicatedLog, request: ClockRequest) -> 
         Conflict: an old replica is in the cell, or one job cannot be set back.
         OutcomeUnknown: a part of it may be done; to ask again finishes it.
     """
+    await replica.cluster_status.poll()  # a clock that was set right a moment ago counts
     if reason := replica.leader.may_tick():
         raise NotNow(f"this leader's clock is wrong itself: {reason}", "set the clock first")
     now_ms, before_ms = replica.clock.wall_ms(), replica.state.at_ms
@@ -64,7 +64,7 @@ async def reset(replica: Replica, log: ReplicatedLog, request: ClockRequest) -> 
     to_s = replica.state.resets[-1].to_ms // 1000
     spent = await _reset_horizons(replica, to_s)
     _log.warning("clock.reset", by=request.by, jobs=jobs, spent=spent)
-    await log.transfer()  # the next leader remembers nothing of the wrong time
+    await replica.log.transfer()  # the next leader remembers nothing of the wrong time
     return ClockReport(cell_ms=before_ms, clock_ms=now_ms, jobs=jobs, spent=spent, is_done=True)
 
 

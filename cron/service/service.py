@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from cron.api import table as t
-from cron.api.launches import OutputQuery, OutputView, ShowRequest
-from cron.api.members import ClockReport, ClockRequest, StatusReport, StatusRow
+from cron.api.members import StatusReport
 from cron.api.reading import Behind, current
 from cron.api.rpc import Request, Rpc, Where
-from cron.api.snapshots import SegmentPiece, SegmentRequest, SnapshotsRequest
 from cron.errors import NotLeader
 from cron.service import (
     backfill,
@@ -26,20 +27,27 @@ from cron.service import (
     queues,
     resetting,
 )
-from cron.service.members import CellLog, ClusterStatus
-from cron.service.replacing import Replacing
 from cron.service.replica import Replica
-from cron.service.snapshots import Saving
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
-Answer = Callable[[Replica, Any], Awaitable[Any]]
+R = TypeVar("R")
 
 
 def _row(
-    rpc: Rpc[Q, A], answer: Callable[[Replica, Q], Awaitable[A]]
-) -> tuple[Rpc[Any, Any], Answer]:
+    rpc: Rpc[Q, A], answer: Callable[[Replica, Q], Awaitable[A] | A]
+) -> tuple[Rpc[Any, Any], Callable[[Replica, Any], Any]]:
     return rpc, answer
+
+
+def _rows(
+    rpc: Rpc[Q, list[R]], answer: Callable[[Replica, Q], AsyncIterator[R]]
+) -> tuple[Rpc[Any, Any], Callable[[Replica, Any], Any]]:
+    return rpc, answer
+
+
+async def _status(replica: Replica, _request: Request) -> StatusReport:
+    return StatusReport(rows=await replica.cluster_status.status())
 
 
 ANSWERS: Final = (
@@ -48,11 +56,13 @@ ANSWERS: Final = (
     _row(t.PAUSE, jobs.pause),
     _row(t.RESUME, jobs.resume),
     _row(t.JOBS, jobs.listed),
+    _row(t.NEXT, jobs.next_times_of),
     _row(t.TRIGGER, launches.trigger),
     _row(t.KILL, launches.kill),
     _row(t.BACKFILL, backfill.backfill),
     _row(t.HISTORY, launches.listed),
     _row(t.SHOW, launches.show),
+    _row(t.OUTPUT, outputs.read),
     _row(t.WHY, proofs.why),
     _row(t.AUDIT, proofs.audit_jobs),
     _row(t.SET_LIMIT, limits.set_limits),
@@ -65,65 +75,34 @@ ANSWERS: Final = (
     _row(t.REDRIVE, dead.redrive),
     _row(t.DROP_DEAD, dead.drop),
     _row(t.EXECUTORS, executors.listed),
+    _row(t.EXECUTOR, executors.one),
+    _row(t.DRAIN, executors.drain),
     _row(t.QUEUES, queues.depths),
     _row(t.WAITS, queues.waits),
+    _row(t.SAVE_SNAPSHOT, lambda replica, _: replica.saving.save()),
+    _row(t.SNAPSHOTS, lambda replica, asks: replica.saving.list(is_remote=asks.is_remote)),
+    _rows(
+        t.VERIFY_SNAPSHOTS,
+        lambda replica, asks: replica.saving.verify(asks.name, is_remote=asks.is_remote),
+    ),
+    _row(t.FETCH_SEGMENT, lambda replica, asks: replica.saving.segment(asks)),
+    _row(t.REPLACE, lambda replica, asks: replica.replacing.replace(asks)),
+    _row(t.RESET_CLOCK, resetting.reset),
+    _row(t.STATUS, _status),
+    _row(t.PEER_STATUS, lambda replica, _: replica.cluster_status.own()),
 )
-"""The calls that one replica answers from its State, history and leader."""
 
 
 class CellService:
     """The Backend of one replica (see `cron.api.rpc`)."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        *,
-        log: CellLog,
-        cluster_status: ClusterStatus,
-        replacing: Replacing,
-        saving: Saving,
-    ) -> None:
-        self._replica = replica
+    def __init__(self, replica: Replica) -> None:
+        self._replica = msgspec.structs.replace(
+            replica,
+            aside=jobs.Aside(replica.clock),
+            drained=executors.DrainedExecutors(replica.applier),
+        )
         self._answers = {rpc.name: answer for rpc, answer in ANSWERS}
-        aside = jobs.Aside(replica.clock)
-        drained = executors.DrainedExecutors(replica.applier)
-
-        async def output(replica: Replica, asks: OutputQuery) -> OutputView:
-            views = await launches.show(replica, ShowRequest(launch=asks.launch))
-            return await outputs.read(replica.leader.pool, saving.outputs, views, asks)
-
-        async def reset_clock(replica: Replica, asks: ClockRequest) -> ClockReport:
-            await cluster_status.poll()  # a clock that was set right a moment ago counts
-            return await resetting.reset(replica, log, asks)
-
-        async def segment(_replica: Replica, asks: SegmentRequest) -> SegmentPiece:
-            content, size = await saving.segment(asks.name, asks.offset, asks.limit)
-            return SegmentPiece(content=content, size=size)
-
-        async def status(_replica: Replica, _asks: Request) -> StatusReport:
-            return StatusReport(rows=await cluster_status.status())
-
-        async def own_status(_replica: Replica, _asks: Request) -> StatusRow:
-            return cluster_status.own()
-
-        async def verify(_replica: Replica, asks: SnapshotsRequest) -> Any:
-            return saving.verify(asks.name, is_remote=asks.is_remote)
-
-        for rpc, answer in (
-            _row(t.NEXT, lambda replica, asks: jobs.next_times_of(replica, asks, aside)),
-            _row(t.EXECUTOR, lambda replica, asks: executors.one(replica, asks, drained)),
-            _row(t.DRAIN, lambda replica, asks: executors.drain(replica, asks, drained)),
-            _row(t.OUTPUT, output),
-            _row(t.SAVE_SNAPSHOT, lambda _replica, _asks: saving.save()),
-            _row(t.SNAPSHOTS, lambda _replica, asks: saving.list(is_remote=asks.is_remote)),
-            _row(t.VERIFY_SNAPSHOTS, verify),
-            _row(t.FETCH_SEGMENT, segment),
-            _row(t.REPLACE, lambda _replica, asks: replacing.replace(asks)),
-            _row(t.RESET_CLOCK, reset_clock),
-            _row(t.STATUS, status),
-            _row(t.PEER_STATUS, own_status),
-        ):
-            self._answers[rpc.name] = answer
 
     async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:
         """Return the answer to a checked request, if this replica may give it now.
@@ -132,8 +111,9 @@ class CellService:
             NotLeader, Unavailable: it may not. What else a call raises, its function says.
         """
         await self._admit(rpc)
-        answer: A = await self._answers[rpc.name](self._replica, request)
-        return answer
+        answer: Any = self._answers[rpc.name](self._replica, request)
+        result: A = await answer if inspect.isawaitable(answer) else answer
+        return result
 
     async def _admit(self, rpc: Rpc[Any, Any]) -> None:
         """Return when a call may be answered from what is applied here: a change once this replica

@@ -12,7 +12,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cron.api.snapshots import KeepingView, SaveReport, SnapshotsReport, SnapshotView
+from cron.api.snapshots import (
+    KeepingView,
+    SaveReport,
+    SegmentPiece,
+    SegmentRequest,
+    SnapshotsReport,
+    SnapshotView,
+)
 from cron.api.stored import DAMAGED, of_manifest, of_unreadable, read_back
 from cron.call_thread import CallThread
 from cron.errors import (
@@ -39,7 +46,6 @@ from snapshots.manifest import Manifest
 
 _T = TypeVar("_T")
 
-READ_BYTES_MAX: Final = 1 << 20
 LIST_S: Final = 5.0
 """How long a store may take to say what it has; a client waits for ten."""
 LOCAL: Final = "local"
@@ -167,22 +173,22 @@ class Saving:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
-        """Return a piece of a segment, and its size."""
-        path = self._local.segment_path(name)
+    async def segment(self, request: SegmentRequest) -> SegmentPiece:
+        """Return a piece of a segment."""
+        path = self._local.segment_path(request.name)
         if path is None:
-            raise NotFound(f"segment {name} is not on this disk")
+            raise NotFound(f"segment {request.name} is not on this disk")
 
-        def read() -> tuple[bytes, int]:
+        def read() -> SegmentPiece:
             with path.open("rb") as file:
                 size = file.seek(0, 2)
-                file.seek(offset)
-                return file.read(min(limit, READ_BYTES_MAX)), size
+                file.seek(request.offset)
+                return SegmentPiece(content=file.read(request.limit), size=size)
 
         try:
             return await asyncio.to_thread(read)
         except FileNotFoundError as error:
-            raise NotFound(f"segment {name} is not on this disk any more") from error
+            raise NotFound(f"segment {request.name} is not on this disk any more") from error
 
 
 def keeping_view(storage: Storage, resolving: str) -> KeepingView:
@@ -216,12 +222,14 @@ def keeping_view(storage: Storage, resolving: str) -> KeepingView:
 
 def of_file(file: SnapshotFile) -> SnapshotView:
     """Return a snapshot of this disk as the API shows it."""
-    header = file.header
-    return SnapshotView(
-        name=file.path.name, place=LOCAL, generation=header.generation, term=header.term,
-        index=header.index, taken_ms=header.taken_ms, size=file.file_bytes,
-        content_size=file.content_bytes, digest=header.digest.hex(),
-    )  # fmt: skip
+    return SnapshotView.of(
+        file.header,
+        name=file.path.name,
+        place=LOCAL,
+        size=file.file_bytes,
+        content_size=file.content_bytes,
+        digest=file.header.digest.hex(),
+    )
 
 
 def _check(path: Path, cell: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -54,10 +55,25 @@ def text() -> str:
     for message in messages.values():
         del message["title"]
         message["description"] = " ".join(inspect.cleandoc(message["description"]).split())
+    for rpc in TABLE.values():
+        properties = messages[rpc.request.__name__]["properties"]
+        for field in msgspec.structs.fields(rpc.request):
+            properties[field.name] |= _bounds(field.type)
     about = " ".join(ABOUT.split())
     return (
         "\n".join(_lines("", {"description": about, "calls": calls, "messages": messages})) + "\n"
     )
+
+
+def _bounds(annotation: Any) -> dict[str, int]:
+    """What the schema says of the check of a number."""
+    for check in getattr(annotation, "__metadata__", ()):
+        said = check.keywords if isinstance(check, partial) else {}
+        if "high" in said:
+            return {"minimum": said["low"], "maximum": said["high"]}
+        if "most" in said:
+            return {"minimum": 0, "maximum": said["most"]}
+    return {}
 
 
 def _lines(indent: str, value: dict[str, Any]) -> Iterator[str]:

@@ -76,15 +76,7 @@ class World:
         world: Any = self
         clock: Any = FakeClock(rig)
         nothing: Any = None
-        self.service = Calls(
-            CellService(
-                Replica(world, world, nothing, clock),
-                log=nothing,
-                cluster_status=nothing,
-                replacing=nothing,
-                saving=nothing,
-            )
-        )
+        self.service = Calls(CellService(Replica(world, world, nothing, clock)))
 
     @property
     def state(self) -> State:

@@ -9,7 +9,7 @@ import pytest
 from cron import limits
 from cron.api.http2 import NoAnswer
 from cron.api.jobs import ApplyRequest, JobsRequest, SourceFile
-from cron.api.launches import ShowRequest, TriggerRequest
+from cron.api.launches import ShowRequest, StoryLine, TriggerRequest
 from cron.api.link import Link, Refused
 from cron.api.table import JOBS, PUT_JOBS, TABLE
 from cron.errors import LimitExceeded, UnknownJob
@@ -93,6 +93,12 @@ async def test_an_answer_that_does_not_come_may_have_been_done(link_to):
         with pytest.raises(NoAnswer, match=r"no answer within 2 s"):
             await call(link_to(server), "Trigger", timeout_ms=2_000)
     assert len(backend.calls) == 1
+
+
+async def test_an_answer_that_cannot_be_read_may_be_that_of_a_change_that_was_done(link_to):
+    async with serving(FakeBackend(trigger=StoryLine(1, "of another release"))) as server:
+        with pytest.raises(NoAnswer, match=r"its answer is of another version: .*`launch`"):
+            await call(link_to(server), "Trigger")
 
 
 async def test_a_refusal_carries_the_error_and_the_peers(link_to):

@@ -12,6 +12,7 @@ from cron.api import launches
 from cron.api.rpc import encode
 from cron.api.status import Refusal
 from cron.api.table import HISTORY, TABLE
+from cron.state.rows import Part
 
 MESSAGES = {one for rpc in TABLE.values() for one in (rpc.request, rpc.view)} | {Refusal}
 
@@ -60,3 +61,15 @@ def test_none_and_zero_are_told_apart():
         row = launches.LaunchView(launch="x", job="a", tenant="t", scheduled_s=1, exit_code=code)
         (again,) = HISTORY.read_answer([encode([row])])
         assert again.exit_code == code
+
+
+def test_a_view_of_sources_has_their_fields_of_the_same_names_and_what_is_said():
+    part = Part(3, exit_code=-1, output_bytes=7, detail="theirs")
+    view = launches.PartView.of(part, part=2, executor="e1", state="failed", exit_code=None)
+    assert view == launches.PartView(
+        part=2, executor="e1", state="failed", reason=part.reason, output_bytes=7, detail="theirs",
+        cpu_ms=0, memory_peak_bytes=0,
+    )  # fmt: skip
+    newer = msgspec.structs.replace(part, output_bytes=9)
+    both = launches.PartView.of(part, newer, part=1, executor="e1", state="failed")
+    assert both.output_bytes == 9

@@ -37,12 +37,12 @@ from cron.api.members import (
     ClockReport,
     ClockRequest,
     JoinProgress,
-    PeerStatusRequest,
     ReplaceReport,
     ReplaceRequest,
     StatusReport,
     StatusRow,
 )
+from cron.api.rpc import Request
 from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
 from cron.api.snapshots import SnapshotsRequest, SnapshotView
 from cron.api.status import ERROR, Refusal
@@ -188,7 +188,7 @@ async def test_a_replica_tells_its_own_state_to_its_peers():
         grpc.aio.insecure_channel(server) as channel,
     ):
         stub = Stub(channel)
-        assert (await stub.PeerStatus(PeerStatusRequest())).id == "r2"
+        assert (await stub.PeerStatus(Request())).id == "r2"
 
 
 # ---- bad input

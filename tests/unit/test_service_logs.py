@@ -55,7 +55,7 @@ class Rig:
 
     async def ask(self, query: OutputQuery, *, has_store: bool = True) -> OutputView:
         pool: Any = self.pool
-        return await stored_outputs.read(
+        return await stored_outputs.read_of(
             pool, self.stored if has_store else None, self.views, query
         )
 

@@ -17,10 +17,8 @@ HOUR_MS = 3_600_000
 
 
 def service(replica: Replica, row_store: Any = None, clock: Any = None) -> Calls:
-    nobody: Any = None
     one = serving.Replica(replica.leader, replica.applier, row_store, clock or replica.clock)
-    made = CellService(one, log=nobody, cluster_status=nobody, replacing=nobody, saving=nobody)
-    return Calls(made)
+    return Calls(CellService(one))
 
 
 async def test_resume_tells_apart_what_was_paused_what_no_longer_and_what_never() -> None:

@@ -65,7 +65,13 @@ class Story(Asked):
         self.transferred = 0
         leader: Any = _Leader(self, reason)
         machine: Machine = self.machine
-        self.served = Replica(leader, machine._applier, row_store, self.clock)
+        me: Any = self
+        self.served = Replica(
+            leader, machine._applier, row_store, self.clock, log=me, cluster_status=me
+        )
+
+    async def poll(self) -> None:
+        """All clocks are known."""
 
     async def transfer(self) -> None:
         self.transferred += 1
@@ -89,8 +95,7 @@ class Story(Asked):
                 self.run(due.scheduled_s - T0)
 
     async def reset(self, *, is_dry_run: bool = False) -> Any:
-        log: Any = self
-        return await reset(self.served, log, ClockRequest(is_dry_run=is_dry_run, by=BY))
+        return await reset(self.served, ClockRequest(is_dry_run=is_dry_run, by=BY))
 
     async def violations(self) -> list[str]:
         report = await self.audit(JOB, 0)

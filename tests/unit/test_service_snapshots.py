@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cron.api.snapshots import SnapshotView
+from cron.api.snapshots import SegmentRequest, SnapshotView
 from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailable
 from cron.service import snapshots
 from cron.service.snapshots import Saving
@@ -291,9 +291,7 @@ async def test_what_a_killed_leader_had_fetched_goes_at_the_next_start(tmp_path:
 # --- segments, for other replicas
 
 
-async def test_a_segment_is_given_in_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_segment_is_given_in_pieces(tmp_path: Path) -> None:
     async with keeping(tmp_path) as rig:
         await rig.launch(3)
         await rig.look()
@@ -302,12 +300,12 @@ async def test_a_segment_is_given_in_pieces(
         assert path is not None
         content = path.read_bytes()
         one = saving_of(rig)
-        pieces = [await one.segment(path.name, offset, 50) for offset in range(0, len(content), 50)]
-        assert b"".join(piece for piece, _ in pieces) == content
-        assert {size for _, size in pieces} == {len(content)}
-        assert await one.segment(path.name, len(content), 50) == (b"", len(content))
-        monkeypatch.setattr(snapshots, "READ_BYTES_MAX", 10)
-        assert await one.segment(path.name, 0, 1 << 30) == (content[:10], len(content))
+        pieces = [
+            await one.segment(SegmentRequest(name=path.name, offset=offset, limit=50))
+            for offset in range(0, len(content) + 50, 50)
+        ]
+        assert b"".join(piece.content for piece in pieces) == content
+        assert {piece.size for piece in pieces} == {len(content)}
 
 
 async def test_a_segment_that_is_not_here_is_not_found(tmp_path: Path) -> None:
@@ -317,7 +315,7 @@ async def test_a_segment_that_is_not_here_is_not_found(tmp_path: Path) -> None:
         (record, *_) = rig["r1"].state.history.segments.values()
         one, name = saving_of(rig), name_of(record)
         with pytest.raises(NotFound, match=r"0001-0000000009-runs\.seg is not on this disk"):
-            await one.segment("0001-0000000009-runs.seg", 0, 10)
+            await one.segment(SegmentRequest(name="0001-0000000009-runs.seg"))
         real = rig["r1"].segment_files.segment_path
 
         def removed(wanted: str) -> Path | None:
@@ -328,4 +326,4 @@ async def test_a_segment_that_is_not_here_is_not_found(tmp_path: Path) -> None:
 
         rig["r1"].segment_files.segment_path = removed  # type: ignore[method-assign]
         with pytest.raises(NotFound, match=f"{name} is not on this disk any more"):
-            await one.segment(name, 0, 10)
+            await one.segment(SegmentRequest(name=name))
