@@ -69,7 +69,7 @@ class Peers:
         return piece.content, piece.size
 
     async def _ask(self, address: str, rpc: Rpc[Q, A], request: Q, timeout_ms: int) -> A:
-        call = self._channel(address).unary_unary(rpc.path)
+        call: Any = self._channel(address).unary_unary(rpc.path)
         return rpc.read_answer([await call(encode(request), timeout=timeout_ms / 1000)])
 
     def _channel(self, address: str) -> grpc.aio.Channel:

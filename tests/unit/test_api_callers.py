@@ -284,7 +284,7 @@ def raw_call(server: str, credentials: Credentials, version: ssl.TLSVersion) -> 
     ):
         assert sock.version() == {ssl.TLSVersion.TLSv1_2: "TLSv1.2"}.get(version, "TLSv1.3")
         sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
-        sock.sendall(frame(1, 4, 1, headers) + frame(0, 1, 1, b"\0\0\0\0\0"))
+        sock.sendall(frame(1, 4, 1, headers) + frame(0, 1, 1, b"\0\0\0\0\x02{}"))
         while not _has_ended(sock):
             pass
 

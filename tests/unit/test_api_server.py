@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -381,3 +382,13 @@ async def test_a_second_server_on_a_taken_port_is_refused():
         second = grpc.aio.server(options=SERVER_OPTIONS)
         with pytest.raises(RuntimeError):
             second.add_insecure_port(server)
+
+
+async def test_the_program_in_the_manual_needs_no_generated_code(capsys):
+    manual = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    program = manual.partition("```python\n")[2].partition("```")[0]
+    backend = FakeBackend(trigger=launch(state="due"), history=[launch(exit_code=0)])
+    async with serving(backend) as server:
+        here = program.replace("127.0.0.1:7400", server)
+        await in_thread(exec, compile(here, "docs/api.md", "exec"), {})
+    assert capsys.readouterr().out == f"triggered {LAUNCH}\n{LAUNCH} succeeded 0\n"
