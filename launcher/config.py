@@ -36,8 +36,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     use together: what this host has where absent, 0 for no bound. `cgroup` is where their limits
     are set: the executor's own control group where empty, or that directory, or "off". With
     `workers` there is a socket for those of this host, which `workers_group` may open beside the
-    executor's user; `worker_buffer` launches of each of their groups may wait here, if they are so
-    short that this takes no time.
+    executor's user. `worker_buffer` launches of each of their groups, and as many commands, may
+    wait here, if they are so short that this takes no time.
     """
 
     id: _Name

@@ -116,15 +116,18 @@ class Executors:
         offer = (record.joined_ms, record.slots, session.offers)
         if self._offers.get(record.number) != offer or record.number not in places.views:
             self._offers[record.number] = offer
-            # Its slots for commands, and those of its workers.
-            groups = tuple(Capacity(offer.slots, offer.handlers) for offer in session.offers)
+            # Its slots for commands, of which some may wait there, and those of its workers.
+            ahead = sum(one.slots - record.slots for one in session.offers if not one.handlers)
+            groups = tuple(
+                Capacity(one.slots, one.handlers) for one in session.offers if one.handlers
+            )
             places.put(
                 Place.of(
                     record.number,
                     record.executor,
                     record.host,
                     dict(record.labels),
-                    (Capacity(record.slots), *groups),
+                    (Capacity(record.slots, ahead=max(0, ahead)), *groups),
                     record.cpu_milli,
                     record.memory_bytes,
                 )

@@ -32,7 +32,7 @@ from launcher.pool.events import (
 from launcher.pool.pool import Pool
 from launcher.protocol.columns import sums
 from launcher.protocol.reports import BatchReport
-from launcher.protocol.status import Status
+from launcher.protocol.status import Reason, Status
 
 _log = structlog.get_logger()
 
@@ -334,15 +334,15 @@ class Inbox:
 
 
 def _refuses_commands(record: ExecutorRecord, refused: list[BatchReport], now_ms: int) -> bool:
-    """Return whether an executor refused a command that was not too late: it would refuse the next
-    one too. If it refuses a handler, its workers are the reason, and its offer tells what these
-    serve."""
+    """Return whether an executor refused a command that was neither too late nor cancelled: it
+    would refuse the next one too. If it refuses a handler, its workers are the reason, and its
+    offer tells what these serve."""
     for batch in refused:
         for row in batch.rows:
             launch = record.find(batch.index, row)
             if launch is None or launch.job is None or now_ms > launch.not_after_ms:
                 continue
-            if not launch.job.work.handler:
+            if not launch.job.work.handler and launch.cancel is Reason.NONE:
                 return True
     return False
 

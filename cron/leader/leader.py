@@ -502,14 +502,17 @@ class Leader:
         """Wait for something to do: a report, a change, the next instant, or housekeeping.
 
         If reports arrive all the time, every few of them would make an entry. A leader that has
-        appended in each of its last turns gathers them longer, if no launch waits for room, nobody
-        waits for an answer, and no instant falls due meanwhile.
+        appended in each of its last turns gathers them longer, if nobody waits for an answer, no
+        instant falls due meanwhile, and no launch waits for room, or launches wait at executors:
+        then each slot that comes free has its next launch there.
         """
         turn_ms = self._settings.turn_ms
         await asyncio.sleep(turn_ms / 1000)
         delay_ms, wanted = self._idle_ms(), self._wake
         if self._wake.is_set():
-            gathers = self._busy_turns >= BUSY_TURNS and not self.indexes.queues.fair
+            queues = self.indexes.queues
+            is_supplied = not queues.fair or queues.places.may_wait > 0
+            gathers = self._busy_turns >= BUSY_TURNS and is_supplied
             delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
             wanted = self._asked
         if delay_ms <= 0 or self._changes:

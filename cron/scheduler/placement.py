@@ -109,7 +109,7 @@ class Placement:
             group = groups.get(number)
             if group is None or not group.slots:
                 return False
-            is_overbooked = group.used > group.slots or group.view.is_short(need, more=0)
+            is_overbooked = group.used > group.limit or group.view.is_short(need, more=0)
             if number in mark.held and is_overbooked:
                 return False
         return True

@@ -39,10 +39,14 @@ ENTRIES_MAX: Final = 3_000_000
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """Slots that some pools share: those for commands, or those of one group of workers."""
+    """Slots that some pools share: those for commands, or those of one group of workers.
+
+    `ahead` launches more may wait there, because slots come free soon.
+    """
 
     slots: int
     pools: tuple[str, ...] = (COMMAND,)
+    ahead: int = 0
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -117,18 +121,20 @@ def where_of(text: str) -> Where | None:
 
 
 class SlotGroup(msgspec.Struct, eq=False):
-    """The slots of one capacity of one executor. `load`: how full it is, in millionths; more than
-    FULL if too much was taken."""
+    """The slots of one capacity of one executor. `limit`: how many launches it may have, those that
+    wait there included. `load`: how full it is, in millionths; more than FULL if launches wait, or
+    too much was taken."""
 
     view: ExecutorView
     slots: int
+    limit: int
     used: int
     load: int = 0
 
     def has_room(self, need: Need) -> bool:
         """Return whether one more launch fits now. A launch that takes nothing of a resource fits
         although too much of that resource was taken."""
-        is_open = self.used < self.slots and not self.view.is_cordoned
+        is_open = self.used < self.limit and not self.view.is_cordoned
         return is_open and not (need.takes_resources and self.view.is_short(need))
 
 
@@ -154,7 +160,9 @@ class ExecutorView:
         self.by_pool: dict[str, SlotGroup] = {}
         for capacity in place.capacities:
             pools = [pool for pool in capacity.pools if pool not in self.by_pool]
-            group = SlotGroup(self, capacity.slots, sum(self.taken[pool] for pool in pools))
+            limit = capacity.slots + capacity.ahead if capacity.slots else 0
+            used = sum(self.taken[pool] for pool in pools)
+            group = SlotGroup(self, capacity.slots, limit, used)
             self.by_pool.update(dict.fromkeys(pools, group))
         self.groups = tuple(dict.fromkeys(self.by_pool.values()))
         self.weigh()
@@ -200,12 +208,14 @@ class Places:
     """All executors, with room or without. Questions take nothing; `take` does.
 
     `views` are those that may get work, in no order. `version` rises when room comes free.
-    `ahead_ms`: those of them whose clock is ahead of the leader's, and how far at least.
+    `may_wait` is how many launches may wait on all of them together. `ahead_ms`: those of them
+    whose clock is ahead of the leader's, and how far at least.
     """
 
     def __init__(self) -> None:
         self.views: dict[int, ExecutorView] = {}
         self.version = 0
+        self.may_wait = 0
         self.ahead_ms: dict[int, int] = {}
         self._away: dict[int, ExecutorView] = {}
         self._fits: dict[Need, Fit] = {}
@@ -220,7 +230,7 @@ class Places:
         if old is not None and old.place == place:
             return
         view = self.views[number] = ExecutorView(place, old or self._away.pop(number, None))
-        self._revise(number, view)
+        self._revise(number, old, view)
 
     def drop(self, number: int) -> None:
         """Remove an executor that left, drains or lost its lease. What is taken there is kept until
@@ -229,7 +239,7 @@ class Places:
         if view is None:
             return
         self.ahead_ms.pop(number, None)
-        self._revise(number, None)
+        self._revise(number, view, None)
         if any(view.taken.values()):
             self._away[number] = ExecutorView(Place(number, {}, ()), view)
 
@@ -240,8 +250,11 @@ class Places:
         else:
             self.ahead_ms.pop(number, None)
 
-    def _revise(self, number: int, view: ExecutorView | None) -> None:
+    def _revise(self, number: int, old: ExecutorView | None, view: ExecutorView | None) -> None:
         self.version += 1
+        for one, by in ((old, -1), (view, 1)):
+            if one is not None:
+                self.may_wait += by * sum(capacity.ahead for capacity in one.place.capacities)
         for need, fit in self._fits.items():
             fit.groups.pop(number, None)
             group = self._group(view, need)
@@ -274,7 +287,7 @@ class Places:
             fit.heap = [
                 group.load << NUMBER_BITS | number
                 for number, group in fit.groups.items()
-                if group.used < group.slots
+                if group.used < group.limit
             ]
             heapify(fit.heap)
         return fit
@@ -291,7 +304,7 @@ class Places:
             group = groups[number]
             view = group.view
             is_short = takes_resources and view.is_short(need)
-            if group.used >= group.slots or view.is_cordoned or is_short:
+            if group.used >= group.limit or view.is_cordoned or is_short:
                 heappop(heap)
             elif entry >> NUMBER_BITS != group.load:
                 heapreplace(heap, group.load << NUMBER_BITS | number)
@@ -309,17 +322,18 @@ class Places:
         return [number for _, number in nsmallest(count, fit)]
 
     def slots(self, need: Need, most: int) -> int:
-        """Return how many slots are free for a need, up to `most`."""
+        """Return how many launches of a need fit now, up to `most`."""
         free = 0
         for group in self.fit(need).groups.values():
-            if group.used < group.slots and not group.view.is_cordoned:
-                free += group.slots - group.used
+            if group.used < group.limit and not group.view.is_cordoned:
+                free += group.limit - group.used
                 if free >= most:
                     return most
         return free
 
     def free(self, pool: str) -> int:
-        """Return the free slots of all executors that serve a pool; one pass over them."""
+        """Return the free slots of all executors that serve a pool, without those that come free
+        soon; one pass over them."""
         views = (view for view in self.views.values() if not view.is_cordoned)
         groups = (view.by_pool.get(pool) for view in views)
         return sum(max(0, group.slots - group.used) for group in groups if group is not None)
@@ -333,13 +347,13 @@ class Places:
         groups = {
             number: group
             for number, group in self.fit(need).groups.items()
-            if group.used < group.slots and not group.view.is_cordoned
+            if group.used < group.limit and not group.view.is_cordoned
         }
 
         def below(level: int) -> dict[int, int]:
             """How many go to each until none has a load below that."""
             return {
-                number: max(0, min(-(-level * group.slots // FULL), group.slots) - group.used)
+                number: max(0, min(-(-level * group.slots // FULL), group.limit) - group.used)
                 for number, group in groups.items()
                 if group.view.load < level
             }
@@ -357,7 +371,7 @@ class Places:
         heap = [
             (max(one.view.load, used_by[number] * FULL // one.slots), number)
             for number, one in groups.items()
-            if used_by[number] < one.slots
+            if used_by[number] < one.limit
         ]
         heapify(heap)
         for _ in range(count - sum(shares.values())):
@@ -367,7 +381,7 @@ class Places:
             one = groups[number]
             shares[number] = shares.get(number, 0) + 1
             used_by[number] += 1
-            if used_by[number] < one.slots:
+            if used_by[number] < one.limit:
                 load = max(one.view.load, used_by[number] * FULL // one.slots)
                 heapreplace(heap, (load, number))
             else:

@@ -104,7 +104,7 @@ def _lacks(group: SlotGroup, need: Need) -> str:
     """What an executor that matches lacks; empty if there is room."""
     if not group.view.fits(need):
         return "too small for it"
-    if group.used >= group.slots:
+    if group.used >= group.limit:
         return "without a free slot"
     if group.view.is_cordoned:
         return "kept free for a launch that needs much"

@@ -185,6 +185,7 @@ def _connected(view: ExecutorView, session: Session) -> ExecutorView:
         groups=[
             GroupView(group=offer.group, slots=offer.slots, handlers=list(offer.handlers))
             for offer in session.offers
+            if offer.handlers
         ],
         silent_ms=session.silent_ms,
         clock_offset_ms=session.offset_ms,

@@ -57,7 +57,7 @@ FULL: Final = (
     "see why backups of the cell do not go on"
 )
 WITHDRAWN: Final = "fenced before it was started"
-WAITED: Final = "it waited for a worker when its executor died"
+WAITED: Final = "it waited for a slot when its executor died"
 LEASE_LOOK_MS: Final = 200
 SURVIVORS_PAUSE_S: Final = 1.0
 """Between two attempts to kill what a dead spawner or executor left."""
@@ -95,7 +95,7 @@ class Turn(msgspec.Struct):
 
     `changed` are attempts that have begun or are over. `came` are worker processes (id, start time)
     that wait for launches, `went` are ids of dead ones. `starting` are attempts that waited and are
-    about to get a worker. `offered`: the workers serve other handlers. The first `unleased` orders
+    about to get a slot. `offered`: the leader is offered other slots. The first `unleased` orders
     came before a gap between two leases; `has_batches`: some orders have starts.
     """
 
@@ -186,8 +186,15 @@ class ExecutorLoop:
         self._ledger = ledger
         self._outputs = outputs
         self._children = self._new_children()
-        self._commands = Commands(config, outputs, groups or ControlGroups("", ()), ledger.uuid)
-        self.workers = Workers(config, outputs, self.lease, self)
+        self._commands = Commands(
+            config,
+            outputs,
+            groups or ControlGroups("", ()),
+            ledger.uuid,
+            send=lambda messages: self._children.send(messages),  # noqa: PLW0108 - replaced
+            report=self.hear,
+        )
+        self.workers = Workers(config, outputs, self.lease, self, self._commands)
         self.uploads = Uploads(config.cell, outputs)
         self._failures = FailureLog()
         self._next = Turn()
@@ -208,8 +215,8 @@ class ExecutorLoop:
 
     @property
     def running(self) -> int:
-        """How many commands run or are about to run, and how many launches handlers have."""
-        return len(self._commands) + len(self.workers.launches)
+        """How many launches run here, wait, or have an end that is not recorded."""
+        return len(self.workers.launches)
 
     def order(self, sink: ReportSink, orders: pool_pb2.Orders) -> None:
         """Take a message of the leader for the next turn."""
@@ -260,11 +267,12 @@ class ExecutorLoop:
         """Log once that the lease is over, with the amount of work that it covered."""
         if self._had_lease and not self.lease.valid(boot_ms()):
             self._had_lease = False
+            commands = self._commands.opened
             log.warning(
                 "lease.ended",
                 error="no leader renewed it",
-                handlers=len(self.workers.launches),
-                commands=len(self._commands),
+                handlers=len(self.workers.launches) - commands,
+                commands=commands,
                 guarded=self._commands.guarded,
             )
 
@@ -277,8 +285,7 @@ class ExecutorLoop:
         """Return the part of an output that the leader asks for."""
         if request.packed:
             self.uploads.fetched(request.name)
-        is_running = request.name in self._commands or request.name in self.workers.launches
-        return self._outputs.answer(request, running=is_running)
+        return self._outputs.answer(request, running=request.name in self.workers.launches)
 
     # ---- what the spawner and the workers report
 
@@ -290,6 +297,7 @@ class ExecutorLoop:
     def _hear_spawner(self, events: list[list[Any]]) -> None:
         self._note_lease()  # before the commands that its end killed are removed
         self.hear(self._commands.receive(events, wall_ms()))
+        self.workers.launches.dispatch(self._commands)
 
     def came(self, pid: int, ticks: int) -> None:
         """Record a worker process, before it gets launches."""
@@ -307,7 +315,7 @@ class ExecutorLoop:
         self._wake.set()
 
     def offered(self) -> None:
-        """Report to the leader what the workers serve now."""
+        """Report to the leader which slots are offered now."""
         self._next.offered = True
         self._wake.set()
 
@@ -458,6 +466,7 @@ class ExecutorLoop:
         however long it takes; return those rows. While processes survive, the stream is left, so
         that the leader gives this executor up and does not wait for it."""
         loop = asyncio.get_running_loop()
+        spared = frozenset(one for one in self.workers.launches if one not in self._commands)
 
         def write() -> None:
             with self._ledger.transaction():
@@ -468,7 +477,7 @@ class ExecutorLoop:
             try:
                 lost = await loop.run_in_executor(
                     ledger_thread,
-                    lambda: interrupt_all(self._ledger, "spawner", self.workers.launches),
+                    lambda: interrupt_all(self._ledger, "spawner", spared),
                 )
             except SurvivorsRemain as error:
                 log.error("launches.survive", error=str(error), hint=error.hint)
@@ -479,7 +488,7 @@ class ExecutorLoop:
                 return lost
 
     def _conditions(self, turn: Turn) -> Conditions:
-        """Return the conditions for a turn; those of workers only if it has starts."""
+        """Return the conditions for a turn; those of groups only if it has starts."""
         obstacle = ""
         if self.stopping:
             obstacle = "the executor is stopping"
@@ -490,12 +499,11 @@ class ExecutorLoop:
         now = Conditions(
             wall_ms=wall_ms(),
             lease_valid=self.lease.valid(boot_ms()),
-            slots_free=self._config.slots - len(self._commands),
             obstacle=obstacle,
             executes=self._config.start == "process",
         )
         groups = self.workers.groups
-        if turn.has_batches and groups.handlers:
+        if turn.has_batches:
             now.handlers = groups.handlers
             now.groups_free, now.groups_idle = groups.room()
         return now
@@ -534,35 +542,33 @@ class ExecutorLoop:
         killed = 0
         for attempt in over:
             if not attempt.spec.handler:
-                self._commands.recorded(attempt)
                 killed += attempt.reason == Reason.EXECUTOR_LOST
             if attempt.output_bytes:
                 self._outputs.finished(attempt.name, attempt.output_bytes)
-        if self.workers.launches:
-            self.workers.launches.recorded(over)
+        self.workers.launches.recorded(over)
         if killed and not self.stopping:
             log.warning("launches.killed", count=killed, error="guarded, and the lease is over")
         self._failures.note((*over, *lost), wall_ms())
 
     def _act(self, written: Written, *, has_lapsed: bool) -> None:
         """Start and kill attempts as decided, and leave streams with bad orders."""
-        accepted, changed = written.accepted, list[Attempt]()
-        if has_lapsed:  # while it was written: the lease that is valid now is not theirs
+        accepted = written.accepted
+        if (
+            accepted and has_lapsed
+        ):  # while it was written: the lease that is valid now is not theirs
             for attempt in accepted:
                 attempt.refuse(LEASE_OVER)
-            changed, accepted = accepted, []
+            self.hear(accepted)
+            accepted = []
         if accepted:
             hit("after-ledger")
-        commands = [one for one in accepted if not one.spec.handler]
-        messages = self._commands.orders(commands, changed, wall_ms())
-        if changed:
-            self.hear(changed)
-        if len(commands) < len(accepted):
-            self.workers.launches.accept(one for one in accepted if one.spec.handler)
-        for name, reason in written.kills:
-            if not self.workers.kill(name, Reason(reason)):
-                messages.append(["kill", name, reason])
-        self._children.send(messages)
+        self.workers.launches.accept(accepted)
+        kills = [
+            ["kill", name, reason]
+            for name, reason in written.kills
+            if not self.workers.kill(name, Reason(reason))
+        ]
+        self._children.send(kills)
         for name in written.withdrawn:
             self.workers.launches.withdraw(name, WITHDRAWN, Reason.FENCED)
         for name in written.mismatched:
@@ -583,12 +589,12 @@ class ExecutorLoop:
 
     async def _replace_spawner(self) -> None:
         await self._children.stop()
-        self._commands.clear()
+        self.workers.launches.recorded(self._commands.clear())
         # Messages that are sent while it starts, such as a renewed lease, go to the dead one.
         fresh = self._new_children()
         await fresh.start()
         self._children = fresh
-        self.renewed()
+        self.renewed()  # the commands that waited get their slots
         self._replaced.set()
 
 

@@ -41,6 +41,8 @@ WORKS_MAX: Final = 65_536
 """Numbers that a leader may give in a stream."""
 _DECODER: Final = msgspec.msgpack.Decoder(WorkSpec)
 LEASE_OVER: Final = "the executor's lease is over"
+COMMANDS: Final = ""
+"""The group of all commands, which have no handler."""
 ROW_MAX: Final = (1 << 32) - 1
 _REASONS: Final = frozenset(int(reason) for reason in Reason)
 
@@ -103,17 +105,16 @@ class Conditions(msgspec.Struct):
     """The state of this executor while a turn is written. `obstacle` is why it takes no work at
     all, "" if it does. `executes` is false in benches that only report work as done.
 
-    `slots_free` counts slots for commands. `handlers` has the group of workers that serves each
-    handler, `groups_free` how many more launches each group takes, and `groups_idle` how many of
-    these its workers would get at once. Accepted rows take their slots from these three.
+    `handlers` has the group of workers that serves each handler, and COMMANDS for commands.
+    `groups_free` is how many more launches each group takes, and `groups_idle` how many of these
+    would get a slot at once. Accepted rows take their slots from these two.
     """
 
     wall_ms: int
     lease_valid: bool
-    slots_free: int
     obstacle: str = ""
     executes: bool = True
-    handlers: Mapping[str, str] = {}
+    handlers: Mapping[str, str] = msgspec.field(default_factory=lambda: {"": COMMANDS})
     groups_free: dict[str, int] = {}
     groups_idle: dict[str, int] = {}
 
@@ -259,7 +260,7 @@ def _new(ledger: Ledger, given: _Given, into: Decisions) -> list[int]:
 
 def _admit(given: _Given, conditions: Conditions, into: Decisions) -> dict[int, str]:
     """Accept the rows of a batch that may be started; return why the others may not, by place. An
-    accepted row takes a slot, and starts at once unless it has to wait for a worker."""
+    accepted row starts at once if a slot is free; otherwise it waits for one."""
     refused: dict[int, str] = {}
     batch = given.batch
     wall_ms, states = conditions.wall_ms, batch.states
@@ -268,7 +269,7 @@ def _admit(given: _Given, conditions: Conditions, into: Decisions) -> dict[int, 
         states[:] = bytes([ENDED]) * len(batch)
     columns = zip(batch.rows, given.works, batch.names(), given.not_after_ms, strict=True)
     for place, (row, work, name, not_after_ms) in enumerate(columns):
-        spec, is_starting = work.spec, True
+        spec = work.spec
         if wall_ms > not_after_ms:
             refused[place] = f"{wall_ms - not_after_ms} ms too late"
             continue
@@ -278,23 +279,17 @@ def _admit(given: _Given, conditions: Conditions, into: Decisions) -> dict[int, 
         if not conditions.executes:
             batch.started[place] = batch.finished[place] = wall_ms
             continue
-        if not spec.handler:
-            if conditions.slots_free <= 0:
-                refused[place] = "no free slot"
-                continue
-            conditions.slots_free -= 1
-        else:
-            group = conditions.handlers.get(spec.handler)
-            if group is None:
-                refused[place] = f"no worker here serves {spec.handler}"
-                continue
-            if free[group] <= 0:
-                text = f"no free slot in group {group} of workers"
-                refused[place] = f"{text}, which serves {spec.handler}"
-                continue
-            free[group] -= 1
-            idle[group] = idle.get(group, 0) - 1
-            is_starting = idle[group] >= 0
+        group = conditions.handlers.get(spec.handler)
+        if group is None:
+            refused[place] = f"no worker here serves {spec.handler}"
+            continue
+        if free[group] <= 0:
+            text = f" in group {group} of workers, which serves {spec.handler}"
+            refused[place] = f"no free slot{text if spec.handler else ''}"
+            continue
+        free[group] -= 1
+        idle[group] = idle.get(group, 0) - 1
+        is_starting = idle[group] >= 0
         if is_starting:
             states[place] = ACCEPTED | STARTING
         one = Attempt(

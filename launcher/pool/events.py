@@ -27,7 +27,7 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """The workers of an executor serve something else now; `Session.offers` has it."""
+    """An executor offers other slots now; `Session.offers` has them."""
 
     executor: str
     ledger: str

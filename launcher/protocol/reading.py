@@ -124,7 +124,8 @@ def _parse_known(message: pool_pb2.Reports) -> tuple[BatchReport, ...]:
 
 
 def parse_offers(message: pool_pb2.Offers) -> tuple[GroupOffer, ...]:
-    """Return what an executor's workers serve, in the order of the message.
+    """Return what an executor offers, in the order of the message. The offer of commands has an
+    empty group and no handlers.
 
     Raises:
         BadMessage: a field is invalid, there is too much, or a group or handler is there twice.
@@ -135,12 +136,13 @@ def parse_offers(message: pool_pb2.Offers) -> tuple[GroupOffer, ...]:
     served: dict[str, str] = {}  # by handler, its group
     for i, offer in enumerate(message.offers):
         field, handlers = f"offers[{i}]", tuple(offer.handlers)
-        if not 1 <= len(handlers) <= limits.HANDLERS_MAX:
+        is_commands = not handlers and not offer.group
+        if not is_commands and not 1 <= len(handlers) <= limits.HANDLERS_MAX:
             text = f"{len(handlers)} handlers are not 1 to {limits.HANDLERS_MAX}"
             raise BadMessage(f"{field}.handlers", text)
         for j, name in enumerate(handlers):
             _word(f"{field}.handlers[{j}]", name, limits.HANDLER_CHARS_MAX)
-        group = _word(f"{field}.group", offer.group, limits.GROUP_CHARS_MAX)
+        group = "" if is_commands else _word(f"{field}.group", offer.group, limits.GROUP_CHARS_MAX)
         slots = _within(field, ".slots", offer.slots, 1, limits.SLOTS_MAX)
         if group in offers:
             raise BadMessage(f"{field}.group", f"{_shown(group)} is there twice")

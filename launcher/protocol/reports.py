@@ -105,9 +105,10 @@ class OfferedOutput(msgspec.Struct, frozen=True):
 
 
 class GroupOffer(msgspec.Struct, frozen=True):
-    """A group of workers of one executor: they share slots and serve the same handlers.
+    """A group of workers of one executor: they share slots and serve the same handlers. The group
+    of commands has no name and no handlers.
 
-    `slots` is how many launches they run at once, plus those that may wait there.
+    `slots` is how many launches run at once, plus those that may wait there.
     """
 
     group: str

@@ -188,7 +188,7 @@ async def test_a_start_at_the_watermark_is_never_started(
 
 
 async def test_more_starts_than_slots_are_refused(leader: FakeLeader, host: ExecutorHost) -> None:
-    host.configure([leader.address], slots=1)
+    host.configure([leader.address], slots=1, worker_buffer=0)
     host.start()
     await leader.connected()
     leader.start(NAME, shell("sleep 60"))

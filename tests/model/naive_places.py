@@ -44,7 +44,8 @@ class NaivePlaces:
         if at is None or not parse_where(need.where).matches(place.labels):
             return False
         _, cpu, memory = self.used(place.number)
-        if self.slots_used(place, need.pool) >= place.capacities[at].slots:
+        capacity = place.capacities[at]
+        if self.slots_used(place, need.pool) >= capacity.slots + capacity.ahead:
             return False
         if need.cpu_milli and place.cpu_milli and cpu + need.cpu_milli > place.cpu_milli:
             return False

@@ -359,9 +359,12 @@ class Executor:
         )
         for name in fences:
             message.fences.add(index=_index(name), row=number_of(name), name=name)
-        conditions = Conditions(0, lease_valid=True, slots_free=9, handlers={"mail": "app"})
-        conditions = msgspec.structs.replace(
-            conditions, groups_free={"app": 9}, groups_idle={"app": chance.randrange(3)}
+        conditions = Conditions(
+            0,
+            lease_valid=True,
+            handlers={"": "", "mail": "app"},
+            groups_free={"": 9, "app": 9},
+            groups_idle={"": chance.randrange(3), "app": chance.randrange(3)},
         )
         decisions = Decisions()
         with self.ledger.transaction():

@@ -44,6 +44,7 @@ needs = st.sampled_from(
 capacities = st.sampled_from(
     (
         (Capacity(3),),
+        (Capacity(2, ahead=3), Capacity(4, ("a", "b"))),
         (Capacity(2), Capacity(4, ("a", "b"))),
         (Capacity(2), Capacity(4, ("a", "b")), Capacity(1, ("c",))),
         (Capacity(1, ("a",)), Capacity(5, ("b", "c"))),

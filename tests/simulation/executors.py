@@ -14,15 +14,14 @@ import grpc
 
 from launcher.config import ExecutorConfig
 from launcher.executor import connector as connector_module
+from launcher.executor import launches as launches_module
 from launcher.executor import ledger as ledger_module
 from launcher.executor import loop as loop_module
 from launcher.executor import stream as stream_module
 from launcher.executor.attempt import Attempt
 from launcher.executor.channel import StreamEnded
-from launcher.executor.commands.cgroups import ControlGroups
-from launcher.executor.commands.running import Commands
+from launcher.executor.commands import running as running_module
 from launcher.executor.connector import Connector, LeaderWatch
-from launcher.executor.handlers import launches as launches_module
 from launcher.executor.handlers import workers as workers_module
 from launcher.executor.ledger import Ledger
 from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
@@ -83,12 +82,19 @@ def names_in(orders: pool_pb2.Orders, works: Works) -> list[str]:
     return [name for batch in batches for name in batch.names()]
 
 
-class SimCommands(Commands):
-    """Commands as the spawner of this simulation is told of them."""
+class SimExecutorLoop(ExecutorLoop):
+    """An executor loop whose commands are timers."""
 
-    host: Host
+    def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
+        outputs: Any = NoOutputs()
+        super().__init__(config, ledger, outputs)
+        self.host = host
+        self._commands._order = self._order  # type: ignore[method-assign]
+        self.spawner = Spawner(host, self._hear_spawner)
+        self._children = self.spawner  # type: ignore[assignment]
 
     def _order(self, attempt: Attempt) -> dict[str, Any]:
+        """Return what the spawner of this simulation is told of a command."""
         work, name = attempt.spec, attempt.name
         run_s, fails, codes = plan_of(work.argv[-1])
         self.host.accepted_at[name] = self.host.boot_ms()
@@ -101,19 +107,6 @@ class SimCommands(Commands):
             "fails": fails,
             "codes": codes,
         }
-
-
-class SimExecutorLoop(ExecutorLoop):
-    """An executor loop whose commands are timers."""
-
-    def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
-        outputs: Any = NoOutputs()
-        super().__init__(config, ledger, outputs)
-        self.host = host
-        self._commands = SimCommands(config, outputs, ControlGroups("", ()))
-        self._commands.host = host
-        self.spawner = Spawner(host, self._hear_spawner)
-        self._children = self.spawner  # type: ignore[assignment]
 
     def welcome(self, epoch: Epoch) -> None:
         """Remember the epoch; what was waiting for this moment arrives now, or soon."""
@@ -253,10 +246,10 @@ class Host:
         self._tasks = [
             self.loop.create_task(self.executor_loop.run(self)),  # type: ignore[arg-type]
             self.loop.create_task(self._be_connected(way)),
+            self.loop.create_task(self.executor_loop.workers.run()),
         ]
         if self.thread_pool.processes:
             self._gang = Gang(self, self.thread_pool, self.executor_loop.workers)
-            self._tasks.append(self.loop.create_task(self.executor_loop.workers.run()))
         for task in self._tasks:
             if self.failed is not None:
                 task.add_done_callback(self.failed)
@@ -366,5 +359,7 @@ def simulated_modules(loop: asyncio.AbstractEventLoop, base_ms: int) -> Iterator
         patched(connector_module, LeaderStream=SimLeaderStream),
         patched(workers_module, **clocks, TICK_MS=TICK_MS),
         patched(launches_module, boot_ms=boot_ms, wall_ms=wall_ms),
+        # Few commands run here: one that ended makes others wait at the executor.
+        patched(running_module, boot_ms=boot_ms, wall_ms=wall_ms, ENDS_MIN=1),
     ):
         yield

@@ -31,8 +31,8 @@ from cron.state.machine import Machine
 from cron.state.outcome import Outcome
 from launcher.executor import rules
 from launcher.executor.attempt import Attempt
-from launcher.executor.handlers.launches import Launches
 from launcher.executor.handlers.workers import Workers
+from launcher.executor.launches import Launches
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import ACCEPTED, ENDED, FENCED, tombstone
 from launcher.pool.events import Reported

@@ -30,7 +30,7 @@ def test_a_fenced_start_stays_forbidden_while_the_watermark_is_below_it(
             message.acks.add(index=230, rows=[number_of(LATE)])
         decisions = Decisions()
         with ledger.transaction():
-            conditions = Conditions(wall_ms=0, lease_valid=True, slots_free=9)
+            conditions = Conditions(wall_ms=0, lease_valid=True, groups_free={"": 9})
             decide(ledger, message, Works(), conditions, decisions)
         return decisions
 

@@ -53,13 +53,24 @@ def limits(kernel: FakeCgroups) -> ControlGroups:
     return open_limits(LEDGER, "", kernel, wait_ms=0)
 
 
-def commands_of(directory: Path, limits: ControlGroups) -> Commands:
+class CommandsRig(Commands):
+    """Commands, with what the spawner and the journal are told."""
+
+    def __init__(self, config: ExecutorConfig, outputs: Outputs, limits: ControlGroups) -> None:
+        self.orders: list[list[Any]] = []
+        self.over: list[Attempt] = []
+        send, report = self.orders.extend, self.over.extend
+        super().__init__(config, outputs, limits, "", send=send, report=report)
+
+
+def commands_of(directory: Path, limits: ControlGroups) -> CommandsRig:
     config = ExecutorConfig(id="e1", data=str(directory), leaders=("127.0.0.1:1",), users=("root",))
-    return Commands(config, Outputs(directory / "output", 100, 1 << 20), limits)
+    outputs = Outputs(directory / "output", 100, 1 << 20)
+    return CommandsRig(config, outputs, limits)
 
 
 @pytest.fixture
-def commands(tmp_path: Path, limits: ControlGroups) -> Commands:
+def commands(tmp_path: Path, limits: ControlGroups) -> CommandsRig:
     return commands_of(tmp_path, limits)
 
 
@@ -67,14 +78,13 @@ def accepted(name: str = A, **work: Any) -> Attempt:
     return attempt_of(name, WorkSpec(("/bin/true",), cwd="/", **work))
 
 
-def group_of(commands: Commands, one: Attempt) -> str:
-    news: list[Attempt] = []
-    orders = commands.orders([one], news, NOW_MS)
-    assert not news
-    return str(orders[0][1].get("cgroup", ""))
+def group_of(commands: CommandsRig, one: Attempt) -> str:
+    commands.give([one])
+    assert not commands.over
+    return str(commands.orders[-1][1].get("cgroup", ""))
 
 
-def heard(commands: Commands, *said: list[Any]) -> list[Attempt]:
+def heard(commands: CommandsRig, *said: list[Any]) -> list[Attempt]:
     """What is over of what the spawner says."""
     return [one for one in commands.receive(said, NOW_MS) if one.status != ACCEPTED]
 
@@ -87,7 +97,7 @@ def ended(name: str = A, exit_code: int = 137, reason: int = 0) -> list[Any]:
 
 
 def test_what_declares_memory_or_cpu_is_ordered_into_a_group_of_its_own(
-    commands: Commands, kernel: FakeCgroups
+    commands: CommandsRig, kernel: FakeCgroups
 ) -> None:
     group = group_of(commands, accepted(cpu_milli=500, memory_bytes=64 << 20))
     assert kernel.nodes[group].files["cpu.max"] == "50000 100000"
@@ -97,24 +107,24 @@ def test_what_declares_memory_or_cpu_is_ordered_into_a_group_of_its_own(
     assert (len(commands), A in commands) == (2, True)
 
 
-def test_what_declares_nothing_gets_none(commands: Commands) -> None:
+def test_what_declares_nothing_gets_none(commands: CommandsRig) -> None:
     assert group_of(commands, accepted()) == ""
 
 
 def test_what_cannot_be_ordered_leaves_no_group_behind(
-    commands: Commands, kernel: FakeCgroups, limits: ControlGroups
+    commands: CommandsRig, kernel: FakeCgroups, limits: ControlGroups
 ) -> None:
-    one, news = accepted(A, user="nobody-here", memory_bytes=1), list[Attempt]()
-    assert commands.orders([one], news, NOW_MS) == []
-    assert (news, one.status) == ([one], ENDED)
-    assert (one.reason, one.exit_code, one.finished_ms) == (Reason.USER, 126, NOW_MS)
+    one = accepted(A, user="nobody-here", memory_bytes=1)
+    commands.give([one])
+    assert commands.orders == []
+    assert (commands.over, one.status) == ([one], ENDED)
+    assert (one.reason, one.exit_code, one.finished_ms > 0) == (Reason.USER, 126, True)
     assert kernel.groups(limits.home) == []
-    commands.recorded(one)
     assert len(commands) == 0
 
 
 def test_a_group_that_cannot_be_made_is_said_once_and_the_command_runs_without(
-    commands: Commands, kernel: FakeCgroups
+    commands: CommandsRig, kernel: FakeCgroups
 ) -> None:
     kernel.full = True
     with structlog.testing.capture_logs() as lines:
@@ -137,7 +147,7 @@ def test_where_nothing_can_be_limited_nothing_is_said_again(tmp_path: Path) -> N
 
 
 def test_killed_at_its_limit_of_memory_it_failed_for_that_and_the_limit_is_named(
-    commands: Commands, kernel: FakeCgroups
+    commands: CommandsRig, kernel: FakeCgroups
 ) -> None:
     one = accepted(memory_bytes=96 << 20)
     group = group_of(commands, one)
@@ -150,14 +160,12 @@ def test_killed_at_its_limit_of_memory_it_failed_for_that_and_the_limit_is_named
     assert one.detail == "it was killed at its limit of memory, 96 MiB"
     assert one.output_bytes == 7
     assert group not in kernel.nodes
-    assert A in commands  # until that is recorded
-    commands.recorded(one)
-    assert len(commands) == 0
+    assert A not in commands  # its slot is free
 
 
 @pytest.mark.parametrize("news", [ended(reason=Reason.TIMEOUT), ended(exit_code=0)])
 def test_an_end_that_has_a_reason_or_is_a_success_stays_what_it_is(
-    commands: Commands, kernel: FakeCgroups, news: list[Any]
+    commands: CommandsRig, kernel: FakeCgroups, news: list[Any]
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
     kernel.nodes[group].files["memory.events"] = OOM
@@ -167,7 +175,7 @@ def test_an_end_that_has_a_reason_or_is_a_success_stays_what_it_is(
 
 
 def test_killed_by_somebody_else_it_is_not_for_memory(
-    commands: Commands, kernel: FakeCgroups
+    commands: CommandsRig, kernel: FakeCgroups
 ) -> None:
     group_of(commands, accepted(memory_bytes=1))
     assert heard(commands, ended())[0].reason == Reason.NONE
@@ -175,18 +183,20 @@ def test_killed_by_somebody_else_it_is_not_for_memory(
 
 @pytest.mark.parametrize("verb", [["refused", A, "late"], ["failed", A, 13, "no such program"]])
 def test_what_was_not_started_leaves_no_group(
-    commands: Commands, kernel: FakeCgroups, verb: list[Any]
+    commands: CommandsRig, kernel: FakeCgroups, verb: list[Any]
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
     assert len(heard(commands, verb)) == 1
     assert group not in kernel.nodes
 
 
-def test_what_is_said_of_a_command_that_is_not_here_counts_for_nothing(commands: Commands) -> None:
+def test_what_is_said_of_a_command_that_is_not_here_counts_for_nothing(
+    commands: CommandsRig,
+) -> None:
     assert not commands.receive([ended(B), ["started", B, 1, 2, 3]], NOW_MS)
 
 
-def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: Commands) -> None:
+def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: CommandsRig) -> None:
     one = accepted()
     group_of(commands, one)
     commands.clear()
@@ -195,10 +205,10 @@ def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: Commands
 
 
 def test_with_the_spawner_all_of_them_end_also_those_in_sessions_of_their_own(
-    commands: Commands, kernel: FakeCgroups, limits: ControlGroups
+    commands: CommandsRig, kernel: FakeCgroups, limits: ControlGroups
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
-    commands.orders([accepted(B)], [], NOW_MS)
+    commands.give([accepted(B)])
     kernel.move(9, group)
     commands.clear()
     assert kernel.killed == [9]
@@ -217,9 +227,7 @@ class LimitedShop(Shop):
         self.kernel.delegate(f"{ROOT}/launches")
         await super().open(**settings)
         self.limits = open_limits(self.ledger.uuid, f"{ROOT}/launches", self.kernel, wait_ms=0)
-        self.executor_loop._commands = Commands(
-            self.config, self.executor_loop._outputs, self.limits
-        )
+        self.executor_loop._commands._control_groups = self.limits
 
     def order(self, **fields: Any) -> None:
         """Order one with a limit of memory."""
@@ -310,7 +318,7 @@ async def test_the_greeting_says_what_the_host_has(shop: LimitedShop) -> None:
 
 
 def test_what_a_group_measured_is_told_with_the_end(
-    commands: Commands, kernel: FakeCgroups
+    commands: CommandsRig, kernel: FakeCgroups
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=64 << 20))
     kernel.nodes[group].files["memory.peak"] = str(5 << 20)

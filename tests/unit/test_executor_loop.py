@@ -237,7 +237,7 @@ async def test_stale_orders_end_the_stream_they_came_from(shop: Shop) -> None:
 
 async def test_slots_are_counted_over_all_messages_of_a_turn(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
-    await shop.open(slots=1)
+    await shop.open(slots=1, worker_buffer=0)
     shop.order(names=(A,), command="sleep 60")
     shop.order(names=(B,))
     await shop.turn()

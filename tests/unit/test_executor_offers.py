@@ -61,7 +61,7 @@ async def test_what_is_accepted_does_not_shrink_with_what_is_asked_for(shop: Flo
     puppet = await shop.puppet(threads=4, buffer=50)
     await run(shop, puppet, 100, took_ms=60_000)
     await until(lambda: slots(shop) == 4)
-    assert shop.executor_loop.workers.groups.room()[0] == {"app": 4 + 50 + 1_000}
+    assert shop.executor_loop.workers.groups.room()[0]["app"] == 4 + 50 + 1_000
 
 
 async def test_small_changes_are_not_told(shop: Floor) -> None:

@@ -33,7 +33,7 @@ from tests.unit.rows_rig import Start, answered, found, name_of, orders
 A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 NOW_MS = 1_000_000
 WORK = msgspec.msgpack.encode(WorkSpec(("/bin/sh", "-c", "true")))
-FINE = Conditions(wall_ms=NOW_MS, lease_valid=True, slots_free=8)
+FINE = Conditions(wall_ms=NOW_MS, lease_valid=True, groups_free={"": 8}, groups_idle={"": 8})
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def statuses(decisions: Decisions) -> list[tuple[str, int]]:
         (FINE, start(late_ms=250), "250 ms too late"),
         (FINE, start(spec=b"\xc1 no msgpack"), "cannot be read"),
         (FINE, start(spec=msgspec.msgpack.encode(WorkSpec(()))), "cannot be read"),
-        (changed(slots_free=0), start(), "no free slot"),
+        (changed(groups_free={"": 0}), start(), "no free slot"),
         (changed(obstacle="the executor is stopping"), start(), "stopping"),
     ],
 )
@@ -118,11 +118,21 @@ def test_a_start_at_the_watermark_is_answered_as_unknown_status_and_leaves_no_ro
 
 
 def test_an_executor_that_executes_nothing_reports_success_at_once(ledger: Ledger) -> None:
-    decisions = give(ledger, changed(executes=False, slots_free=0), starts=[start(A), start(B)])
+    full = changed(executes=False, groups_free={"": 0})
+    decisions = give(ledger, full, starts=[start(A), start(B)])
     assert statuses(decisions) == [(A, ENDED), (B, ENDED)]
     report = answered(decisions)[0]
     assert (report.exit_code, report.started_ms, report.finished_ms) == (0, NOW_MS, NOW_MS)
     assert not decisions.accepted
+
+
+def test_commands_without_a_free_slot_wait_in_the_order_in_which_they_came(ledger: Ledger) -> None:
+    few = changed(groups_free={"": 2}, groups_idle={"": 1})
+    decisions = give(ledger, few, starts=[start(A), start(B), start(C)])
+    assert [(one.name, one.is_starting) for one in decisions.accepted] == [(A, True), (B, False)]
+    assert statuses(decisions) == [(C, REFUSED)]
+    rows = found(ledger)
+    assert [rows[name].is_starting for name in (A, B)] == [True, False]
 
 
 # ---- handlers
@@ -132,7 +142,7 @@ def handled(handler: str = "app.mail", payload: bytes = b"{}", **fields: Any) ->
     return msgspec.msgpack.encode(WorkSpec((), handler=handler, payload=payload, **fields))
 
 
-SERVED = changed(slots_free=0, handlers={"app.mail": "app", "b": "other"}, groups_free={"app": 1})
+SERVED = changed(handlers={"app.mail": "app", "b": "other"}, groups_free={"app": 1})
 
 
 def test_a_handler_that_nobody_serves_is_refused_by_name(ledger: Ledger) -> None:

@@ -11,6 +11,7 @@ from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, STORE_MS, Executors
 from cron.scheduler.queues import Queues
 from cron.state.outcome import Verdict
 from cron.state.pool import Drain
+from launcher.protocol.reports import GroupOffer
 from tests.unit.state_rig import StateRig, with_job
 from tests.unit.test_scheduler_plan import follow
 
@@ -24,6 +25,7 @@ class FakePool:
         self.over: list[tuple[str, str]] = []
         self.storing: set[str] = set()
         self.ahead_ms = self.waiting = 0
+        self.offers: tuple[GroupOffer, ...] = ()
 
     @property
     def count(self) -> int:
@@ -41,7 +43,7 @@ class FakePool:
                 gets_work=True,
                 ahead_ms=self.ahead_ms,
                 outputs_waiting=self.waiting,
-                offers=(),
+                offers=self.offers,
             )
             for ledger in self.there
         ]
@@ -81,6 +83,16 @@ class World:
         self.executors.place(self.queues)
         benches = self.queues.places.views
         return {number: benches[number].by_pool["command"].slots for number in sorted(benches)}
+
+
+def test_commands_may_wait_where_slots_come_free_soon_and_workers_have_slots_of_their_own() -> None:
+    world = World("l1")
+    [slots] = world.slots().values()
+    world.pool.offers = (GroupOffer("", slots + 5, ()), GroupOffer("app", 7, ("mail",)))
+    world.executors.place(world.queues)
+    [view] = world.queues.places.views.values()
+    found = {pool: (group.slots, group.limit) for pool, group in view.by_pool.items()}
+    assert found == {"command": (slots, slots + 5), "mail": (7, 7)}
 
 
 def test_who_refused_gets_no_work_for_a_while_and_the_others_do() -> None:

@@ -54,6 +54,24 @@ def test_a_where_that_cannot_be_read_fits_nobody_and_stops_nothing() -> None:
     assert not has_room(places, 0, Need(where="zone>3"))
 
 
+def test_a_launch_waits_where_slots_come_free_soon_only_if_no_slot_is_free_anywhere() -> None:
+    soon = Place(0, {}, (Capacity(2, ahead=2),))
+    places = cell(soon, Place(1, {}, (Capacity(2),)))
+    assert places.may_wait == 2
+    assert places.spread(ANY, 9) == {0: 4, 1: 2}
+    assert place_all(places, ANY, 6) == [0, 1, 0, 1, 0, 0]
+    assert places.choose(ANY) is None
+    assert places.free("command") == 0
+    places.give(0, ANY)
+    assert places.slots(ANY, 9) == 1, "one more may wait"
+    assert places.free("command") == 0, "and has no slot"
+    places.put(Place(0, {}, (Capacity(2),)))
+    assert (places.may_wait, places.choose(ANY)) == (0, None)
+    places.put(soon)
+    places.drop(0)
+    assert places.may_wait == 0
+
+
 def test_executors_that_are_cordoned_get_nothing() -> None:
     places = cell(place(0), place(1))
     places.cordon(0, is_cordoned=True)

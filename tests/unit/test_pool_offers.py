@@ -42,6 +42,17 @@ async def test_offers_are_seen_in_the_session_and_told_only_when_they_change() -
         assert len(rig.of(Offered)) == 2
 
 
+async def test_the_offer_of_commands_has_no_group_and_no_handlers() -> None:
+    async with rigged() as rig, rig.joined() as fake:
+        await fake.send(offers=offers(offer("", 80, ()), offer()))
+        await rig.heard(Offered)
+        commands, workers = rig.pool.sessions()[0].offers
+        assert (commands, workers.group) == (GroupOffer("", 80, ()), "app")
+    for wrong in (offer("", 80), offer("app", 80, ())):
+        with pytest.raises(BadMessage):
+            parse_offers(offers(wrong))
+
+
 async def test_offers_may_come_before_the_welcome_and_belong_to_their_session() -> None:
     async with rigged() as rig:
         async with rig.executor() as fake:

@@ -1,4 +1,10 @@
-"""The commands of this host: the order to the spawner for each one, and its control group.
+"""The commands of this host: those that wait, the order to the spawner for each one, its control
+group.
+
+As many run as the executor has slots. The leader is offered as many more as end within a moment,
+so that no slot is idle while an end is on its way there and the next command on its way back. How
+many that is follows from how long commands have held their slots lately, those included that still
+run: behind long commands nothing waits here.
 
 A command whose job declares cpu or memory gets a control group (`cgroups.py`) before it is ordered.
 The group is removed when the command is over: until then it shows whether the command was killed at
@@ -14,17 +20,21 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from launcher import logs
+from launcher.clock import boot_ms, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
 from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.trees import LEDGER_MARK
 from launcher.executor.outputs import Outputs
-from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
+from launcher.executor.rows import ENDED, INTERRUPTED
+from launcher.executor.rules import COMMANDS, LEASE_OVER
+from launcher.executor.waiting import AHEAD_US, Group
+from launcher.limits import GROUP_SLOTS_MAX
 from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
 
@@ -33,6 +43,10 @@ log = logs.get()
 PATH: Final = "/usr/bin:/bin"
 ROOT: Final = "root"
 """What `users` of a configuration must list for commands with user id 0."""
+KEPT_MS: Final = 2_000
+"""What commands took counts for about so long."""
+ENDS_MIN: Final = 8
+"""So many commands must have ended in this time, or no more are asked for than run."""
 _CANNOT_START = {int(Reason.USER): 126}
 """Exit codes of shells for a command that could not be started; 127 for any other reason."""
 
@@ -151,19 +165,62 @@ def order_of(attempt: Attempt, allowed: tuple[str, ...], ledger: str = "") -> di
     }
 
 
-class Commands:
-    """Commands that were ordered and whose end is not recorded yet, by name."""
+class SlotPace:
+    """How long commands hold a slot: the time for which slots were held, and how many commands
+    ended in that time. Both are forgotten little by little. Pure; times in ms."""
+
+    def __init__(self) -> None:
+        self._held_ms = self._ends = 0.0
+        self._held = self._since_ms = self._forgot_ms = 0
+
+    def hold(self, held: int, now_ms: int, ended: int = 0) -> None:
+        """Note that `held` slots are held from now on, and that so many commands have ended."""
+        self._held_ms += self._held * max(0, now_ms - self._since_ms)
+        self._held, self._since_ms = held, now_ms
+        self._ends += ended
+
+    def ahead(self, slots: int, now_ms: int) -> int:
+        """Return how many commands end within AHEAD_US while all slots are held, but no more than
+        have ended lately. Call `hold` first."""
+        kept = max(0.0, 1 - (now_ms - self._forgot_ms) / KEPT_MS)
+        self._forgot_ms = now_ms
+        self._held_ms *= kept
+        self._ends *= kept
+        if self._ends < 1:
+            return 0
+        soon = slots * self._ends * AHEAD_US / 1_000 / max(self._held_ms, 1.0)
+        return int(min(soon, self._ends))
+
+
+class Commands(Group):
+    """The group of commands, whose slots the spawner has. It has the commands that were ordered and
+    are not over, by name."""
+
+    served: Final = ("",)
 
     def __init__(
-        self, config: ExecutorConfig, outputs: Outputs, groups: ControlGroups, ledger: str = ""
+        self,
+        config: ExecutorConfig,
+        outputs: Outputs,
+        groups: ControlGroups,
+        ledger: str,
+        *,
+        send: Callable[[list[list[Any]]], None],
+        report: Callable[[Sequence[Attempt]], None],
     ) -> None:
+        """`send` gets messages for the spawner, `report` attempts that are over."""
+        super().__init__(COMMANDS)
+        self.capacity = config.slots
         self._config = config
         self._ledger = ledger
         self._outputs = outputs
         self._control_groups = groups
+        self._send = send
+        self._report = report
         self._here: dict[str, Attempt] = {}
         self._groups: dict[str, str] = {}
         self._guarded: set[str] = set()
+        self._pace = SlotPace()
         self._has_warned = False
 
     def __len__(self) -> int:
@@ -177,26 +234,52 @@ class Commands:
         """How many of them must not outlive the executor's lease."""
         return len(self._guarded)
 
-    def orders(
-        self, some: Iterable[Attempt], changed: list[Attempt], wall_ms: int
-    ) -> list[list[Any]]:
-        """Return the orders to start for the spawner; `changed` gets what cannot start."""
+    # ---- slots
+
+    def serving(self) -> Sequence[Commands]:
+        """Return what takes launches: this."""
+        return (self,)
+
+    def handlers(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def offered(self, waiting_max: int) -> int:
+        """Return how many slots it offers, 0 if no more than the leader knows."""
+        slots = min(self.capacity + min(self.ahead, waiting_max), GROUP_SLOTS_MAX)
+        return slots if slots > self.capacity and self.ahead >= ENDS_MIN else 0
+
+    def room(self) -> int:
+        """Return how many slots are free."""
+        return self.capacity - len(self._here)
+
+    def pace(self, now_ms: int) -> None:
+        """Offer more or fewer slots if commands have become shorter or longer."""
+        self._pace.hold(self.capacity - self.room(), now_ms)
+        self.set_ahead(self._pace.ahead(self.capacity, now_ms))
+
+    def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
+        """Return why no command that waits here will begin, or ""."""
+        return "" if is_leased or not self.waiting else LEASE_OVER
+
+    def give(self, some: list[Attempt]) -> None:
+        """Order the spawner to start commands. Those that cannot start are over."""
         orders: list[list[Any]] = []
+        failed: list[Attempt] = []
         for attempt in some:
-            name = attempt.name
-            if name in self._here:
-                attempt.refuse("an attempt of this name is here")
-                changed.append(attempt)
-                continue
-            self._here[name] = attempt
-            if attempt.spec.guarded:
-                self._guarded.add(name)
             try:
                 orders.append(["start", self._order(attempt)])
             except UserRefused as error:
-                _fail(attempt, int(Reason.USER), str(error), wall_ms)
-                changed.append(attempt)
-        return orders
+                _fail(attempt, int(Reason.USER), str(error), wall_ms())
+                failed.append(attempt)
+                continue
+            self._here[attempt.name] = attempt
+            if attempt.spec.guarded:
+                self._guarded.add(attempt.name)
+        self._pace.hold(len(self._here), boot_ms())
+        self._send(orders)
+        if failed:
+            self._report(failed)
 
     def _order(self, attempt: Attempt) -> dict[str, Any]:
         name = attempt.name
@@ -216,16 +299,20 @@ class Commands:
 
     def receive(self, events: Iterable[Sequence[Any]], wall_ms: int) -> list[Attempt]:
         """Return the attempts that the spawner's events change, with the usage that the control
-        groups of ended ones measured. Events about other names are ignored."""
+        groups of ended ones measured. Those that are over have no slot any more. Events about other
+        names are ignored."""
         changed: list[Attempt] = []
+        before = len(self._here)
         for verb, name, *rest in events:
             attempt = self._here.get(name)
-            if attempt is None or attempt.status != ACCEPTED:
+            if attempt is None:
                 continue
             changed.append(attempt)
             if verb == "started":
                 attempt.pid, attempt.ticks, attempt.started_ms = rest
                 continue
+            del self._here[name]
+            self._guarded.discard(name)
             group = self._groups.pop(name, "")
             if verb == "refused":
                 attempt.refuse(rest[0])
@@ -239,6 +326,7 @@ class Commands:
                     self._measure(attempt, group)
             if group and verb != "ended":
                 self._control_groups.left(group)
+        self._pace.hold(len(self._here), boot_ms(), before - len(self._here))
         return changed
 
     def _measure(self, attempt: Attempt, group: str) -> None:
@@ -252,21 +340,18 @@ class Commands:
         attempt.cpu_ms = -(-usage.cpu_usec // 1_000)
         attempt.memory_peak_bytes = usage.memory_peak
 
-    def recorded(self, attempt: Attempt) -> None:
-        """Free the slot of a command whose end is recorded."""
-        if self._here.get(attempt.name) is attempt:
-            del self._here[attempt.name]
-            self._guarded.discard(attempt.name)
-
-    def clear(self) -> None:
-        """End all commands, since their spawner is dead."""
+    def clear(self) -> list[Attempt]:
+        """Remove and return all commands, which ended with their spawner."""
         for group in self._groups.values():
             self._control_groups.left(group)
-        for attempt in self._here.values():
+        ended = list(self._here.values())
+        for attempt in ended:
             attempt.status = INTERRUPTED
         self._groups.clear()
         self._here.clear()
         self._guarded.clear()
+        self._pace.hold(0, boot_ms())
+        return ended
 
 
 def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:

@@ -20,12 +20,13 @@ from launcher.config import ExecutorConfig
 from launcher.executor.attempt import ANSWER_MS, Attempt, Step
 from launcher.executor.handlers.connection import Peer
 from launcher.executor.handlers.groups import Groups
-from launcher.executor.handlers.launches import KILLED, STOPPING, Launches
 from launcher.executor.handlers.listener import Visitor, WorkerListener
 from launcher.executor.handlers.worker import CUT, Deaths, WorkerProcess
+from launcher.executor.launches import KILLED, STOPPING, Launches
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Outputs, OutputWriter
 from launcher.executor.rules import LEASE_OVER
+from launcher.executor.waiting import Group
 from launcher.limits import PIECE_BYTES_PENDING_MAX, WORKERS_MAX
 from launcher.protocol.status import Reason
 from launcher.worker import wire
@@ -61,7 +62,7 @@ SILENT: Final = (
 
 
 class Workers:
-    """All workers of one executor."""
+    """All workers of one executor, and what waits for them or for the spawner of `commands`."""
 
     def __init__(
         self,
@@ -69,11 +70,12 @@ class Workers:
         outputs: Outputs,
         lease: Lease,
         listener: Listener,
+        commands: Group,
     ) -> None:
         self._config = config
         self._lease = lease
         self._listener = listener
-        self.groups = Groups(config.worker_buffer)
+        self.groups = Groups(config.worker_buffer, commands)
         self._writer = OutputWriter(outputs, config.output_bytes_max)
         self.launches = Launches(self.groups, lease, self._writer, listener.hear, listener.starting)
         self._deaths = Deaths()
@@ -116,14 +118,13 @@ class Workers:
             log.warning("worker.refused", pid=pid, error=text)
 
     def kill(self, name: str, reason: Reason) -> bool:
-        """End a launch; return whether a handler of this host has it."""
-        if name not in self.launches:
-            return False
-        if not self.launches.withdraw(name, KILLED, reason):
-            worker = self.launches.holder(name)
-            if worker is not None:
-                self._order(worker, [name], reason, self._config.term_grace_ms)
-        return True
+        """End a launch; return whether it waited, or a worker has it."""
+        if self.launches.withdraw(name, KILLED, reason):
+            return True
+        worker = self.launches.holder(name)
+        if worker is not None:
+            self._order(worker, [name], reason, self._config.term_grace_ms)
+        return worker is not None
 
     def renewed(self) -> None:
         """Send the renewed lease to all workers."""
@@ -188,7 +189,7 @@ class Workers:
 
     def join(self, worker: WorkerProcess) -> None:
         """Accept a worker; it gets launches once the journal has it."""
-        self.groups.of(worker.group).workers[worker.pid] = worker
+        self.groups.add(worker)
         asyncio.get_running_loop().add_reader(worker.peer.pidfd, self._died, worker)
         self._listener.came(worker.pid, worker.ticks)
 
@@ -336,7 +337,7 @@ class Workers:
                     self._end_lease(worker)
         for worker, why in self._deaths.excess(self.groups.workers(), now_ms):
             self._kill(worker, why)
-        if self.groups.paced():
+        if self.groups.paced(now_ms):
             self._listener.offered()
 
     def _look(self, worker: WorkerProcess, now_ms: int, now_wall_ms: int) -> None:

@@ -1,23 +1,25 @@
-"""The launches of handlers: each waits, is at a worker, or has an end that is being recorded.
+"""The launches of an executor: each waits, is at a worker or the spawner, or has an end that is
+being recorded.
 
-All moves between these states are here. A worker reports that a launch begins, and later how it
-ended; a launch that was not reported to have begun goes to another worker. A launch has a slot from
-its row in the journal until its end is recorded there.
+All moves between these states are here, but for the events of the spawner
+(`commands/running.py`). A worker reports that a launch begins, and later how it ended; a launch
+that was not reported to have begun goes to another worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from launcher.clock import boot_ms, wall_ms
 from launcher.executor.attempt import Attempt
-from launcher.executor.handlers.groups import Group, Groups
+from launcher.executor.handlers.groups import NOBODY, Groups
 from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Kept, OutputWriter
 from launcher.executor.rows import ACCEPTED, ENDED
-from launcher.executor.rules import LEASE_OVER
+from launcher.executor.rules import COMMANDS, LEASE_OVER
+from launcher.executor.waiting import Group
 from launcher.protocol.status import Reason
 from launcher.worker.wire import TaskOutcome
 
@@ -30,7 +32,7 @@ TWICE: Final = "an attempt of this name is here"
 
 
 class Launches:
-    """The launches of one executor's handlers, by name.
+    """The launches of one executor, by name.
 
     `report` gets attempts that have begun or are over. `record` gets those that need a start
     record; `may_start` is called once that is durable.
@@ -59,12 +61,15 @@ class Launches:
     def __contains__(self, name: object) -> bool:
         return name in self._here
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._here)
+
     # ---- coming
 
     def accept(self, some: Iterable[Attempt]) -> None:
         """Accept launches whose rows are in the journal."""
         groups: dict[str, tuple[Group, list[Attempt]]] = {}
-        here, handlers = self._here, self.groups.handlers
+        here, handlers, commands = self._here, self.groups.handlers, self.groups.commands
         for attempt in some:
             if attempt.name in here:
                 attempt.refuse(TWICE)
@@ -72,9 +77,9 @@ class Launches:
                 continue
             here[attempt.name] = attempt
             # Its worker may have left within this turn; the launch waits a while for its return.
-            name = handlers.get(attempt.spec.handler, "")
+            name = handlers.get(attempt.spec.handler, NOBODY)
             if name not in groups:
-                groups[name] = self.groups.of(name), []
+                groups[name] = commands if name == COMMANDS else self.groups.of(name), []
             group, fresh = groups[name]
             attempt.group = name
             group.opened += 1
@@ -86,7 +91,7 @@ class Launches:
             self._give_fresh(group, fresh)
 
     def may_start(self, some: Iterable[Attempt]) -> None:
-        """Give launches to workers: their start records are durable."""
+        """Give launches their slots: their start records are durable."""
         groups: dict[str, list[Attempt]] = {}
         for attempt in some:
             if self.groups.of(attempt.group).starting.pop(attempt.name, None) is not None:
@@ -95,10 +100,10 @@ class Launches:
             self._give_fresh(self.groups.of(name), fresh)
 
     def _give_fresh(self, group: Group, fresh: list[Attempt]) -> None:
-        """Give launches that have just become ready to workers; at once, if each finds a thread and
-        nothing waits before them."""
-        workers = [] if self.is_stopping or len(group.ready) else group.serving()
-        workers.sort(key=lambda worker: -worker.room())
+        """Give launches that have just become ready to workers, or to the spawner; at once, if each
+        finds a slot and nothing waits before them."""
+        takers = [] if self.is_stopping or len(group.ready) else group.serving()
+        workers = sorted(takers, key=lambda worker: -worker.room())
         rooms = [max(0, worker.room()) for worker in workers]
         now_wall_ms = wall_ms()
         if (
@@ -119,8 +124,8 @@ class Launches:
         self.dispatch(group)
 
     def dispatch(self, group: Group) -> None:
-        """Give ready launches to workers with room, to each its share. For as many waiting launches
-        as there is room left, request start records."""
+        """Give ready launches to what has room, to each its share. For as many waiting launches as
+        there is room left, request start records."""
         if not group.waiting or not self._lease.valid(boot_ms()):
             return
         self.refuse_late(group, wall_ms())
@@ -162,12 +167,13 @@ class Launches:
     # ---- going
 
     def recorded(self, some: Iterable[Attempt]) -> None:
-        """Free the slots of launches whose ends are in the journal."""
-        here = self._here
+        """Forget launches whose ends are in the journal."""
+        here, commands = self._here, self.groups.commands
         for attempt in some:
             if here.get(attempt.name) is attempt:
                 del here[attempt.name]
-                self.groups.of(attempt.group).opened -= 1
+                name = attempt.group
+                (commands if name == COMMANDS else self.groups.of(name)).opened -= 1
 
     def done(self, worker: WorkerProcess, outcomes: Iterable[TaskOutcome], now_wall_ms: int) -> str:
         """Record how launches of a worker ended; return the name of one that it does not have,
