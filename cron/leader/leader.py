@@ -46,7 +46,7 @@ from cron.leader.requests import (
     in_order,
     rows_of,
 )
-from cron.scheduler.budget import Every, TurnPace
+from cron.scheduler.budget import ROWS_MIN, Every, TurnPace
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.limits import Bucket
 from cron.scheduler.plan import View, plan
@@ -88,9 +88,9 @@ class LeaderSettings(msgspec.Struct, frozen=True):
     """What the operator may set, and the times of the loop.
 
     `start_window_ms`: how long after its Begin an attempt may start (rule R7). `append_timeout_ms`:
-    the outcome of an entry that takes longer is unknown. `turn_ms`: the shortest time between two
-    entries. `gather_ms`: how long a busy leader gathers reports for the next entry, while nothing
-    waits for them. `housekeeping_ms`: how often waiting and unanswered launches are looked at.
+    the outcome of an entry that takes longer is unknown. `turn_ms`: the rest between two turns.
+    `gather_ms`: how long a busy leader gathers reports for the next entry, while nothing waits for
+    them. `housekeeping_ms`: how often waiting and unanswered launches are looked at.
     `late_per_second`: the pace of late launches. `is_backed_up`: snapshots go to object storage,
     and executors remember what these may lack.
     """
@@ -140,6 +140,7 @@ class Leader:
         self._wake = asyncio.Event()
         self._asked = asyncio.Event()  # for a change: somebody waits for the answer
         self._busy_turns = 0  # those before this one that had an entry, without a gap
+        self._rows = 0  # of the newest turn
         self._beat = asyncio.Event()
         self._dispatcher, self._inbox = self._open_inbox()
         self._leader_term: asyncio.Task[None] | None = None
@@ -222,8 +223,9 @@ class Leader:
                 tasks.create_task(self._answer_beats(), name="leases")
                 tasks.create_task(self._probe(), name="probes")
                 while True:
+                    began_ms = self._clock.mono_ms()
                     await self._turn()
-                    await self._pause()
+                    await self._pause(began_ms)
         except* ConsensusError as group:
             why = "; ".join(str(error) for error in group.exceptions)
             _log.warning("leader_term.ended", replica=self._replica, term=term, error=why)
@@ -293,8 +295,8 @@ class Leader:
         # The plan must see the changed jobs; but several changes in a row must not delay turns.
         self._owes_plan = any(change.changes_jobs for change in changes)
         if not self._owes_plan:
-            commands += self._plan(now_ms)
-        self._busy_turns = self._busy_turns + 1 if commands else 0
+            commands += self._plan(now_ms, commands)
+        self._busy_turns, self._rows = self._busy_turns + 1 if commands else 0, 0
         epoch = self.epoch
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
@@ -306,7 +308,7 @@ class Leader:
                 for one in commands
             ):
                 self.executors.log_lost(commands)
-            rows = sum(rows_of(command, state) for command in commands)
+            rows = self._rows = sum(rows_of(command, state) for command in commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
             busy_ms = planned_ms + self._applier.busy_ms - applied_ms
@@ -371,8 +373,8 @@ class Leader:
         forget = self.indexes.forgetting.next(self._clock.mono_ms())
         return [*reports, *forget]
 
-    def _plan(self, now_ms: int) -> list[c.Command]:
-        """Return the commands of the plan."""
+    def _plan(self, now_ms: int, reports: list[c.Command]) -> list[c.Command]:
+        """Return the commands of the plan. `reports` are before them in the entry."""
         state = self._applier.state
         expired = self.executors.expired()
         if not self.indexes.let_go() or self.may_tick() or state.is_resolving:
@@ -383,7 +385,7 @@ class Leader:
         indexes, now_s, rows_max = self.indexes, now_ms // 1000, self._pace.rows_max
         view = View(
             state=state,
-            due_jobs=indexes.due_heap.take(now_s, limit=rows_max),
+            due_jobs=indexes.due_heap.take(now_s, limit=self._pace.portion),
             expired=expired,
             late_budget=self._late.starts(now_mono),
             steady_ms=self._steady.since(now_ms),
@@ -393,6 +395,7 @@ class Leader:
             lead_ms=self._pace.lead_ms(now_mono),
             stale_jobs=indexes.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
             why_behind=indexes.due_heap.why_behind,
+            reports=reports,
         )
         commands = [*self.executors.drained(), *plan(view, now_ms)]
         indexes.due_heap.put_back(view.postponed)
@@ -498,20 +501,24 @@ class Leader:
 
     # ---- waiting
 
-    async def _pause(self) -> None:
+    async def _pause(self, began_ms: int) -> None:
         """Wait for something to do: a report, a change, the next instant, or housekeeping.
 
         If reports arrive all the time, every few of them would make an entry. A leader that has
         appended in each of its last turns gathers them longer, if nobody waits for an answer, no
         instant falls due meanwhile, and no launch waits for room, or launches wait at executors:
-        then each slot that comes free has its next launch there.
+        then each slot that comes free has its next launch there. The turn, which began at
+        `began_ms`, counts as rest if it left due jobs to the next one, or had so many rows that
+        more of them would cost no less, while launches wait for the slots that come free.
         """
-        turn_ms = self._settings.turn_ms
-        await asyncio.sleep(turn_ms / 1000)
+        turn_ms, queues = self._settings.turn_ms, self.indexes.queues
+        waits = bool(queues.fair.ready or queues.fair.parked)
+        is_supplied = not waits or queues.places.may_wait > 0
+        is_full = self._idle_ms() <= 0 or (self._rows >= ROWS_MIN and not is_supplied)
+        took_ms = self._clock.mono_ms() - began_ms if is_full else 0
+        await asyncio.sleep(max(0, turn_ms - took_ms) / 1000)
         delay_ms, wanted = self._idle_ms(), self._wake
         if self._wake.is_set():
-            queues = self.indexes.queues
-            is_supplied = not queues.fair or queues.places.may_wait > 0
             gathers = self._busy_turns >= BUSY_TURNS and is_supplied
             delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
             wanted = self._asked

@@ -12,6 +12,9 @@ TURN_MS: Final = 50
 """How long one turn may keep the loop: heartbeats, leases and Raft wait as long."""
 ROWS_MIN: Final = 200
 """Fewer rows in an entry would not help: each entry has a cost of its own."""
+PORTIONS: Final = 4
+"""The divisor of a turn's rows for jobs that fall due: launches of the first portion start, and
+slots that come free get the next launches, while the others get their rows."""
 MEASURED_MIN: Final = 100
 """Turns with fewer rows say little about the cost of a row."""
 LEAD_MAX_MS: Final = 1_000
@@ -55,6 +58,11 @@ class TurnPace:
         self._row_us = (3 * self._row_us + 1000 * busy_ms // rows) // 4
         most = TURN_MS * 1000 // self._row_us if self._row_us else ROWS_MAX
         self.rows_max = min(max(most, ROWS_MIN), ROWS_MAX)
+
+    @property
+    def portion(self) -> int:
+        """How many jobs that fall due get rows in one turn."""
+        return max(self.rows_max // PORTIONS, ROWS_MIN)
 
     def lead_ms(self, now_ms: int) -> int:
         """Return how long an order planned at `now_ms` takes to leave; 0 if no recent turn tells. A

@@ -66,6 +66,9 @@ class LeaderIndexes:
                     self.queues.follow(keys if verdict else self._state.due.among(keys))
             elif not isinstance(command, c.Report):
                 self._changed(command, result)
+            elif any(result.items):
+                # The plan has ended them in the queues; what was not accepted runs on.
+                self.queues.follow(self.queues.given_up)
 
     def _changed(self, command: c.Command, result: Result) -> None:
         """Update the indexes after a command that is not part of each turn."""

@@ -12,13 +12,14 @@ returns it (`Queues.follow`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import compress, repeat
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, compress, repeat
 from typing import Final
 
 import msgspec
 
 from cron.job import Catchup, Job, OnLost, Overlap
+from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.candidates import (
     Candidate,
@@ -43,6 +44,7 @@ from cron.scheduler.policy import (
 )
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
+from cron.state.batches import taken
 from cron.state.columns import deltas
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
@@ -52,6 +54,7 @@ ALLOW: Final = Overlap.ALLOW  # members of an enumeration are slow to look up
 FORBID: Final = Overlap.FORBID
 REPLACE: Final = Overlap.REPLACE
 NONE: Final = Reason.NONE
+SUCCEEDED: Final = LaunchState.SUCCEEDED
 ROWS_MAX: Final = 5_000
 """The most launches that one entry makes due, and that it begins."""
 JUDGED_SHARE: Final = 4
@@ -92,8 +95,9 @@ class View(msgspec.Struct):
     (`clocks.Steady`). `rows_max`: how many launches may fall due, and begin, in the time of one
     turn. `lead_ms`: how long an order takes to leave. `stale_jobs` wait for room; their older
     instants are skipped. `why_behind(number)`: why more falls due beside a job than can begin, else
-    NONE. `start_window_ms`: how long after its Begin an attempt may start (rule R7); as long as an
-    instant is live, so that a delayed order starts nothing late.
+    NONE. `reports`: the commands before the plan in its entry; what they end leaves its slots to
+    launches that begin in this plan. `start_window_ms`: how long after its Begin an attempt may
+    start (rule R7); as long as an instant is live, so that a delayed order starts nothing late.
 
     The plan adds what the leader has to return to the due heap: `again`, jobs that stopped at a
     spent instant (R10), and `postponed`, due jobs for which the plan had no room.
@@ -109,6 +113,7 @@ class View(msgspec.Struct):
     lead_ms: int = 0
     stale_jobs: list[DueJob] = []
     why_behind: Callable[[int], Reason] = lambda number: NONE
+    reports: Sequence[c.Command] = ()
     again: list[int] = []
     postponed: list[DueJob] = []
     start_window_ms: int = FAILOVER_MS
@@ -135,7 +140,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     if accounts:
         lines = [(rows, [one.number for one in found]) for (rows, _), found in accounts.items()]
         commands.append(c.Account(as_lines(view.state.catalog, lines)))
-    choice = _Choice(view, now_ms, _ended(view.state, lost))
+    choice = _Choice(view, now_ms, _lost(view.state, lost))
     choice.run(accounts)
     return commands + choice.commands()
 
@@ -202,7 +207,23 @@ def _at_once(view: View) -> list[int]:
     return view.expired
 
 
-def _ended(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, None]:
+def _succeeded(state: State, reports: Iterable[c.Command]) -> dict[c.Key, None]:
+    """Return the usual launches that have succeeded once these commands are applied: nothing
+    follows after them. Other ends free their slots when they are applied."""
+    ended: dict[c.Key, None] = {}
+    for command in reports:
+        for said in command.rows if isinstance(command, c.Report) else ():
+            record = state.executors.get(said.executor)
+            batch = record.batches.get(said.begun_index) if record is not None else None
+            rows = [*accumulate(said.rows)]
+            if said.state is not SUCCEEDED or batch is None or rows[-1] >= len(batch.states):
+                continue
+            keys = zip(taken(batch.numbers, rows), taken(batch.scheduled_s, rows), repeat(0))
+            ended.update(dict.fromkeys(compress(keys, taken(batch.states, rows))))
+    return ended
+
+
+def _lost(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, None]:
     """Return the launches that are over once these executors are lost. Launches of several parts
     are left out: their other parts may run on."""
     ended: dict[c.Key, None] = {}
@@ -219,13 +240,13 @@ def _ended(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, None]:
 class _Choice:
     """The decisions of one plan: which launches begin, are skipped, or wait."""
 
-    def __init__(self, view: View, now_ms: int, ended: dict[c.Key, None]) -> None:
+    def __init__(self, view: View, now_ms: int, lost: dict[c.Key, None]) -> None:
         self._view = view
         self._queues = view.queues
         self._now_ms = now_ms
-        self._ended = ended  # by this plan
+        self._ended = {**_succeeded(view.state, view.reports), **lost}  # by this entry
         # Jobs of which a launch may become due again by this entry, and is then first in its queue.
-        jobs = ((key[0], view.state.by_number[key[0]].job) for key in ended)
+        jobs = ((key[0], view.state.by_number[key[0]].job) for key in lost)
         self._returning = {
             number for number, job in jobs if job and is_queue(job) and job.on_lost is OnLost.RETRY
         }

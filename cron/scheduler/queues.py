@@ -109,6 +109,9 @@ class Queues:
         for row in state.active.values():
             self._run(row)
         self._taken: dict[Key, Candidate] = {}  # and neither begun nor put back yet
+        # By the newest plan, before State has done so: which it ended, and which it made wait.
+        self.given_up: list[Key] = []
+        self.entered: dict[Key, None] = {}
         self._loading: Iterator[Key] = iter(list(state.due))
         self._is_loading = self.admission.is_loading = bool(state.due)
 
@@ -125,7 +128,7 @@ class Queues:
             if ran is None and not is_active:
                 if (row := due.get(key)) is not None:
                     self.offer(of_row(row, by_number[key[0]]))
-                else:
+                elif key in self._waiting:
                     self._forget_waiting(key)
                 continue
             if key in self._waiting:  # if it is over, cancelled before the plan's entry, or in it
@@ -257,10 +260,10 @@ class Queues:
             self.fair.remove(key)
 
     def end(self, keys: Iterable[Key]) -> None:
-        """Remove the running ones of these launches: the plan gives them up."""
-        running = [key for key in keys if key in self._running]
-        self.placement.vacate(running)
-        self.fair.ended(running)
+        """Remove the running ones of these launches: the entry of this plan ends them."""
+        self.given_up = [key for key in keys if key in self._running]
+        self.placement.vacate(self.given_up)
+        self.fair.ended(self.given_up)
 
     # ---- what the plan does
 

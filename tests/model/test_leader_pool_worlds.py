@@ -160,8 +160,9 @@ class PoolWorld(World):
             late_budget=late_budget,
             queues=self.indexes.queues,
             rows_max=rows_max,
+            reports=self.successes(),
         )
-        commands = plan(view, self.now_ms)
+        commands = [*view.reports, *plan(view, self.now_ms)]
         self.indexes.due_heap.put_back(view.postponed)
         if not commands:
             return bool(view.due_jobs)

@@ -26,6 +26,7 @@ from cron.service.catalog import waiting_of_removed
 from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
+from cron.state.columns import deltas
 from cron.state.context import row_of
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -143,8 +144,9 @@ class World:
             queues=self.indexes.queues,
             rows_max=5,
             start_window_ms=chance.choice([1000, 30_000]),
+            reports=self.successes(),
         )
-        commands = plan(view, self.now_ms)
+        commands = [*view.reports, *plan(view, self.now_ms)]
         self.indexes.due_heap.put_back(view.postponed)
         if commands and chance.random() < 0.97:
             self.append(*commands)
@@ -156,6 +158,19 @@ class World:
         records = self.machine.state.executors.items()
         free = {n: self.chance.randint(0, one.slots) - one.count_open() for n, one in records}
         return {number: count for number, count in free.items() if count > 0}
+
+    def successes(self) -> list[c.Command]:
+        """Ends that share the entry of a plan, in columns; some come twice."""
+        rows: list[c.AttemptRows] = []
+        for number, record in self.machine.state.executors.items():
+            for batch in record.batches.values():
+                some = [row for row, is_open in enumerate(batch.states) if is_open]
+                some = [row for row in some if self.chance.random() < 0.1]
+                if some:
+                    ends = (deltas(some), Reason.NONE, 0, (self.now_ms,), (self.now_ms,))
+                    said = c.AttemptRows(batch.index, number, LaunchState.SUCCEEDED, *ends)
+                    rows += [said] * self.chance.choice([1, 1, 2])
+        return [c.Report(rows=tuple(rows))] if rows else []
 
     def results(self) -> None:
         """What becomes of what runs."""

@@ -17,6 +17,8 @@ from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
 from cron.leader.leader import BUSY_TURNS, Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
+from cron.scheduler.budget import ROWS_MIN
+from cron.scheduler.plan import ROWS_MAX
 from cron.service import replica as serving
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
@@ -363,3 +365,32 @@ async def test_a_busy_leader_gathers_reports_unless_somebody_waits() -> None:
         await one.put(job())  # a change is not kept waiting
         assert one.state.jobs
         assert len(one.state.executors) == count + 1  # by the same entry
+
+
+async def after_a_turn_without_rest(one: Replica, rows_max: int) -> None:
+    """Return once all jobs have rows for their first instant. Each entry takes an hour, and a turn
+    would be followed by as long a rest."""
+    hour_ms = 3_600_000
+    await one.put(*(job(f"j{number}") for number in range(ROWS_MIN + 1)))
+    one.leader._pace.rows_max = rows_max
+
+    def passed(index: int, _: object) -> None:
+        one.clock.ms += hour_ms
+
+    one.applier.subscribe(passed)
+    one.leader._settings = LeaderSettings(turn_ms=hour_ms, housekeeping_ms=5)
+    one.clock.ms = (T0 + 60) * 1000
+    records = one.state.by_number.values()
+    await one.until(lambda: all(record.horizon_s > T0 for record in records))
+
+
+async def test_a_turn_counts_as_rest_if_it_left_jobs_that_are_due() -> None:
+    async with reigning() as one:
+        await after_a_turn_without_rest(one, ROWS_MIN)  # a portion: one of these jobs is left
+
+
+async def test_a_long_turn_counts_as_rest_while_launches_wait_for_room() -> None:
+    async with reigning() as one:
+        await after_a_turn_without_rest(one, ROWS_MAX)
+        async with asyncio.timeout(WITHIN_S):
+            await one.leader.append(c.Trigger("default/j1", "first", "anna"))

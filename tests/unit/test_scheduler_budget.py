@@ -21,6 +21,7 @@ from cron.leader.requests import (
 from cron.scheduler.budget import (
     LEAD_KEPT_MS,
     LEAD_MAX_MS,
+    PORTIONS,
     ROWS_MIN,
     TURN_MS,
     Every,
@@ -44,6 +45,7 @@ def appending(*commands: c.Command) -> Build:
 def test_a_turn_has_as_many_rows_as_it_has_time_for() -> None:
     pace = TurnPace()
     assert pace.rows_max == ROWS_MAX
+    assert pace.portion == ROWS_MAX // PORTIONS
     for _ in range(20):
         pace.took(1_000, 100, 120, 0)  # 100 us for each row
     assert TURN_MS * 10 <= pace.rows_max <= TURN_MS * 11
@@ -51,7 +53,7 @@ def test_a_turn_has_as_many_rows_as_it_has_time_for() -> None:
     assert TURN_MS * 10 <= pace.rows_max <= TURN_MS * 11
     for _ in range(20):
         pace.took(1_000, 10_000, 40, 0)
-    assert pace.rows_max == ROWS_MIN
+    assert pace.rows_max == pace.portion == ROWS_MIN
     for _ in range(40):
         pace.took(1_000, 0, 1, 0)
     assert pace.rows_max == ROWS_MAX
