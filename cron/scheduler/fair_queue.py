@@ -180,20 +180,27 @@ class FairQueue:
         if key in self or key in self.running:
             return False
         flow = self._flow(flow_key)
-        share = flow.share
-        share.waiting += 1
-        for limiter in share.limiters:
-            limiter.waiting += 1
+        flow.share.count(0, 1)
         if not_before_ms:
             self._hold(key, flow, due_ms, not_before_ms)
         elif flow_key.is_limited and key[0] in self._behind:
             self._park(key, flow, due_ms)
             self._reopen(key[0])  # what waited there may be gone, and the limit another
         else:
-            flow.append(key, due_ms)
+            flow.append((key,), due_ms)
             if flow.size == 1:
                 flow.enter(self.now_ms)
         return True
+
+    def add_alike(self, keys: Sequence[Key], flow_key: FlowKey, due_ms: int) -> None:
+        """Add launches that fell due together, of jobs without a limit, which neither wait nor
+        run."""
+        flow, count = self._flow(flow_key), len(keys)
+        flow.open += count - 1
+        flow.share.count(0, count)
+        flow.append(keys, due_ms)
+        if flow.size == count:
+            flow.enter(self.now_ms)
 
     def add_running(self, key: Key, flow_key: FlowKey) -> bool:
         """Count a launch as running, whatever the limits say. Returns False if it runs already."""
@@ -371,11 +378,10 @@ class FairQueue:
         """Put back a launch that would take reserved slots, and skip all launches with its need
         until the next round. Returns False if it does not run."""
         flow = self.running.get(key)
-        if flow is None or not self.put_back(key, due_ms):
-            return False
-        flow.need.is_kept_out = True
-        self._close_class(flow)
-        return True
+        if flow is not None and self.put_back(key, due_ms):
+            flow.need.is_kept_out = True
+            self._close_class(flow)
+        return flow is not None
 
     # ---- what is next
 
@@ -413,21 +419,40 @@ class FairQueue:
         need.starves_since_ms = max(need.lacks_since_ms, flow.front()[0]) if not flow.over else 0
 
     def take(
-        self,
-        now_ms: int,
-        room: Room,
-        late_budget: int = 1,
-        free: Free | None = None,
-        most: int = 1,
+        self, now_ms: int, room: Room, late_budget: int = 1, free: Free | None = None, most: int = 1
     ) -> list[Key]:
-        """Return up to `most` launches of one flow that are next, [] for none; they count as
-        running. Several are returned only if there is room for all waiting launches.
+        """Return up to `most` launches with one need that are next, in the order of service, [] for
+        none; they count as running. Several are returned only as far as there is room for them, and
+        only if no job's limit and no reserved slot is concerned.
 
         `room` is not called again before `begin_round` for a need without room. At most
         `late_budget` late launches are returned. Without `free` no slot is reserved.
         """
         if now_ms != self.now_ms or self._holds or self.table.timers:
             self.tick(now_ms)
+        flow = self._first(room, free, late_budget)
+        if flow is None:
+            return []
+        need, is_single = flow.need, flow.key.is_limited or self.table.kept or most == 1
+        left = 1 if is_single else room(need.need, most)
+
+        def has_room(other: Hashable, count: int) -> int:
+            """What was taken is not counted in `room` yet."""
+            return left if other is need.need else room(other, count)
+
+        taken: list[Key] = []
+        while flow is not None and flow.need is need and not (taken and flow.key.is_limited):
+            some = self._take(flow, room, late_budget, left)
+            taken += some
+            left -= len(some)
+            if left <= 0:
+                break
+            late_budget -= len(some) if flow.key.is_late else 0
+            flow = self._first(has_room, free, late_budget)
+        return taken
+
+    def _first(self, room: Room, free: Free | None, late_budget: int) -> Flow | None:
+        """Return the flow whose launch is next, None for none."""
         self.is_late_open = late_budget > 0
         order: tuple[int, ...] = LIVE_ONLY
         if self.is_late_open:
@@ -435,12 +460,10 @@ class FairQueue:
         for band in order:
             turns = self._bands[band]
             while turns:
-                turn = next(iter(turns))
-                flow = self._next(turn, room, free)
+                flow = self._next(next(iter(turns)), room, free)
                 if flow is not None:
-                    turns.move_to_end(turn)
-                    return self._take(flow, room, late_budget, most)
-        return []
+                    return flow
+        return None
 
     def _next(self, turn: PoolTurn, room: Room, free: Free | None) -> Flow | None:
         """Return the next flow of a pool; if there is none, the pool leaves its band."""
@@ -517,7 +540,8 @@ class FairQueue:
     def _take(self, flow: Flow, room: Room, late_budget: int, most: int) -> list[Key]:
         """Take what may begin out of a flow: one launch, or several if nothing binds."""
         share, need, count = flow.share, flow.need, 1
-        level = need.pool.turns[flow.band].all[share.priority]
+        turn = need.pool.turns[flow.band]
+        turn.band.move_to_end(turn)
         if need.is_plenty is not False and flow.size > 1 and most > 1 and not flow.key.is_limited:
             count = self._count(flow, room, min(most, late_budget) if flow.key.is_late else most)
         keys = flow.pop(count)
@@ -535,7 +559,7 @@ class FairQueue:
                 limiter.bucket.take(count)
         self.streak = 0 if flow.key.is_late else self.streak + count
         need.lacked_since_ms, need.lacks_since_ms = need.lacks_since_ms, 0
-        share.serve(level, flow.band, count)
+        share.serve(turn.all[share.priority], flow.band, count)
         if not flow.size:
             flow.leave()
         return keys
@@ -631,7 +655,8 @@ class FairQueue:
         before = self.table.limiters.get(scope)
         self.table.put(scope, limits, self.now_ms)
         touched: dict[Limiter, None] = {} if before is None else {before: None}
-        for share in self._covered(scope):
+        shares = self.shares.values()
+        for share in [one for one in shares if covers(scope, one.tenant, one.pool, one.priority)]:
             touched.update(dict.fromkeys(share.limiters))
             own = share.own
             for limiter in share.limiters:
@@ -648,11 +673,6 @@ class FairQueue:
         for limiter in touched:
             limiter.wake(self.now_ms)
             limiter.calm(self.now_ms)
-
-    def _covered(self, scope: Scope) -> Iterable[Share]:
-        """Return the shares to which limits of `scope` may apply."""
-        shares = self.shares.values()
-        return [one for one in shares if covers(scope, one.tenant, one.pool, one.priority)]
 
     def _link(self, share: Share) -> None:
         """Count a share in all limiters that apply to it."""

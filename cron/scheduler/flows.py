@@ -11,7 +11,7 @@ skipped without a look at its flows.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -298,27 +298,29 @@ class Flow(msgspec.Struct, eq=False):
     runs: deque[Run] = msgspec.field(default_factory=deque)
     early: list[tuple[int, Key]] = []
 
-    def append(self, key: Key, due_ms: int) -> None:
-        """Add a launch that arrived last."""
+    def append(self, keys: Sequence[Key], due_ms: int) -> None:
+        """Add launches that fell due together and arrived last."""
         runs = self.runs
         if runs and runs[-1].due_ms == due_ms:
-            runs[-1].keys.append(key)
+            runs[-1].keys += keys
         elif runs and runs[-1].due_ms > due_ms:
-            heappush(self.early, (due_ms, key))
+            for key in keys:
+                heappush(self.early, (due_ms, key))
         else:
-            runs.append(Run(due_ms, [key]))
-        self._entered(key)
+            runs.append(Run(due_ms, [*keys]))
+        self._entered(keys)
 
     def insert(self, key: Key, due_ms: int) -> None:
         """Add a launch that arrived before others."""
         heappush(self.early, (due_ms, key))
-        self._entered(key)
+        self._entered((key,))
 
-    def _entered(self, key: Key) -> None:
-        self.ready[key] = self
-        self.size += 1
-        self.entries += 1
-        self.need.pool.ready += 1
+    def _entered(self, keys: Sequence[Key]) -> None:
+        count = len(keys)
+        self.ready.update(dict.fromkeys(keys, self))
+        self.size += count
+        self.entries += count
+        self.need.pool.ready += count
 
     def lose(self, key: Key) -> None:
         """Remove a launch; its entry becomes stale."""

@@ -62,8 +62,11 @@ class LeaderIndexes:
                         refusal = Verdict(verdict).label if verdict else ""
                         self.due_heap.answered(numbers, refusal)
                     keys = [(one, due.scheduled_s, 0) for due in line.due for one in numbers]
-                    # What has begun by this very entry has moved.
-                    self.queues.follow(keys if verdict else self._state.due.among(keys))
+                    if not verdict:
+                        # What has begun by this very entry has moved.
+                        due, entered = self._state.due.among(keys), self.queues.entered
+                        keys = [key for key in due if key not in entered]
+                    self.queues.follow(keys)
             elif not isinstance(command, c.Report):
                 self._changed(command, result)
             elif any(result.items):

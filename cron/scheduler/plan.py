@@ -252,6 +252,8 @@ class _Choice:
         }
         self._late_budget = view.late_budget
         self._ahead_ms = max(view.queues.places.ahead_ms.values(), default=0)
+        # A launch with a later deadline starts in time everywhere, and has its whole window.
+        self._safe_ms = now_ms + max(view.start_window_ms, view.lead_ms + self._ahead_ms)
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[tuple[c.Key, int, tuple[int, ...], int]] = []  # as Begin.of wants them
         self._usual: dict[tuple[int, int], list[int]] = {}  # by executor and instant: jobs
@@ -308,13 +310,14 @@ class _Choice:
         for flow, keys in flows.items():
             waiting = keys
             if flow in unbound:
-                begun = self._queues.begin_unbound(flow, keys)
+                begun = self._queues.begin_alike(flow, keys)
                 for executor, mine in begun.items():
                     for number, at_s, _ in mine:
                         self._usual.setdefault((executor, at_s), []).append(number)
                 waiting = keys[sum(map(len, begun.values())) :]
-            for key in waiting:
-                self._queues.offer(of_due(c.DueItem(key[1]), by_number[key[0]]))
+            if waiting:
+                due = [of_due(c.DueItem(at_s), by_number[number]) for number, at_s, _ in waiting]
+                self._queues.wait(flow, due)
 
     def _by_flow(self, accounts: _Accounts) -> dict[FlowKey, list[c.Key]]:
         """Return the launches that fall due in time and need one slot and nothing else, by flow;
@@ -504,25 +507,43 @@ class _Choice:
 
     def _take(self, rows_max: int) -> None:
         most = rows_max - sum(map(len, self._usual.values()))
-        left = TAKEN_SHARE * most
-        while left > 0 and len(self._begin) < most:
+        left, has_room = TAKEN_SHARE * most, True
+        while has_room and left > 0 and len(self._begin) < most:
             wanted = min(left, most - len(self._begin))
             taken = self._queues.take(self._now_ms, self._late_budget, wanted)
-            left -= len(taken)
-            if not taken or not all(map(self._try_to_begin, taken)):
-                break
+            left, has_room = left - len(taken), bool(taken)
+            alike: list[Candidate] = []
+            for candidate in taken:
+                late = self._late_for(candidate)
+                if late is None:
+                    continue
+                if late or candidate.refused_by or len(taken) == 1:
+                    has_room = self._begin_one(candidate, late) and has_room
+                else:
+                    alike.append(candidate)
+            if alike:
+                has_room = self._begin_alike(alike) and has_room
         self._queues.put_all_back()
 
-    def _try_to_begin(self, candidate: Candidate) -> bool:
-        """Begin a taken launch if it may begin; return whether there is any room left."""
-        job = candidate.record.job
+    def _late_for(self, candidate: Candidate) -> list[int] | None:
+        """Return the executors on which a taken launch would be too late. Returns None for one that
+        may not begin now, which is skipped or put back."""
+        record, job = candidate.record, candidate.record.job
         if job is None:
             self._queues.set_aside(candidate)
-            return True
+            return None
+        is_free = job.overlap is ALLOW and not job.concurrency and record.paused is None
+        if is_free and candidate.deadline_ms > self._safe_ms and not self._view.state.gates:
+            return []  # the usual case, cheap
         if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
-            return True
-        late = self._late_on(candidate, job)
-        if late is None:
+            return None
+        return self._late_on(candidate, job)
+
+    def _begin_one(self, candidate: Candidate, late: list[int]) -> bool:
+        """Begin a launch on an executor that is not in `late`; return whether there is any room
+        left."""
+        job = candidate.record.job
+        if job is None:
             return True
         executors = self._queues.begin(candidate, job, late)
         if not executors:
@@ -531,16 +552,30 @@ class _Choice:
             if is_bound := job.has_parts or bool(late):
                 self._queues.put_back(candidate, self._now_ms + HELD_REST_MS)
             return is_bound
-        self._late_budget -= candidate.is_late
-        held_ms = self._held_ms(candidate, job)
-        self._begin.append((candidate.key, candidate.attempt + 1, executors, held_ms))
+        self._begun(candidate, job, executors)
         if job.overlap is not ALLOW:
             self._take_slot(candidate, job)
         return True
 
+    def _begin_alike(self, candidates: list[Candidate]) -> bool:
+        """Begin taken launches that need the same; return whether there was room for all."""
+        alike = {one.key: one for one in candidates}
+        flow = self._queues.fair.running[candidates[0].key].key
+        for executor, keys in self._queues.begin_alike(flow, list(alike)).items():
+            for candidate in map(alike.pop, keys):
+                if candidate.record.job is not None:
+                    self._begun(candidate, candidate.record.job, (executor,))
+        return not alike
+
+    def _begun(self, candidate: Candidate, job: Job, executors: tuple[int, ...]) -> None:
+        """Note that a launch begins."""
+        self._late_budget -= candidate.is_late
+        held_ms = self._held_ms(candidate, job)
+        self._begin.append((candidate.key, candidate.attempt + 1, executors, held_ms))
+
     def _held_ms(self, candidate: Candidate, job: Job) -> int:
         """Return the deadline of a launch that begins, if gates held its clock, else 0."""
-        if self._now_ms + self._view.start_window_ms <= candidate.deadline_ms:
+        if candidate.deadline_ms > self._safe_ms:
             return 0
         most_ms = self._now_ms + job.deadline_s * 1000
         held_ms = min(self._deadline_ms(candidate, job), most_ms)

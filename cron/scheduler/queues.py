@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, repeat, takewhile, zip_longest
 from typing import Final, NamedTuple, cast
@@ -55,7 +55,6 @@ class Placed(NamedTuple):
     """What launches of a job need, and in which flows they wait. `is_usual`: a launch needs one
     slot and nothing else, and does not wait for other launches of its job."""
 
-    job: Job
     wanted: Wanted
     live: FlowKey
     late: FlowKey
@@ -65,23 +64,29 @@ class Placed(NamedTuple):
 def placed_of(name: str, job: Job) -> Placed:
     """Return what launches of a job need, and in which flows they wait."""
     tenant, _ = split_job_name(name)
-    need = Need(job.pool, job.where, job.work.cpu_milli, job.work.memory_bytes)
-    wanted = Wanted(need, job.parts, job.each)
-    priority = min(max(job.work.priority, 0), 9)
-    is_often = 0 < job.schedule.every_s < PATIENT_S
-    is_patient = job.deadline_s >= PATIENT_S and not is_often
-    live, late = _flow_keys(tenant, need.pool, priority, wanted, job.is_limited, is_patient)
-    is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
-    return Placed(job, wanted, live, late, is_usual)
+    work, every_s = job.work, job.schedule.every_s
+    needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes)
+    is_patient = job.deadline_s >= PATIENT_S and not 0 < every_s < PATIENT_S
+    priority = min(max(work.priority, 0), 9)
+    return _placed_alike(tenant, priority, needed, job.parts, job.each, job.is_limited, is_patient)
 
 
 @lru_cache(FLOW_KEYS_MAX)
-def _flow_keys(
-    tenant: str, pool: str, priority: int, need: Wanted, is_limited: bool, is_patient: bool
-) -> tuple[FlowKey, FlowKey]:
-    """Return the same objects for equal keys, live and late: keys are compared for each launch."""
-    live = FlowKey(tenant, pool, priority, need, False, is_limited, is_patient)
-    return live, FlowKey(tenant, pool, priority, need, True, is_limited)
+def _placed_alike(
+    tenant: str,
+    priority: int,
+    needed: tuple[str, str, int, int],
+    parts: int,
+    each: str,
+    is_limited: bool,
+    is_patient: bool,
+) -> Placed:
+    """Return one object for all jobs that are alike: flows are compared for each launch."""
+    wanted = Wanted(need := Need(*needed), parts, each)
+    live = FlowKey(tenant, need.pool, priority, wanted, False, is_limited, is_patient)
+    late = FlowKey(tenant, need.pool, priority, wanted, True, is_limited)
+    is_usual = not (is_limited or wanted.has_parts or need.takes_resources)
+    return Placed(wanted, live, late, is_usual)
 
 
 class Queues:
@@ -103,7 +108,7 @@ class Queues:
         self._new: dict[Key, None] = {}
         self._removed = OrderedDict[Key, None]()  # of removed jobs, out of all queues
         self._deadlines: list[tuple[int, Key]] = []
-        self._needs: dict[int, Placed] = {}
+        self._placed: dict[int, tuple[Job, Placed]] = {}  # by job number
         for scope, limits in state.limits.items():
             self.fair.set_limits(scope, limits)
         for row in state.active.values():
@@ -153,7 +158,7 @@ class Queues:
 
     def look_again(self, number: int) -> None:
         """Judge all waiting launches of a job again: the job, or what holds it, has changed."""
-        self._needs.pop(number, None)
+        self._placed.pop(number, None)
         for key in self.by_job.of(number):
             if key not in self._running:
                 self.fair.remove(key)
@@ -161,7 +166,7 @@ class Queues:
 
     def job_removed(self, number: int) -> None:
         """Forget what is known of a job beside its launches."""
-        self._needs.pop(number, None)
+        self._placed.pop(number, None)
         self.gates.forget(number)
 
     def serve(self, number: int, offers: Iterable[GroupOffer]) -> None:
@@ -217,6 +222,21 @@ class Queues:
         else:
             self._new[key] = None
 
+    def wait(self, flow: FlowKey, candidates: Sequence[Candidate]) -> None:
+        """Add live launches of one flow that this plan makes due, and that only room can keep from
+        beginning; a plan judges those that a waiting limit may keep out."""
+        if self.fair.table.waiting_limits(flow.tenant, flow.pool, flow.priority):
+            for candidate in candidates:
+                self.offer(candidate)
+            return
+        by_instant: dict[int, list[Key]] = {}
+        for candidate in candidates:
+            self._join(candidate)
+            candidate.is_fresh, self.entered[candidate.key] = False, None
+            by_instant.setdefault(candidate.enqueued_ms, []).append(candidate.key)
+        for due_ms in sorted(by_instant):
+            self.fair.add_alike(by_instant[due_ms], flow, due_ms)
+
     def _load_job(self, record: JobRecord) -> None:
         """Load the launches that a job had at the takeover before a new one, if their order
         counts."""
@@ -270,6 +290,7 @@ class Queues:
     def begin_plan(self, now_ms: int) -> None:
         """Begin a plan: count the free slots, load a portion, and find launches past their
         deadline."""
+        self.entered = {}
         starving = self.fair.starving(now_ms)
         self.fair.begin_round()
         self.placement.begin_round(starving, self.fair.table.kept, now_ms)
@@ -295,8 +316,9 @@ class Queues:
         self.fair.tick(now_ms)
         return unbound(self.fair, counts, len(self._new), self.placement.room)
 
-    def begin_unbound(self, flow: FlowKey, keys: list[Key]) -> dict[int, list[Key]]:
-        """Begin launches of an unbound flow, the first ones as far as there is room; return them by
+    def begin_alike(self, flow: FlowKey, keys: Sequence[Key]) -> dict[int, list[Key]]:
+        """Begin launches that need a slot each and the same, the first ones as far as there is
+        room: taken ones, or those of an unbound flow, which never waited. Return them by
         executor."""
         need = cast(Wanted, flow.need).need
         shares = self.places.spread(need, len(keys))
@@ -309,7 +331,11 @@ class Queues:
             begun[executor].append(key)
         for executor, mine in begun.items():
             self.placement.occupy(mine, (executor,), need)
-        self.fair.begin_unbound(flow, keys)
+        if keys and keys[0] in self._taken:
+            for key in keys:
+                del self._taken[key]
+        else:
+            self.fair.begin_unbound(flow, keys)
         return begun
 
     def take_new(self, most: int) -> list[Candidate]:
@@ -390,8 +416,9 @@ class Queues:
         return [self._waiting[key] for key in islice(self._removed, most)]
 
     def take(self, now_ms: int, late_budget: int, most: int = 1) -> list[Candidate]:
-        """Return up to `most` launches that may begin next; several only if nothing has to be
-        decided between them. They count as running. Launches that do not begin must be put back."""
+        """Return up to `most` launches that may begin next, in the order of service; several only
+        if each needs one slot, and all need the same. They count as running. Launches that do not
+        begin must be put back."""
         place = self.placement
         keys = self.fair.take(now_ms, place.room, late_budget, place.free, most)
         taken = [self._waiting[key] for key in keys]
@@ -430,10 +457,10 @@ class Queues:
 
     def placed(self, record: JobRecord, job: Job) -> Placed:
         """Return what launches of a job need, and in which flows they wait."""
-        placed = self._needs.get(record.number)
-        if placed is None or placed.job is not job:
-            placed = self._needs[record.number] = placed_of(record.name, job)
-        return placed
+        known = self._placed.get(record.number)
+        if known is None or known[0] is not job:
+            known = self._placed[record.number] = (job, placed_of(record.name, job))
+        return known[1]
 
     # ---- what decides how much more may fall due
 

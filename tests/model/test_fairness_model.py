@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -106,6 +106,16 @@ class QueueAgainstNaive(RuleBasedStateMachine):
             assert self.queue.add(item.key, self.flow(item), item.enqueued_ms, until_ms)
             assert not self.queue.add(item.key, self.flow(item), item.enqueued_ms)
             self.naive.waiting[item.key] = Waiting(item, self.number, until_ms)
+
+    @rule(number=NUMBERS, count=st.integers(1, 5), is_late=st.booleans())
+    def add_alike(self, number: int, count: int, is_late: bool) -> None:
+        items = [self.drawn(number, is_late) for _ in range(count)]
+        if self.naive.job_limits[items[0].job]:
+            return
+        keys = [item.key for item in items]
+        self.queue.add_alike(keys, self.flow(items[0]), items[0].enqueued_ms)
+        for item in items:
+            self.naive.waiting[item.key] = Waiting(item, self.number)
 
     @rule(streak=st.integers(LIVE_STREAK - 2, LIVE_STREAK))
     def many_live_ones_began(self, streak: int) -> None:
@@ -233,27 +243,29 @@ class QueueAgainstNaive(RuleBasedStateMachine):
         self.roomy, self.is_reserving = roomy, is_reserving
         free = self.is_free if is_reserving else None
         for _ in range(count):
-            allowed = self.naive.candidates(self.naive.now_ms, self.is_open, free)
             taken = self.queue.take(self.naive.now_ms, self.has_room, late, free, most)
-            bands = [band for band in ORDER if allowed[band] and (late or not band[0])]
-            if self.streak >= LIVE_STREAK and ORDER[1] in bands:
-                bands = [ORDER[1]]
             if not taken:
-                missed = [one for band in bands for one in allowed[band]]
-                assert all(map(self.is_held_up, missed)), allowed
+                missed = [one for _, among in self.allowed(late, free) for one in among]
+                assert all(map(self.is_held_up, missed)), missed
                 break
-            assert bands, f"{taken} may not begin"
+            assert len(taken) <= most
             items = [self.naive.waiting[key].item for key in taken]
-            assert len({self.flow(item) for item in items}) == 1
-            late -= len(items) * items[0].is_late
-            assert late >= 0
-            if len(items) > 1:
-                self.judge_several(items, most, free)
-                continue
-            (item,) = items
-            self.judge(item, allowed[bands[0]])
-            self.watch(item, bands[0], allowed[bands[0]])
-            self.begin(item)
+            assert len({item.place for item in items}) == 1
+            is_plenty = len(items) > 1 and self.is_plenty(items[0])
+            for item in items:
+                if is_plenty:
+                    found = self.naive.candidates(self.naive.now_ms, self.is_open, free)
+                    assert item.key in [one.item.key for among in found.values() for one in among]
+                    self.others.clear()
+                else:
+                    bands = self.allowed(late, free)
+                    assert bands, f"{item} may not begin"
+                    assert len(items) == 1 or not self.naive.job_limits[item.job]
+                    self.judge(item, bands[0][1])
+                    self.watch(item, *bands[0])
+                late -= item.is_late
+                assert late >= 0
+                self.begin(item)
             for slots in (1, 2, 4):
                 spares = self.naive.spares(item, slots, self.slots[item.domain])
                 assert self.queue.spares(item.key, slots, self.is_free) is spares
@@ -261,30 +273,31 @@ class QueueAgainstNaive(RuleBasedStateMachine):
             return
         self.look_ahead(free, late > 0)
 
-    def begin(self, item: Item) -> None:
-        self.streak = 0 if item.is_late else self.streak + 1
-        self.naive.running[item.key] = self.naive.waiting.pop(item.key)
-        self.naive.spend(item, 1)
-        self.slots[item.domain] -= 1
+    def allowed(
+        self, late: int, free: Callable[[Hashable], int] | None
+    ) -> list[tuple[tuple[bool, bool], list[Waiting]]]:
+        """What may be next by band, the band that has its turn first."""
+        found = self.naive.candidates(self.naive.now_ms, self.is_open, free)
+        bands = [band for band in ORDER if found[band] and (late or not band[0])]
+        if self.streak >= LIVE_STREAK and ORDER[1] in bands:
+            bands = [ORDER[1]]
+        return [(band, found[band]) for band in bands]
 
-    def judge_several(self, items: list[Item], most: int, free: object) -> None:
-        """There is room for all that waits for the same slots, and each of them may begin."""
-        assert len(items) <= most
-        domain = items[0].domain
-        waiting = [one for one in self.naive.waiting.values() if one.item.domain == domain]
+    def is_plenty(self, item: Item) -> bool:
+        """Whether there is room for all that waits for the same slots: their order is free then."""
+        waiting = [one for one in self.naive.waiting.values() if one.item.domain == item.domain]
         ready = [
             one
             for one in waiting
             if one.until_ms <= self.naive.now_ms and not self.naive.job_limits[one.item.job]
         ]
-        assert self.roomy >= len(ready)
-        assert not self.naive.claimed(domain)
-        some = self.is_free if free is not None else None
-        for item in items:
-            allowed = self.naive.candidates(self.naive.now_ms, self.is_open, some)
-            assert item.key in [one.item.key for band in ORDER for one in allowed[band]]
-            self.begin(item)
-        self.others.clear()
+        return self.roomy >= len(ready) and not self.naive.claimed(item.domain)
+
+    def begin(self, item: Item) -> None:
+        self.streak = 0 if item.is_late else self.streak + 1
+        self.naive.running[item.key] = self.naive.waiting.pop(item.key)
+        self.naive.spend(item, 1)
+        self.slots[item.domain] -= 1
 
     def judge(self, item: Item, allowed: list[Waiting]) -> None:
         """It is among what may be next, and no other priority of its pool has to go first."""

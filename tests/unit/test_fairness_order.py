@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
+from itertools import product
 
 import pytest
 
+from cron.scheduler.fair_queue import FairQueue
+from cron.scheduler.flows import FlowKey
 from cron.scopes import EACH_TENANT
 from cron.state.pool import Limits
 from tests.unit.fairness_rig import Rig, jobs, tenants
@@ -46,6 +50,32 @@ def test_a_class_without_room_stops_no_other_and_is_asked_once_a_round(rig: Rig)
     rig.closed = set()
     assert rig.pump.take(rig.now_ms, rig.room) is None  # set aside until the next round
     assert jobs(rig.take(9)) == ["ann/a"] * 3
+
+
+@pytest.mark.parametrize("most", [2, 7, 100])
+def test_several_taken_at_once_are_those_that_are_taken_one_by_one(most: int) -> None:
+    def taken(most: int) -> list[str]:
+        queue, found, late = FairQueue(), list[str](), 20
+        queue.set_limits(("ann", "", -1), Limits(weight=3))
+        queue.set_limits(("bob", "", -1), Limits(concurrent=5))
+        queue.set_limits(("cyd", "", -1), Limits(concurrent=3, burst=9))
+        for tenant, pool, priority in product(("ann", "bob", "cyd"), ("mail", "bill"), (0, 5)):
+            for is_late in (False, True):
+                flow = FlowKey(tenant, pool, priority, pool, is_late)
+                for number in range(30):
+                    key = (tenant, f"{pool}{priority} {number}{' late' * is_late}")
+                    assert queue.add(key, flow, 1000 + number)
+        queue.begin_round()
+
+        def has_room(_: Hashable, count: int) -> int:
+            return min(count, 100 - len(found))
+
+        while some := queue.take(2000, has_room, late, None, most):
+            found += [" ".join(key) for key in some]
+            late = 20 - sum("late" in name for name in found)
+        return found
+
+    assert taken(most) == taken(1)
 
 
 # ---- coming and going
