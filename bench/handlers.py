@@ -19,7 +19,16 @@ from typing import Final
 from launcher.clock import boot_ms
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.parent import start_child
-from launcher.worker.wire import Done, Result, Run, Task, Welcome, encode, from_child
+from launcher.worker.wire import (
+    Done,
+    Result,
+    Run,
+    Tasks,
+    TaskWork,
+    Welcome,
+    encode,
+    from_child,
+)
 
 APP: Final = """
 from launcher.worker.facade import handler
@@ -31,6 +40,7 @@ def plain(payload: dict): pass
 async def of_async(payload: dict): pass
 """
 CASES: Final = (("plain", 1, 1000), ("plain", 8, 1000), ("plain", 8, 32), ("async", 8, 1000))
+JOBS: Final = 100
 LEASE_MS: Final = 600_000
 
 
@@ -40,27 +50,34 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def task(number: int, handler: str) -> Task:
-    """A guarded attempt with a payload as jobs have them."""
-    name = f"acme/job{number}@2026-11-20T15:00:00Z#1"
+def works(handler: str) -> list[TaskWork]:
+    """Guarded work of jobs, with a payload as jobs have them."""
     payload = b'{"customer":"acme","cents":1250,"lines":[1,2,3]}'
-    return Task(name, handler, payload, 1, 1_795_186_800, guarded=True, epoch="0.7.r1")
+    jobs = [(number, f"acme/job{number}") for number in range(JOBS)]
+    return [TaskWork(*job, handler, payload, guarded=True) for job in jobs]
+
+
+def run(first: int, count: int) -> Run:
+    """So many tasks of one batch."""
+    jobs = [number % JOBS for number in range(first, first + count)]
+    return Run([Tasks(first, 88_141, "0.7.r1", jobs, [1_795_186_800], [1], [0], [1])])
 
 
 def drive(peer: socket.socket, handler: str, room: int, tasks: int) -> None:
     """Have so many tasks run, with as many as there is room for at the child at a time."""
     frames = from_child()
     sent = done = 0
+    peer.sendall(encode(Run([], works(handler), forgets=True)))
     while done < tasks:
         more = min(room - (sent - done), tasks - sent)
         if more:
-            peer.sendall(encode(Run([task(n, handler) for n in range(sent, sent + more)])))
+            peer.sendall(encode(run(sent + 1, more)))
             sent += more
         for message in frames.feed(peer.recv(1 << 18)):
             if isinstance(message, Done):
-                done += len(message.outcomes)
-                if any(one.result is not Result.OK for one in message.outcomes):
-                    raise SystemExit(f"a handler failed: {message.outcomes[0]}")
+                done += sum(len(end.tasks) for end in message.ends)
+                if any(end.result is not Result.OK for end in message.ends):
+                    raise SystemExit(f"a handler failed: {message.ends[0]}")
 
 
 def measure(handler: str, threads: int, buffer: int, tasks: int) -> tuple[float, float]:

@@ -18,8 +18,7 @@ from launcher.limits import DETAIL_CHARS_MAX
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
-from launcher.worker import wire
-from launcher.worker.wire import Result, TaskOutcome
+from launcher.worker.wire import Ends, Result
 
 NEVER_MS: Final = 1 << 62
 ANSWER_MS: Final = 30_000
@@ -48,9 +47,10 @@ class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
     ACCEPTED until it is over; then the rest of the row describes how it ended.
 
     It is refused if it has not begun at `not_after_ms` (wall clock), unless it `was_announced`:
-    reported to the leader as started. `group` is its group of workers. `returns` counts how often a
-    worker gave it back. `began_ms` is 0 until a worker reports that it began it; `started_ms` is
-    the same moment, or a command's start, on the wall clock. `stopping` is why it has to end.
+    reported to the leader as started. `group` is its group of workers, and `number` that of its
+    task at the worker that has it. `returns` counts how often a worker gave it back. `began_ms` is
+    0 until a worker reports that it began it; `started_ms` is the same moment, or a command's
+    start, on the wall clock. `stopping` is why it has to end.
     """
 
     batch: Batch
@@ -58,6 +58,7 @@ class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
     spec: WorkSpec
     not_after_ms: int
     group: str = ""
+    number: int = 0
     was_announced: bool = False
     returns: int = 0
     timeout_ms: int = 0
@@ -70,29 +71,6 @@ class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
     has_output: bool = False
 
     # ---- at a worker
-
-    def task(self, served: wire.Served) -> wire.Task:
-        """Return the task for a worker, and set the attempt's timeouts."""
-        spec = self.spec
-        scheduled_s, attempt, trigger, _ = self.batch.tries(self.place)
-        self.timeout_ms = wire.timeout_of(spec.timeout_ms, served.timeout_ms)
-        if spec.heartbeat_ms or served.heartbeat_ms:
-            self.heartbeat_ms = wire.effective_ms(spec.heartbeat_ms, served.heartbeat_ms)
-        return wire.Task(
-            self.name,
-            spec.handler,
-            spec.payload,
-            attempt,
-            scheduled_s,
-            trigger,
-            spec.timeout_ms,
-            spec.heartbeat_ms,
-            spec.guarded,
-            self.epoch,
-            self.name.partition("/")[0],
-            spec.priority,
-            self.index,
-        )
 
     def rewind(self) -> None:
         """Let it wait again, after a worker gave it back."""
@@ -146,19 +124,18 @@ class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
         if self.status == ACCEPTED:
             self.status, self.detail = REFUSED, detail
 
-    def end(self, outcome: TaskOutcome, wall_ms: int) -> None:
+    def end(self, how: Ends, started_ms: int, finished_ms: int, wall_ms: int) -> None:
         """Record its end as its worker reports it. A success counts; any other end gets the ordered
         reason, if there is one. Times are limited to those between its start and now, and text to
         what every reader accepts."""
-        result = outcome.result
-        self.started_ms = self.started_ms or min(outcome.started_ms, wall_ms)
-        self.finished_ms = min(max(outcome.finished_ms, self.started_ms), wall_ms)
-        if result is not Result.OK:
-            self.fail(self.stopping or _REASONS[result], outcome.detail)
+        self.started_ms = self.started_ms or min(started_ms, wall_ms)
+        self.finished_ms = min(max(finished_ms, self.started_ms), wall_ms)
+        if how.result is not Result.OK:
+            self.fail(self.stopping or _REASONS[how.result], how.detail)
             if self.reason in (Reason.RETRY, Reason.SNOOZE):
-                self.retry_after_ms = min(outcome.after_ms, RETRY_AFTER_MS_MAX)
-        elif outcome.detail:
-            self.detail = _text(outcome.detail)
+                self.retry_after_ms = min(how.after_ms, RETRY_AFTER_MS_MAX)
+        elif how.detail:
+            self.detail = _text(how.detail)
 
     def fail(self, reason: Reason, detail: str) -> None:
         """Record why it failed."""

@@ -8,7 +8,9 @@ that was not reported to have begun goes to another worker.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from launcher.clock import boot_ms, wall_ms
@@ -21,7 +23,7 @@ from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.executor.rules import COMMANDS, LEASE_OVER
 from launcher.executor.waiting import Group
 from launcher.protocol.status import Reason
-from launcher.worker.wire import TaskOutcome
+from launcher.worker.wire import Ends
 
 RETURNS_MAX: Final = 3
 """A launch that workers gave back so often is refused on this host."""
@@ -105,12 +107,12 @@ class Launches:
         takers = [] if self.is_stopping or len(group.ready) else group.serving()
         workers = sorted(takers, key=lambda worker: -worker.room())
         rooms = [max(0, worker.room()) for worker in workers]
-        now_wall_ms = wall_ms()
+        now_wall_ms, handlers = wall_ms(), {one.spec.handler for one in fresh}
         if (
             sum(rooms) >= len(fresh)
             and self._lease.valid(boot_ms())
-            and all(attempt.not_after_ms >= now_wall_ms for attempt in fresh)
-            and all(attempt.spec.handler in one.served for one in workers for attempt in fresh)
+            and min((one.not_after_ms for one in fresh), default=now_wall_ms) >= now_wall_ms
+            and all(handlers.issubset(one.served) for one in workers)
         ):
             for at, (room, worker) in enumerate(zip(rooms, workers, strict=True)):
                 share = min(room, -(-len(fresh) // (len(workers) - at)))
@@ -146,21 +148,19 @@ class Launches:
                 self._record(fresh)
 
     def begin(
-        self, worker: WorkerProcess, names: Iterable[str], now_ms: int, now_wall_ms: int
-    ) -> str:
-        """Record that a worker begins launches; return the name of one that it does not have,
-        or ""."""
-        given, begun, fresh = worker.given, worker.begun, list[Attempt]()
-        stranger = ""
-        for name in names:
-            attempt = given.get(name)
+        self, worker: WorkerProcess, numbers: Iterable[int], now_ms: int, now_wall_ms: int
+    ) -> int:
+        """Record that a worker begins tasks; return the number of one that it lacks, or 0."""
+        given, fresh, stranger = worker.given, list[Attempt](), 0
+        for number in numbers:
+            attempt = given.get(number)
             if attempt is None:
-                stranger = name
+                stranger = number
             elif not attempt.began_ms:
                 attempt.begin(now_ms, now_wall_ms)
-                begun[name] = attempt
                 fresh.append(attempt)
         if fresh:
+            worker.begun += len(fresh)
             self._report(fresh)
         return stranger
 
@@ -168,52 +168,58 @@ class Launches:
 
     def recorded(self, some: Iterable[Attempt]) -> None:
         """Forget launches whose ends are in the journal."""
-        here, commands = self._here, self.groups.commands
+        here, over, groups = self._here, Counter[str](), self.groups
         for attempt in some:
             if here.get(attempt.name) is attempt:
                 del here[attempt.name]
-                name = attempt.group
-                (commands if name == COMMANDS else self.groups.of(name)).opened -= 1
+                over[attempt.group] += 1
+        for name, count in over.items():
+            (groups.commands if name == COMMANDS else groups.of(name)).opened -= count
 
-    def done(self, worker: WorkerProcess, outcomes: Iterable[TaskOutcome], now_wall_ms: int) -> str:
-        """Record how launches of a worker ended; return the name of one that it does not have,
-        or ""."""
-        given, stranger = worker.given, ""
-        for outcome in outcomes:
-            attempt = given.get(outcome.name)
-            if attempt is None:
-                stranger = outcome.name
-            elif outcome.started_ms:
-                attempt.end(outcome, now_wall_ms)
-                worker.ran(attempt.finished_ms - attempt.started_ms)
-                self.end(worker, attempt)
-            else:
-                attempt.returns += 1
-                self.give_back(worker, [attempt])
+    def done(self, worker: WorkerProcess, ends: Iterable[Ends], now_wall_ms: int) -> int:
+        """Record how tasks of a worker ended; return the number of one that it lacks, or 0."""
+        given, over, stranger = worker.given, list[Attempt](), 0
+        for how in ends:
+            for number, started_ms, finished_ms in how.tasks:
+                attempt = given.get(number)
+                if attempt is None:
+                    stranger = number
+                elif started_ms:
+                    worker.take_back(attempt)
+                    attempt.end(how, started_ms, finished_ms, now_wall_ms)
+                    over.append(attempt)
+                else:
+                    attempt.returns += 1
+                    self.give_back(worker, [attempt])
+        worker.ran(over)
+        self.end(over)
         return stranger
 
-    def end(self, worker: WorkerProcess, attempt: Attempt) -> None:
-        """Report the end of a launch that had begun, once its output is on the disk."""
-        worker.take_back(attempt.name)
-        if not attempt.has_output:
-            attempt.status = ENDED
-            self._report((attempt,))
-            return
+    def end(self, some: Iterable[Attempt]) -> None:
+        """Report the ends of launches that had begun and that no worker has; the end of one with
+        output is reported once that is on the disk."""
+        at_once: list[Attempt] = []
+        for attempt in some:
+            if attempt.has_output:
+                self._writer.close(attempt.name, partial(self._closed, attempt))
+            else:
+                attempt.status = ENDED
+                at_once.append(attempt)
+        if at_once:
+            self._report(at_once)
 
-        def closed(kept: Kept) -> None:
-            attempt.output_bytes = kept.size
-            attempt.detail = attempt.detail or kept.problem
-            attempt.status = ENDED
-            self._report((attempt,))
-
-        self._writer.close(attempt.name, closed)
+    def _closed(self, attempt: Attempt, kept: Kept) -> None:
+        attempt.output_bytes = kept.size
+        attempt.detail = attempt.detail or kept.problem
+        attempt.status = ENDED
+        self._report((attempt,))
 
     def give_back(self, worker: WorkerProcess, some: Sequence[Attempt]) -> None:
         """Let launches that a worker had and did not begin wait again, before all others; or refuse
         those that shall end anyway."""
         again: list[Attempt] = []
         for attempt in some:
-            if worker.take_back(attempt.name) is None:
+            if not worker.take_back(attempt):
                 continue  # it gives back twice what it had once
             stopping = attempt.stopping
             attempt.rewind()
@@ -243,9 +249,14 @@ class Launches:
             return True
         return False
 
-    def holder(self, name: str) -> WorkerProcess | None:
-        """Return the worker that has a launch."""
-        return next((one for one in self.groups.workers() if name in one.given), None)
+    def holder(self, name: str) -> tuple[WorkerProcess, Attempt] | None:
+        """Return a launch and the worker that has it; None if no worker does."""
+        attempt = self._here.get(name)
+        if attempt is not None:
+            for worker in self.groups.workers():
+                if worker.given.get(attempt.number) is attempt:
+                    return worker, attempt
+        return None
 
     def refuse_all(self, group: Group, detail: str) -> None:
         """Refuse all launches that wait for a group."""

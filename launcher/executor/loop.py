@@ -52,6 +52,12 @@ log = logs.get()
 
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms more for a busy executor's answer."""
+GATHER_MS: Final = 25
+"""How long a busy executor collects reports of launches. The next orders, or other reports, mostly
+come meanwhile: a turn costs more than a dozen launches in it."""
+BUSY_MS: Final = 50
+BUSY_TURNS: Final = 3
+"""An executor is busy after so many turns with less than BUSY_MS between them."""
 FULL: Final = (
     f"the executor remembers as many launches as it may ({LEDGER_ROWS_MAX:,}): "
     "see why backups of the cell do not go on"
@@ -206,6 +212,8 @@ class ExecutorLoop:
         """Set unless processes of a dead spawner still live; only then it may be connected."""
         self.able.set()
         self._wake = asyncio.Event()
+        self._soon: asyncio.TimerHandle | None = None
+        self._busy_turns = self._turned_ms = 0
         self._idle = asyncio.Event()
         self._replaced = asyncio.Event()
         self._busy = self._closed = False
@@ -222,7 +230,10 @@ class ExecutorLoop:
         """Take a message of the leader for the next turn."""
         self._next.orders.append((sink, orders))
         self._next.has_batches = self._next.has_batches or bool(orders.batches)
-        self._wake.set()
+        if orders.batches or orders.fences or orders.kills:
+            self._wake.set()
+        else:
+            self._wake_soon()
 
     def welcome(self, epoch: Epoch) -> None:
         """Record the epoch of a leader in the next turn."""
@@ -292,12 +303,25 @@ class ExecutorLoop:
     def hear(self, changed: Iterable[Attempt]) -> None:
         """Take attempts that have begun, or are over."""
         self._next.changed += changed
-        self._wake.set()
+        self._wake_soon()
 
     def _hear_spawner(self, events: list[list[Any]]) -> None:
         self._note_lease()  # before the commands that its end killed are removed
         self.hear(self._commands.receive(events, wall_ms()))
         self.workers.launches.dispatch(self._commands)
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether the next turn was put off."""
+        return self._soon is not None
+
+    def _wake_soon(self) -> None:
+        """Take a turn: at once if the executor is idle, and within GATHER_MS if it is busy."""
+        is_busy = self._busy_turns >= BUSY_TURNS and boot_ms() < self._turned_ms + BUSY_MS
+        if not is_busy:
+            self._wake.set()
+        elif self._soon is None and not self._wake.is_set():
+            self._soon = asyncio.get_running_loop().call_later(GATHER_MS / 1000, self._wake.set)
 
     def came(self, pid: int, ticks: int) -> None:
         """Record a worker process, before it gets launches."""
@@ -339,18 +363,24 @@ class ExecutorLoop:
     async def run(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take turns until cancelled. An error of the ledger ends the executor: it must not start
         what it cannot record."""
-        ended_ms = 0
         while True:
             await self._wake.wait()
             # An idle executor acts at once; a busy one collects, and commits once for many.
-            await asyncio.sleep(max(0, ended_ms + TURN_GAP_MS - boot_ms()) / 1000)
+            if (gap_ms := self._turned_ms + TURN_GAP_MS - boot_ms()) > 0:
+                await asyncio.sleep(gap_ms / 1000)
+            if self._soon is not None:
+                self._soon.cancel()
+                self._soon = None
+            self.workers.read()
             self._wake.clear()
+            is_next = boot_ms() < self._turned_ms + BUSY_MS
+            self._busy_turns = self._busy_turns + 1 if is_next else 0
             if self._next:
                 self._busy = True
                 await self.run_once(ledger_thread)
                 self._busy = False
                 self._idle.set()
-                ended_ms = boot_ms()
+                self._turned_ms = boot_ms()
 
     async def watch(self) -> None:
         """Listen to the spawner until cancelled; if it dies, a turn starts another one."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from itertools import compress, groupby
 from operator import attrgetter
 from typing import Final
 
@@ -45,6 +45,7 @@ SPARSE: Final = ("cpu_ms", "memory_peak_bytes", "retry_after_ms", "pids", "ticks
 _ALIKE: Final = {0: (0,), 1: (1,)}
 """Usual columns, shared by all batches."""
 _ROW: Final = attrgetter("row")
+_ALIKE_ROWS: Final = attrgetter("index", "status", "reason", "exit_code", "detail")
 _REPORTED: Final = attrgetter(
     "row", "started_ms", "finished_ms", "output_bytes", "cpu_ms", "memory_peak_bytes",
     "retry_after_ms", "pid", "ticks",
@@ -110,13 +111,8 @@ class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
 def changes_of(some: Iterable[LedgerRow]) -> list[Change]:
     """Return changes that describe rows as they are now, each row once."""
     groups: dict[tuple[int, int, int, int, str], list[LedgerRow]] = {}
-    for one in some:
-        key = (one.index, one.status, one.reason, one.exit_code, one.detail)
-        group = groups.get(key)
-        if group is None:
-            groups[key] = [one]
-        else:
-            group.append(one)
+    for key, alike in groupby(some, key=_ALIKE_ROWS):
+        groups.setdefault(key, []).extend(alike)
     changes: list[Change] = []
     for (index, status, reason, exit_code, detail), group in groups.items():
         if len(group) > 1:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from launcher.clock import boot_ms
+from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.status import Reason
 from launcher.worker.outcome import Cancelled
-from launcher.worker.wire import Task
+from launcher.worker.wire import Tasks, TaskWork
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CURRENT: Final[ContextVar[Context | None]] = ContextVar("raftcron_context", default=None)
@@ -26,12 +27,12 @@ _CURRENT: Final[ContextVar[Context | None]] = ContextVar("raftcron_context", def
 class Wire(Protocol):
     """Gets the heartbeats and the output of handlers, from any thread, without waiting."""
 
-    def beat(self, name: str) -> None:
-        """Report that an attempt is alive."""
+    def beat(self, number: int) -> None:
+        """Report that a task is alive."""
         ...
 
-    def write(self, name: str, text: str) -> None:
-        """Add to an attempt's output."""
+    def write(self, number: int, text: str) -> None:
+        """Add to a task's output."""
         ...
 
 
@@ -82,70 +83,86 @@ class Cancellation:
 
 
 class Context:
-    """One attempt, as its handler sees it."""
+    """One attempt, as its handler sees it. What it says of its launch is computed when asked."""
 
-    __slots__ = ("_ends_boot_ms", "_task", "_wire", "cancelled")
+    __slots__ = ("_ends_boot_ms", "_place", "_tasks", "_wire", "_work", "cancelled")
 
-    def __init__(self, task: Task, wire: Wire, timeout_ms: int) -> None:
-        self._task = task
+    def __init__(
+        self, work: TaskWork, tasks: Tasks, place: int, wire: Wire, ends_boot_ms: int
+    ) -> None:
+        self._work = work
+        self._tasks = tasks
+        self._place = place
         self._wire = wire
-        self._ends_boot_ms = boot_ms() + timeout_ms if timeout_ms else 0
+        self._ends_boot_ms = ends_boot_ms  # 0: it may run for any time
         self.cancelled = Cancellation()
+
+    def _of(self, column: Sequence[int]) -> int:
+        """Return its value in a column of its tasks."""
+        return column[self._place if len(column) > 1 else 0]
+
+    @property
+    def _number(self) -> int:
+        return self._tasks.first + self._place
+
+    @property
+    def _launch(self) -> LaunchName:
+        return LaunchName(self._work.job, self.scheduled_s, self.trigger)
 
     @property
     def launch(self) -> str:
         """The name of the launch, `tenant/job@2026-11-20T15:00:00Z`, the same in every attempt."""
-        return self._task.name.partition("#")[0]
+        return str(self._launch)
 
     @property
     def name(self) -> str:
         """The name of this attempt and part, `tenant/job@2026-11-20T15:00:00Z#2/1`."""
-        return self._task.name
+        return str(AttemptName(self._launch, self.attempt, self.part))
 
     @property
     def tenant(self) -> str:
         """The tenant of the job."""
-        return self._task.tenant or self._task.name.partition("/")[0]
+        return self._work.job.partition("/")[0]
 
     @property
     def job(self) -> str:
         """The name of the job, `tenant/job`."""
-        return self._task.name.partition("@")[0]
+        return self._work.job
 
     @property
     def handler(self) -> str:
         """The name of this handler."""
-        return self._task.handler
+        return self._work.handler
 
     @property
     def attempt(self) -> int:
         """The number of this attempt, from 1."""
-        return self._task.attempt
+        return self._of(self._tasks.attempts)
 
     @property
     def part(self) -> int:
         """The number of this part of a launch of several parts, from 1."""
-        return int(self._task.name.partition("#")[2].partition("/")[2] or 1)
+        return self._of(self._tasks.parts)
 
     @property
     def scheduled(self) -> datetime:
         """When the launch was due, UTC. Compute with this time rather than the clock."""
-        return _EPOCH + timedelta(seconds=self._task.scheduled_s)
+        return _EPOCH + timedelta(seconds=self.scheduled_s)
 
     @property
     def scheduled_s(self) -> int:
         """When the launch was due, in seconds since the epoch."""
-        return self._task.scheduled_s
+        return self._of(self._tasks.scheduled_s)
 
     @property
     def trigger(self) -> int:
         """0 for a scheduled launch, N for the N-th manual trigger of that job and second."""
-        return self._task.trigger
+        return self._of(self._tasks.triggers)
 
     @property
     def epoch(self) -> str:
         """The leadership term under which this attempt was ordered, `GENERATION.TERM.REPLICA`."""
-        return self._task.epoch
+        return self._tasks.epoch
 
     @property
     def fence(self) -> int:
@@ -153,14 +170,14 @@ class Context:
 
         A resource refuses a write with a smaller token than one that it has seen. A later attempt
         of a launch has a greater token, also after a restore. Launches that were begun together,
-        and the parts of one attempt, have the same. 0 if the executor is too old to say.
+        and the parts of one attempt, have the same.
         """
-        return self._task.fence
+        return self._tasks.fence
 
     @property
     def priority(self) -> int:
         """From 0, first, to 9."""
-        return self._task.priority
+        return self._work.priority
 
     @property
     def remaining(self) -> float | None:
@@ -171,13 +188,13 @@ class Context:
 
     def heartbeat(self, progress: object = None) -> None:
         """Report that the handler is alive; `progress`, if given, becomes a line of its output."""
-        self._wire.beat(self._task.name)
+        self._wire.beat(self._number)
         if progress is not None:
-            self._wire.write(self._task.name, f"progress: {progress}\n")
+            self._wire.write(self._number, f"progress: {progress}\n")
 
     def log(self, text: object) -> None:
         """Write a line to the launch's output, which is kept and bounded like a command's."""
-        self._wire.write(self._task.name, f"{text}\n")
+        self._wire.write(self._number, f"{text}\n")
 
     def check(self) -> None:
         """Raise Cancelled if the launch shall end: for loops that have nothing to clean up."""

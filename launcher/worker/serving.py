@@ -4,7 +4,8 @@ Theory of operation. One thread, this one, owns the socket and the table of task
 to the thread pool only when the `Started` of that task is with the kernel: bytes in a socket
 outlive their writer, so an executor that reads what a dead child left in it knows what never began.
 The threads queue their messages and ring a wake-up; this thread sends what is queued as one batch.
-It wakes for the socket, the wake-up, and the time of queued messages.
+It wakes for the socket, the wake-up, and the time of queued messages. While tasks wait for a
+thread, no thread rings, and ends are collected for GATHER_MS.
 
 When the connection ends, the process ends at once: its handlers must not outlive the executor that
 answers for them.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from launcher.clock import boot_ms
@@ -29,6 +30,7 @@ from launcher.worker.wire import (
     Cancel,
     Done,
     Drain,
+    Ends,
     FromChild,
     Hello,
     Lease,
@@ -38,8 +40,6 @@ from launcher.worker.wire import (
     Result,
     Run,
     Started,
-    Task,
-    TaskOutcome,
     ToChild,
     Welcome,
     encode,
@@ -48,6 +48,10 @@ from launcher.worker.wire import (
 from launcher.worker.work import HeldTask, Holding, Outgoing, WakeUp
 
 NEVER_MS: Final = 1 << 62
+GATHER_MS: Final = 5
+"""How long ends of quick tasks wait while others of them wait for a thread. After this time more
+threads are woken for these, and again after twice the time, up to NUDGE_MS_MAX."""
+NUDGE_MS_MAX: Final = 50
 _READ_BYTES: Final = 256 << 10
 _UNLEASED: Final = "never began: the executor has no lease"
 
@@ -144,7 +148,9 @@ class Serving:
         self._holding = Holding(registry, hello.threads)
         self._outgoing = Outgoing(self._holding, wake_up)
         self._announced: list[HeldTask] = []
-        self._thread_pool = ThreadPool(registry, hello.threads, self._outgoing.end)
+        self._thread_pool = ThreadPool(registry, hello.threads, self._outgoing.end, wake_up.ring)
+        self._nudge_at_ms = 0
+        self._nudge_after_ms = GATHER_MS
         self._mask = link.mask
         self._drain_asked = False
         self._grace_ends_ms = 0
@@ -192,8 +198,14 @@ class Serving:
         self._begin()
         self._link.flush()
         if self._announced and self._link.is_sent:
-            works, self._announced = self._announced, []
-            self._thread_pool.submit(works)
+            some, self._announced = self._announced, []
+            self._thread_pool.submit(some)
+            self._nudge_after_ms = GATHER_MS
+            self._nudge_at_ms = boot_ms() + GATHER_MS
+        elif self._thread_pool.has_waiting and boot_ms() >= self._nudge_at_ms:
+            self._thread_pool.nudge()
+            self._nudge_after_ms = min(2 * self._nudge_after_ms, NUDGE_MS_MAX)
+            self._nudge_at_ms = boot_ms() + self._nudge_after_ms
         if self._grace_ends_ms:
             self._hurry(boot_ms())
         if self._link.mask != self._mask:
@@ -203,15 +215,19 @@ class Serving:
     def _pause_s(self) -> float | None:
         pulse_ms = self._pulse_at_ms if self._holding.is_busy else NEVER_MS
         due_ms = min(self._outgoing.due_ms(), self._grace_ends_ms or NEVER_MS, pulse_ms)
+        if self._thread_pool.has_waiting:
+            due_ms = min(due_ms, self._nudge_at_ms)
+        elif self._outgoing.has_ends:  # since the last look, and no thread may have rung
+            return 0
         return None if due_ms >= NEVER_MS else max(0, due_ms - boot_ms()) / 1000
 
     def _obey(self, message: ToChild) -> None:
         match message:
-            case Run(tasks):
-                self._take(tasks)
-            case Cancel(names):
-                for name, reason in names:
-                    self._cancel(name, reason_label(reason))
+            case Run():
+                self._take(message)
+            case Cancel(tasks):
+                for number, reason in tasks:
+                    self._cancel(number, reason_label(reason))
             case Lease(until_ms):
                 self._watchdog.renew(until_ms)
             case Welcome(lease_until_ms, executor=executor):
@@ -226,23 +242,24 @@ class Serving:
                 self._watchdog.lease_page.is_renewed = False
                 self._drain_asked = True
 
-    def _take(self, tasks: Sequence[Task]) -> None:
+    def _take(self, run: Run) -> None:
         if self._holding.is_leaving:
-            self._link.put(Leaving([task.name for task in tasks]))
+            numbers = [one.first + place for one in run.tasks for place in range(len(one.works))]
+            self._link.put(Leaving(numbers))
             return
-        never = self._holding.take(tasks)
+        never = self._holding.take(run)
         if never:
             self._link.put(Done(never))
 
-    def _cancel(self, name: str, reason: str) -> None:
-        work = self._holding.get(name)
-        if work is None:
+    def _cancel(self, number: int, reason: str) -> None:
+        held = self._holding.get(number)
+        if held is None:
             return
-        if self._holding.drop(name):
+        if self._holding.drop(number):
             said = f"cancelled before it began: {reason}"
-            self._link.put(Done([TaskOutcome(name, Result.CANCELLED, 0, said)]))
+            self._link.put(Done([Ends(Result.CANCELLED, [(number, 0, 0)], 0, said)]))
         else:
-            self._thread_pool.cancel(work, reason)
+            self._thread_pool.cancel(held, reason)
 
     def _leave(self) -> None:
         """Accept no more tasks. A child that is renewed finishes those that run; one that is
@@ -260,21 +277,21 @@ class Serving:
             raise StillRunning
         self._has_cancelled = True
         self._grace_ends_ms = now_ms + self._graces_ms[1]
-        for work in self._holding.begun():
-            self._thread_pool.cancel(work, "the worker is stopped")
+        for held in self._holding.begun():
+            self._thread_pool.cancel(held, "the worker is stopped")
 
     def _report(self) -> None:
         """Send what the threads have queued; if they are silent, send that this process lives."""
         now_ms = boot_ms()
         batch = self._outgoing.take(now_ms)
-        for name, piece in batch.output:
-            self._link.put(Output(name, piece))
+        for number, piece in batch.output:
+            self._link.put(Output(number, piece))
         is_pulse_due = self._holding.is_busy and now_ms >= self._pulse_at_ms
         if batch.beats or is_pulse_due:
             self._link.put(Beat(batch.beats))
             self._pulse_at_ms = now_ms + PULSE_MS
         if batch.ends:
-            self._link.put(Done([self._holding.end(*end) for end in batch.ends]))
+            self._link.put(Done(self._holding.end(batch.ends)))
             self._watchdog.guard(self._holding.guarded)
             self._watchdog.lease_page.launches += len(batch.ends)
 
@@ -285,10 +302,10 @@ class Serving:
         until_ms = self._watchdog.lease_until_ms
         beginning, unleased = self._holding.begin(self._outgoing, boot_ms(), until_ms)
         if unleased:
-            never = [TaskOutcome(one.task.name, Result.CANCELLED, 0, _UNLEASED) for one in unleased]
-            self._link.put(Done(never))
+            never = [(held.number, 0, 0) for held in unleased]
+            self._link.put(Done([Ends(Result.CANCELLED, never, 0, _UNLEASED)]))
         if beginning:
             self._watchdog.guard(self._holding.guarded)
             self._pulse_at_ms = max(self._pulse_at_ms, boot_ms() + PULSE_MS)
-            self._link.put(Started([work.task.name for work in beginning]))
+            self._link.put(Started([held.number for held in beginning]))
             self._announced = beginning

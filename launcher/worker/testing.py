@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
-from launcher.protocol.names import AttemptName, LaunchName
+from launcher.clock import boot_ms
 from launcher.worker.context import Context, logging_to_output
 from launcher.worker.errors import BadHandler
 from launcher.worker.outcome import Ended, Length, length_ms
 from launcher.worker.registry import REGISTRY, Handler, describe, dump
 from launcher.worker.thread_pool import invoke, invoke_async
-from launcher.worker.wire import Result, Task, effective_ms
+from launcher.worker.wire import Result, Tasks, TaskWork, effective_ms
 
 __all__ = ["JOB", "SCHEDULED", "Ran", "Result", "run", "run_async"]
 SCHEDULED: Final = datetime(2026, 11, 20, 15, tzinfo=UTC)
@@ -56,21 +56,21 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 class _Trial:
     """One call that is prepared; it gets the heartbeats and the output of the handler."""
 
-    def __init__(self, handler: Handler, task: Task, cancelled: bool) -> None:
+    def __init__(self, handler: Handler, work: TaskWork, tasks: Tasks, cancelled: bool) -> None:
         self.handler = handler
         self.heartbeats = 0
         self.output = ""
-        timeout_ms = effective_ms(task.timeout_ms, handler.served.timeout_ms)
-        self.context = Context(task, self, timeout_ms)
+        timeout_ms = effective_ms(work.timeout_ms, handler.served.timeout_ms)
+        self.context = Context(work, tasks, 0, self, boot_ms() + timeout_ms if timeout_ms else 0)
         self.caught: list[BaseException] = []
-        self.call = (handler, self.context, task.payload, self.caught)
+        self.call = (handler, self.context, work.payload, self.caught)
         if cancelled:
             self.context.cancelled.set("killed")
 
-    def beat(self, name: str) -> None:
+    def beat(self, number: int) -> None:
         self.heartbeats += 1
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, number: int, text: str) -> None:
         self.output += text
 
     def ran(self, ended: Ended) -> Ran:
@@ -175,16 +175,13 @@ def _trial(
         handler = REGISTRY.find(which) or describe(which, name if is_name else UNNAMED)
     handler.resolve()
     scheduled_s = (scheduled - _EPOCH) // timedelta(seconds=1)
-    task = Task(
-        name=str(AttemptName(LaunchName(JOB, scheduled_s), attempt, part)),
+    work = TaskWork(
+        number=0,
+        job=JOB,
         handler=handler.name,
         payload=b"" if payload is None else dump(payload),
-        attempt=attempt,
-        scheduled_s=scheduled_s,
         timeout_ms=0 if remaining is None else max(1, length_ms(remaining)),
         heartbeat_ms=handler.served.heartbeat_ms,
-        epoch="1.1.test",
-        fence=attempt,
-        tenant=JOB.partition("/")[0],
     )
-    return _Trial(handler, task, cancelled)
+    tasks = Tasks(1, attempt, "1.1.test", [0], [scheduled_s], [attempt], [0], [part])
+    return _Trial(handler, work, tasks, cancelled)

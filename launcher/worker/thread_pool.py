@@ -2,17 +2,22 @@
 and returns how the handler ended.
 
 The threads take tasks that have begun and pass on how each ended; they know nothing of the socket.
+
+Theory of operation. To wake a thread costs more than a quick call. So one thread is woken for many
+quick tasks, and runs one after the other. Others are woken for the tasks behind a call that was not
+quick after all, and by `nudge` if a call does not return.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from launcher.clock import wall_ms
-from launcher.errors import invariant
+from launcher.errors import InvariantViolated, invariant
 from launcher.worker.context import Context, enter, leave
 from launcher.worker.outcome import Cancelled, Ended, of_cancel, of_error, of_value
 from launcher.worker.registry import Handler, Registry
@@ -22,19 +27,28 @@ from launcher.worker.work import HeldTask
 if TYPE_CHECKING:
     import asyncio
 
-End: TypeAlias = Callable[[HeldTask, Ended, int, int], None]
-"""Called by any thread of the thread pool with a work, how it ended, and the times of its start and
-end by the wall clock."""
+QUICK_EACH: Final = 32
+"""Quick tasks for which one thread is woken."""
 _CANCELLED: Final = Ended(Result.CANCELLED)
 
 
 class ThreadPool:
     """Threads for plain handlers, and one with an asyncio loop for async ones, if a registry has
-    any. All threads end with the process."""
+    any. All threads end with the process.
 
-    def __init__(self, registry: Registry, threads: int, end: End) -> None:
-        self._end = end
-        self._ready: queue.SimpleQueue[HeldTask] = queue.SimpleQueue()
+    They call `end` with each task that is over, and then `ring`, unless tasks behind it wait.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        threads: int,
+        end: Callable[[HeldTask], None],
+        ring: Callable[[], None],
+    ) -> None:
+        self._end, self._ring = end, ring
+        self._ready: deque[HeldTask] = deque()
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
         if any(not one.is_async for one in registry):
@@ -54,30 +68,57 @@ class ThreadPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, works: Sequence[HeldTask]) -> None:
-        """Run works: plain ones in this order, as threads become free, async ones at once."""
-        for work in works:
-            if not work.handler.is_async:
-                self._ready.put(work)
-        waiting = [work for work in works if work.handler.is_async]
-        if waiting and self._loop is not None:
+    @property
+    def has_waiting(self) -> bool:
+        """Return whether tasks wait for a thread."""
+        return bool(self._ready)
+
+    def submit(self, some: Sequence[HeldTask]) -> None:
+        """Run tasks: plain ones in this order, as threads become free, async ones at once."""
+        plain = [held for held in some if not held.handler.is_async]
+        self._ready.extend(plain)
+        quick = sum(held.is_quick for held in plain)
+        for _ in range(len(plain) - quick + -(-quick // QUICK_EACH)):
+            self._calls.put(None)
+        if len(plain) < len(some) and self._loop is not None:
+            waiting = [held for held in some if held.handler.is_async]
             self._loop.call_soon_threadsafe(self._begin, waiting)
 
-    def cancel(self, work: HeldTask, reason: str) -> None:
-        """Set the flag of a running work; an async one gets a CancelledError at its next await."""
-        _context_of(work).cancelled.set(reason)
-        if work.handler.is_async and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._interrupt, work)
+    def nudge(self) -> None:
+        """Wake threads for the tasks that wait: a call before them takes longer than expected."""
+        for _ in range(min(len(self._ready), len(self._threads))):
+            self._calls.put(None)
+
+    def cancel(self, held: HeldTask, reason: str) -> None:
+        """Set the flag of a running task; an async one gets a CancelledError at its next await."""
+        _context_of(held).cancelled.set(reason)
+        if held.handler.is_async and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._interrupt, held)
 
     def _serve(self) -> None:
+        ready = self._ready
         while True:
-            work = self._ready.get()
-            context, started_ms = _context_of(work), wall_ms()
-            if context.cancelled:
-                ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
-            else:
-                ended = invoke(work.handler, context, work.task.payload)
-            self._end(work, ended, started_ms, wall_ms())
+            self._calls.get()
+            while ready:
+                try:
+                    held = ready.popleft()
+                except IndexError:
+                    break  # another thread was faster
+                context = _context_of(held)
+                held.started_ms = wall_ms()
+                if context.cancelled:
+                    held.ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
+                else:
+                    held.ended = invoke(held.handler, context, held.work.payload)
+                held.finished_ms = wall_ms()
+                self._end(held)
+                # In this order: if no thread rings for an end, the socket's thread sees this end,
+                # or tasks that wait behind it, and looks again soon.
+                is_slow = held.finished_ms > held.started_ms
+                if is_slow or not ready:
+                    self._ring()
+                if is_slow and ready:
+                    self._calls.put(None)
 
     def _serve_async(self) -> None:
         import asyncio
@@ -92,34 +133,38 @@ class ThreadPool:
                 trouble = {"message": "a callback ended the loop", "exception": error}
                 loop.call_exception_handler(trouble)
 
-    def _begin(self, works: list[HeldTask]) -> None:
+    def _begin(self, some: list[HeldTask]) -> None:
         if self._loop is not None:
-            for work in works:
-                # Until its first step the loop refers to it, then the work does.
-                self._loop.create_task(self._run(work), name=work.task.name)
+            for held in some:
+                # Until its first step the loop refers to it, then the held task does.
+                self._loop.create_task(self._run(held), name=_context_of(held).name)
 
-    async def _run(self, work: HeldTask) -> None:
+    async def _run(self, held: HeldTask) -> None:
         import asyncio
 
         # Here and not where the task is made: a task that is cancelled before its first step never
         # runs, and its end would never be reported.
-        work.running = asyncio.current_task()
-        context, started_ms = _context_of(work), wall_ms()
+        held.running = asyncio.current_task()
+        context = _context_of(held)
+        held.started_ms = wall_ms()
         if context.cancelled:
-            ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
+            held.ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
         else:
-            ended = await invoke_async(work.handler, context, work.task.payload)
-        self._end(work, ended, started_ms, wall_ms())
+            held.ended = await invoke_async(held.handler, context, held.work.payload)
+        held.finished_ms = wall_ms()
+        self._end(held)
+        self._ring()
 
-    def _interrupt(self, work: HeldTask) -> None:
-        task: asyncio.Task[None] | None = work.running
-        if task is not None and not work.is_over:
+    def _interrupt(self, held: HeldTask) -> None:
+        task: asyncio.Task[None] | None = held.running
+        if task is not None and not held.is_over:
             task.cancel()
 
 
-def _context_of(work: HeldTask) -> Context:
-    invariant(work.context is not None, f"{work.task.name} runs without a context")
-    context: Context = work.context  # type: ignore[assignment]
+def _context_of(held: HeldTask) -> Context:
+    context = held.context
+    if context is None:
+        raise InvariantViolated(f"task {held.number} runs without a context")
     return context
 
 
@@ -130,20 +175,23 @@ def invoke(
 
     An exception that it raised is added to `caught`.
     """
-    call = invoke_async(handler, context, payload, caught)
+    enter(context)
     try:
-        call.send(None)  # it awaits nothing, and so ends in its first step
-    except StopIteration as end:
-        ended: Ended = end.value
-        return ended
-    call.close()
-    return Ended(Result.RAISED, 0, f"{handler.name} is async")
+        call = handler.resolve()
+        taken = () if call.read is None else (call.read(payload),)
+        value = handler.function(*taken, *((context,) if call.takes_context else ()))
+        ended = of_value(value)
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: the thread is ours
+        ended = _of_raised(error, context, caught)
+    finally:
+        leave()
+    return of_cancel(ended, context.cancelled.reason) if context.cancelled else ended
 
 
 async def invoke_async(
     handler: Handler, context: Context, payload: bytes, caught: list[BaseException] | None = None
 ) -> Ended:
-    """Call a handler, await it if it is async, and return how it ended; never raises.
+    """Call an async handler, await it, and return how it ended; never raises.
 
     An exception that it raised is added to `caught`.
     """
@@ -151,16 +199,21 @@ async def invoke_async(
     try:
         call = handler.resolve()
         taken = () if call.read is None else (call.read(payload),)
-        value = handler.function(*taken, *((context,) if call.takes_context else ()))
-        ended = of_value(await value if handler.is_async else value)
-    except BaseException as error:  # noqa: BLE001 - also SystemExit: the thread and loop are ours
-        # Only its type is asked: `isinstance` would run a `__getattribute__` of the user's class.
-        # asyncio's class is told by its name: importing asyncio costs more than all of this.
-        kind = type(error)
-        is_cancel = issubclass(kind, Cancelled) or kind.__name__ == "CancelledError"
-        ended = _CANCELLED if context.cancelled and is_cancel else of_error(error)
-        if caught is not None:
-            caught.append(error)
+        ended = of_value(
+            await handler.function(*taken, *((context,) if call.takes_context else ()))
+        )
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: the loop is ours
+        ended = _of_raised(error, context, caught)
     finally:
         leave()
     return of_cancel(ended, context.cancelled.reason) if context.cancelled else ended
+
+
+def _of_raised(error: BaseException, context: Context, caught: list[BaseException] | None) -> Ended:
+    # Only its type is asked: `isinstance` would run a `__getattribute__` of the user's class.
+    # asyncio's class is told by its name: importing asyncio costs more than all of this.
+    kind = type(error)
+    is_cancel = issubclass(kind, Cancelled) or kind.__name__ == "CancelledError"
+    if caught is not None:
+        caught.append(error)
+    return _CANCELLED if context.cancelled and is_cancel else of_error(error)

@@ -7,16 +7,16 @@ a new verb is sent only to who said a version that knows it.
 child -> executor   Hello  Started  Done  Beat  Output  Leaving
 executor -> child   Welcome  Refused  Run  Cancel  Lease  Drain
 
-A name is that of an attempt, `tenant/job@TIME[+tN]#A[/P]`. A child reports each of its tasks once:
-in a `Done`, or, if it never began, in a `Leaving`. A `TaskOutcome` with `started_ms` 0 never
-began either, and never will here.
+A task is an attempt. It has a number, which counts up within one connection and is never used
+again there. The work of a job is sent once, under a number that tasks refer to. A child reports
+each of its tasks once: in a `Done`, or, if it never began, in a `Leaving`. A task that is `Done`
+with a start of 0 never began either, and never will here.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -25,8 +25,8 @@ from launcher.errors import invariant
 from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 from launcher.worker.errors import BadFrame, FrameTooBig
 
-VERSION: Final = 1
-"""Of this protocol, in Hello and Welcome."""
+VERSION: Final = 2
+"""Of this protocol, in Hello and Welcome. Each task of version 1 had its work and its name."""
 PULSE_MS: Final = 1_000
 """How often a busy child sends at least one message."""
 FRAME_BYTES_MAX: Final = 16 << 20
@@ -40,7 +40,6 @@ _LENGTH: Final = struct.Struct(">I")
 Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 """A time or duration from the other end fits into every number that this side stores."""
 T = TypeVar("T")
-Item = TypeVar("Item")
 
 
 class Result(enum.IntEnum):
@@ -57,7 +56,7 @@ class Result(enum.IntEnum):
 class Served(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A handler that a child serves, with its author's options; 0 for none.
 
-    A task gets `effective_ms` of these and of its job's options.
+    A task gets the smaller ones of these and of its job's options.
     """
 
     name: str
@@ -65,41 +64,52 @@ class Served(msgspec.Struct, frozen=True, array_like=True, gc=False):
     heartbeat_ms: Ms = 0
 
 
-class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One attempt, to be run by a handler. `timeout_ms` and `heartbeat_ms` are 0 for none.
+class TaskWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job and its work at one revision. `number` is valid until a `Run` that forgets.
 
-    `guarded`: must not outlive the executor's lease (rule R6). `epoch` is
-    `GENERATION.TERM.REPLICA`. `fence` is the log index at which the attempt was begun; 0 if the
-    executor is older than that.
+    `timeout_ms` and `heartbeat_ms` are 0 for none. `guarded`: its tasks must not outlive the
+    executor's lease (rule R6).
     """
 
-    name: str
+    number: int
+    job: str
     handler: str
     payload: bytes
-    attempt: int
-    scheduled_s: int
-    trigger: int = 0
     timeout_ms: Ms = 0
     heartbeat_ms: Ms = 0
     guarded: bool = False
-    epoch: str = ""
-    tenant: str = ""
     priority: int = 5
-    fence: int = 0
 
 
-class TaskOutcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How an attempt ended. Times are milliseconds of the wall clock; `started_ms` 0: never began.
+class Tasks(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Attempts of one batch. The first one has the number `first`, the others follow.
+
+    `fence` is the log index at which they were begun, and `epoch` is `GENERATION.TERM.REPLICA`.
+    `works` has the number of each one's work. The other columns have one value for all, or one for
+    each.
+    """
+
+    first: int
+    fence: int
+    epoch: str
+    works: list[int]
+    scheduled_s: list[int]
+    attempts: list[int]
+    triggers: list[int]
+    parts: list[int]
+
+
+class Ends(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Tasks that ended alike. `tasks` has each one's number, start and end, in milliseconds of the
+    wall clock; a task with a start of 0 never began.
 
     `after_ms` is, with RETRY and SNOOZE, how long to wait from its end; 0: not said.
     """
 
-    name: str
     result: Result
+    tasks: list[tuple[int, Ms, Ms]]
     after_ms: Ms = 0
     detail: str = ""
-    started_ms: Ms = 0
-    finished_ms: Ms = 0
 
 
 # ---- child to executor
@@ -133,25 +143,25 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=Fa
     a handler forked may hold the socket open.) Quick handlers are announced a few ahead.
     """
 
-    names: list[str]
+    tasks: list[int]
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
-    """These tasks are over. Each was in a `Started` before, or has `started_ms` 0."""
+    """These tasks are over. Each was in a `Started` before, or has a start of 0."""
 
-    outcomes: list[TaskOutcome]
+    ends: list[Ends]
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", gc=False):
     """The handlers of these tasks sent heartbeats."""
 
-    names: list[str]
+    tasks: list[int]
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True, tag="output", gc=False):
     """Output of a handler, in the order in which it was written."""
 
-    name: str
+    task: int
     piece: bytes
 
 
@@ -163,7 +173,7 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving", gc=Fa
     outcome.
     """
 
-    returned: list[str]
+    returned: list[int]
 
 
 # ---- executor to child
@@ -185,15 +195,20 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=Fa
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run", gc=False):
-    """Run these; at most `threads + buffer` of a child are unfinished at a time."""
+    """Run these; at most `threads + buffer` of a child are unfinished at a time.
 
-    tasks: list[Task]
+    `works` are new. With `forgets` the child forgets all works before them.
+    """
+
+    tasks: list[Tasks]
+    works: list[TaskWork] = []
+    forgets: bool = False
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel", gc=False):
-    """The name and `Reason` of each attempt that shall end. One that has not begun ends at once."""
+    """The number and `Reason` of each task that shall end. One that has not begun ends at once."""
 
-    names: list[tuple[str, int]]
+    tasks: list[tuple[int, int]]
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease", gc=False):
@@ -237,25 +252,6 @@ def encode(message: FromChild | ToChild) -> bytes:
         verb = type(message).__name__.lower()
         raise FrameTooBig(f"a {verb} message of {len(body)} bytes is over {FRAME_BYTES_MAX}")
     return _LENGTH.pack(len(body)) + body
-
-
-def encode_each(
-    make: Callable[[list[Item]], FromChild | ToChild], items: Sequence[Item]
-) -> list[bytes]:
-    """Return the frames of `make(items)`, cut into as many messages as the bound needs.
-
-    Raises:
-        FrameTooBig: one item alone is over the bound.
-    """
-    if not items:
-        return []
-    try:
-        return [encode(make(list(items)))]
-    except FrameTooBig:
-        if len(items) == 1:
-            raise
-        middle = len(items) // 2
-        return encode_each(make, items[:middle]) + encode_each(make, items[middle:])
 
 
 class Frames(Generic[T]):

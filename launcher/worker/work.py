@@ -15,10 +15,21 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from launcher.worker.context import Context, Wire
-from launcher.worker.outcome import Ended
+from launcher.worker.errors import BadFrame
+from launcher.worker.outcome import SUCCEEDED, Ended
 from launcher.worker.registry import Handler, Registry
-from launcher.worker.wire import OUTPUT_PIECE_BYTES_MAX, Result, Task, TaskOutcome, timeout_of
+from launcher.worker.wire import (
+    OUTPUT_PIECE_BYTES_MAX,
+    Ends,
+    Result,
+    Run,
+    Tasks,
+    TaskWork,
+    timeout_of,
+)
 
 AHEAD_MAX: Final = 128
 """A few milliseconds of calls that take some ten microseconds each."""
@@ -28,28 +39,48 @@ _SLOWNESS_QUICK: Final = 8
 _SLOWNESS_STEP: Final = 4
 
 
-class HeldTask:
-    """A task, and what it takes to run it. `context` is there once it has begun."""
+class HeldWork(NamedTuple):
+    """The work of tasks, its handler if this child has one, and how long they may run, 0 for any
+    time."""
 
-    __slots__ = ("beats", "context", "handler", "is_over", "running", "task")
+    sent: TaskWork
+    handler: Handler | None
+    timeout_ms: int
 
-    def __init__(self, task: Task, handler: Handler) -> None:
-        self.task = task
-        self.handler = handler
-        self.context: Context | None = None
-        self.running: Any = None  # its asyncio.Task, of the thread with the loop
-        self.beats = False  # a heartbeat of it waits to be sent
-        self.is_over = False
+
+class HeldTask(msgspec.Struct, eq=False):
+    """A task, and what it takes to run it. `context` is there once it has begun, and `ended` with
+    its times once it is over.
+
+    `is_quick`: all recent calls of its handler took next to no time. `beats`: a heartbeat of it
+    waits to be sent. `running` is its asyncio.Task, of the thread with the loop.
+    """
+
+    number: int
+    work: TaskWork
+    handler: Handler
+    timeout_ms: int
+    tasks: Tasks
+    place: int
+    context: Context | None = None
+    is_quick: bool = False
+    beats: bool = False
+    is_over: bool = False
+    running: Any = None
+    ended: Ended = SUCCEEDED
+    started_ms: int = 0
+    finished_ms: int = 0
 
 
 class Holding:
-    """All tasks of a child by name. One thread, that of the socket, changes it."""
+    """All tasks of a child by number. One thread, that of the socket, changes it."""
 
     def __init__(self, registry: Registry, threads: int) -> None:
         self._registry = registry
         self._threads = threads
+        self._works: dict[int, HeldWork] = {}
         self._waiting: deque[HeldTask] = deque()
-        self._held: dict[str, HeldTask] = {}
+        self._held: dict[int, HeldTask] = {}
         self._slowness: dict[str, int] = {}
         self._begun = 0
         self.guarded = 0
@@ -64,94 +95,115 @@ class Holding:
         """Return whether a task has begun and is not over."""
         return self._begun > 0
 
-    def get(self, name: str) -> HeldTask | None:
-        """Return the work of that name, or None; from any thread."""
-        return self._held.get(name)
+    def get(self, number: int) -> HeldTask | None:
+        """Return the task of that number, or None; from any thread."""
+        return self._held.get(number)
 
     def begun(self) -> list[HeldTask]:
         """Return the tasks that have begun and are not over."""
-        return [work for work in self._held.values() if work.context is not None]
+        return [held for held in self._held.values() if held.context is not None]
 
-    def take(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
-        """Hold tasks that arrived, except names that are held already; return the outcomes of those
-        that can never begin."""
-        never = []
-        for task in tasks:
-            handler = self._registry.get(task.handler)
-            if handler is None:
-                said = f"this worker has no handler {task.handler}"
-                never.append(TaskOutcome(task.name, Result.FATAL, 0, said))
-            elif task.name not in self._held:
-                self._held[task.name] = work = HeldTask(task, handler)
-                self._waiting.append(work)
+    def take(self, run: Run) -> list[Ends]:
+        """Hold tasks that arrived; return the ends of those that can never begin.
+
+        Raises:
+            BadFrame: a task has work that was never sent.
+        """
+        works = self._learn(run)
+        never: list[Ends] = []
+        for tasks in run.tasks:
+            for place, number in enumerate(tasks.works):
+                if number not in works:
+                    raise BadFrame(f"a task has work {number}, which was not sent")
+                work, handler, timeout_ms = works[number]
+                if handler is None:
+                    said = f"this worker has no handler {work.handler}"
+                    never.append(Ends(Result.FATAL, [(tasks.first + place, 0, 0)], 0, said))
+                    continue
+                held = HeldTask(tasks.first + place, work, handler, timeout_ms, tasks, place)
+                self._held[held.number] = held
+                self._waiting.append(held)
         return never
+
+    def _learn(self, run: Run) -> dict[int, HeldWork]:
+        works = self._works
+        if run.forgets:
+            works.clear()
+        for work in run.works:
+            handler = self._registry.get(work.handler)
+            own_ms = handler.served.timeout_ms if handler is not None else 0
+            works[work.number] = HeldWork(work, handler, timeout_of(work.timeout_ms, own_ms))
+        return works
 
     def begin(
         self, wire: Wire, now_ms: int, lease_until_ms: int
     ) -> tuple[list[HeldTask], list[HeldTask]]:
         """Return the tasks that begin now, each with its context, and those that may not because
         the executor has no lease."""
-        beginning, unleased = [], []
-        while self._waiting:
-            work = self._waiting[0]
-            if not work.is_over and not self._has_room(work.handler.name):
+        beginning: list[HeldTask] = []
+        unleased: list[HeldTask] = []
+        waiting, slowness = self._waiting, self._slowness
+        while waiting:
+            held = waiting[0]
+            work = held.work
+            held.is_quick = slowness.get(work.handler, _SLOWNESS_MAX) <= _SLOWNESS_QUICK
+            room = self._threads + (AHEAD_MAX if held.is_quick else 0) - self._begun
+            if room <= 0 and not held.is_over:
                 break
-            self._waiting.popleft()
-            if work.is_over:
+            waiting.popleft()
+            if held.is_over:
                 continue
-            task = work.task
-            if task.guarded and now_ms >= lease_until_ms:
-                unleased.append(work)
-                self._forget(work)
-                continue
-            timeout_ms = timeout_of(task.timeout_ms, work.handler.served.timeout_ms)
-            work.context = Context(task, wire, timeout_ms)
+            if work.guarded:
+                if now_ms >= lease_until_ms:
+                    unleased.append(held)
+                    self._forget(held)
+                    continue
+                self.guarded += 1
+            ends_ms = now_ms + held.timeout_ms if held.timeout_ms else 0
+            held.context = Context(work, held.tasks, held.place, wire, ends_ms)
             self._begun += 1
-            self.guarded += task.guarded
-            beginning.append(work)
+            beginning.append(held)
         return beginning, unleased
 
-    def end(self, work: HeldTask, ended: Ended, started_ms: int, finished_ms: int) -> TaskOutcome:
-        """Forget a work that a thread has ended; return its outcome."""
-        self._forget(work)
-        self._begun -= 1
-        self.guarded -= work.task.guarded
-        self._learn(work.handler.name, finished_ms - started_ms)
-        return TaskOutcome(
-            work.task.name, ended.result, ended.after_ms, ended.detail, started_ms, finished_ms
-        )
+    def end(self, some: Sequence[HeldTask]) -> list[Ends]:
+        """Forget tasks that threads have ended; return how they ended."""
+        alike: dict[tuple[Result, int, str], list[tuple[int, int, int]]] = {}
+        for held in some:
+            self._forget(held)
+            ended, took_ms = held.ended, held.finished_ms - held.started_ms
+            how = (ended.result, ended.after_ms, ended.detail)
+            alike.setdefault(how, []).append((held.number, held.started_ms, held.finished_ms))
+            self.guarded -= held.work.guarded
+            name = held.work.handler
+            step = _SLOWNESS_STEP if took_ms > QUICK_MS else -1
+            slowness = self._slowness.get(name, _SLOWNESS_MAX) + step
+            self._slowness[name] = min(_SLOWNESS_MAX, max(0, slowness))
+        self._begun -= len(some)
+        return [
+            Ends(result, tasks, after_ms, detail)
+            for (result, after_ms, detail), tasks in alike.items()
+        ]
 
-    def drop(self, name: str) -> bool:
+    def drop(self, number: int) -> bool:
         """Forget a task that waits; return whether it did wait."""
-        work = self._held.get(name)
-        if work is None or work.context is not None:
+        held = self._held.get(number)
+        if held is None or held.context is not None:
             return False
-        self._forget(work)
+        self._forget(held)
         return True
 
-    def leave(self) -> list[str]:
-        """Forget all tasks that wait, and return their names; nothing begins from now on."""
+    def leave(self) -> list[int]:
+        """Forget all tasks that wait, and return their numbers; nothing begins from now on."""
         self.is_leaving = True
-        names = [work.task.name for work in self._waiting if not work.is_over]
-        for name in names:
-            self.drop(name)
+        numbers = [held.number for held in self._waiting if not held.is_over]
+        for number in numbers:
+            self.drop(number)
         self._waiting.clear()
-        return names
+        return numbers
 
-    def _has_room(self, handler: str) -> bool:
-        if self._begun < self._threads:
-            return True
-        is_quick = self._slowness.get(handler, _SLOWNESS_MAX) <= _SLOWNESS_QUICK
-        return is_quick and self._begun < self._threads + AHEAD_MAX
-
-    def _learn(self, handler: str, took_ms: int) -> None:
-        step = _SLOWNESS_STEP if took_ms > QUICK_MS else -1
-        slowness = self._slowness.get(handler, _SLOWNESS_MAX) + step
-        self._slowness[handler] = min(_SLOWNESS_MAX, max(0, slowness))
-
-    def _forget(self, work: HeldTask) -> None:
-        work.is_over = True
-        self._held.pop(work.task.name, None)
+    def _forget(self, held: HeldTask) -> None:
+        held.is_over = True
+        self._held.pop(held.number, None)
 
 
 OUTPUT_WAITING_BYTES_MAX: Final = 1 << 20
@@ -163,21 +215,12 @@ only an end takes what its work wrote along at once."""
 _NEVER_MS: Final = 1 << 62
 
 
-class EndedTask(NamedTuple):
-    """A work that is over."""
-
-    work: HeldTask
-    ended: Ended
-    started_ms: int
-    finished_ms: int
-
-
 class Messages(NamedTuple):
     """The messages since the last call. Send them in this order: an end is the last of its work."""
 
-    output: list[tuple[str, bytes]]
-    beats: list[str]
-    ends: list[EndedTask]
+    output: list[tuple[int, bytes]]
+    beats: list[int]
+    ends: list[HeldTask]
 
 
 class WakeUp:
@@ -210,52 +253,56 @@ class Outgoing:
     def __init__(self, holding: Holding, wake_up: WakeUp) -> None:
         self._holding = holding
         self._wake_up = wake_up
-        self._ends: deque[EndedTask] = deque()
+        self._ends: deque[HeldTask] = deque()
         self._beats: deque[HeldTask] = deque()
         self._writing = threading.Lock()
-        self._output: dict[str, bytearray] = {}
-        self._dropped: dict[str, int] = {}
+        self._output: dict[int, bytearray] = {}
+        self._dropped: dict[int, int] = {}
         self._output_bytes = 0
         self._output_ms = 0
         self._beats_ms = 0
 
-    def beat(self, name: str) -> None:
-        """Queue a heartbeat of an attempt, unless one is queued."""
-        work = self._holding.get(name)
-        if work is not None and not work.beats:
-            work.beats = True
-            self._beats.append(work)
+    @property
+    def has_ends(self) -> bool:
+        """Return whether ends are queued."""
+        return bool(self._ends)
+
+    def beat(self, number: int) -> None:
+        """Queue a heartbeat of a task, unless one is queued."""
+        held = self._holding.get(number)
+        if held is not None and not held.beats:
+            held.beats = True
+            self._beats.append(held)
             self._wake_up.ring()
 
-    def write(self, name: str, text: str) -> None:
-        """Add to the output of an attempt. Output over the bound is dropped, and a line says so."""
+    def write(self, number: int, text: str) -> None:
+        """Add to the output of a task. Output over the bound is dropped, and a line says so."""
         written = text.encode("utf-8", "replace")
         with self._writing:
             # After the end, output of a thread that its handler left behind belongs to no launch.
-            if self._holding.get(name) is None:
+            if self._holding.get(number) is None:
                 return
             is_first = not self._output and not self._dropped
             room = OUTPUT_WAITING_BYTES_MAX - self._output_bytes
             if len(written) > room:
-                self._dropped[name] = self._dropped.get(name, 0) + len(written)
+                self._dropped[number] = self._dropped.get(number, 0) + len(written)
             else:
-                self._output.setdefault(name, bytearray()).extend(written)
+                self._output.setdefault(number, bytearray()).extend(written)
                 self._output_bytes += len(written)
         if is_first:
             self._wake_up.ring()
 
-    def end(self, work: HeldTask, ended: Ended, started_ms: int, finished_ms: int) -> None:
-        """Queue the end of a work."""
-        if ended.trace:
-            self.write(work.task.name, ended.trace)
-        self._ends.append(EndedTask(work, ended, started_ms, finished_ms))
-        self._wake_up.ring()
+    def end(self, held: HeldTask) -> None:
+        """Queue the end of a task; the caller rings."""
+        if held.ended.trace:
+            self.write(held.number, held.ended.trace)
+        self._ends.append(held)
 
     def take(self, now_ms: int) -> Messages:
         """Remove and return the messages to send now: ends at once, others at their time."""
-        # Ends first: their works wrote all output before.
+        # Ends first: their tasks wrote all output before.
         ends = [self._ends.popleft() for _ in range(len(self._ends))]
-        output: list[tuple[str, bytes]] = []
+        output: list[tuple[int, bytes]] = []
         if (self._output or self._dropped) and (ends or now_ms >= self._output_ms):
             self._output_ms = now_ms + OUTPUT_EVERY_MS
             output = self._take_output()
@@ -268,27 +315,27 @@ class Outgoing:
             self._beats_ms if self._beats else _NEVER_MS,
         )
 
-    def _take_beats(self, now_ms: int) -> list[str]:
+    def _take_beats(self, now_ms: int) -> list[int]:
         if not self._beats or now_ms < self._beats_ms:
             return []
         self._beats_ms = now_ms + BEATS_EVERY_MS
-        works = [self._beats.popleft() for _ in range(len(self._beats))]
-        for work in works:
-            work.beats = False
-        return [work.task.name for work in works if not work.is_over]
+        some = [self._beats.popleft() for _ in range(len(self._beats))]
+        for held in some:
+            held.beats = False
+        return [held.number for held in some if not held.is_over]
 
-    def _take_output(self) -> list[tuple[str, bytes]]:
+    def _take_output(self) -> list[tuple[int, bytes]]:
         with self._writing:
             output, self._output = self._output, {}
             dropped, self._dropped = self._dropped, {}
             self._output_bytes = 0
-        for name, size in dropped.items():
+        for number, size in dropped.items():
             said = f"[{size} bytes dropped: written faster than they are read]\n"
-            output.setdefault(name, bytearray()).extend(said.encode())
+            output.setdefault(number, bytearray()).extend(said.encode())
         step = OUTPUT_PIECE_BYTES_MAX
         return [
-            (name, bytes(written[at : at + step]))
-            for name, written in output.items()
-            if self._holding.get(name) is not None  # its end has not been sent
+            (number, bytes(written[at : at + step]))
+            for number, written in output.items()
+            if self._holding.get(number) is not None  # its end has not been sent
             for at in range(0, len(written), step)
         ]

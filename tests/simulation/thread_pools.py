@@ -16,6 +16,7 @@ from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.handlers.workers import Workers
 from launcher.protocol.status import Reason
 from launcher.worker import wire
+from tests.sent_tasks import SentTask, SentTasks
 from tests.simulation.crontabs import HANDLERS
 from tests.simulation.network import APART_S
 from tests.simulation.spawners import Host
@@ -85,13 +86,9 @@ class Line:
 
     def send(self, message: wire.ToChild) -> None:
         """Send a message; never waits."""
-        self.send_frames([wire.encode(message)])
-
-    def send_frames(self, frames: list[bytes]) -> None:
-        """Send messages that are encoded already."""
         if not self.is_over:
-            for message in self._frames.feed(b"".join(frames)):
-                self._later(self._process.obey, message)
+            for one in self._frames.feed(wire.encode(message)):
+                self._later(self._process.obey, one)
 
     def pause(self) -> None:
         """Nobody here floods."""
@@ -144,8 +141,9 @@ class Process:
         self._gone = gone
         self._rng = host.rng
         self._lease_ms = 0
-        self._waiting: dict[str, wire.Task] = {}
-        self._running: dict[str, tuple[wire.Task, list[asyncio.TimerHandle]]] = {}
+        self._sent = SentTasks()
+        self._waiting: dict[int, SentTask] = {}
+        self._running: dict[int, tuple[SentTask, list[asyncio.TimerHandle]]] = {}
         self._is_leaving = False
         self._watch: asyncio.TimerHandle | None = None
 
@@ -177,10 +175,10 @@ class Process:
         if not self.is_alive:
             return
         if isinstance(message, wire.Run):
-            self._take(message.tasks)
+            self._take(message)
         elif isinstance(message, wire.Cancel):
-            for name, _ in message.names:
-                self._cancel(name)
+            for number, _ in message.tasks:
+                self._cancel(number)
         elif isinstance(message, wire.Drain):
             self._is_leaving = True
             self._say(wire.Leaving(list(self._waiting)))
@@ -192,56 +190,58 @@ class Process:
             self._keep_watch()
         self._go_on()
 
-    def _take(self, tasks: list[wire.Task]) -> None:
+    def _take(self, run: wire.Run) -> None:
+        some = self._sent.read(run)
         if self._is_leaving:
-            self._say(wire.Leaving([task.name for task in tasks]))
+            self._say(wire.Leaving([task.number for task in some]))
         else:
-            self._waiting.update((task.name, task) for task in tasks)
+            self._waiting |= {task.number: task for task in some}
 
     def _go_on(self) -> None:
         while self._waiting and len(self._running) < self._thread_pool.threads and self.is_alive:
-            name = next(iter(self._waiting))
-            self._begin(self._waiting.pop(name))
+            number = next(iter(self._waiting))
+            self._begin(self._waiting.pop(number))
 
-    def _begin(self, task: wire.Task) -> None:
-        if task.guarded and self.host.boot_ms() >= self._lease_ms:
-            self._say(wire.Done([wire.TaskOutcome(task.name, wire.Result.CANCELLED)]))
+    def _begin(self, task: SentTask) -> None:
+        if task.work.guarded and self.host.boot_ms() >= self._lease_ms:
+            self._say(wire.Done([wire.Ends(wire.Result.CANCELLED, [(task.number, 0, 0)])]))
             return
-        self._say(wire.Started([task.name]))
+        self._say(wire.Started([task.number]))
         self.host.witness.started(task.name, *self._place)
-        told = json.loads(task.payload)
+        told = json.loads(task.work.payload)
         run_s = told["run"] * self._rng.uniform(0.7, 1.3)
         result, after_ms = wire.Result.OK, 0
         if self._rng.random() < told["fails"]:
             result, after_ms = RESULTS[self._rng.choice(told["how"])], told["after"]
         call_later, started_ms = self.host.loop.call_later, self.host.wall_ms()
-        ends = call_later(run_s, self._end, task.name, result, after_ms, started_ms)
+        ends = call_later(run_s, self._end, task.number, result, after_ms, started_ms)
         timers = [ends]
         if self._rng.random() < DIES:
             timers.append(call_later(run_s * self._rng.random(), self.die))
-        self._running[task.name] = (task, timers)
+        self._running[task.number] = (task, timers)
 
-    def _end(self, name: str, result: wire.Result, after_ms: int, started_ms: int) -> None:
-        self._stop(name)
+    def _end(self, number: int, result: wire.Result, after_ms: int, started_ms: int) -> None:
+        task = self._stop(number)
         is_fine = result is wire.Result.OK
-        self.host.witness.ended(name, int(not is_fine), 0 if is_fine else int(Reason.RAISED))
-        self._say(wire.Done([_outcome(name, result, after_ms, started_ms, self.host.wall_ms())]))
+        self.host.witness.ended(task.name, int(not is_fine), 0 if is_fine else int(Reason.RAISED))
+        times = (started_ms, self.host.wall_ms())
+        self._say(wire.Done([wire.Ends(result, [(number, *times)], after_ms)]))
         self._go_on()
 
-    def _cancel(self, name: str) -> None:
-        if self._waiting.pop(name, None) is not None:
-            self._say(wire.Done([wire.TaskOutcome(name, wire.Result.CANCELLED)]))
-        elif name in self._running and self._rng.random() > DEAF:
-            now_ms, timers = self.host.wall_ms(), self._running[name][1]
+    def _cancel(self, number: int) -> None:
+        if self._waiting.pop(number, None) is not None:
+            self._say(wire.Done([wire.Ends(wire.Result.CANCELLED, [(number, 0, 0)])]))
+        elif number in self._running and self._rng.random() > DEAF:
+            now_ms, timers = self.host.wall_ms(), self._running[number][1]
             ask_s = self._rng.uniform(0.0, 1.0)
-            timers.append(
-                self.host.loop.call_later(ask_s, self._end, name, wire.Result.CANCELLED, 0, now_ms)
-            )
+            cancelled = (number, wire.Result.CANCELLED, 0, now_ms)
+            timers.append(self.host.loop.call_later(ask_s, self._end, *cancelled))
 
-    def _stop(self, name: str) -> None:
-        _, timers = self._running.pop(name)
+    def _stop(self, number: int) -> SentTask:
+        task, timers = self._running.pop(number)
         for timer in timers:
             timer.cancel()
+        return task
 
     def _say(self, message: wire.FromChild) -> None:
         if self.line is not None:
@@ -256,7 +256,7 @@ class Process:
 
     def lease_over(self) -> None:
         """End, if anything runs that must not outlive the lease."""
-        if any(task.guarded for task, _ in self._running.values()):
+        if any(task.work.guarded for task, _ in self._running.values()):
             self.die()
 
     def die(self) -> None:
@@ -266,16 +266,10 @@ class Process:
         self.is_alive = False
         if self._watch is not None:
             self._watch.cancel()
-        for name in list(self._running):
-            self._stop(name)
-            self.host.witness.ended(name, 1, int(Reason.WORKER_DIED))
+        for number in list(self._running):
+            task = self._stop(number)
+            self.host.witness.ended(task.name, 1, int(Reason.WORKER_DIED))
         self._gone(self)
-
-
-def _outcome(
-    name: str, result: wire.Result, after_ms: int, started_ms: int, finished_ms: int
-) -> wire.TaskOutcome:
-    return wire.TaskOutcome(name, result, after_ms, "", started_ms, finished_ms)
 
 
 class Gang:

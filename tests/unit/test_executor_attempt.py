@@ -10,7 +10,7 @@ from launcher.limits import DETAIL_CHARS_MAX
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
-from launcher.worker.wire import Result, Served, TaskOutcome
+from launcher.worker.wire import Ends, Result
 from tests.unit.rows_rig import attempt_of
 
 GRACE_MS = 50
@@ -20,7 +20,7 @@ NAME = "default/mail@2026-11-20T15:00:00Z#1"
 def given(**fields: int) -> Attempt:
     """One that a worker was given."""
     one = attempt_of(NAME, WorkSpec((), handler="h", timeout_ms=1 << 50), not_after_ms=9_000)
-    one.task(Served("h", **fields))
+    one.timeout_ms, one.heartbeat_ms = fields.get("timeout_ms", 0), fields.get("heartbeat_ms", 0)
     return one
 
 
@@ -52,21 +52,21 @@ def test_the_first_reason_counts_and_a_later_one_only_shortens_the_grace() -> No
 def test_what_was_ordered_counts_more_than_what_a_failing_handler_says(result: Result) -> None:
     one = begun()
     one.order(Reason.REPLACED, 1_000, GRACE_MS)
-    one.end(TaskOutcome(NAME, result), 8_000)
+    one.end(Ends(result, []), 1_000, 1_000, 8_000)
     assert (one.reason, one.exit_code) == (Reason.REPLACED, 1)
 
 
 def test_success_counts_in_any_case() -> None:
     one = begun()
     one.order(Reason.KILLED, 1_000, GRACE_MS)
-    one.end(TaskOutcome(NAME, Result.OK), 8_000)
+    one.end(Ends(Result.OK, []), 1_000, 1_000, 8_000)
     assert (one.reason, one.exit_code) == (Reason.NONE, 0)
 
 
 def test_what_it_says_is_cut_and_its_wish_is_bounded() -> None:
-    outcome = TaskOutcome(NAME, Result.RETRY, 1 << 53, "x\0" * DETAIL_CHARS_MAX, started_ms=1)
+    how = Ends(Result.RETRY, [], 1 << 53, "x\0" * DETAIL_CHARS_MAX)
     one = begun()
-    one.end(outcome, 8_000)
+    one.end(how, 1, 0, 8_000)
     assert one.retry_after_ms == RETRY_AFTER_MS_MAX
     assert one.detail == "x" * (DETAIL_CHARS_MAX // 2)
 

@@ -10,7 +10,6 @@ import pytest
 from launcher.clock import wall_ms
 from launcher.executor.handlers.groups import AHEAD_US
 from launcher.executor.rows import ENDED
-from launcher.worker import wire
 from tests.unit.workers_rig import Floor, Puppet, floor, named, names_of, until
 
 
@@ -26,7 +25,7 @@ async def run(shop: Floor, puppet: Puppet, count: int, took_ms: int, job: str = 
     shop.give(*names)
     left = set(names)
     while left:
-        given = names_of((await puppet.expect(wire.Run)).tasks)
+        given = names_of(await puppet.run())
         puppet.finish(*given, started_ms=wall_ms() - took_ms)
         left.difference_update(given)
     await until(lambda: all(shop.book.status(name) == ENDED for name in names))

@@ -8,16 +8,20 @@ import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from launcher.clock import wall_ms
+from launcher.executor.handlers import worker as worker_process
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
+from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
 from launcher.worker.wire import Result
+from tests.unit.rows_rig import Start, orders
 from tests.unit.workers_rig import HANDLER, Floor, floor, named, names_of, until
 
 A, B, C, D, E, F = (named(number) for number in range(6))
@@ -39,10 +43,14 @@ async def test_a_launch_goes_through_a_worker_and_back(shop: Floor) -> None:
         timeout_ms=7_000, heartbeat_ms=900,
     )  # fmt: skip
     [task] = await puppet.tasks(1)
-    assert task == wire.Task(
-        name="acme/mail@2026-11-20T15:00:00Z+t2#3", handler=HANDLER, payload=b'{"to": 1}',
-        attempt=3, scheduled_s=1_795_186_800, trigger=2, timeout_ms=7_000, heartbeat_ms=900,
-        guarded=True, epoch="0.1.r1", tenant="acme", priority=2, fence=9,
+    assert task.name == "acme/mail@2026-11-20T15:00:00Z+t2#3"
+    assert task.work == wire.TaskWork(
+        number=0, job="acme/mail", handler=HANDLER, payload=b'{"to": 1}', timeout_ms=7_000,
+        heartbeat_ms=900, guarded=True, priority=2,
+    )  # fmt: skip
+    assert task.tasks == wire.Tasks(
+        first=1, fence=9, epoch="0.1.r1", works=[0], scheduled_s=[1_795_186_800], attempts=[3],
+        triggers=[2], parts=[1],
     )  # fmt: skip
     assert shop.on_disk(task.name) == ACCEPTED
     assert shop.book.status(task.name) == 0  # pending: nobody is told
@@ -144,6 +152,24 @@ async def test_two_workers_of_a_group_share_what_waits(shop: Floor) -> None:
     assert len(await one.tasks(2)) == len(await two.tasks(2)) == 2
 
 
+async def test_a_work_is_sent_once_and_again_after_the_worker_forgot_all(
+    shop: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puppet = await shop.puppet()
+    spec = msgspec.msgpack.encode(WorkSpec((), handler=HANDLER, payload=b"1"))
+    runs: list[wire.Run] = []
+    for number, works_max in enumerate((9, 9, 0)):
+        monkeypatch.setattr(worker_process, "WORKS_MAX", works_max)
+        message = orders(Start(named(number), spec, wall_ms() + 60_000))
+        if number:
+            message.ClearField("works")  # the stream has numbered it
+        shop.executor_loop.order(shop.ear, message)
+        runs.append(await puppet.expect(wire.Run))
+    assert [tasks.works for run in runs for tasks in run.tasks] == [[0], [0], [0]]
+    assert [len(run.works) for run in runs] == [1, 0, 1]
+    assert [run.forgets for run in runs] == [False, False, True]
+
+
 async def test_short_launches_are_given_ahead_and_long_ones_wait_here(shop: Floor) -> None:
     puppet = await shop.puppet(threads=1, buffer=50)
     names = [named(number) for number in range(100)]
@@ -152,7 +178,7 @@ async def test_short_launches_are_given_ahead_and_long_ones_wait_here(shop: Floo
     while len(given) <= 12:
         for name in given:
             puppet.finish(name)  # it took no time
-        given = names_of((await puppet.expect(wire.Run)).tasks)
+        given = names_of(await puppet.run())
     assert len(given) <= 51
     for name in given[:-1]:
         puppet.finish(name, started_ms=wall_ms() - 3_600_000)
@@ -181,8 +207,8 @@ async def test_what_a_worker_has_not_begun_in_time_is_asked_back(shop: Floor) ->
     puppet = await shop.puppet()
     shop.give(A, late_ms=-800)
     await puppet.tasks(1)
-    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.DEADLINE))]
-    puppet.say(wire.Done([wire.TaskOutcome(A, Result.CANCELLED)]))
+    assert await puppet.cancelled() == [(A, int(Reason.DEADLINE))]
+    puppet.return_(A)
     row = await shop.told(A, REFUSED)
     assert row.detail == "not started in time"
 
@@ -195,7 +221,7 @@ async def test_what_a_leaving_worker_returns_goes_to_another_in_front(shop: Floo
     other = await shop.puppet(threads=1, buffer=0)
     assert names_of(await other.tasks(1)) == [D]
     shop.give(E)
-    leaving.say(wire.Leaving([B, C]))
+    leaving.leave(B, C)
     other.finish(D)
     assert names_of(await other.tasks(1)) == [B]
     other.finish(B)
@@ -209,7 +235,7 @@ async def test_a_launch_that_workers_never_begin_is_refused(shop: Floor) -> None
     shop.give(A)
     for _ in range(3):
         assert names_of(await puppet.tasks(1)) == [A]
-        puppet.say(wire.Done([wire.TaskOutcome(A, Result.CANCELLED)]))
+        puppet.return_(A)
     assert (await shop.told(A, REFUSED)).detail == "no worker here begins with it"
 
 
@@ -232,7 +258,7 @@ async def test_a_kill_of_what_runs_cancels_it(shop: Floor) -> None:
     puppet.start(A)
     await shop.told(A, ACCEPTED)
     shop.order(kills=[(A, Reason.REPLACED)])
-    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.REPLACED))]
+    assert await puppet.cancelled() == [(A, int(Reason.REPLACED))]
     puppet.finish(A, result=Result.RETRY, after_ms=5)  # what it says of itself does not count
     row = await shop.told(A, ENDED)
     assert (row.reason, row.retry_after_ms) == (Reason.REPLACED, 0)
@@ -270,7 +296,7 @@ async def test_the_leader_is_told_what_workers_serve_when_it_changes(shop: Floor
     two = await shop.puppet(group="web", threads=1, buffer=0, handlers=["c"])
     await until(lambda: len(shop.ear.offers) == 2)
     assert shop.ear.offers[-1][1] == GroupOffer("web", 2, ("c",))
-    two.say(wire.Leaving([]))
+    two.leave()
     await until(lambda: len(shop.ear.offers) == 3)
     one.hang_up()
     await until(lambda: shop.ear.offers[-1] == ())
@@ -306,11 +332,11 @@ async def test_what_a_handler_prints_is_kept_as_a_commands_output_is(shop: Floor
     shop.give(A)
     await puppet.tasks(1)
     puppet.start(A)
-    puppet.say(wire.Output(A, b"hello\n"))
+    puppet.write(A, b"hello\n")
     request = pool_pb2.OutputRequest(request=1, name=A)
     await until(lambda: shop.executor_loop.output(request).data == b"hello\n")
     assert not shop.executor_loop.output(request).ended
-    puppet.say(wire.Output(A, b"bye\n"))
+    puppet.write(A, b"bye\n")
     puppet.finish(A)
     await shop.told(A, ENDED)
     chunk = shop.executor_loop.output(request)
@@ -329,7 +355,7 @@ async def test_a_draining_executor_cancels_what_runs_and_refuses_what_waits(shop
     await shop.told(A, ACCEPTED)
     draining = asyncio.create_task(shop.executor_loop.drain(5_000, 8))
     await puppet.expect(wire.Drain)
-    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.EXECUTOR_LOST))]
+    assert await puppet.cancelled() == [(A, int(Reason.EXECUTOR_LOST))]
     assert (await shop.told(B, REFUSED)).detail == "the executor is stopping"
     puppet.finish(A, result=Result.CANCELLED)
     await draining

@@ -83,7 +83,7 @@ async def test_a_worker_that_is_written_to_while_it_dies_is_still_read_to_the_en
     puppet.start(A)
     puppet.hang_up()
     shop.give(B)
-    await until(lambda: B in worker.given)
+    await until(lambda: any(one.name == B for one in worker.given.values()))
     assert worker.connection._is_deaf
     worker.connection.resume()
     assert (await shop.told(A, ENDED)).reason == Reason.WORKER_DIED
@@ -141,7 +141,7 @@ async def test_a_launch_over_its_time_is_cancelled_then_killed_with_its_worker(
     shop.give(B)
     await puppet.tasks(2)
     puppet.start(A, B)
-    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.TIMEOUT))]
+    assert await puppet.cancelled() == [(A, int(Reason.TIMEOUT))]
     assert await puppet.exit_code() == -signal.SIGKILL  # it ignored that
     row, neighbour = await shop.told(A, ENDED), await shop.told(B, ENDED)
     assert row.reason == Reason.TIMEOUT
@@ -169,7 +169,7 @@ async def test_a_handlers_own_time_counts_where_it_is_shorter(shop: Floor) -> No
     shop.give(A, timeout_ms=600_000)
     await puppet.tasks(1)
     puppet.start(A)
-    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.TIMEOUT))]
+    assert await puppet.cancelled() == [(A, int(Reason.TIMEOUT))]
 
 
 async def test_a_frozen_worker_is_silent_and_killed(shop: Floor) -> None:
@@ -194,11 +194,11 @@ async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
     puppet.start(A)
     await shop.told(A, ACCEPTED)
     [worker] = shop.executor_loop.workers.groups.workers()
-    attempt = worker.begun[A]
+    attempt = worker.given[puppet.number(A)]
     for _ in range(3):
         before = attempt.silent_at_ms
         await until(lambda: boot_ms() + 60_000 > attempt.silent_at_ms)
-        puppet.say(wire.Beat([A, "of another"]))
+        puppet.say(wire.Beat([puppet.number(A), puppet.number("of another")]))
         await until(functools.partial(later, attempt, before))
     puppet.finish(A)
     assert (await shop.told(A, ENDED)).reason == Reason.NONE
@@ -240,8 +240,8 @@ async def test_without_a_lease_nothing_is_begun(shop: Floor) -> None:
     shop.give(C)
     await until(lambda: shop.executor_loop.running == 3)
     shop.executor_loop.lease.until_ms = 0
-    assert (await puppet.expect(wire.Cancel)).names == [(B, int(Reason.EXECUTOR_LOST))]
-    puppet.say(wire.Done([wire.TaskOutcome(B, Result.CANCELLED)]))
+    assert await puppet.cancelled() == [(B, int(Reason.EXECUTOR_LOST))]
+    puppet.return_(B)
     for name in (B, C):
         assert (await shop.told(name, REFUSED)).detail == "the executor's lease is over"
     puppet.finish(A)  # it is not guarded

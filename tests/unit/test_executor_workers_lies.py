@@ -40,7 +40,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Floor]:
     [
         (b"\0\0\0\x05hello", "is no message"),
         (b"\xff\xff\xff\xff", "is over 16777216"),
-        (wire.encode(wire.Beat(["x"])), "its first message is no hello"),
+        (wire.encode(wire.Beat([1])), "its first message is no hello"),
     ],
 )
 async def test_what_is_no_greeting_is_refused_with_the_reason(
@@ -83,7 +83,7 @@ async def test_what_a_worker_had_when_it_sent_garbage_may_have_begun_and_is_begu
     shop.give(A, B)
     await puppet.tasks(2)
     other = await shop.puppet()
-    puppet.send(wire.encode(wire.Started([A])) + b"\0\0\0\x05hello")
+    puppet.send(wire.encode(wire.Started([puppet.number(A)])) + b"\0\0\0\x05hello")
     assert (await shop.told(A, ENDED)).reason == Reason.WORKER_DIED
     assert (await shop.told(B, ENDED)).reason == Reason.WORKER_DIED
     shop.give(C)
@@ -100,9 +100,9 @@ async def test_names_that_it_was_not_given_change_nothing(shop: Floor) -> None:
     other = await running(shop, A, threads=1, buffer=0)
     liar = await shop.puppet(threads=1, buffer=0)
     liar.start(A, "no name")
-    liar.say(wire.Output(A, b"lies"))
+    liar.write(A, b"lies")
     liar.finish(A, result=Result.FATAL)
-    liar.say(wire.Leaving([A, "no name"]))
+    liar.leave(A, "no name")
     await until(lambda: len(shop.executor_loop.workers.groups.of("app").serving()) == 1)
     assert shop.book.status(A) == ACCEPTED
     other.finish(A)
@@ -125,8 +125,8 @@ async def test_what_is_given_back_twice_waits_once(shop: Floor) -> None:
     puppet = await running(shop, A, threads=1, buffer=1)
     shop.give(B, payload=b"x" * 100)
     await puppet.tasks(1)
-    (group,) = shop.executor_loop.workers.groups
-    puppet.say(wire.Leaving([B] * 1000))
+    group = shop.executor_loop.workers.groups.of("app")
+    puppet.leave(*[B] * 1000)
     await until(lambda: len(group.ready) == 1)
     assert group.ready.payload_bytes == 100
     other = await shop.puppet()
@@ -141,8 +141,8 @@ async def test_a_flood_of_output_is_bounded_and_the_end_is_heard(tmp_path: Path)
 
         def flood() -> None:
             for _ in range(200):
-                puppet.send(wire.encode(wire.Output(A, piece)))
-            puppet.send(wire.encode(wire.Output(A, b"the end")))
+                puppet.send(wire.encode(wire.Output(puppet.number(A), piece)))
+            puppet.send(wire.encode(wire.Output(puppet.number(A), b"the end")))
 
         await asyncio.to_thread(flood)
         puppet.finish(A)
@@ -164,7 +164,7 @@ async def test_a_flood_of_output_is_bounded_and_the_end_is_heard(tmp_path: Path)
         ({"handlers": ["a", "a"]}, "handler a is there twice"),
         ({"threads": 0}, "0 threads are not between 1 and 1000"),
         ({"buffer": -1}, "a buffer of -1 is not between 0 and 10000"),
-        ({"version": 0}, "version 0 of the protocol is not known here"),
+        ({"version": 1}, "it speaks version 1 of the protocol, this executor speaks 2"),
     ],
 )
 async def test_a_greeting_that_cannot_be_is_refused(

@@ -15,7 +15,7 @@ from launcher.clock import boot_ms
 from launcher.worker import embedded
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.registry import Registry
-from launcher.worker.wire import Welcome
+from launcher.worker.wire import VERSION, Welcome
 from tests.fakes.certificates import files_of
 from tests.unit.worker_rig import LEASE_MS, Rig
 
@@ -106,7 +106,7 @@ def test_a_worker_says_to_which_executor_it_is_connected(tmp_path: Path) -> None
         parent = rig.parent(rig.options(processes=2))
         for _ in range(2):
             peer = rig.hub.accept()
-            assert peer.hello.version == 1
+            assert peer.hello.version == VERSION
             peer.send(Welcome(boot_ms() + LEASE_MS, executor="executor-1"))
         assert parent.stderr is not None
         wanted = f"raftcron worker: connected to executor-1 at {rig.hub.path}\n".encode()

@@ -16,10 +16,11 @@ from launcher.worker.options import (
     EXIT_OK,
     EXIT_REFUSED,
 )
-from launcher.worker.wire import Cancel, Drain, Lease, Refused, Result, Served
+from launcher.worker.wire import Drain, Lease, Refused, Result, Run, Served, Tasks
 from tests.unit.worker_rig import (
     Peer,
     Rig,
+    Task,
     exit_code,
     lives,
     task,
@@ -125,7 +126,7 @@ def test_a_cancelled_handler_is_told_why_and_is_no_success(shared: Peer, handler
     sent = task(30 if handler == "until_cancelled" else 31, handler)
     shared.run(sent)
     shared.wait_output(sent, "begun")
-    shared.send(Cancel([(sent.name, Reason.TIMEOUT)]))
+    shared.cancel((sent.name, Reason.TIMEOUT))
     outcome = shared.outcome(sent)
     assert (outcome.result, outcome.detail) == (Result.CANCELLED, "cancelled: timeout")
     assert shared.output(sent) == "begun\ntold: timeout\n"
@@ -139,12 +140,34 @@ def test_thousands_of_tasks_end_once_each(shared: Peer) -> None:
     assert len(shared.started) == len(set(shared.started))
 
 
+def test_a_call_that_hangs_delays_none_behind_it_though_its_handler_was_quick(rig: Rig) -> None:
+    peer = rig.peer(threads=2)
+    (rig.folder / "go").touch()
+    for number in range(20):
+        assert peer.outcome_of(task(number, "until_file", b'"go"')).detail == "seen"
+    hangs, *others = (task(number, "until_file", b'"go"') for number in range(100, 130))
+    stuck = Task(hangs.name, "until_file", b'"never"')
+    peer.run(stuck, *others)
+    for one in others:
+        assert peer.outcome(one).detail == "seen"
+    assert stuck.name not in peer.outcomes
+    (rig.folder / "never").touch()
+    assert peer.outcome(stuck).detail == "seen"
+
+
+def test_a_task_whose_work_was_never_sent_ends_the_child(rig: Rig) -> None:
+    child = rig.child()
+    peer = rig.hub.welcome()
+    peer.send(Run([Tasks(1, 7, "0.1.r1", [5], [0], [1], [0], [1])]))
+    assert exit_code(child) == EXIT_REFUSED
+
+
 def test_a_task_that_waits_is_cancelled_without_having_begun(rig: Rig) -> None:
     peer = rig.peer(threads=1)
     first, second = task(1, "until_cancelled"), task(2, "noop")
     peer.run(first, second)
     peer.wait_started(first)
-    peer.send(Cancel([(second.name, Reason.KILLED), ("nobody", 1)]))
+    peer.cancel((second.name, Reason.KILLED), ("nobody", 1))
     outcome = peer.outcome(second)
     assert (outcome.result, outcome.started_ms) == (Result.CANCELLED, 0)
     assert second.name not in peer.started
@@ -155,7 +178,7 @@ def test_a_handler_that_ignores_its_cancellation_delays_no_other(rig: Rig) -> No
     deaf, quick = task(1, "until_file", b'"go"'), task(2, "noop")
     peer.run(deaf)
     peer.wait_output(deaf, "begun")
-    peer.send(Cancel([(deaf.name, Reason.TIMEOUT)]))
+    peer.cancel((deaf.name, Reason.TIMEOUT))
     assert peer.outcome_of(quick).result is Result.OK
     (rig.folder / "go").touch()
     outcome = peer.outcome(deaf)
@@ -174,7 +197,7 @@ def test_no_more_run_at_once_than_there_are_threads_of_either_kind(rig: Rig) -> 
         running = peer.until(lambda: [x for x in peer.started if x not in peer.outcomes])
         expected = min(2, 4 - left)
         peer.until(lambda n=expected, x=left: len(peer.started) == n + x)  # type: ignore[misc]
-        peer.send(Cancel([(running[0], 7)]))
+        peer.cancel((running[0], 7))
         peer.until(lambda n=left: len(peer.outcomes) == n + 1)  # type: ignore[misc]
     assert len(peer.started) == 4
 
@@ -186,7 +209,7 @@ def test_a_handler_that_stops_the_loop_stops_no_other(shared: Peer) -> None:
     assert shared.outcome_of(task(33, "stop_loop")).result is Result.OK
     assert shared.outcome_of(task(34, "exit_loop")).result is Result.OK
     assert shared.outcome_of(task(35, "anoop")).result is Result.OK
-    shared.send(Cancel([(waits.name, Reason.KILLED)]))
+    shared.cancel((waits.name, Reason.KILLED))
     assert shared.outcome(waits).result is Result.CANCELLED
 
 

@@ -6,9 +6,9 @@ import logging
 import threading
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 
+from launcher.clock import boot_ms
 from launcher.worker.context import (
     Context,
     OutputHandler,
@@ -19,28 +19,29 @@ from launcher.worker.context import (
     reason_label,
 )
 from launcher.worker.outcome import Cancelled
-from launcher.worker.wire import Task
+from launcher.worker.wire import Tasks, TaskWork
 
 NAME = "acme/backup@2026-11-20T15:00:00Z+t2#3/4"
 SCHEDULED = datetime(2026, 11, 20, 15, tzinfo=UTC)
-TASK = Task(
-    *(NAME, "shop.x", b"", 3, int(SCHEDULED.timestamp()), 2),
-    **{"epoch": "0.7.r1", "tenant": "acme", "priority": 1, "fence": 88_141},
-)
+WORK = TaskWork(0, "acme/backup", "shop.x", b"", priority=1)
+SCHEDULED_S = int(SCHEDULED.timestamp())
+TASKS = Tasks(8, 88_141, "0.7.r1", [0, 0], [SCHEDULED_S], [1, 3], [2], [5, 4])
+NUMBER = 9
+"""Of the second one of these tasks."""
 
 
 class Heard:
     """Keeps what is said."""
 
     def __init__(self) -> None:
-        self.beats: list[str] = []
+        self.beats: list[int] = []
         self.text = ""
 
-    def beat(self, name: str) -> None:
-        self.beats.append(name)
+    def beat(self, number: int) -> None:
+        self.beats.append(number)
 
-    def write(self, name: str, text: str) -> None:
-        assert name == NAME
+    def write(self, number: int, text: str) -> None:
+        assert number == NUMBER
         self.text += text
 
 
@@ -51,7 +52,7 @@ def heard() -> Heard:
 
 @pytest.fixture
 def context(heard: Heard) -> Context:
-    return Context(TASK, heard, 60_000)
+    return Context(WORK, TASKS, 1, heard, boot_ms() + 60_000)
 
 
 def test_a_context_says_which_attempt_of_what_it_is(context: Context) -> None:
@@ -60,22 +61,24 @@ def test_a_context_says_which_attempt_of_what_it_is(context: Context) -> None:
     assert context.job == "acme/backup"
     assert (context.tenant, context.handler, context.priority) == ("acme", "shop.x", 1)
     assert (context.attempt, context.part, context.trigger) == (3, 4, 2)
-    assert (context.scheduled, context.scheduled_s) == (SCHEDULED, TASK.scheduled_s)
+    assert (context.scheduled, context.scheduled_s) == (SCHEDULED, SCHEDULED_S)
     assert context.epoch == "0.7.r1"
     assert context.fence == 88_141
 
 
 def test_the_first_part_is_not_in_the_name(heard: Heard) -> None:
-    one = Context(Task("a/b@2026-11-20T15:00:00Z#1", "x", b"", 1, 0), heard, 0)
-    assert (one.part, one.tenant) == (1, "a")
+    one = Context(
+        TaskWork(0, "a/b", "x", b""), Tasks(1, 2, "", [0], [0], [1], [0], [1]), 0, heard, 0
+    )
+    assert (one.name, one.part, one.tenant) == ("a/b@1970-01-01T00:00:00Z#1", 1, "a")
 
 
 def test_what_remains_shrinks_to_nothing_and_is_none_without_a_bound(heard: Heard) -> None:
-    long, none = Context(TASK, heard, 60_000), Context(TASK, heard, 0)
+    long, none = (Context(WORK, TASKS, 0, heard, ends_ms) for ends_ms in (boot_ms() + 60_000, 0))
     assert long.remaining is not None
     assert 0 < long.remaining <= 60
     assert none.remaining is None
-    over = Context(TASK, heard, 1)
+    over = Context(WORK, TASKS, 0, heard, boot_ms() + 1)
     deadline = threading.Event()
     while over.remaining:
         deadline.wait(0.001)
@@ -87,7 +90,7 @@ def test_heartbeats_and_lines_go_out_in_order(context: Context, heard: Heard) ->
     context.log("one")
     context.heartbeat({"rows": 5})
     context.log(2)
-    assert heard.beats == [NAME, NAME]
+    assert heard.beats == [NUMBER, NUMBER]
     assert heard.text == "one\nprogress: {'rows': 5}\n2\n"
 
 
@@ -192,8 +195,3 @@ def test_warnings_outside_handlers_are_still_printed(
     log.warning("printed by the last resort")
     log.info("below it")
     assert capsys.readouterr().err == "printed by the last resort\n"
-
-
-def test_an_executor_that_sends_no_fence_gives_none() -> None:
-    older = msgspec.msgpack.encode(msgspec.structs.astuple(TASK)[:-1])
-    assert msgspec.msgpack.decode(older, type=Task).fence == 0

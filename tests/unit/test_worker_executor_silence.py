@@ -74,8 +74,7 @@ async def test_a_handler_of_which_nobody_says_how_long_it_may_run_has_an_hour(
         one.give(B, timeout_ms=NO_TIMEOUT_MS)
         await puppet.tasks(2)
         puppet.start(A, B)
-        asked = await puppet.expect(wire.Cancel)
-        assert asked.names == [(A, int(Reason.TIMEOUT))]
+        assert await puppet.cancelled() == [(A, int(Reason.TIMEOUT))]
         puppet.finish(A, result=wire.Result.CANCELLED)
         assert (await one.told(A, ENDED)).reason == Reason.TIMEOUT
         puppet.finish(B)

@@ -14,6 +14,7 @@ from launcher.worker.wire import (
     Cancel,
     Done,
     Drain,
+    Ends,
     FromChild,
     Hello,
     Lease,
@@ -24,32 +25,31 @@ from launcher.worker.wire import (
     Run,
     Served,
     Started,
-    Task,
-    TaskOutcome,
+    Tasks,
+    TaskWork,
     ToChild,
     Welcome,
     effective_ms,
     encode,
-    encode_each,
     from_child,
     to_child,
 )
 
-NAME = "acme/job@2026-11-20T15:00:00Z#1"
-TASK = Task(NAME, "shop.invoice", b"\x00\xff", 3, 1_800_000_000, guarded=True, epoch="0.3.r1")
+WORK = TaskWork(3, "acme/job", "shop.invoice", b"\x00\xff", 5, guarded=True)
+TASKS = Tasks(5, 88_141, "0.3.r1", [3, 3], [1_800_000_000], [3], [0, 1], [1])
 FROM_CHILD: list[FromChild] = [
     Hello(VERSION, "shop", [Served("a", 5, 6)], 8, 32, 10, 9),
-    Started([NAME]),
-    Done([TaskOutcome(NAME, Result.RETRY, 5000, "busy", 1, 2)]),
-    Beat([NAME, NAME]),
-    Output(NAME, b"\x00\xfftext"),
+    Started([5, 6]),
+    Done([Ends(Result.RETRY, [(5, 1, 2), (6, 1, 3)], 5000, "busy")]),
+    Beat([5, 5]),
+    Output(5, b"\x00\xfftext"),
     Leaving([]),
 ]
 TO_CHILD: list[ToChild] = [
     Welcome(123),
     Refused("draining"),
-    Run([TASK]),
-    Cancel([(NAME, 6)]),
+    Run([TASKS], [WORK], forgets=True),
+    Cancel([(5, 6)]),
     Lease(1 << 40),
     Drain(),
 ]
@@ -115,7 +115,7 @@ def test_a_length_over_the_bound_is_refused_before_its_bytes_arrive() -> None:
 
 
 def test_a_frame_of_just_the_bound_passes() -> None:
-    frame = encode(Output(NAME, bytes(FRAME_BYTES_MAX - 100)))
+    frame = encode(Output(5, bytes(FRAME_BYTES_MAX - 100)))
     (heard,) = from_child().feed(frame)
     assert isinstance(heard, Output)
 
@@ -130,31 +130,15 @@ def test_nothing_is_read_after_a_bad_frame() -> None:
 
 def test_a_message_over_the_bound_is_not_made() -> None:
     with pytest.raises(FrameTooBig, match="output message"):
-        encode(Output(NAME, bytes(FRAME_BYTES_MAX)))
-
-
-def test_many_tasks_are_cut_into_as_many_messages_as_they_need() -> None:
-    tasks = [Task(f"a/{n}@x#1", "h", bytes(1 << 20), 1, 0) for n in range(40)]
-    frames = encode_each(Run, tasks)
-    heard = [one for frame in frames for one in to_child().feed(frame)]
-    assert [task.name for run in heard if isinstance(run, Run) for task in run.tasks] == [
-        task.name for task in tasks
-    ]
-    assert len(frames) == 4
-    assert encode_each(Run, []) == []
-
-
-def test_one_task_over_the_bound_is_not_cut() -> None:
-    with pytest.raises(FrameTooBig):
-        encode_each(Run, [TASK, Task(NAME, "h", bytes(FRAME_BYTES_MAX), 1, 0)])
+        encode(Output(5, bytes(FRAME_BYTES_MAX)))
 
 
 def test_an_older_end_reads_what_a_newer_one_appends_and_the_other_way_round() -> None:
     newer = msgspec.msgpack.encode(["lease", 5, "appended"])
     assert to_child().feed(len(newer).to_bytes(4, "big") + newer) == [Lease(5)]
-    older = msgspec.msgpack.encode(["run", [["a", "h", b"", 1, 0]]])
+    older = msgspec.msgpack.encode(["run", [], [[3, "a/b", "h", b""]]])
     (run,) = to_child().feed(len(older).to_bytes(4, "big") + older)
-    assert run == Run([Task("a", "h", b"", 1, 0)])
+    assert run == Run([], [TaskWork(3, "a/b", "h", b"")])
 
 
 @pytest.mark.parametrize(

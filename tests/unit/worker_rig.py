@@ -18,19 +18,23 @@ from typing import TypeVar
 import msgspec
 
 from launcher.clock import boot_ms
+from launcher.protocol.names import parse_attempt_name
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.parent import start_child
 from launcher.worker.wire import (
+    VERSION,
     Beat,
+    Cancel,
     Done,
     FromChild,
     Hello,
     Leaving,
     Output,
+    Result,
     Run,
     Started,
-    Task,
-    TaskOutcome,
+    Tasks,
+    TaskWork,
     ToChild,
     Welcome,
     encode,
@@ -43,12 +47,34 @@ LEASE_MS = 60_000
 M = TypeVar("M")
 
 
-def task(number: int, handler: str, payload: bytes = b"", **more: object) -> Task:
-    """An attempt of its own for each number, unless it says otherwise."""
-    said: dict[str, object] = {"attempt": 1, "scheduled_s": 1_763_650_800, "tenant": "acme"}
-    said |= more
-    name = f"acme/job{number}@2025-11-20T15:00:00Z#{said['attempt']}"
-    return Task(name=name, handler=handler, payload=payload, **said)  # type: ignore[arg-type]
+class Task(msgspec.Struct, frozen=True):
+    """An attempt for a child, by its name."""
+
+    name: str
+    handler: str
+    payload: bytes = b""
+    timeout_ms: int = 0
+    guarded: bool = False
+    epoch: str = "0.1.r1"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a task ended."""
+
+    name: str
+    result: Result
+    after_ms: int
+    detail: str
+    started_ms: int
+    finished_ms: int
+
+
+def task(
+    number: int, handler: str, payload: bytes = b"", *, attempt: int = 1, **more: object
+) -> Task:
+    """An attempt of its own for each number."""
+    name = f"acme/job{number}@2025-11-20T15:00:00Z#{attempt}"
+    return Task(name, handler, payload, **more)  # type: ignore[arg-type]
 
 
 class Peer:
@@ -57,6 +83,7 @@ class Peer:
     def __init__(self, accepted: socket.socket) -> None:
         self._socket = accepted
         self._frames = from_child()
+        self._names: list[str] = []  # of its tasks, which have the numbers from 1 on
         self.said: list[FromChild] = []
         self.is_closed = False
         pid, _, _ = struct.unpack(
@@ -71,7 +98,23 @@ class Peer:
         self._socket.sendall(some)
 
     def run(self, *tasks: Task) -> None:
-        self.send(Run(list(tasks)))
+        works, sent = [], []
+        for one in tasks:
+            number, name = len(self._names), parse_attempt_name(one.name)
+            self._names.append(one.name)
+            bounds = (one.timeout_ms, 0, one.guarded)
+            works.append(TaskWork(number, name.launch.job, one.handler, one.payload, *bounds))
+            times = ([name.launch.scheduled_s], [name.attempt], [0], [name.part])
+            sent.append(Tasks(number + 1, 7, one.epoch, [number], *times))
+        self.send(Run(sent, works))
+
+    def cancel(self, *some: tuple[str, int]) -> None:
+        """Cancel tasks by name, each for a reason; one that it never got has another number."""
+        numbers = {name: number for number, name in enumerate(self._names, 1)}
+        self.send(Cancel([(numbers.get(name, 1 << 40), reason) for name, reason in some]))
+
+    def name(self, number: int) -> str:
+        return self._names[number - 1]
 
     def close(self) -> None:
         self._socket.close()
@@ -106,30 +149,36 @@ class Peer:
         return self.until(lambda: self.all(Hello), "Hello")[0]
 
     @property
-    def outcomes(self) -> dict[str, TaskOutcome]:
-        return {one.name: one for done in self.all(Done) for one in done.outcomes}
+    def outcomes(self) -> dict[str, Outcome]:
+        ends = [end for done in self.all(Done) for end in done.ends]
+        some = [
+            Outcome(self.name(number), end.result, end.after_ms, end.detail, *times)
+            for end in ends
+            for number, *times in end.tasks
+        ]
+        return {one.name: one for one in some}
 
     @property
     def started(self) -> list[str]:
-        return [name for message in self.all(Started) for name in message.names]
+        return [self.name(one) for message in self.all(Started) for one in message.tasks]
 
     @property
     def beats(self) -> list[str]:
-        return [name for message in self.all(Beat) for name in message.names]
+        return [self.name(one) for message in self.all(Beat) for one in message.tasks]
 
     @property
     def returned(self) -> list[str]:
-        return [name for message in self.all(Leaving) for name in message.returned]
+        return [self.name(one) for message in self.all(Leaving) for one in message.returned]
 
     def output(self, of: Task) -> str:
-        pieces = [one.piece for one in self.all(Output) if one.name == of.name]
+        pieces = [one.piece for one in self.all(Output) if self.name(one.task) == of.name]
         return b"".join(pieces).decode()
 
-    def outcome(self, of: Task) -> TaskOutcome:
+    def outcome(self, of: Task) -> Outcome:
         """Wait for the end of a task."""
         return self.until(lambda: self.outcomes.get(of.name), f"the end of {of.name}")
 
-    def outcome_of(self, sent: Task) -> TaskOutcome:
+    def outcome_of(self, sent: Task) -> Outcome:
         """Send a task and wait for its end."""
         self.run(sent)
         return self.outcome(sent)
@@ -171,7 +220,7 @@ class Hub:
     def welcome(self, lease_ms: int = LEASE_MS) -> Peer:
         """Take in the next child, and have it begin."""
         peer = self.accept()
-        assert peer.hello.version == 1
+        assert peer.hello.version == VERSION
         peer.send(Welcome(boot_ms() + lease_ms if lease_ms else 0))
         return peer
 

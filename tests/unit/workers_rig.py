@@ -24,6 +24,8 @@ from launcher.clock import wall_ms
 from launcher.executor.rows import Change, LedgerRow
 from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
+from launcher.worker.wire import Result
+from tests.sent_tasks import SentTask, SentTasks
 from tests.unit.rows_rig import Start, orders, rows_of
 from tests.unit.test_executor_loop import Ear, Shop
 
@@ -122,7 +124,8 @@ class Floor(Shop):
 
 
 class Puppet:
-    """A worker process, and its connection in the hands of a test."""
+    """A worker process, and its connection in the hands of a test. It has the tasks that it got, by
+    name."""
 
     def __init__(self, path: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -140,6 +143,8 @@ class Puppet:
         self.end_of_line.setblocking(False)
         self._frames = wire.to_child()
         self._heard: list[wire.ToChild] = []
+        self._sent = SentTasks()
+        self.numbers: dict[str, int] = {}
 
     @property
     def pid(self) -> int:
@@ -171,13 +176,31 @@ class Puppet:
 
     def start(self, *names: str) -> None:
         """Say that these have begun."""
-        self.say(wire.Started(list(names)))
+        self.say(wire.Started([self.number(name) for name in names]))
+
+    def leave(self, *names: str) -> None:
+        """Say that it leaves, and gives these back."""
+        self.say(wire.Leaving([self.number(name) for name in names]))
+
+    def return_(self, *names: str) -> None:
+        """Say that these were cancelled before they began."""
+        tasks = [(self.number(name), 0, 0) for name in names]
+        self.say(wire.Done([wire.Ends(Result.CANCELLED, tasks)]))
+
+    def write(self, name: str, piece: bytes) -> None:
+        """Write output of a launch."""
+        self.say(wire.Output(self.number(name), piece))
+
+    def number(self, name: str) -> int:
+        """The number of a task; that of one which it never got for a name that it never got."""
+        return self.numbers.get(name, 1 << 40)
 
     def finish(self, *names: str, result: wire.Result = wire.Result.OK, **fields: Any) -> None:
         """Say that these, which had begun, are over."""
         now = wall_ms()
-        times = {"started_ms": now, "finished_ms": now} | fields
-        self.say(wire.Done([wire.TaskOutcome(name, result, **times) for name in names]))
+        times = (fields.pop("started_ms", now), fields.pop("finished_ms", now))
+        tasks = [(self.number(name), *times) for name in names]
+        self.say(wire.Done([wire.Ends(result, tasks, **fields)]))
 
     # ---- what it hears
 
@@ -204,13 +227,25 @@ class Puppet:
         assert isinstance(message, kind), message
         return message
 
-    async def tasks(self, count: int) -> list[wire.Task]:
+    async def run(self) -> list[SentTask]:
+        """The tasks of the next message, which are to be run."""
+        found = self._sent.read(await self.expect(wire.Run))
+        self.numbers |= {one.name: one.number for one in found}
+        return found
+
+    async def tasks(self, count: int) -> list[SentTask]:
         """The next tasks that it is to run."""
-        found: list[wire.Task] = []
+        found: list[SentTask] = []
         while len(found) < count:
-            found += (await self.expect(wire.Run)).tasks
+            found += await self.run()
         assert len(found) == count, found
         return found
+
+    async def cancelled(self) -> list[tuple[str, int]]:
+        """The name and the reason of each task that the next message cancels."""
+        names = {number: name for name, number in self.numbers.items()}
+        asked = (await self.expect(wire.Cancel)).tasks
+        return [(names[number], reason) for number, reason in asked]
 
     # ---- what becomes of it
 
@@ -263,6 +298,6 @@ async def running(shop: Floor, *names: str, **hello: Any) -> Puppet:
     return puppet
 
 
-def names_of(tasks: Sequence[wire.Task]) -> list[str]:
+def names_of(tasks: Sequence[SentTask]) -> list[str]:
     """The names of tasks, in order."""
     return [task.name for task in tasks]

@@ -99,17 +99,12 @@ class WorkerConnection:
 
     def send(self, message: wire.ToChild) -> None:
         """Send a message; never waits. Nothing is sent to a process that is gone."""
-        self.send_frames([wire.encode(message)])
-
-    def send_frames(self, frames: list[bytes]) -> None:
-        """Send messages that are encoded already."""
         if self._is_deaf or self.is_over:
             return
-        was_empty = not self._out
-        for frame in frames:
-            self._out.append(memoryview(frame))
-            self.unsent_bytes += len(frame)
-        if was_empty:
+        frame = wire.encode(message)
+        self._out.append(memoryview(frame))
+        self.unsent_bytes += len(frame)
+        if len(self._out) == 1:
             self._write()
 
     def _write(self) -> None:
@@ -140,10 +135,11 @@ class WorkerConnection:
             self._loop.remove_reader(self._end.fileno())
 
     def resume(self) -> None:
-        """Read again."""
+        """Read what has arrived, and go on."""
         if self._is_paused and not self.is_over:
             self._is_paused = False
             self._loop.add_reader(self._end.fileno(), self._read)
+            self._read()
 
     def read_rest(self) -> None:
         """Read all that is left, then close: the process at the other end is dead."""

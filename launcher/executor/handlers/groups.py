@@ -17,7 +17,7 @@ from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX, WAITING_BYTES_MAX, WORKER_THREADS_MAX, WORKERS_MAX
 from launcher.protocol.limits import GROUP_CHARS_MAX, HANDLER_CHARS_MAX, HANDLERS_MAX
 from launcher.protocol.reports import GroupOffer
-from launcher.worker.wire import Hello
+from launcher.worker.wire import VERSION, Hello
 
 NOBODY: Final = " "
 """The group of launches whose handler nobody serves any more; no group of workers has this name."""
@@ -191,8 +191,9 @@ def _wrong(hello: Hello) -> str:
         return f"{hello.threads} threads are not between 1 and {WORKER_THREADS_MAX}"
     if not 0 <= hello.buffer <= GROUP_SLOTS_MAX:
         return f"a buffer of {hello.buffer} is not between 0 and {GROUP_SLOTS_MAX}"
-    if hello.version < 1:
-        return f"version {hello.version} of the protocol is not known here"
+    if hello.version != VERSION:
+        text = f"it speaks version {hello.version} of the protocol, this executor speaks {VERSION}"
+        return f"{text}: let both be of one release"
     return ""
 
 

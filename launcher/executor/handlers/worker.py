@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from launcher.executor.attempt import Attempt
 from launcher.executor.commands.trees import stat_of
 from launcher.executor.handlers.connection import Peer, WorkerConnection
+from launcher.executor.rows import Batch, Job
 from launcher.limits import PIECE_BYTES_PENDING_MAX
+from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
 from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 
@@ -32,15 +36,30 @@ UNSENT_BYTES_MAX: Final = 1 << 20
 """A worker that leaves so much unread hears of no lease: it could not obey."""
 LOOK_EVERY_MS: Final = 250
 """Half as much memory again as its bound, in this time: 1 GiB a second for one of 512 MiB."""
+WORKS_MAX: Final = 20_000
+WORKS_BYTES_MAX: Final = 16 << 20
+"""Works that a worker keeps; with more it forgets all, and is sent those that it needs again."""
+RUN_BYTES_MAX: Final = 4 << 20
+"""Payloads in one message, unless a single one has more."""
 CUT: Final = "its connection ended"
+_BATCH: Final = attrgetter("batch")
 _VMSTAT: Final = Path("/proc/vmstat")
 _TICKS, _STATUS = 19, 49
 """Fields of /proc/PID/stat after the name: start time and exit status (proc(5): 22 and 52)."""
 
 
+class SentWork(NamedTuple):
+    """The number of a work that a worker has, and the timeouts of its tasks there; 0 for none."""
+
+    number: int
+    timeout_ms: int
+    heartbeat_ms: int
+
+
 class WorkerProcess:
     """A process that sent its Hello.
 
+    `given` has its launches by the numbers of their tasks, `begun` is how many of them have begun.
     `is_enlisted`: the journal has it, and it may be given launches. `is_garbled`: not all of its
     messages could be read, so it may have begun anything. `memory_bytes` is its resident memory at
     the last look, if it has a bound.
@@ -54,8 +73,11 @@ class WorkerProcess:
         self.threads = hello.threads
         self.capacity = hello.threads + hello.buffer
         self.served: Mapping[str, wire.Served] = {one.name: one for one in hello.handlers}
-        self.given: dict[str, Attempt] = {}
-        self.begun: dict[str, Attempt] = {}
+        self.given: dict[int, Attempt] = {}
+        self.begun = 0
+        self._newest = 0
+        self._sent: dict[Job, SentWork] = {}
+        self._sent_bytes = 0
         self.memory_max_bytes = hello.memory_max_bytes
         self.memory_bytes = 0
         self.pulse_ms = hello.pulse_ms
@@ -100,27 +122,74 @@ class WorkerProcess:
         self.silent_ms += passed_ms
         return 0 < silence_ms <= self.silent_ms and self.silent_ms > 2 * self.pulse_ms
 
-    def give(self, some: list[Attempt]) -> None:
-        """Send it launches to run."""
-        served = self.served
-        tasks = [attempt.task(served[attempt.spec.handler]) for attempt in some]
-        self.given.update((attempt.name, attempt) for attempt in some)
-        self.connection.send_frames(wire.encode_each(wire.Run, tasks))
+    def give(self, some: Sequence[Attempt]) -> None:
+        """Send it launches to run. Each work is sent once."""
+        if len(some) > 1 and sum(len(one.spec.payload) for one in some) > RUN_BYTES_MAX:
+            middle = len(some) // 2
+            self.give(some[:middle])
+            self.give(some[middle:])
+            return
+        forgets = len(self._sent) > WORKS_MAX or self._sent_bytes > WORKS_BYTES_MAX
+        if forgets:
+            self._sent.clear()
+            self._sent_bytes = 0
+        works: list[wire.TaskWork] = []
+        tasks = [
+            self._tasks(batch, list(alike), works) for batch, alike in groupby(some, key=_BATCH)
+        ]
+        self.connection.send(wire.Run(tasks, works, forgets))
+
+    def _tasks(
+        self, batch: Batch, some: Sequence[Attempt], works: list[wire.TaskWork]
+    ) -> wire.Tasks:
+        """Return the tasks of rows of a batch; `works` gets those that are new to the worker."""
+        first, jobs, sent = self._newest + 1, batch.jobs, self._sent
+        numbers: list[int] = []
+        for number, attempt in enumerate(some, first):
+            job = jobs[attempt.place]
+            known = sent.get(job)
+            if known is None:
+                known = sent[job] = self._add(job, attempt.spec, works)
+            work, attempt.timeout_ms, attempt.heartbeat_ms = known
+            attempt.number = number
+            self.given[number] = attempt
+            numbers.append(work)
+        self._newest += len(some)
+        columns = [
+            list(column) if len(column) == 1 else [column[one.place] for one in some]
+            for column in (batch.scheduled, batch.attempts, batch.triggers, batch.parts)
+        ]
+        return wire.Tasks(first, batch.index, batch.epoch, numbers, *columns)
+
+    def _add(self, job: Job, spec: WorkSpec, works: list[wire.TaskWork]) -> SentWork:
+        number, served = len(self._sent), self.served[spec.handler]
+        self._sent_bytes += len(spec.payload)
+        bounds = (spec.timeout_ms, spec.heartbeat_ms, spec.guarded, spec.priority)
+        works.append(wire.TaskWork(number, job.name, spec.handler, spec.payload, *bounds))
+        timeout_ms = wire.timeout_of(spec.timeout_ms, served.timeout_ms)
+        heartbeat_ms = wire.effective_ms(spec.heartbeat_ms, served.heartbeat_ms)
+        return SentWork(number, timeout_ms, heartbeat_ms)
 
     def lease(self, until_ms: int) -> None:
         """Send it the renewed lease."""
         if self.is_enlisted and self.connection.unsent_bytes < UNSENT_BYTES_MAX:
             self.connection.send(wire.Lease(until_ms))
 
-    def take_back(self, name: str) -> Attempt | None:
-        """Remove and return a launch that it had; None if it never had it."""
-        self.begun.pop(name, None)
-        return self.given.pop(name, None)
+    def take_back(self, attempt: Attempt) -> bool:
+        """Remove a launch; return whether it had it."""
+        if self.given.get(attempt.number) is not attempt:
+            return False
+        del self.given[attempt.number]
+        self.begun -= attempt.began_ms > 0
+        return True
 
-    def ran(self, ran_ms: int) -> None:
-        """Note how long one of its launches took."""
-        self.has_run = True
-        self.pace_us += (ran_ms * 1_000 - self.pace_us) // 8
+    def ran(self, some: Sequence[Attempt]) -> None:
+        """Note how long launches took that have ended there."""
+        self.has_run = self.has_run or bool(some)
+        pace_us = self.pace_us
+        for one in some:
+            pace_us += ((one.finished_ms - one.started_ms) * 1_000 - pace_us) // 8
+        self.pace_us = pace_us
 
 
 class Deaths:

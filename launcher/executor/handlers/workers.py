@@ -40,6 +40,10 @@ FLOOD_PAUSE_S: Final = 0.01
 class Listener(Protocol):
     """The executor's loop, which writes changes to the journal in turns."""
 
+    @property
+    def is_gathering(self) -> bool:
+        """Whether the next turn was put off. It calls `Workers.read` first."""
+
     def hear(self, news: Iterable[Attempt]) -> None:
         """Record attempts that have begun, or are over."""
 
@@ -79,6 +83,8 @@ class Workers:
         self._writer = OutputWriter(outputs, config.output_bytes_max)
         self.launches = Launches(self.groups, lease, self._writer, listener.hear, listener.starting)
         self._deaths = Deaths()
+        self._unread: list[WorkerProcess] = []
+        """Workers that are not read from until the next turn."""
         self.visitors: set[Visitor] = set()
         """Connections that have not sent their Hello yet."""
         self._noted = ""
@@ -121,10 +127,11 @@ class Workers:
         """End a launch; return whether it waited, or a worker has it."""
         if self.launches.withdraw(name, KILLED, reason):
             return True
-        worker = self.launches.holder(name)
-        if worker is not None:
-            self._order(worker, [name], reason, self._config.term_grace_ms)
-        return worker is not None
+        found = self.launches.holder(name)
+        if found is not None:
+            worker, attempt = found
+            self._order(worker, [attempt], reason, self._config.term_grace_ms)
+        return found is not None
 
     def renewed(self) -> None:
         """Send the renewed lease to all workers."""
@@ -161,7 +168,7 @@ class Workers:
             self.launches.refuse_all(group, STOPPING)
         for worker in self.groups.workers():
             worker.connection.send(wire.Drain())
-            self._order(worker, list(worker.given), Reason.EXECUTOR_LOST, grace_ms)
+            self._order(worker, worker.given.values(), Reason.EXECUTOR_LOST, grace_ms)
 
     async def stop(self) -> None:
         """Close all connections, upon which the workers end; kill those that have launches."""
@@ -219,15 +226,17 @@ class Workers:
         if not self.groups.remove(worker):
             return
         self._unwatch(worker)
-        unbegun: list[Attempt] = []
+        unbegun, over = list[Attempt](), list[Attempt]()
         now_wall_ms = wall_ms()
         detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
         for attempt in list(worker.given.values()):
             if attempt.began_ms or worker.is_garbled:
+                worker.take_back(attempt)
                 attempt.die(Reason.WORKER_DIED, detail, now_wall_ms)
-                self.launches.end(worker, attempt)
+                over.append(attempt)
             else:
                 unbegun.append(attempt)
+        self.launches.end(over)
         self.launches.give_back(worker, unbegun)
         log.info("worker.left", pid=worker.pid, group=worker.group, error=worker.killed_for)
         self._listener.went(worker.pid)
@@ -243,37 +252,50 @@ class Workers:
     def receive(self, worker: WorkerProcess, messages: Sequence[wire.FromChild]) -> None:
         """Act on the messages of a worker."""
         worker.silent_ms = 0
-        stranger = ""
+        stranger = 0
         for message in messages:
             match message:
-                case wire.Done(outcomes):
-                    stranger = self.launches.done(worker, outcomes, wall_ms())
-                case wire.Started(names):
-                    stranger = self.launches.begin(worker, names, boot_ms(), wall_ms())
-                case wire.Beat(names):
+                case wire.Done(ends):
+                    stranger = self.launches.done(worker, ends, wall_ms())
+                case wire.Started(numbers):
+                    stranger = self.launches.begin(worker, numbers, boot_ms(), wall_ms())
+                case wire.Beat(numbers):
                     now_ms = boot_ms()
-                    for name in names:
+                    for number in numbers:
                         # A launch that has just ended may have beaten before: no mistake.
-                        if (attempt := worker.begun.get(name)) is not None:
+                        if (attempt := worker.given.get(number)) is not None:
                             attempt.beat(now_ms)
-                case wire.Output(name, piece):
-                    stranger = self._write_output(worker, name, piece)
-                case wire.Leaving(names):
+                case wire.Output(number, piece):
+                    stranger = self._write_output(worker, number, piece)
+                case wire.Leaving(numbers):
                     worker.is_leaving = True
-                    returned = [worker.given[name] for name in names if name in worker.given]
+                    given = worker.given
+                    returned = [given[number] for number in numbers if number in given]
                     self.launches.give_back(worker, returned)
                     self._reoffer()
             if stranger and not worker.is_confused:
                 worker.is_confused = True
-                error = f"it speaks of {stranger[:300]!a}, which it does not have"
+                error = f"it speaks of task {stranger}, which it does not have"
                 log.warning("worker.ignored", pid=worker.pid, error=error)
-        self.launches.dispatch(self.groups.of(worker.group))
+        group = self.groups.of(worker.group)
+        self.launches.dispatch(group)
+        if self._listener.is_gathering and not group.waiting:
+            # What it says until the turn costs no wake-up: nobody waits for it.
+            worker.connection.pause()
+            self._unread.append(worker)
 
-    def _write_output(self, worker: WorkerProcess, name: str, piece: bytes) -> str:
-        """Write output of a launch; return its name if the worker does not run it."""
-        attempt, size = worker.begun.get(name), len(piece)
-        if attempt is None:
-            return name
+    def read(self) -> None:
+        """Read what workers have sent since a turn was put off."""
+        some, self._unread = self._unread, []
+        for worker in some:
+            if worker.unwritten_bytes <= PIECE_BYTES_PENDING_MAX:
+                worker.connection.resume()
+
+    def _write_output(self, worker: WorkerProcess, number: int, piece: bytes) -> int:
+        """Write output of a task; return its number if the worker does not run it, else 0."""
+        attempt, size = worker.given.get(number), len(piece)
+        if attempt is None or not attempt.began_ms:
+            return number
 
         def written() -> None:
             worker.unwritten_bytes -= size
@@ -285,21 +307,20 @@ class Workers:
         worker.unwritten_bytes += size
         if worker.unwritten_bytes > PIECE_BYTES_PENDING_MAX:
             worker.connection.pause()
-        self._writer.write(name, piece, written)
-        return ""
+        self._writer.write(attempt.name, piece, written)
+        return 0
 
     # ---- what is done with them
 
     def _order(
-        self, worker: WorkerProcess, names: Sequence[str], reason: Reason, grace_ms: int
+        self, worker: WorkerProcess, some: Iterable[Attempt], reason: Reason, grace_ms: int
     ) -> None:
         """End launches: the worker is asked to, and killed after the grace."""
         now_ms, asked = boot_ms(), []
-        for name in names:
-            attempt = worker.given[name]
+        for attempt in some:
             is_urgent = attempt.began_ms or self.launches.is_stopping
             if attempt.order(reason, now_ms, grace_ms if is_urgent else ANSWER_MS):
-                asked.append((name, int(reason)))
+                asked.append((attempt.number, int(reason)))
         if asked:
             worker.connection.send(wire.Cancel(asked))
 
@@ -342,20 +363,21 @@ class Workers:
 
     def _look(self, worker: WorkerProcess, now_ms: int, now_wall_ms: int) -> None:
         if worker.look(now_ms, self._config.worker_silence_ms):
-            for attempt in worker.begun.values():
-                attempt.stopping = attempt.stopping or Reason.SILENT
+            for attempt in worker.given.values():
+                if attempt.began_ms:
+                    attempt.stopping = attempt.stopping or Reason.SILENT
             self._kill(worker, SILENT.format(self._config.worker_silence_ms / 1000))
             return
-        late: list[str] = []
-        for name, attempt in worker.given.items():
+        late: list[Attempt] = []
+        for attempt in worker.given.values():
             step = attempt.look(now_ms, self._config.term_grace_ms)
             if step is Step.KILL:
-                self._kill(worker, f"{name} did not end when it was told to")
+                self._kill(worker, f"{attempt.name} did not end when it was told to")
                 return
             if step is Step.ASK:
-                worker.connection.send(wire.Cancel([(name, int(attempt.stopping))]))
+                worker.connection.send(wire.Cancel([(attempt.number, int(attempt.stopping))]))
             elif attempt.is_late(now_wall_ms):
-                late.append(name)
+                late.append(attempt)
         self._order(worker, late, Reason.DEADLINE, ANSWER_MS)
 
     def _end_lease(self, worker: WorkerProcess) -> None:
@@ -367,5 +389,5 @@ class Workers:
         if guarded:
             self._kill(worker, LEASE_OVER)
             return
-        unbegun = [name for name, attempt in worker.given.items() if not attempt.began_ms]
+        unbegun = [attempt for attempt in worker.given.values() if not attempt.began_ms]
         self._order(worker, unbegun, Reason.EXECUTOR_LOST, ANSWER_MS)
