@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import metadata
 from typing import Any, Final
 
@@ -38,6 +38,8 @@ LEADER_KEY: Final = "raftcron-leader"
 SPREAD_KEY: Final = "raftcron-spread-ms"
 CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not adjusted."""
+REPORTS_EVERY_S: Final = 0.02
+"""Of a busy executor, the reports of several turns share a message: each wakes up both ends."""
 _BEAT_STEP_MS: Final = 100
 # Usual while an executor looks for the leader: the replica does not lead, or is down. gRPC reports
 # INTERNAL for a refusal that was faster than the call, CANCELLED if too many wait at its listener.
@@ -73,6 +75,9 @@ class LeaderStream:
         self._backoff = backoff or Backoff(config, incarnation)
         self._offers: Sequence[GroupOffer] | None = None
         self._rest: Inventory | None = None
+        self._gathered: list[Change] = []
+        self._gathers_until_s = 0.0
+        self._later: asyncio.TimerHandle | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._parked: list[pool_pb2.Orders] | None = []
@@ -106,9 +111,23 @@ class LeaderStream:
         self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
         self.send(changes_of(known[HELLO_ROWS_MAX:]))
 
-    def send(self, changes: list[Change]) -> None:
-        """Report changes of rows, a bounded number in one message."""
-        for reports in messages_of(changes, REPORTS_PER_MESSAGE_MAX):
+    def send(self, changes: list[Change], *, at_once: bool = False) -> None:
+        """Report changes of rows, a bounded number in one message. Soon after other reports they
+        wait for those that follow, unless they have to leave `at_once`."""
+        loop = asyncio.get_running_loop()
+        self._gathered += changes
+        now_s = loop.time()
+        if now_s < self._gathers_until_s and not at_once:
+            if self._later is None and self._gathered:
+                send = partial(self.send, [], at_once=True)
+                self._later = loop.call_at(self._gathers_until_s, send)
+            return
+        if self._later is not None:
+            self._later.cancel()
+        self._later, gathered, self._gathered = None, self._gathered, []
+        if gathered:
+            self._gathers_until_s = now_s + REPORTS_EVERY_S
+        for reports in messages_of(gathered, REPORTS_PER_MESSAGE_MAX):
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
     def offer(self, offers: Sequence[GroupOffer]) -> None:
@@ -126,12 +145,14 @@ class LeaderStream:
 
     def recollect(self, page: Page) -> None:
         """Send a page of the ledger; the next page is read once it has left."""
+        self.send([], at_once=True)  # what was reported before the page is older
         self._rest = page.rest
         recollection = recollection_of(page)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(recollection=recollection))
 
     def keep(self, name: str, packed: Packed) -> None:
-        """Offer an output for upload."""
+        """Offer an output for upload, after the report of its end."""
+        self.send([], at_once=True)
         kept = pool_pb2.KeptOutput(name=name, bytes=packed.size, sha256=packed.sha256)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(kept=kept))
 
@@ -142,6 +163,7 @@ class LeaderStream:
 
     def finish(self) -> None:
         """Send what is queued, then end our half of the stream."""
+        self.send([], at_once=True)
         self._outgoing.put_nowait(None)
 
     # ---- the replica's side
