@@ -52,10 +52,10 @@ log = logs.get()
 
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms more for a busy executor's answer."""
-GATHER_MS: Final = 25
+GATHER_MS: Final = 40
 """How long a busy executor collects reports of launches. The next orders, or other reports, mostly
 come meanwhile: a turn costs more than a dozen launches in it."""
-BUSY_MS: Final = 50
+BUSY_MS: Final = 100
 BUSY_TURNS: Final = 3
 """An executor is busy after so many turns with less than BUSY_MS between them."""
 FULL: Final = (

@@ -22,7 +22,7 @@ import msgspec
 from launcher.protocol.columns import differences, full, short
 from launcher.protocol.names import AttemptName, format_time, parse_attempt_name
 from launcher.protocol.v1 import pool_pb2
-from launcher.protocol.work import Epoch
+from launcher.protocol.work import Epoch, WorkSpec
 
 ACCEPTED: Final = int(pool_pb2.ACCEPTED)
 REFUSED: Final = int(pool_pb2.REFUSED)
@@ -140,15 +140,24 @@ class Job(msgspec.Struct, gc=False, eq=False):
     number: int = -1
 
 
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """A job and its work; None if this executor cannot read it."""
+
+    job: Job
+    spec: WorkSpec | None
+
+
 class Batch:
     """Rows of the batch of log index `index`, ordered under `epoch`. `states` has a byte for each
     row. `scheduled`, `attempts`, `triggers` and `parts` identify each row's launch, try and part;
     they have a single value if it is the same for all rows. The other columns have values once a
-    row has started or ended."""
+    row has started or ended. Until it is decided about an ordered batch, it has the `works` of its
+    rows, and `not_after_ms`, the ends of their windows."""
 
     __slots__ = (
-        *("_places", "attempts", "codes", "details", "epoch", "finished", "index", "jobs", "parts"),
-        *("rows", "scheduled", "started", "states", "triggers", *SPARSE),
+        *("_places", "attempts", "codes", "details", "epoch", "finished", "index", "jobs"),
+        *("not_after_ms", "parts", "rows", "scheduled", "started", "states", "triggers", "works"),
+        *SPARSE,
     )
     cpu_ms: array[int] | None
     memory_peak_bytes: array[int] | None
@@ -184,6 +193,8 @@ class Batch:
         self.codes: array[int] | None = None  # where all are 0, as are the sparse ones
         self.cpu_ms = self.memory_peak_bytes = self.retry_after_ms = self.pids = self.ticks = None
         self.details: dict[int, str] = {}
+        self.works: Sequence[Work] = ()
+        self.not_after_ms: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.states)
@@ -345,6 +356,9 @@ class Batch:
                 setattr(batch, name, array(column.typecode, values))
         if details := self.details:
             batch.details = {i: details[at] for i, at in enumerate(places) if at in details}
+        if self.works:
+            batch.works = [self.works[place] for place in places]
+            batch.not_after_ms = [self.not_after_ms[place] for place in places]
         return batch
 
 

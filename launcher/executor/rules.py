@@ -28,6 +28,7 @@ from launcher.executor.rows import (
     Change,
     Job,
     LedgerRow,
+    Work,
     epoch_of,
     tombstone,
 )
@@ -50,13 +51,6 @@ _REASONS: Final = frozenset(int(reason) for reason in Reason)
 class BadOrders(ValueError):
     """Orders of an older epoch, or that no leader gives: they change nothing, and the executor
     leaves their stream."""
-
-
-class Work(msgspec.Struct, frozen=True, gc=False):
-    """A job and its work; None if this executor cannot read it."""
-
-    job: Job
-    spec: WorkSpec | None
 
 
 class Works:
@@ -137,14 +131,6 @@ class Decisions(msgspec.Struct):
     withdrawn: list[str] = []
 
 
-class _Given(msgspec.Struct):
-    """A batch of a message, with its rows' work and the ends of their windows."""
-
-    batch: Batch
-    works: list[Work]
-    not_after_ms: list[int]
-
-
 def decide(
     ledger: Ledger,
     orders: pool_pb2.Orders,
@@ -165,13 +151,13 @@ def decide(
     under = sys.intern(str(epoch))
     try:
         works.learn(orders.works)
-        batches = [given_of(message, under, works) for message in orders.batches]
+        batches = [read_batch(message, under, works) for message in orders.batches]
         graves = [tombstone(one.index, one.row, one.name, under) for one in orders.fences]
     except (BadColumn, BadName) as error:
         raise BadOrders(str(error)) from error
     ledger.raise_epoch(epoch)
-    for given in batches:
-        _start(ledger, given, conditions, into)
+    for batch in batches:
+        _start(ledger, batch, conditions, into)
     for grave in graves:
         _fence(ledger, grave, into)
     for kill in orders.kills:
@@ -182,8 +168,8 @@ def decide(
     ledger.raise_watermark(orders.floor)
 
 
-def given_of(message: pool_pb2.Batch, epoch: str, works: Works) -> _Given:
-    """Return a batch of a message.
+def read_batch(message: pool_pb2.Batch, epoch: str, works: Works) -> Batch:
+    """Return a batch of a message, with its works and the ends of its windows.
 
     Raises:
         BadOrders: work has an unknown number.
@@ -202,15 +188,15 @@ def given_of(message: pool_pb2.Batch, epoch: str, works: Works) -> _Given:
         full(message.parts, count, 1),
     )
     batch = Batch(message.index, epoch, rows, [work.job for work in known], tries)
-    return _Given(batch, known, full(message.not_after_ms, count, is_times=True))
+    batch.works, batch.not_after_ms = known, full(message.not_after_ms, count, is_times=True)
+    return batch
 
 
-def _start(ledger: Ledger, given: _Given, conditions: Conditions, into: Decisions) -> None:
+def _start(ledger: Ledger, batch: Batch, conditions: Conditions, into: Decisions) -> None:
     """Accept or refuse the rows of a batch that are new; answer for the others."""
-    batch = given.batch
     new: Sequence[int] = range(len(batch))
     if batch.index in ledger.batches:
-        new = _new(ledger, given, into)
+        new = _new(ledger, batch, into)
     if batch.index <= ledger.watermark:
         # Not REFUSED: that would claim that they never ran, and the ledger may have forgotten them.
         text = f"at or below this ledger's watermark {ledger.watermark}"
@@ -222,13 +208,12 @@ def _start(ledger: Ledger, given: _Given, conditions: Conditions, into: Decision
         return
     if len(new) < len(batch):
         batch = batch.only(new)
-        works = [given.works[place] for place in new]
-        given = _Given(batch, works, [given.not_after_ms[place] for place in new])
     obstacle = conditions.obstacle or ("" if conditions.lease_valid else LEASE_OVER)
     if obstacle:
         batch.details = dict.fromkeys(range(len(batch)), obstacle)
     else:
-        batch.details = _admit(given, conditions, into)
+        batch.details = _admit(batch, conditions, into)
+    batch.works, batch.not_after_ms = (), ()  # the ledger needs neither
     refused: dict[str, list[int]] = {}
     for place, detail in batch.details.items():
         batch.states[place] = REFUSED
@@ -242,32 +227,30 @@ def _start(ledger: Ledger, given: _Given, conditions: Conditions, into: Decision
         into.answers += [batch.row(at) for at in range(len(batch)) if at not in batch.details]
 
 
-def _new(ledger: Ledger, given: _Given, into: Decisions) -> list[int]:
+def _new(ledger: Ledger, batch: Batch, into: Decisions) -> list[int]:
     """Answer for the rows that are known; return the places of the others."""
     new: list[int] = []
-    batch = given.batch
     for place, number in enumerate(batch.rows):
         row, job = ledger.row(batch.index, number), ledger.job(batch.index, number)
         if row is None or job is None:
             new.append(place)
             continue
         _answer(row, into)
-        other = given.works[place].job
+        other = batch.jobs[place]
         if job.digest and (job.digest, job.name) != (other.digest, other.name):
             into.mismatched.append(row.name)
     return new
 
 
-def _admit(given: _Given, conditions: Conditions, into: Decisions) -> dict[int, str]:
+def _admit(batch: Batch, conditions: Conditions, into: Decisions) -> dict[int, str]:
     """Accept the rows of a batch that may be started; return why the others may not, by place. An
     accepted row starts at once if a slot is free; otherwise it waits for one."""
     refused: dict[int, str] = {}
-    batch = given.batch
     wall_ms, states = conditions.wall_ms, batch.states
     free, idle = conditions.groups_free, conditions.groups_idle
     if not conditions.executes:
         states[:] = bytes([ENDED]) * len(batch)
-    columns = zip(batch.rows, given.works, batch.names(), given.not_after_ms, strict=True)
+    columns = zip(batch.rows, batch.works, batch.names(), batch.not_after_ms, strict=True)
     for place, (row, work, name, not_after_ms) in enumerate(columns):
         spec = work.spec
         if wall_ms > not_after_ms:

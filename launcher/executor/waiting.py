@@ -73,8 +73,10 @@ class Buffer:
         taken: list[Attempt] = []
         for level in self._levels:
             while level and len(taken) < count:
-                handler = next((one for one in level if one in handlers), None)
-                if handler is None:
+                for handler in level:
+                    if handler in handlers:
+                        break
+                else:
                     break
                 queue = level[handler]
                 _, attempt = queue.popitem(last=False)

@@ -26,7 +26,7 @@ from launcher.executor.handlers import workers as workers_module
 from launcher.executor.ledger import Ledger
 from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
 from launcher.executor.rows import Change, LedgerRow, epoch_of
-from launcher.executor.rules import Conditions, Works, given_of
+from launcher.executor.rules import Conditions, Works, read_batch
 from launcher.executor.stream import LEADER_KEY, LeaderStream, metadata_of
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.v1 import pool_pb2
@@ -78,7 +78,7 @@ class Ghost:
 def names_in(orders: pool_pb2.Orders, works: Works) -> list[str]:
     """The names of what a message has to be started, with what its stream has said of work."""
     epoch = str(epoch_of(orders.epoch))
-    batches = [given_of(message, epoch, works).batch for message in orders.batches]
+    batches = [read_batch(message, epoch, works) for message in orders.batches]
     return [name for batch in batches for name in batch.names()]
 
 

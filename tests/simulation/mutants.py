@@ -103,10 +103,10 @@ def repeats_known_rows() -> contextlib.AbstractContextManager[None]:
     real = rules._start
 
     def start(ledger: Ledger, given: Any, conditions: Any, into: rules.Decisions) -> None:
-        index, numbers = given.batch.index, list(given.batch.rows)
-        known = [ledger.row(index, number) for number in numbers]
+        known = [ledger.row(given.index, number) for number in given.rows]
+        works, ends_ms = given.works, given.not_after_ms
         real(ledger, given, conditions, into)
-        for row, work, not_after_ms in zip(known, given.works, given.not_after_ms, strict=True):
+        for row, work, not_after_ms in zip(known, works, ends_ms, strict=True):
             if row is not None and row.status in (ACCEPTED, ENDED) and work.spec is not None:
                 batch = tombstone(row.index, row.row, row.name, row.epoch)
                 again = Attempt(

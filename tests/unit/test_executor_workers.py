@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from launcher.clock import wall_ms
+from launcher.executor import loop as executor_loop
 from launcher.executor.handlers import worker as worker_process
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
@@ -168,6 +169,24 @@ async def test_a_work_is_sent_once_and_again_after_the_worker_forgot_all(
     assert [tasks.works for run in runs for tasks in run.tasks] == [[0], [0], [0]]
     assert [len(run.works) for run in runs] == [1, 0, 1]
     assert [run.forgets for run in runs] == [False, False, True]
+
+
+async def test_a_busy_executor_writes_reports_of_workers_with_the_next_orders(
+    shop: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puppet = await shop.puppet()
+    monkeypatch.setattr(executor_loop, "BUSY_TURNS", 0)
+    monkeypatch.setattr(executor_loop, "BUSY_MS", 1 << 60)
+    monkeypatch.setattr(executor_loop, "GATHER_MS", 3_600_000)
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.start(A)
+    await until(lambda: shop.executor_loop.is_gathering)
+    puppet.finish(A)
+    shop.give(B)
+    await shop.told(A, ENDED)
+    assert (A, ACCEPTED) not in shop.book.told
+    assert shop.on_disk(B) == ACCEPTED
 
 
 async def test_short_launches_are_given_ahead_and_long_ones_wait_here(shop: Floor) -> None:
