@@ -21,8 +21,10 @@ JOBS = 40
 """Due every second or two; the two to four executors of a world have some slots each."""
 RUNS_S = {"offered too much": 1.0, "slow executors": 12.0}
 LAST_MS = 60_000
-ENDS_MIN = 5
-"""Of launches in the calm's last minute: one slot is used all the time."""
+ENDS_MIN = 3
+"""Of launches in the calm's last minute: a limit may leave one slot, which runs of up to 15.6 s
+(`Spawner` draws 0.7 to 1.3 of what is asked) use all the time."""
+RAN = (LaunchState.SUCCEEDED, LaunchState.FAILED)
 SEEDS = range(12)
 
 
@@ -47,10 +49,10 @@ def rows_of(world: World) -> Counter[tuple[LaunchState, Reason]]:
 
 
 def ends_in_the_calm(world: World) -> int:
-    """How many launches succeeded in the last minute of the log."""
+    """How many launches ran to their end in the last minute of the log; some of them fail."""
     state = world.judge.machine.state
     return sum(
-        row.state is LaunchState.SUCCEEDED and row.ended_at_ms > state.at_ms - LAST_MS
+        row.state in RAN and row.ended_at_ms > state.at_ms - LAST_MS
         for row in ended_rows(state.history)
     )
 
