@@ -69,7 +69,7 @@ GATES = (
     Gate("epoch-at-executors", AMBUSH, "d"),
     Gate("fence", AMBUSH, "c"),
     Gate("tombstones", AMBUSH, "c"),
-    Gate("known-names", AMBUSH, "a"),
+    Gate("known-names", AMBUSH, "a", 1),
     Gate("not-after", Mood(2.0, {"stall": 1}), "i", 1),
     Gate("overlap", Mood(8.0, {"break_stream": 1}), "e"),
     # A leader that does not know that it is none, for longer than a lease.

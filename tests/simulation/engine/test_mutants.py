@@ -27,7 +27,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 GATES = (
-    Gate("commit-unverified", "churn", "committed-changed fell"),
+    Gate("commit-unverified", "churn", "committed-changed fell", 5),
     Gate("heartbeat-commits", "churn", "committed-changed fell"),
     Gate("cut-what-matches", "churn", "committed-cut"),
     Gate("forward-on-refusal", "churn", "next-forward", 5),
