@@ -48,7 +48,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     election_min_ms: int = 800
     election_max_ms: int = 1_600
     heartbeat_ms: int = 100
-    idle_tick_ms: int = 40
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
     trailing_entries: int = TRAILING_ENTRIES
@@ -79,8 +78,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def _validate_times(self) -> None:
         if self.heartbeat_ms < 10:
             raise BadConfig(f"heartbeat_ms {self.heartbeat_ms} must be at least 10")
-        if not 5 <= self.idle_tick_ms <= self.heartbeat_ms:
-            raise BadConfig(f"idle_tick_ms {self.idle_tick_ms} must be 5 to heartbeat_ms")
         if self.election_min_ms < 5 * self.heartbeat_ms:
             raise BadConfig(
                 f"election_min_ms {self.election_min_ms} must be at least five times heartbeat_ms"

@@ -20,8 +20,11 @@ from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Literal
 
+from launcher.grpc_settings import EXPERIMENTS
+
 # Must precede the import of gRPC, whose own lines would appear between the JSON lines of the log.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+os.environ.setdefault("GRPC_EXPERIMENTS", EXPERIMENTS)
 
 import grpc
 import msgspec

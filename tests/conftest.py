@@ -8,8 +8,14 @@ Each run says the same, however slow the machine is: `steady` draws the same few
 from __future__ import annotations
 
 import gc
+import os
 
 from hypothesis import HealthCheck, settings
+
+from launcher.grpc_settings import EXPERIMENTS
+
+# Before a test imports gRPC: as replicas and executors do.
+os.environ.setdefault("GRPC_EXPERIMENTS", EXPERIMENTS)
 
 SLOW = [HealthCheck.too_slow]
 settings.register_profile(

@@ -49,10 +49,6 @@ from consensus.limits import TICK_BYTES
 
 _log = logging.getLogger(__name__)
 
-_COMMIT_WAIT_S: Final = 0.01
-"""How long a commit index waits to be sent together with further entries: sent at once, it costs
-two messages and two answers, just while the next entries arrive.
-"""
 _TRANSFER_S: Final = 1.0
 _WITHHELD_S: Final = 1.0
 """How long a majority may refuse to acknowledge an entry before the leader resigns."""
@@ -75,8 +71,7 @@ class Leading:
         self._journal = raft.journal
         self._membership_log = raft.membership_log
         self._admissions = Admissions(raft.membership_log)
-        self._sent: tuple[int, int] = (0, 0)  # last index and commit index that were sent
-        self._sent_s = float("-inf")
+        self._sent = 0  # the last index that was sent
         self._transfer: tuple[str | None, float] | None = None
         self._withheld: set[str] = set()  # followers that did not accept our newest entries yet
         self._stuck_s: float | None = None  # since when a majority cannot acknowledge them
@@ -117,9 +112,7 @@ class Leading:
         confirmed_s = sorted(answered, reverse=True)[len(answered) // 2]
         if confirmed_s != never:
             self.confirmed_s = confirmed_s
-        last, commit = self._sent
-        is_overdue = raft.commit != commit and raft.mono() - self._sent_s >= _COMMIT_WAIT_S
-        announce = raft.last_index != last or is_overdue
+        announce = raft.last_index != self._sent
         self.sender.reads_on = False
         if announce or self.sender.lags(raft.last_index, raft.following):
             self.send(heartbeat=False, announce=announce)
@@ -169,19 +162,23 @@ class Leading:
 
     def send(self, *, heartbeat: bool, announce: bool) -> None:
         """Send every follower the entries that it lacks; with `announce`, send at least an empty
-        message.
+        message. Entries that wait behind nothing are a heartbeat as well.
         """
         raft, now_s = self._raft, self._raft.mono()
-        if heartbeat:
-            raft.note_heartbeat(now_s)
         if announce:
-            self._sent, self._sent_s = (raft.last_index, raft.commit), now_s
+            self._sent = raft.last_index
         self.sender.begin(raft.term, raft.commit, int(now_s * 1000), self._compaction.dump)
+        is_heartbeat = heartbeat or announce
         for node in raft.connected():
             is_busy = self.confirming.is_waiting or self.sender.is_busy(node)
-            self.sender.feed(node, raft.following, heartbeat=heartbeat, announce=announce)
+            was_sent = self.sender.feed(
+                node, raft.following, heartbeat=heartbeat, announce=announce
+            )
             if heartbeat and is_busy:
                 self._beat(node)
+            is_heartbeat = is_heartbeat and (heartbeat or (was_sent and not is_busy))
+        if is_heartbeat:
+            raft.note_heartbeat(now_s)
 
     def take_answer(self, node: Node, message: Answer | DumpAnswer | HeartbeatAnswer) -> None:
         """Record the progress of `node`; its match index counts only if it votes."""

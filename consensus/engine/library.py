@@ -194,6 +194,13 @@ class Library(SyncObj):
         """Become the leader: a majority voted for this replica in this term."""
         self._SyncObj__onBecomeLeader()
 
+    @property
+    def due_s(self) -> float:
+        """When the library acts by itself: the next heartbeat of a leader, or the end of the
+        election timeout."""
+        deadline_s = self._SyncObj__raftElectionDeadline
+        return self._SyncObj__newAppendEntriesTime if self.leads else deadline_s
+
     def note_heartbeat(self, now_s: float) -> None:
         """Send the next heartbeat one period after `now_s`."""
         self._SyncObj__newAppendEntriesTime = now_s + self.config.heartbeat_ms / 1000

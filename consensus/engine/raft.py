@@ -56,6 +56,12 @@ _FOUNDING_S: Final = (0.05, 0.05)
 _RETURN_S: Final = (0.25, 0.75)
 """When a replica that has just started asks for votes, after it reached a majority: where a whole
 cell was down nobody leads. A leader that is alive dials it within 0.2 s and speaks 0.1 s later."""
+_LOOK_S: Final = 0.04
+"""Between two ticks while something is awaited that wakes no poller: a place in the queue to the
+event loop, a peer to be dialled again, answers to PreVotes."""
+_PAST_S: Final = 0.001
+_HEARTBEATS_AWAITED: Final = 2
+"""The longest pause of a follower, in heartbeats: usually a heartbeat ends it."""
 _LOST_LEADER_S: Final = (0.05, 0.2)
 """How long a leader whose connection broke has to reconnect; it redials at once."""
 
@@ -109,14 +115,29 @@ class Raft(Library):
 
     # --- the tick
 
-    def is_busy(self) -> bool:
-        """Return whether the next tick should not wait for a socket."""
+    def pause_s(self) -> float:
+        """Return how long the next tick may wait for a socket or `ring`, at the end of its work: 0
+        if there is more to do, else until something is due."""
+        is_leading = self.leads
         if self._asked or (self._appends and not self.leading.is_handing_over):
-            return True
-        alone = not self.others and self.leads
-        waiting = self.applied < self.commit and self.handover.has_room
-        reads_on = self.leads and self.leading.sender.reads_on
-        return waiting or reads_on or (alone and self.commit < self.last_index)
+            return 0.0
+        if is_leading and (self.leading.sender.reads_on or self._commits_alone()):
+            return 0.0
+        waits = self.applied < self.commit
+        if waits and self.handover.has_room:
+            return 0.0
+        if waits or self.leading.is_handing_over or len(self.connected()) < len(self.others):
+            return _LOOK_S
+        left_s = self.due_s - self.mono()
+        longest_s = (1 if is_leading else _HEARTBEATS_AWAITED) * self.config.heartbeat_ms / 1000
+        if left_s < 0:
+            # A heartbeat that is overdue is sent before the tick waits.
+            return longest_s if is_leading else _LOOK_S
+        # The library acts when its time is over, not at that moment.
+        return min(left_s, longest_s) + _PAST_S
+
+    def _commits_alone(self) -> bool:
+        return not self.others and self.commit < self.last_index
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N802, N803
         now_s = self.mono()
@@ -341,11 +362,10 @@ def assemble(
 
 def tick(raft: Raft) -> None:
     """Run ticks of `raft` until its `stopping` is set; pass an error to the event loop."""
-    idle_s = raft.config.idle_tick_ms / 1000
     error: BaseException | None = None
     try:
         while not raft.stopping:
-            raft.doTick(0.0 if raft.is_busy() else idle_s)
+            raft.doTick(raft.pause_s())
     except BaseException as failure:  # noqa: BLE001 - handed to the loop, which stops the replica
         error = failure
     try:

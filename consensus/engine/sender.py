@@ -150,8 +150,9 @@ class Sender:
 
     def feed(
         self, node: Node, next_index: dict[Node, int], *, heartbeat: bool, announce: bool
-    ) -> None:
-        """Send `node` the entries that it lacks; an empty message if there is only `announce`."""
+    ) -> bool:
+        """Send `node` the entries that it lacks; an empty message if there is only `announce`.
+        Return whether entries were sent."""
         following = next_index[node]
         if node in self._parcels or following <= self._log.begin:
             self._feed_dump(node, heartbeat=heartbeat)
@@ -162,6 +163,7 @@ class Sender:
                 self._append(node, following, self._batch(following))
         else:
             next_index[node] = self._feed_window(node, following, announce=announce)
+        return next_index[node] > following
 
     def _feed_window(self, node: Node, following: int, *, announce: bool) -> int:
         start, last, flight = following, self._log.last, self._flight(node)

@@ -11,6 +11,7 @@ from cron.api.members import StatusRow
 from cron.api.rpc import Request, Rpc, encode
 from cron.api.snapshots import SegmentRequest
 from cron.api.table import FETCH_SEGMENT, PEER_STATUS, STATUS
+from launcher.grpc_settings import OPTIONS
 from launcher.identity import REPLICA_HOST
 from launcher.renewal import Current
 from launcher.tls import Credentials
@@ -19,6 +20,7 @@ Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
 
 _OPTIONS: Final = (
+    *OPTIONS,
     ("grpc.enable_http_proxy", 0),
     # A replica that comes back must be seen soon, not after a backoff of minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),

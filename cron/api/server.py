@@ -22,6 +22,7 @@ from cron.api.rpc import SERVICE, Backend, Request, Rpc, Where, encode
 from cron.api.status import to_refusal
 from cron.api.table import TABLE
 from cron.errors import CronError, InvalidInput
+from launcher.grpc_settings import OPTIONS
 
 log = structlog.get_logger()
 
@@ -31,6 +32,7 @@ PAGE_ROWS: Final = 200
 """Rows in one message of a stream."""
 
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    *OPTIONS,
     ("grpc.max_receive_message_length", limits.RPC_BYTES_MAX),
     ("grpc.max_send_message_length", limits.RPC_BYTES_MAX),
     # Without this a second daemon on the same port would quietly take half of the connections.

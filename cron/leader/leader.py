@@ -60,7 +60,6 @@ from cron.state.pool import Drain
 from cron.state.state import State
 from launcher.pool.events import Event
 from launcher.pool.pool import Pool
-from launcher.pool.probes import LOOK_MS
 from launcher.protocol.work import Epoch
 
 _log = structlog.get_logger()
@@ -551,8 +550,8 @@ class Leader:
     async def _probe(self) -> None:
         """Find out which executors answer, however long an entry takes (rule R7)."""
         while True:
-            self.pool.probe()
-            await asyncio.sleep(LOOK_MS / 1000)
+            pause_ms = self.pool.probe()
+            await asyncio.sleep(pause_ms / 1000)
 
     # ---- doors for others
 

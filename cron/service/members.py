@@ -27,6 +27,8 @@ from launcher.protocol.names import format_time
 _log = structlog.get_logger()
 
 POLL_MS = 2_000
+FOLLOWER_POLL_MS = 10_000
+"""A leader acts on clocks, a follower only shows them. A change of leadership brings a poll too."""
 FIRST_POLLS_MS = 200
 FIRST_POLLS = 50
 """At its start a replica compares clocks more often: it should know of its own before it leads."""
@@ -300,7 +302,10 @@ class ClusterStatus:
 
     async def watch(self) -> None:
         """Compare clocks for ever; a leader whose clock is off says so and hands over."""
+        changed = asyncio.Event()
+        self._replicated.subscribe(lambda _: changed.set())
         for number in itertools.count():
+            changed.clear()
             await self.poll()
             reason = self.why_not_tick()
             if reason and self._leader.epoch is not None:
@@ -310,7 +315,10 @@ class ClusterStatus:
                     await self._replicated.transfer(self._on_time())
             knows_all = all(peer.offset_ms is not None for peer in self._peers.values())
             is_first = number < FIRST_POLLS and not knows_all
-            await asyncio.sleep((FIRST_POLLS_MS if is_first else POLL_MS) / 1000)
+            later_ms = POLL_MS if self._replicated.leadership.leads else FOLLOWER_POLL_MS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((FIRST_POLLS_MS if is_first else later_ms) / 1000):
+                    await changed.wait()
 
     def _on_time(self) -> str | None:
         """Return a replica that may lead and whose clock agrees with the median."""

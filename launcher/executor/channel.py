@@ -10,12 +10,14 @@ import grpc
 import grpc.aio
 
 from launcher.errors import LauncherError
+from launcher.grpc_settings import OPTIONS
 from launcher.identity import REPLICA_HOST
 from launcher.limits import MESSAGE_BYTES_MAX
 from launcher.reach import Unreached, reach
 from launcher.tls import Credentials
 
 _OPTIONS: Final = (
+    *OPTIONS,
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     # Each visit connects anew at once, however the one before ended.

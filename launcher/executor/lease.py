@@ -17,7 +17,9 @@ import enum
 from typing import Final
 
 STEP_MS: Final = 100
-"""Between two looks."""
+"""Between two looks while an answer is awaited, or the lease ends soon."""
+IDLE_STEP_MS: Final = 500
+"""Between two looks otherwise."""
 ASK_MS_MIN: Final = 500
 ASK_MS_MAX: Final = 3_000
 LEASE_PATIENCE_MS: Final = 500
@@ -61,6 +63,11 @@ class Lease:
         self.until_ms = sent_ms + self.self_kill_ms
         return True
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether a heartbeat is unanswered."""
+        return bool(self._sent_ms)
+
     def unanswered_ms(self, now_ms: int) -> int:
         """How long the oldest unanswered heartbeat has been waiting; 0 if none is."""
         return now_ms - min(self._sent_ms.values(), default=now_ms)
@@ -92,7 +99,7 @@ class Pulse:
         self._waited_ms = -1
 
     def look(self, now_ms: int, lease: Lease) -> Finding:
-        """Return what to do. Call it every STEP_MS."""
+        """Return what to do. Call it again after `step_ms`."""
         passed_ms = min(now_ms - self._looked_ms, 2 * STEP_MS)
         self._looked_ms = now_ms
         if self._waited_ms >= 0:
@@ -104,6 +111,12 @@ class Pulse:
         self._asked_ms = now_ms
         self._waited_ms = 0
         return Finding.ASK
+
+    def step_ms(self, now_ms: int, lease: Lease) -> int:
+        """Return the step of the boot clock at which to look next."""
+        left_ms = lease.until_ms - now_ms
+        is_near = 0 < left_ms <= LEASE_PATIENCE_MS + IDLE_STEP_MS
+        return STEP_MS if is_near or self._waited_ms >= 0 else IDLE_STEP_MS
 
     def _due_ms(self, lease: Lease) -> int:
         every_ms = (lease.self_kill_ms or _SELF_KILL_MS) // 6

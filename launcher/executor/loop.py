@@ -64,7 +64,7 @@ FULL: Final = (
 )
 WITHDRAWN: Final = "fenced before it was started"
 WAITED: Final = "it waited for a slot when its executor died"
-LEASE_LOOK_MS: Final = 200
+LEASE_LOOK_MS: Final = 500
 SURVIVORS_PAUSE_S: Final = 1.0
 """Between two attempts to kill what a dead spawner or executor left."""
 LINES_MAX: Final = 10

@@ -40,7 +40,9 @@ CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not adjusted."""
 REPORTS_EVERY_S: Final = 0.02
 """Of a busy executor, the reports of several turns share a message: each wakes up both ends."""
-_BEAT_STEP_MS: Final = 100
+_LOOK_MS: Final = 500
+_ANSWER_LOOK_MS: Final = 100
+"""Between two looks while a heartbeat is unanswered."""
 # Usual while an executor looks for the leader: the replica does not lead, or is down. gRPC reports
 # INTERNAL for a refusal that was faster than the call, CANCELLED if too many wait at its listener.
 _USUAL: Final = (
@@ -309,7 +311,8 @@ class LeaderStream:
                     outputs_problem=self._executor.uploads.problem[:PROBLEM_CHARS_MAX],
                 )
                 self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
-            await asyncio.sleep(min((due_ms - now_ms) / 1000, until_step_s(_BEAT_STEP_MS)))
+            step_s = until_step_s(_ANSWER_LOOK_MS if lease.awaits_answer else _LOOK_MS)
+            await asyncio.sleep(min((due_ms - now_ms) / 1000, step_s))
 
     async def _leaving(self) -> None:
         raise StreamEnded(await self._left)

@@ -16,6 +16,9 @@ FENCE_BYTES: Final = 300
 """A tombstone: two numbers and the longest name."""
 KILL_BYTES: Final = 32
 ACK_BYTES: Final = 4
+ACKS_WITHIN_MS: Final = 1_000
+"""Acknowledgements wait for others, or for another order: a message for those of each entry would
+wake an executor for nothing that it waits for."""
 BATCH_BYTES: Final = 64
 """What a batch, or an acknowledgement for one, takes beside its rows."""
 WORK_NUMBERS: Final = 1 << 16

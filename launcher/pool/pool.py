@@ -219,14 +219,15 @@ class Pool:
 
     # ---- silence (rule R7)
 
-    def probe(self) -> None:
+    def probe(self) -> int:
         """Probe executors. An executor that does not answer is reported, and gives back the starts
-        that wait for it. Call this every `probes.LOOK_MS` while this replica leads."""
+        that wait for it. Return in how many ms to call this again while this replica leads."""
         for session in self._probes.look(self._mono_ms()):
             executor, ledger = session.key
             self._touched.add(executor)
             self._on_event(Silent(executor, ledger))
             self._report_unsent(session.key, session.outbox.take_starts())
+        return self._probes.pause_ms()
 
     def _report_unsent(self, key: Key, batches: tuple[BatchRows, ...]) -> None:
         if batches and self.epoch is not None:
@@ -271,8 +272,9 @@ class Pool:
         The Begin of `starts` is applied. If a first start is dropped before its stream took it, an
         Unsent event has its row. The executor answers each fence with a report; the tombstone and
         the start that it forbids have one log index, and the watermark passes both at once (rule
-        R4). The Cancel of `kills` is committed (rule R8), as are the ends that are in `acks`. The
-        highest watermark (rule R4) counts.
+        R4). The Cancel of `kills` is committed (rule R8), as are the ends that are in `acks`;
+        these leave with the next message, at the latest after `ACKS_WITHIN_MS`. The highest
+        watermark (rule R4) counts.
         """
         session, is_whole = self._session(executor, ledger), True
         if starts and (session is None or session.is_silent):
@@ -286,7 +288,12 @@ class Pool:
         session.outbox.put(
             starts=starts, fences=fences, kills=kills, acks=acks, watermark=watermark
         )
-        session.wake.set()
+        loop = asyncio.get_running_loop()
+        if starts or fences or kills or watermark:
+            session.wake.set()
+        elif session.waking is None or session.waking.when() <= loop.time():
+            within_s = limits.ACKS_WITHIN_MS / 1000
+            session.waking = loop.call_later(within_s, session.wake.set)
         return not self._drop_if_stuck(session) and is_whole
 
     def place_output(self, executor: str, ledger: str, place: pool_pb2.OutputPlace) -> None:

@@ -124,6 +124,8 @@ class Session:
         self.ended: End | None = None
         self.over = asyncio.Event()
         self.wake = asyncio.Event()
+        self.waking: asyncio.TimerHandle | None = None
+        """The next time at which queued acknowledgements leave by themselves."""
         self.outbox = Outbox()
         self._offsets: deque[int] = deque(maxlen=OFFSETS_KEPT)
         self._first: deque[pool_pb2.FromLeader] = deque()
@@ -334,6 +336,8 @@ class Session:
         self._asked.clear()
         self._heartbeats.clear()
         self.outbox = Outbox()
+        if self.waking is not None:
+            self.waking.cancel()
         if end.says_goodbye:
             goodbye = pool_pb2.Goodbye(reason=end.reason, leader=end.leader, drained=end.is_drained)
             self._first.append(pool_pb2.FromLeader(goodbye=goodbye))

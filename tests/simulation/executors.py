@@ -355,7 +355,7 @@ def simulated_modules(loop: asyncio.AbstractEventLoop, base_ms: int) -> Iterator
     clocks = {"boot_ms": boot_ms, "wall_ms": wall_ms, "until_step_s": until_step_s}
     with (
         patched(loop_module, **clocks),
-        patched(stream_module, **clocks, _BEAT_STEP_MS=1_000),
+        patched(stream_module, **clocks, _LOOK_MS=1_000, _ANSWER_LOOK_MS=1_000),
         patched(connector_module, LeaderStream=SimLeaderStream),
         patched(workers_module, **clocks, TICK_MS=TICK_MS),
         patched(launches_module, boot_ms=boot_ms, wall_ms=wall_ms),

@@ -52,7 +52,6 @@ async def alone(path: Path, applier: Asking) -> AsyncIterator[EngineLog]:
         election_min_ms=100,
         election_max_ms=200,
         heartbeat_ms=20,
-        idle_tick_ms=10,
     )
     failures: list[BaseException] = []
     log = applier.log = EngineLog(config, applier, on_failure=failures.append)

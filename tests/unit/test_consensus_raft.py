@@ -15,6 +15,7 @@ from consensus.engine.network.wire import (
     Append,
     DumpAnswer,
     DumpChunk,
+    Heartbeat,
     PreVoteAnswer,
     RequestVote,
     TimeoutNow,
@@ -282,3 +283,50 @@ def test_a_follower_behind_the_journal_is_sent_the_dump_piece_by_piece(
 def founded_dump(disk: MemoryDisk) -> Dump:
     members = {name: Member(1, token, votes=True) for name, token in TOKENS.items()}
     return write_dump(disk, IN_FORCE, Position(1, 50), encode_members(members), [b"x" * 600_000])
+
+
+def lead_level(rig: Rig) -> None:
+    """Lead two followers that have all entries."""
+    rig.lead()
+    for node in (R2, R3):
+        rig.hear(node, Answer(rig.raft.term, 6, True, rig.now_ms()))
+    rig.raft.doTick(0.0)
+
+
+def test_entries_are_a_heartbeat_and_the_next_one_carries_the_commit_index(rig: Rig) -> None:
+    lead_level(rig)
+    rig.raft.offer(1, b"\x01x")
+    rig.tick()
+    for node in (R2, R3):
+        rig.hear(node, Answer(rig.raft.term, 7, True, rig.now_ms()))
+    rig.raft.doTick(0.0)
+    assert rig.raft.commit == 6
+    assert rig.tick(0.09) == []
+    sent = dict(rig.tick(0.05))
+    assert {to: (m.commit_index, m.entries) for to, m in sent.items() if isinstance(m, Append)} == {
+        "r2": (6, []),
+        "r3": (6, []),
+    }
+
+
+def test_entries_that_wait_behind_others_are_no_heartbeat(rig: Rig) -> None:
+    # A follower with a slow disk answers no entries, and must not cost the leader its leadership.
+    lead_level(rig)
+    beats = 0
+    for counter in range(1, 13):
+        rig.raft.offer(counter, b"\x01x")
+        beats += sum(isinstance(message, Heartbeat) for _, message in rig.tick(0.05))
+    assert beats >= 2 * 4, "two followers, for 0.6 s"
+
+
+def test_a_tick_waits_until_something_is_due(rig: Rig) -> None:
+    heartbeat_s = rig.config.heartbeat_ms / 1000
+    term = rig.raft.term + 1
+    rig.hear(R2, Append(term, 1, 4, 1, rig.now_ms(), []))
+    assert heartbeat_s < rig.raft.pause_s() < rig.config.election_min_ms / 2_000
+    rig.now += rig.config.election_max_ms / 1000 - 0.01
+    assert rig.raft.pause_s() <= 0.04, "its election timeout ends, or has ended"
+    lead_level(rig)
+    assert 0 < rig.raft.pause_s() < heartbeat_s + 0.002
+    rig.raft.offer(1, b"\x01x")
+    assert rig.raft.pause_s() == 0

@@ -195,7 +195,6 @@ def test_the_defaults_are_valid_and_step_down_before_a_successor_can_be_elected(
         ({"election_min_ms": 400}, "five times heartbeat_ms"),
         ({"election_max_ms": 1_000}, "elections collide"),
         ({"heartbeat_ms": 5}, "at least 10"),
-        ({"idle_tick_ms": 200}, "idle_tick_ms"),
         ({"snapshot_entries": 1}, "snapshot_entries"),
     ],
 )

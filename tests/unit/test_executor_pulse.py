@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.executor.lease import STEP_MS, Finding, Lease, Pulse
+from launcher.executor.lease import IDLE_STEP_MS, STEP_MS, Finding, Lease, Pulse
 
 
 def lease(self_kill_ms: int, sent_ms: int = 0) -> Lease:
@@ -14,10 +14,14 @@ def lease(self_kill_ms: int, sent_ms: int = 0) -> Lease:
     return lease
 
 
+def next_step(now_ms: int, step_ms: int) -> int:
+    return (now_ms // step_ms + 1) * step_ms
+
+
 def findings(pulse: Pulse, lease: Lease, until_ms: int, *, answers: bool = False) -> dict[int, str]:
-    """What a look every STEP_MS finds, by its time, without the uninteresting."""
-    found = {}
-    for now_ms in range(STEP_MS, until_ms, STEP_MS):
+    """What looks at the steps of the pulse find, by their time, without the uninteresting."""
+    found, now_ms = {}, 0
+    while (now_ms := next_step(now_ms, pulse.step_ms(now_ms, lease))) < until_ms:
         finding = pulse.look(now_ms, lease)
         if finding is not Finding.WELL:
             found[now_ms] = finding.name
@@ -76,3 +80,13 @@ def test_time_in_which_the_executor_itself_was_stopped_is_no_silence() -> None:
     assert pulse.look(3_000_000, over) is Finding.WELL
     pulse.received(3_000_050)
     assert pulse.look(3_000_100, over) is not Finding.HUNG
+
+
+def test_it_is_looked_at_rarely_unless_an_answer_is_awaited_or_the_lease_ends_soon() -> None:
+    pulse, renewed, ending = Pulse(0), lease(20_000, sent_ms=60_000), lease(20_000, sent_ms=-18_000)
+    assert pulse.step_ms(0, renewed) == IDLE_STEP_MS
+    assert pulse.step_ms(1_200, ending) == STEP_MS
+    assert pulse.look(3_000, renewed) is Finding.ASK
+    assert pulse.step_ms(3_000, renewed) == STEP_MS
+    pulse.received(3_050)
+    assert pulse.step_ms(3_100, renewed) == IDLE_STEP_MS

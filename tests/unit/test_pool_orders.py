@@ -270,3 +270,24 @@ async def test_a_burst_to_an_executor_that_reads_arrives_whole() -> None:
             arrived += started(await executor.orders())
         assert arrived == list(range(100))
         await until(lambda: not rig.pool._sessions["executor-7"].outbox)
+
+
+async def test_acknowledgements_wait_for_the_next_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ACKS_WITHIN_MS", 10**9)
+    async with rigged() as rig, rig.joined() as fake:
+        assert rig.pool.order("executor-7", LEDGER, acks=[place(3)])
+        assert rig.pool.order("executor-7", LEDGER, acks=[place(4)])
+        assert rig.pool.order("executor-7", LEDGER, starts=[order(5)])
+        orders = await fake.orders()
+        assert started(orders) == [5]
+        assert len(orders.acks) == 2
+
+
+async def test_acknowledgements_leave_by_themselves_if_no_order_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "ACKS_WITHIN_MS", 1)
+    async with rigged() as rig, rig.joined() as fake:
+        for number in (3, 4):
+            assert rig.pool.order("executor-7", LEDGER, acks=[place(number)])
+            assert len((await fake.orders()).acks) == 1

@@ -9,6 +9,8 @@ import pytest
 from launcher.pool import limits
 from launcher.pool.events import Silent, Unsent
 from launcher.pool.probes import (
+    IDLE_AFTER_MS,
+    IDLE_EVERY_MS,
     LOOK_MS,
     PROBE_EVERY_MS,
     PROBES_PER_LOOK,
@@ -182,3 +184,42 @@ def test_in_a_large_cell_those_that_were_given_orders_are_probed_first() -> None
     probes.look(mono_ms + 2 * PROBE_EVERY_MS)
     probes.look(mono_ms + 3 * PROBE_EVERY_MS)
     assert many[-1].probed == before + 1
+
+
+def probed(probes: Probes, some: list[Any], from_ms: int, to_ms: int) -> list[int]:
+    """Look from one moment to another; return how often each was probed, and answered."""
+    before = [one.probed for one in some]
+    for mono_ms in range(from_ms, to_ms, LOOK_MS):
+        probes.look(mono_ms)
+        for one in some:
+            probes.answered(one)
+    return [one.probed - count for one, count in zip(some, before, strict=True)]
+
+
+def test_in_an_idle_cell_only_those_that_were_given_orders_are_probed_as_often() -> None:
+    probes = Probes()
+    some: list[Any] = [OneOfMany(), OneOfMany()]
+    for one in some:
+        probes.add(one)
+    often, rarely = IDLE_AFTER_MS // PROBE_EVERY_MS, IDLE_AFTER_MS // IDLE_EVERY_MS
+    assert probed(probes, some, 0, IDLE_AFTER_MS) == [often, often]
+    idle = probed(probes, some, IDLE_AFTER_MS, 2 * IDLE_AFTER_MS)
+    assert all(rarely <= count <= rarely + 1 for count in idle)
+    probes.ordered(some[0])
+    at_ms = 2 * IDLE_AFTER_MS
+    assert probed(probes, some, at_ms, at_ms + IDLE_AFTER_MS) == [often, often]
+
+
+def test_the_next_look_is_when_a_probe_is_due_or_its_answer_overdue() -> None:
+    probes, only = Probes(), OneOfMany()
+    some: list[Any] = [only]
+    probes.add(some[0])
+    probes.look(0)
+    assert probes.pause_ms() == LOOK_MS, "it may not answer"
+    probes.answered(some[0])
+    assert probes.pause_ms() == PROBE_EVERY_MS
+    probes.look(PROBE_EVERY_MS - LOOK_MS)
+    probes.ordered(some[0])
+    assert probes.pause_ms() == LOOK_MS
+    probes.look(PROBE_EVERY_MS)
+    assert only.probed == 2

@@ -12,6 +12,7 @@ import pytest
 from consensus.cell import MemberView, PeerView
 from consensus.leadership import Leadership
 from cron.api.members import JoinProgress, StatusRow
+from cron.service import members
 from cron.service.members import MISSED_MAX, ClusterStatus, ReplicaIdentity, with_leader
 from cron.state.commands import FORMAT
 from launcher.protocol.limits import PROTOCOL
@@ -326,3 +327,31 @@ async def test_a_follower_repeats_what_the_leader_says() -> None:
     own, leader, executor = await one.status()
     assert (own.role, own.applied, own.matched, own.incarnation) == ("follower", 5, 8, 3)
     assert (leader.role, leader.matched, executor.id) == ("leader", 8, "e1")
+
+
+async def test_a_follower_polls_rarely_and_when_leadership_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(members, "FOLLOWER_POLL_MS", 10**9)
+
+    class Counts(Others):
+        polled = asyncio.Semaphore(0)
+
+        async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+            self.polled.release()
+            return await super().peer_status(address, timeout_ms)
+
+    others = Counts(r2=0)
+    one = cluster_status(HandClock(), others)
+    log: Any = one._replicated
+    listeners: list[Any] = []
+    log.subscribe = listeners.append
+    log.leadership = Leadership(4, False, "r2")
+    watching = asyncio.create_task(one.watch())
+    async with asyncio.timeout(60):
+        await others.polled.acquire()
+        for listener in listeners:
+            listener(log.leadership)
+        await others.polled.acquire()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)

@@ -29,6 +29,8 @@ ACCEPT_AGAIN_S: Final = 0.2
 GRACE_S: Final = 0.1
 """How long a caller keeps its place in any case. A peer sends its Hello at once."""
 LOOK_EVERY_S: Final = 0.1
+IDLE_S: Final = 5.0
+"""The longest pause where nobody is to be looked at; a new caller ends it."""
 LOOK_AGAIN_S: Final = 0.02
 READY_MAX: Final = 64
 """Connections that may wait for the tick thread; a replica has two peers."""
@@ -80,7 +82,8 @@ class Handshakes:
     def _run(self) -> None:
         try:
             while not self._is_over:
-                pause_s = LOOK_AGAIN_S if self._partial else LOOK_EVERY_S
+                is_idle = not self._hosts and self._accept_at is None
+                pause_s = IDLE_S if is_idle else LOOK_AGAIN_S if self._partial else LOOK_EVERY_S
                 for key, _ in self._selector.select(pause_s):
                     if isinstance(key.data, Unproven):
                         if not key.data.is_over:

@@ -26,7 +26,7 @@ from launcher.clock import boot_ms, until_step_s
 from launcher.errors import SpawnerDied, invariant
 from launcher.executor.commands.running import PATH
 from launcher.executor.commands.trees import SPAWNER_MARK
-from launcher.executor.lease import STEP_MS, Finding, Lease, Pulse
+from launcher.executor.lease import Finding, Lease, Pulse
 from launcher.executor.parent import adopter
 from launcher.limits import FRAME_BYTES_MAX
 from launcher.private import umask_before
@@ -234,7 +234,7 @@ class Children:
     async def _watch(self, pulse: Pulse, lease: Lease) -> None:
         """Return after killing a spawner that hangs."""
         while True:
-            await asyncio.sleep(until_step_s(STEP_MS))
+            await asyncio.sleep(until_step_s(pulse.step_ms(boot_ms(), lease)))
             self._reap_orphans()
             finding = pulse.look(boot_ms(), lease)
             if finding is Finding.ASK:

@@ -34,6 +34,8 @@ from launcher.worker import wire
 log = logs.get()
 
 TICK_MS: Final = 100
+IDLE_TICK_MS: Final = 500
+"""Between two looks at deadlines where nothing runs and no worker has a bound of memory."""
 FLOOD_PAUSE_S: Final = 0.01
 
 
@@ -157,7 +159,8 @@ class Workers:
     async def run(self) -> None:
         """Check everything that has a deadline, for ever."""
         while True:
-            await asyncio.sleep(until_step_s(TICK_MS))
+            is_watched = self.launches or any(one.memory_max_bytes for one in self.groups.workers())
+            await asyncio.sleep(until_step_s(TICK_MS if is_watched else IDLE_TICK_MS))
             self.tick()
 
     def drain(self, grace_ms: int) -> None:

@@ -123,13 +123,14 @@ class Process:
         raft = self.raft
         if time_s != self._next_step or self.paused or self.over:
             return
-        self._next_step = math.inf
+        self._next_step, pause_s = math.inf, 0.0
         if raft is None:
             return
         with self.working():
             try:
                 if not raft.stopping:
                     self.network.poll(0.0)
+                    pause_s = raft.pause_s()
                     raft.doTick(0.0)
                     self.world.ticked(self, raft)
                 if raft.stopping:
@@ -140,8 +141,7 @@ class Process:
                 self._finish(raft, error)
         if not self.over and self.raft is not None:
             now = self.world.events.now
-            idle_s = 0.0 if raft.is_busy() else self.config.idle_tick_ms / 1000
-            self._step_at(max(self._busy_until, now) + idle_s)
+            self._step_at(max(self._busy_until, now) + pause_s)
             if self.network.has_news:
                 self.wake()
 

@@ -180,7 +180,6 @@ class World:
             election_min_ms=profile.election_ms[0],
             election_max_ms=profile.election_ms[1],
             heartbeat_ms=profile.heartbeat_ms,
-            idle_tick_ms=profile.heartbeat_ms,
             snapshot_entries=profile.snapshot_entries,
             trailing_entries=profile.trailing_entries,
         )
