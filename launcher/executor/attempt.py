@@ -128,8 +128,11 @@ class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
         """Record its end as its worker reports it. A success counts; any other end gets the ordered
         reason, if there is one. Times are limited to those between its start and now, and text to
         what every reader accepts."""
-        self.started_ms = self.started_ms or min(started_ms, wall_ms)
-        self.finished_ms = min(max(finished_ms, self.started_ms), wall_ms)
+        if not self.started_ms:
+            self.started_ms = min(started_ms, wall_ms)
+        if not self.started_ms <= finished_ms <= wall_ms:
+            finished_ms = min(max(finished_ms, self.started_ms), wall_ms)
+        self.finished_ms = finished_ms
         if how.result is not Result.OK:
             self.fail(self.stopping or _REASONS[how.result], how.detail)
             if self.reason in (Reason.RETRY, Reason.SNOOZE):

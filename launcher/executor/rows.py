@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, groupby
-from operator import attrgetter
+from operator import attrgetter, ge
 from typing import Final
 
 import msgspec
@@ -115,7 +115,8 @@ def changes_of(some: Iterable[LedgerRow]) -> list[Change]:
         groups.setdefault(key, []).extend(alike)
     changes: list[Change] = []
     for (index, status, reason, exit_code, detail), group in groups.items():
-        if len(group) > 1:
+        numbers = list(map(_ROW, group))
+        if any(map(ge, numbers, numbers[1:])):
             group = sorted({one.row: one for one in group}.values(), key=_ROW)
         rows, started, finished, *others = zip(*map(_REPORTED, group), strict=True)
         output, cpu, memory, retry, pids, ticks = [list(short(column, 0)) for column in others]
