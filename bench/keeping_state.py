@@ -77,7 +77,9 @@ def _launch(state: State, executor: int, numbers: list[int], instants: list[int]
     batch.start(range(rows), 999_001, T0 * 1000, [T0 * 1000] * rows)
     for at_s in instants:
         state.active.put(at_s, numbers, batch)
-    state.running.update(dict.fromkeys(numbers, len(instants)))
+    for number in numbers:
+        for _ in instants:
+            state.start_running(number)
 
 
 def finished(jobs: int, launches: int) -> Iterator[Chunk]:

@@ -12,7 +12,7 @@ the leader has time for. Only one instant of each job in such a line waits in th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -101,7 +101,7 @@ class Backlog:
         rooms: dict[Line, int],
         is_waiting: IsWaiting | None = None,
         is_due: IsDue | None = None,
-        doubtful: Container[int] = (),
+        doubtful: Collection[int] = (),
     ) -> list[tuple[Line, list[int]]]:
         """Remove and return up to `limit` jobs with their lines, in turns.
 
@@ -148,10 +148,13 @@ def _pick(
     most: int,
     is_waiting: IsWaiting | None,
     is_due: IsDue | None,
-    doubtful: Container[int],
+    doubtful: Collection[int],
 ) -> list[int]:
-    """Remove and return up to `most` jobs of a line."""
+    """Remove and return up to `most` jobs of a line; none is looked at if all may be taken."""
     waits = is_waiting if line.why else None
+    if waits is None and not doubtful and 0 < len(line.numbers) <= most:
+        whole, line.numbers = list(line.numbers), OrderedDict()
+        return whole
     found: list[int] = []
     passed: list[int] = []  # to the end of the line, where they delay nothing
     while line.numbers and len(found) < most and len(passed) < PASSED_MAX:

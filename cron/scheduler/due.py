@@ -2,15 +2,17 @@
 
 It is derived from State and from schedules, in the leader's memory only, and rebuilt after a
 takeover. A hundred thousand jobs share a few thousand schedules and zones, with one heap entry
-each, so a turn costs what is due, not what exists. If more is due than one turn takes, or than can
-begin, jobs wait in the lines of a `Backlog` at no cost.
+each, so a turn costs what is due, not what exists. Jobs with equal schedules, flows and policies
+are a group: they fall due together, and nothing looks at one of them where nothing binds it. If
+more is due than one turn takes, or than can begin, jobs wait in the lines of a `Backlog` at no
+cost.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -19,9 +21,11 @@ import msgspec
 
 from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
+from cron.job import Catchup, Job, Overlap
 from cron.scheduler.backlog import Backlog, IsDue, Line
 from cron.scheduler.flows import FlowKey
-from cron.scheduler.queues import Queues, placed_of
+from cron.scheduler.placed import placed_of
+from cron.scheduler.queues import Queues
 from cron.state.state import JobRecord, State
 from launcher.protocol.status import Reason
 
@@ -40,23 +44,34 @@ PATIENT_MAX: Final = 20_000
 """Waiting launches of a flow of patient jobs: rows are better for them, because a change of leader
 does not touch rows."""
 
-_GroupKey = tuple[str, str, int]
+_ScheduleKey = tuple[str, str, int]
+_GroupKey = tuple[Line, Catchup, Overlap, int]
+
+
+class _Scheduled(msgspec.Struct, eq=False):
+    """The jobs with one schedule, in groups."""
+
+    key: _ScheduleKey
+    ticks: Ticks
+    groups: dict[_GroupKey, _Group] = {}
 
 
 class _Group(msgspec.Struct, eq=False):
-    """The jobs with one schedule, by line and number, in order of arrival."""
+    """The jobs with one schedule, flow and policy, by number, in order of arrival: what falls due
+    of them at once becomes the same."""
 
     key: _GroupKey
-    ticks: Ticks
-    numbers: dict[Line, dict[int, None]] = {}
+    schedule: _Scheduled
+    line: Line
+    numbers: dict[int, None] = {}
 
 
-class DueJob(NamedTuple):
-    """A job with instants to account for, and its schedule. `since_s`: since when its line is not
-    empty. `why_behind`: why for too long, else NONE. `is_apart`: its rows need their own line in
-    the entry."""
+class DueJobs(NamedTuple):
+    """Jobs of one group with instants to account for, and their schedule. `since_s`: since when
+    their line is not empty. `why_behind`: why for too long, else NONE. `is_apart`: their rows need
+    their own lines in the entry."""
 
-    number: int
+    numbers: Sequence[int]
     ticks: Ticks
     since_s: int = 0
     why_behind: Reason = Reason.NONE
@@ -78,11 +93,11 @@ class DueHeap:
         self.held: dict[int, str] = {}
         self.refused: dict[int, str] = {}
         self.backlog = Backlog()
-        self._groups: dict[_GroupKey, _Group] = {}
-        self._of_job: dict[int, tuple[_Group, Line]] = {}
+        self._schedules: dict[_ScheduleKey, _Scheduled] = {}
+        self._of_job: dict[int, _Group] = {}
         self._lines: WeakValueDictionary[FlowKey, Line] = WeakValueDictionary()  # of any job
         self._records = state.by_number
-        self._heap: list[tuple[int, int, _Group]] = []
+        self._heap: list[tuple[int, int, _Scheduled]] = []
         self._order = count()
         self.seen_s = 0
         self._doubtful: set[int] = set()  # may have no instant: not put into a line by their group
@@ -100,34 +115,38 @@ class DueHeap:
         The next `take` looks at the job once, from its own horizon on. Afterwards it is due with
         its group.
         """
-        number, before, line = record.number, self._leave(record.number), None
-        if record.job is not None and (group := self._group(record)) is not None:
-            key = placed_of(record.name, record.job).live
+        number, job, line = record.number, record.job, None
+        before = self._leave(number)
+        if job is not None and (scheduled := self._scheduled(record, job)) is not None:
+            placed = self._queues.placed(record, job) if self._queues else None
+            key = (placed or placed_of(record.name, job)).live
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = Line(key)
-            group.numbers.setdefault(line, {})[number] = None
-            self._of_job[number] = group, line
+            like = (line, job.catchup, job.overlap, job.deadline_s)
+            group = scheduled.groups.get(like)
+            if group is None:
+                group = scheduled.groups[like] = _Group(like, scheduled, line)
+            group.numbers[number] = None
+            self._of_job[number] = group
             self.retry(number)
         if before is not None and before is not line:  # else it keeps its place
             self.backlog.remove(before, number)
 
-    def _group(self, record: JobRecord) -> _Group | None:
-        """Return the group of a job's schedule, None if the schedule cannot be read."""
-        if record.job is None:
-            return None
-        schedule = record.job.schedule
+    def _scheduled(self, record: JobRecord, job: Job) -> _Scheduled | None:
+        """Return the jobs with the schedule of a job, None if the schedule cannot be read."""
+        schedule = job.schedule
         key = (schedule.resolved, schedule.zone, schedule.every_s)
-        group = self._groups.get(key)
-        if group is None:
+        found = self._schedules.get(key)
+        if found is None:
             if reason := unreadable(schedule):
                 self.held[record.number] = reason
                 return None
-            group = self._groups[key] = _Group(key, compile_schedule(schedule))
-            tick = group.ticks.tick_after(record.horizon_s)
+            found = self._schedules[key] = _Scheduled(key, compile_schedule(schedule))
+            tick = found.ticks.tick_after(record.horizon_s)
             if tick is not None:
-                heapq.heappush(self._heap, (tick.scheduled_s, next(self._order), group))
-        return group
+                heapq.heappush(self._heap, (tick.scheduled_s, next(self._order), found))
+        return found
 
     def remove(self, number: int) -> None:
         """Remove a job; unknown numbers are no error."""
@@ -140,19 +159,19 @@ class DueHeap:
         self.held.pop(number, None)
         self.refused.pop(number, None)
         self._doubtful.discard(number)
-        group, line = self._of_job.pop(number, (None, None))
-        if group is not None and line is not None:
-            theirs = group.numbers[line]
-            del theirs[number]
-            if not theirs:
-                del group.numbers[line]
-        return line
+        group = self._of_job.pop(number, None)
+        if group is None:
+            return None
+        del group.numbers[number]
+        if not group.numbers:
+            del group.schedule.groups[group.key]
+        return group.line
 
     def retry(self, number: int) -> None:
         """Have one of the next takes look at a job again, whether its group is due or not."""
-        found = self._of_job.get(number)
-        if found is not None:
-            self.backlog.put(found[1], (number,), self.seen_s)
+        group = self._of_job.get(number)
+        if group is not None:
+            self.backlog.put(group.line, (number,), self.seen_s)
             self._doubtful.add(number)
             self._is_blocked = False
 
@@ -188,45 +207,55 @@ class DueHeap:
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
-    def take(self, now_s: int, *, limit: int) -> list[DueJob]:
+    def take(self, now_s: int, *, limit: int) -> list[DueJobs]:
         """Return up to `limit` jobs that may have instants up to `now_s`, as far as there is room;
         the others come next time.
 
-        Groups advance to their next instant after `now_s`. The caller must account for each job up
-        to `now_s`, or `retry` it. With queues, jobs without an instant are left out.
+        Schedules advance to their next instant after `now_s`. The caller must account for each job
+        up to `now_s`, or `retry` it. With queues, jobs without an instant are left out.
         """
+        self._advance(now_s)
         backlog, queues = self.backlog, self._queues
-        if not self.seen_s:  # nobody has looked yet at what waits
-            for line in backlog.lines:
-                line.since_s = now_s
-        self.seen_s = now_s
-        self._drop_stale()
-        while self._heap and self._heap[0][0] <= now_s:
-            _, order, group = self._heap[0]
-            for line, jobs in group.numbers.items():
-                backlog.put(line, jobs, now_s)
-            tick = group.ticks.tick_after(now_s)
-            if tick is None:
-                heapq.heappop(self._heap)
-            else:
-                heapq.heapreplace(self._heap, (tick.scheduled_s, order, group))
-            self._drop_stale()
         if queues is None:
             found = backlog.take(limit, dict.fromkeys(backlog.lines, limit))
         else:
             rooms, is_due = self._rooms(queues, now_s), self._is_due(now_s)
             found = backlog.take(limit, rooms, queues.is_waiting, is_due, self._doubtful)
-        taken: list[DueJob] = []
+        self._is_blocked = sum(len(numbers) for _, numbers in found) < limit
+        taken: list[DueJobs] = []
         for line, numbers in found:
-            why, since_s = line.why, line.since_s
-            for number in numbers:
-                group, _ = self._of_job[number]
-                taken.append(DueJob(number, group.ticks, since_s, why, number in self.refused))
-                if why:  # it had its turn: when all fall due again, it comes last
-                    theirs = group.numbers[line]
-                    theirs[number] = theirs.pop(number)
-        self._is_blocked = len(taken) < limit
+            groups = list(map(self._of_job.__getitem__, numbers))
+            if len(set(groups)) == 1 and self.refused.keys().isdisjoint(numbers):
+                alike = {(groups[0], False): numbers}
+            else:
+                alike = {}
+                for number, group in zip(numbers, groups, strict=True):
+                    alike.setdefault((group, number in self.refused), []).append(number)
+            for (group, is_apart), mine in alike.items():
+                ticks = group.schedule.ticks
+                taken.append(DueJobs(mine, ticks, line.since_s, line.why, is_apart))
+                for number in mine if line.why else ():
+                    # It had its turn: when all fall due again, it comes last.
+                    group.numbers[number] = group.numbers.pop(number)
         return taken
+
+    def _advance(self, now_s: int) -> None:
+        """Put what has fallen due into its lines."""
+        if not self.seen_s:  # nobody has looked yet at what waits
+            for line in self.backlog.lines:
+                line.since_s = now_s
+        self.seen_s = now_s
+        self._drop_stale()
+        while self._heap and self._heap[0][0] <= now_s:
+            _, order, scheduled = self._heap[0]
+            for group in scheduled.groups.values():
+                self.backlog.put(group.line, group.numbers, now_s)
+            tick = scheduled.ticks.tick_after(now_s)
+            if tick is None:
+                heapq.heappop(self._heap)
+            else:
+                heapq.heapreplace(self._heap, (tick.scheduled_s, order, scheduled))
+            self._drop_stale()
 
     def _rooms(self, queues: Queues, now_s: int) -> dict[Line, int]:
         """Return how many jobs of each line may get rows; note which lines are behind."""
@@ -252,31 +281,32 @@ class DueHeap:
         """Return a function that says whether a doubtful job has an instant to account for. After a
         change of leader all jobs are doubtful and most have none: they must not take the room of
         others."""
-        known: dict[tuple[int, int], bool] = {}  # by group and horizon
+        known: dict[tuple[int, int], bool] = {}  # by schedule and horizon
 
         def is_due(number: int) -> bool:
             self._doubtful.discard(number)
-            group, _ = self._of_job[number]
+            ticks = self._of_job[number].schedule.ticks
             horizon_s = self._records[number].horizon_s
-            found = known.get((id(group), horizon_s))
+            found = known.get((id(ticks), horizon_s))
             if found is None:
                 if len(known) >= LOOKED_MAX:
                     return True
-                tick = group.ticks.tick_after(horizon_s)
-                found = known[id(group), horizon_s] = tick is not None and tick.scheduled_s <= now_s
+                tick = ticks.tick_after(horizon_s)
+                found = known[id(ticks), horizon_s] = tick is not None and tick.scheduled_s <= now_s
             return found
 
         return is_due
 
-    def put_back(self, jobs: list[DueJob]) -> None:
+    def put_back(self, jobs: Sequence[DueJobs]) -> None:
         """Return taken jobs to the front of their lines: there was no time for them."""
         for due in reversed(jobs):
-            found = self._of_job.get(due.number)
-            if found is not None:
-                self.backlog.put_back(found[1], due.number, due.since_s)
-                self._is_blocked = False
+            for number in reversed(due.numbers):
+                group = self._of_job.get(number)
+                if group is not None:
+                    self.backlog.put_back(group.line, number, due.since_s)
+                    self._is_blocked = False
 
-    def stale(self, now_s: int, *, limit: int) -> list[DueJob]:
+    def stale(self, now_s: int, *, limit: int) -> list[DueJobs]:
         """Return jobs in lines that are behind, each once per `SWEEP_S` at most: all but the newest
         of their instants may be skipped. The jobs stay in their lines."""
         if now_s >= self._stale_at_s:
@@ -286,25 +316,25 @@ class DueHeap:
         for number in islice(self._stale, limit):
             line = self.line_of(number)
             if line is not None and number in line.numbers:
-                ticks, is_apart = self._of_job[number][0].ticks, number in self.refused
-                found.append(DueJob(number, ticks, line.since_s, line.why, is_apart))
+                ticks, is_apart = self._of_job[number].schedule.ticks, number in self.refused
+                found.append(DueJobs((number,), ticks, line.since_s, line.why, is_apart))
                 self._doubtful.add(number)
         return found
 
     def _drop_stale(self) -> None:
-        """Remove groups that have lost all their jobs."""
-        while self._heap and not self._heap[0][2].numbers:
-            _, _, group = heapq.heappop(self._heap)
-            if self._groups.get(group.key) is group:
-                del self._groups[group.key]
+        """Remove schedules that have lost all their jobs."""
+        while self._heap and not self._heap[0][2].groups:
+            _, _, scheduled = heapq.heappop(self._heap)
+            if self._schedules.get(scheduled.key) is scheduled:
+                del self._schedules[scheduled.key]
 
     # ---- which lines are behind
 
     def began(self, numbers: Iterable[int], now_s: int) -> None:
         """Count a launch that begins for each of these jobs."""
-        for found, launches in Counter(map(self._of_job.get, numbers)).items():
-            if found is not None:
-                line = found[1]
+        for group, launches in Counter(map(self._of_job.get, numbers)).items():
+            if group is not None:
+                line = group.line
                 second, begun, before = line.begun
                 if second != now_s:
                     begun, before = 0, begun if second + 1 == now_s else 0
@@ -313,8 +343,8 @@ class DueHeap:
     def line_of(self, number: int) -> Line | None:
         """Return the line in which a job waits, or from which it was just taken; None if the line
         is empty."""
-        found = self._of_job.get(number)
-        return found[1] if found is not None and found[1].numbers else None
+        group = self._of_job.get(number)
+        return group.line if group is not None and group.line.numbers else None
 
     def why_behind(self, number: int) -> Reason:
         """Return why the line of a job is behind, else NONE."""

@@ -13,8 +13,9 @@ flows) and O(10) in priorities, however many launches wait.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Final
 
 from cron.errors import invariant
@@ -76,8 +77,8 @@ class FairQueue:
         self.ready: dict[Key, Flow] = {}
         self.held: dict[Key, Held] = {}
         self.parked: dict[Key, Flow] = {}  # behind their jobs' limits
-        self.running: dict[Key, Flow] = {}
-        self.runs: Counter[Hashable] = Counter()  # of each job that runs, how many
+        self.running: dict[Key, Flow] = {}  # but those that are only counted
+        self.runs: Counter[Hashable] = Counter()  # of each job, how many of these
         self.flows: dict[FlowKey, Flow] = {}
         self.shares: dict[tuple[str, str, int], Share] = {}
         self.pools: dict[str, Pool] = {}
@@ -277,12 +278,8 @@ class FairQueue:
 
     def parked_due(self) -> list[tuple[Key, int]]:
         """Return the launches that wait behind jobs' limits, with when they fell due."""
-        return [
-            (key, due_ms)
-            for behind in self._behind.values()
-            for due_ms, key in behind
-            if key in self.parked
-        ]
+        behind = chain.from_iterable(self._behind.values())
+        return [(key, due_ms) for due_ms, key in behind if key in self.parked]
 
     def remove(self, key: Key) -> bool:
         """Forget a launch, whether it waits or runs. Returns False if it is unknown."""
@@ -310,39 +307,50 @@ class FairQueue:
 
     def ended(self, keys: Iterable[Key]) -> None:
         """Forget running launches that have ended, and release what waited for their end."""
-        counts: dict[Flow, int] = {}
+        counts: dict[FlowKey, int] = {}
         running, runs, behind = self.running, self.runs, self._behind
         waited_for: list[Hashable] = []
         for key in keys:
             flow, job = running.pop(key), key[0]
-            counts[flow] = counts.get(flow, 0) + 1
+            counts[flow.key] = counts.get(flow.key, 0) + 1
             runs[job] -= 1
             if not runs[job]:
                 del runs[job]
             if job in behind:
                 waited_for.append(job)
-        for flow, count in counts.items():
-            share = flow.share
-            share.running -= count
-            for limiter in share.limiters:
-                limiter.count(-count, 0)
-            for limiter in share.limiters:
-                limiter.freed(self.now_ms)
+        self.uncount(counts)
         for job in waited_for:
             self._reopen(job)
-        for flow, count in counts.items():
+
+    def count(self, flow_key: FlowKey, count: int) -> Flow:
+        """Count launches of jobs without limits as running, without their keys; return the flow."""
+        flow = self._flow(flow_key)
+        flow.open += count - 1
+        flow.share.count(count, 0)
+        return flow
+
+    def uncount(self, counts: Mapping[FlowKey, int]) -> None:
+        """Forget running launches by flow, and release what waited for their room at limits."""
+        limiters: dict[Limiter, None] = {}
+        for key, count in counts.items():
+            flow = self.flows[key]
+            flow.share.count(-count, 0)
+            limiters.update(dict.fromkeys(flow.share.limiters))
             flow.open -= count
             if not flow.open:
                 self._idle[flow] = None
+        for limiter in limiters:
+            limiter.freed(self.now_ms)
 
-    def begin_unbound(self, flow_key: FlowKey, keys: Sequence[Key]) -> None:
+    def tell_apart(self, key: Key, flow_key: FlowKey) -> None:
+        """Give a launch that was counted without its key a place of its own among the running."""
+        self.running[key] = self.flows[flow_key]
+        self.runs[key[0]] += 1
+
+    def begin_unbound(self, flow_key: FlowKey, count: int) -> None:
         """Count launches of a flow that `views.unbound` returned as running; they never waited."""
-        flow, count = self._flow(flow_key), len(keys)
-        flow.open += count - 1
-        self.running.update(dict.fromkeys(keys, flow))
-        self.runs.update([key[0] for key in keys])
+        flow = self.count(flow_key, count)
         share, need = flow.share, flow.need
-        share.running += count
         self.streak += count
         need.lacked_since_ms, need.lacks_since_ms = need.lacks_since_ms, 0
         share.serve(need.pool.turns[LIVE].all[share.priority], LIVE, count)
@@ -594,13 +602,9 @@ class FairQueue:
     def starving(self, now_ms: int) -> dict[Hashable, int]:
         """Return the needs that have waited long for room while other launches began, and since
         when."""
-        return {
-            need.need: need.starves_since_ms
-            for need in self._aside
-            if isinstance(need, Class)
-            and need.starves_since_ms
-            and now_ms - need.starves_since_ms >= PATIENCE_MS
-        }
+        aside = [one for one in self._aside if isinstance(one, Class) and one.starves_since_ms]
+        patient = [one for one in aside if now_ms - one.starves_since_ms >= PATIENCE_MS]
+        return {one.need: one.starves_since_ms for one in patient}
 
     # ---- time
 

@@ -46,7 +46,7 @@ class LeaderIndexes:
 
     def follow(self, outcome: Outcome) -> None:
         """Update the indexes after an entry."""
-        self.queues.follow(outcome.moved())
+        self.queues.applied(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for spec in command.batches:
@@ -61,17 +61,18 @@ class LeaderIndexes:
                     if verdict or self.due_heap.refused:
                         refusal = Verdict(verdict).label if verdict else ""
                         self.due_heap.answered(numbers, refusal)
-                    keys = [(one, due.scheduled_s, 0) for due in line.due for one in numbers]
-                    if not verdict:
-                        # What has begun by this very entry has moved.
-                        due, entered = self._state.due.among(keys), self.queues.entered
-                        keys = [key for key in due if key not in entered]
-                    self.queues.follow(keys)
+                    # What has begun by this very entry has moved; what entered its flow is known.
+                    waiting, entered = self._state.due, self.queues.entered
+                    for due in line.due if verdict or waiting.usual or waiting.detailed else ():
+                        at_s = due.scheduled_s
+                        if verdict:
+                            keys = [(number, at_s, 0) for number in numbers]
+                        else:
+                            found = waiting.of_instant(at_s, numbers)
+                            keys = [key for key in found if key not in entered]
+                        self.queues.follow(keys)
             elif not isinstance(command, c.Report):
                 self._changed(command, result)
-            elif any(result.items):
-                # The plan has ended them in the queues; what was not accepted runs on.
-                self.queues.follow(self.queues.given_up)
 
     def _changed(self, command: c.Command, result: Result) -> None:
         """Update the indexes after a command that is not part of each turn."""

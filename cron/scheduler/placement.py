@@ -17,6 +17,7 @@ from typing import Final, cast
 
 import msgspec
 
+from cron.scheduler.flows import FlowKey
 from cron.scheduler.places import Need, Places, Wanted, where_of
 from cron.state.commands import Key
 from cron.state.state import ExecutorRecord
@@ -64,7 +65,7 @@ class Placement:
         self._domains = domains if domains is not None else {}
         self._absent: dict[tuple[str, str], str] = {}  # as of this round
         self.places = Places()
-        self.running: dict[Key, Running] = {}
+        self.running: dict[Key, Running] = {}  # but those that are only counted
         self.reservation: Reservation | None = None
         self._look_ms = 0
         self._had_ms: dict[Wanted, int] = {}  # when a need was last looked at, or let go
@@ -279,25 +280,38 @@ class Placement:
         held = f"{len(mark.held)} of {len(mark.numbers)}"
         return f"; what comes free on {', '.join(names)} is kept for it ({held} so far)"
 
-    def occupy(self, keys: Iterable[Key], executors: tuple[int, ...], need: Need) -> None:
+    def occupy(self, keys: Collection[Key], executors: tuple[int, ...], need: Need) -> None:
         """Count launches that begin or run, each on all of these executors."""
-        new = dict.fromkeys(keys, Running(executors, need))
-        self.running.update(new)
+        for key in keys:
+            self.running[key] = Running(executors, need)
         for executor in executors:
-            self.places.take(executor, need, len(new))
+            self.places.take(executor, need, len(keys))
         domain = self._domains.get(need.pool, need.pool)
         if domain in self._free:
-            self._free[domain] -= len(executors) * len(new)
+            self._free[domain] -= len(executors) * len(keys)
+
+    def count(self, executor: int, flows: Mapping[FlowKey, int], sign: int = 1) -> None:
+        """Count launches of flows that begin or run on an executor, without their keys; with -1,
+        forget them."""
+        needs: dict[Need, int] = {}
+        for flow, count in flows.items():
+            need = cast(Wanted, flow.need).need
+            needs[need] = needs.get(need, 0) + sign * count
+            domain = self._domains.get(need.pool, need.pool) if self._free else None
+            if domain in self._free:
+                self._free[domain] -= sign * count
+        self.places.count(executor, needs)
 
     def vacate(self, keys: Iterable[Key]) -> None:
         """Forget launches that were counted."""
-        counts: dict[int, tuple[Running, int]] = {}  # those that began together share one
+        counts: dict[int, dict[Need, int]] = {}
         for key in keys:
             ran = self.running.pop(key)
-            counts[id(ran)] = (ran, counts.get(id(ran), (ran, 0))[1] + 1)
-        for ran, count in counts.values():
             for executor in ran.executors:
-                self.places.give(executor, ran.need, count)
+                mine = counts.setdefault(executor, {})
+                mine[ran.need] = mine.get(ran.need, 0) - 1
+        for executor, mine in counts.items():
+            self.places.count(executor, mine)
 
     def keep(self, key: Key, executors: Collection[int]) -> None:
         """Forget the parts of a launch that are over; `executors` are those of the other parts."""

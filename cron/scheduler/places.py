@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heapreplace, nsmallest
 from typing import Final
 
@@ -282,6 +282,12 @@ class Places:
             found = ((number, self._group(view, need)) for number, view in self.views.items())
             groups = {number: group for number, group in found if group is not None}
             fit = self._fits[need] = Fit(groups)
+        return fit
+
+    def choose(self, need: Need, avoid: Collection[int] = ()) -> int | None:
+        """Return the executor for one launch, None if none has room. An executor of `avoid`, which
+        refused the launch say, is returned only if no other one has room."""
+        fit = self.fit(need)
         if fit.version != self.version:
             fit.version = self.version
             fit.heap = [
@@ -290,12 +296,6 @@ class Places:
                 if group.used < group.limit
             ]
             heapify(fit.heap)
-        return fit
-
-    def choose(self, need: Need, avoid: Collection[int] = ()) -> int | None:
-        """Return the executor for one launch, None if none has room. An executor of `avoid`, which
-        refused the launch say, is returned only if no other one has room."""
-        fit = self.fit(need)
         heap, groups = fit.heap, fit.groups
         takes_resources = need.cpu_milli or need.memory_bytes
         while heap:
@@ -334,9 +334,12 @@ class Places:
     def free(self, pool: str) -> int:
         """Return the free slots of all executors that serve a pool, without those that come free
         soon; one pass over them."""
-        views = (view for view in self.views.values() if not view.is_cordoned)
-        groups = (view.by_pool.get(pool) for view in views)
-        return sum(max(0, group.slots - group.used) for group in groups if group is not None)
+        free = 0
+        for view in self.views.values():
+            group = view.by_pool.get(pool)
+            if group is not None and group.used < group.slots and not view.is_cordoned:
+                free += group.slots - group.used
+        return free
 
     def spread(self, need: Need, count: int) -> dict[int, int]:
         """Return how many of `count` launches go to which executor if each goes where `choose`
@@ -417,30 +420,39 @@ class Places:
 
     def take(self, number: int, need: Need, count: int = 1) -> None:
         """Count launches on an executor, whether there is room or not."""
-        view = self.views.get(number) or self._away.get(number)
-        if view is None:
-            view = self._away[number] = ExecutorView(Place(number, {}, ()))
-        view.taken[need.pool] += count
-        view.cpu_milli += need.cpu_milli * count
-        view.memory_bytes += need.memory_bytes * count
-        group = view.by_pool.get(need.pool)
-        if group is not None:
-            group.used += count
-        view.weigh()
+        self.count(number, {need: count})
 
     def give(self, number: int, need: Need, count: int = 1) -> None:
         """Remove launches that were counted with the same need."""
+        self.count(number, {need: -count})
+
+    def count(self, number: int, counts: Mapping[Need, int]) -> None:
+        """Count launches on an executor by need, whether there is room or not; negative numbers
+        remove some that were counted with the same need."""
         view = self.views.get(number) or self._away.get(number)
-        is_taken = view is not None and view.taken[need.pool] >= count
-        invariant(is_taken, f"executor {number} has nothing of pool {need.pool} to give back")
         if view is None:
-            return
-        self.take(number, need, -count)
-        is_whole = view.cpu_milli >= 0 and view.memory_bytes >= 0
+            view = self._away[number] = ExecutorView(Place(number, {}, ()))
+        taken, by_pool = view.taken, view.by_pool
+        is_whole, gives = True, False
+        for need, count in counts.items():
+            pool = need.pool
+            taken[pool] += count
+            group = by_pool.get(pool)
+            if group is not None:
+                group.used += count
+            if need.cpu_milli or need.memory_bytes:
+                view.cpu_milli += need.cpu_milli * count
+                view.memory_bytes += need.memory_bytes * count
+            if count < 0:
+                gives = True
+                is_whole = is_whole and taken[pool] >= 0
+        is_whole = is_whole and view.cpu_milli >= 0 and view.memory_bytes >= 0
         invariant(is_whole, f"executor {number} was given back more than was taken")
-        self.version += 1
-        if number in self._away and not any(view.taken.values()):
-            del self._away[number]
+        view.weigh()
+        if gives:
+            self.version += 1
+            if number in self._away and not any(taken.values()):
+                del self._away[number]
 
     def cordon(self, number: int, *, is_cordoned: bool) -> None:
         """Cordon an executor, which gets no launches then, or uncordon it."""

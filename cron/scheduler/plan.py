@@ -12,8 +12,10 @@ returns it (`Queues.follow`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, compress, repeat
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, compress, repeat
+from operator import attrgetter, not_
 from typing import Final
 
 import msgspec
@@ -30,7 +32,7 @@ from cron.scheduler.candidates import (
     of_due,
     turn,
 )
-from cron.scheduler.due import DueJob
+from cron.scheduler.due import DueJobs
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, held_deadline_ms, note_of
 from cron.scheduler.policy import (
@@ -46,10 +48,14 @@ from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.batches import taken
 from cron.state.columns import deltas
+from cron.state.outcome import EndedRows
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
 from launcher.protocol.status import Reason
 
+_number: Final = attrgetter("number")
+_horizons: Final = attrgetter("horizon_s", "local_horizon_min")
+_paused: Final = attrgetter("paused")
 ALLOW: Final = Overlap.ALLOW  # members of an enumeration are slow to look up
 FORBID: Final = Overlap.FORBID
 REPLACE: Final = Overlap.REPLACE
@@ -104,18 +110,18 @@ class View(msgspec.Struct):
     """
 
     state: State
-    due_jobs: list[DueJob]
+    due_jobs: Sequence[DueJobs]
     queues: Queues
     expired: list[int] = []
     late_budget: int = 0
     steady_ms: int = NEVER_MS
     rows_max: int = ROWS_MAX
     lead_ms: int = 0
-    stale_jobs: list[DueJob] = []
+    stale_jobs: Sequence[DueJobs] = ()
     why_behind: Callable[[int], Reason] = lambda number: NONE
     reports: Sequence[c.Command] = ()
     again: list[int] = []
-    postponed: list[DueJob] = []
+    postponed: list[DueJobs] = []
     start_window_ms: int = FAILOVER_MS
 
 
@@ -138,61 +144,83 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     ]
     accounts = _accounts(view, now_ms)
     if accounts:
-        lines = [(rows, [one.number for one in found]) for (rows, _), found in accounts.items()]
+        lines = [
+            (rows, [*map(_number, chain.from_iterable(some))])
+            for (rows, _), some in accounts.items()
+        ]
         commands.append(c.Account(as_lines(view.state.catalog, lines)))
     choice = _Choice(view, now_ms, _lost(view.state, lost))
     choice.run(accounts)
     return commands + choice.commands()
 
 
-_Accounts = dict[tuple[c.AccountLine, int], list[JobRecord]]
-"""Rows, and the jobs that get them; by job as well where State may refuse them, else 0."""
+_Accounts = dict[tuple[c.AccountLine, int], list[list[JobRecord]]]
+"""Rows, and the jobs that get them, in groups; by job as well where State may refuse them, else
+0."""
 
 
 def _accounts(view: View, now_ms: int) -> _Accounts:
     """Return rows for the instants that have come up, and rows that skip older instants of jobs
     that wait for room. Jobs with the same schedule, horizon and policies are computed once."""
     accounts: _Accounts = {}
-    known: dict[tuple[int, ...], tuple[c.AccountLine, list[JobRecord]] | None] = {}
-    room, steady_ms = view.rows_max, view.steady_ms
-    for place, due in enumerate(view.due_jobs):
+    known: dict[tuple[object, ...], c.AccountLine | None] = {}
+    room = view.rows_max
+    pieces = chain.from_iterable(_alike(view.state, due) for due in view.due_jobs)
+    for due, like, records in pieces:
         if room <= 0:
-            view.postponed = view.due_jobs[place:]
-            break
-        record, why = view.state.by_number[due.number], due.why_behind
-        job, alone = record.job, due.number if due.is_apart else 0
-        key: tuple[int, ...] = (due.number,)
-        if job is not None and not (alone or record.spent or record.paused):
-            key = (
-                id(due.ticks), record.horizon_s, record.local_horizon_min, job.catchup, job.overlap,
-                job.deadline_s, why,
-            )  # fmt: skip
-        if key not in known:
-            rows = account_for(record, due.ticks, Given(now_ms, steady_ms, why))
-            known[key] = None if rows is None else (rows, accounts.setdefault((rows, alone), []))
-        shared = known[key]
-        if shared is None:
+            view.postponed.append(due._replace(numbers=[*map(_number, records)]))
             continue
-        rows, records = shared
-        if record.spent and rows.to_s < now_ms // 1000:
-            view.again.append(due.number)
+        if like not in known:
+            given = Given(now_ms, view.steady_ms, due.why_behind)
+            known[like] = account_for(records[0], due.ticks, given)
+        rows = known[like]
+        if rows is None:
+            continue
+        first, alone = records[0], records[0].number if due.is_apart else 0
+        if first.spent and rows.to_s < now_ms // 1000:
+            view.again.append(first.number)
+        count, later = len(records), records[:0]
         if len(rows.due) > room:
             # Up to the last instant with room: the next turn continues there.
             to_s = rows.due[room - 1].scheduled_s
             skipped = tuple(run for run in rows.skipped if run.last_s < to_s)
             rows = c.AccountLine((), 0, rows.from_s, to_s, rows.due[:room], skipped)
-            records = accounts.setdefault((rows, alone), [])
-            view.postponed = view.due_jobs[place:]
-        records.append(record)
-        room -= len(rows.due)
-        if view.postponed:
-            break
+            count, later = 1, records
+        elif len(rows.due) * count > room:
+            count = room // len(rows.due)
+            later = records[count:]
+        accounts.setdefault((rows, alone), []).append(records[:count])
+        room -= len(rows.due) * count
+        if later:
+            view.postponed.append(due._replace(numbers=[*map(_number, later)]))
+            room = 0
     for due in view.stale_jobs:
-        record = view.state.by_number[due.number]
-        older = skip_older(record, due.ticks, Given(now_ms, steady_ms, due.why_behind))
-        if older is not None:
-            accounts.setdefault((older, due.number if due.is_apart else 0), []).append(record)
-    return {rows: records for rows, records in accounts.items() if records}
+        for number in due.numbers:
+            record = view.state.by_number[number]
+            older = skip_older(record, due.ticks, Given(now_ms, view.steady_ms, due.why_behind))
+            if older is not None:
+                accounts.setdefault((older, number if due.is_apart else 0), []).append([record])
+    return accounts
+
+
+def _alike(state: State, due: DueJobs) -> list[tuple[DueJobs, tuple[object, ...], list[JobRecord]]]:
+    """Return jobs of a group by what they have in common: each such part of them gets the same
+    rows. A job that is paused, or has begun instants after its horizon, is by itself."""
+    records = list(map(state.by_number.__getitem__, due.numbers))
+    job = records[0].job
+    if job is None:
+        return []
+    policy = (id(due.ticks), job.catchup, job.overlap, job.deadline_s, due.why_behind)
+    horizons = set(map(_horizons, records))
+    is_plain = not due.is_apart and state.doubtful.keys().isdisjoint(due.numbers)
+    if len(horizons) == 1 and is_plain and not any(map(_paused, records)):
+        return [(due, (*policy, *horizons.pop()), records)]
+    alike: dict[tuple[object, ...], list[JobRecord]] = {}
+    for one in records:
+        is_alone = due.is_apart or one.paused is not None or one.spent
+        like = (one.number,) if is_alone else (*policy, *_horizons(one))
+        alike.setdefault(like, []).append(one)
+    return [(due, like, some) for like, some in alike.items()]
 
 
 def _at_once(view: View) -> list[int]:
@@ -207,44 +235,50 @@ def _at_once(view: View) -> list[int]:
     return view.expired
 
 
-def _succeeded(state: State, reports: Iterable[c.Command]) -> dict[c.Key, None]:
-    """Return the usual launches that have succeeded once these commands are applied: nothing
-    follows after them. Other ends free their slots when they are applied."""
-    ended: dict[c.Key, None] = {}
+def _succeeded(state: State, reports: Iterable[c.Command], lost: Container[int]) -> list[EndedRows]:
+    """Return the usual rows that have succeeded once these commands are applied: nothing follows
+    after them. Other ends free their slots when they are applied. Executors of `lost` are left
+    out."""
+    ended: list[EndedRows] = []
+    seen: dict[tuple[int, int], set[int]] = {}
     for command in reports:
         for said in command.rows if isinstance(command, c.Report) else ():
-            record = state.executors.get(said.executor)
+            record = state.executors.get(said.executor) if said.executor not in lost else None
             batch = record.batches.get(said.begun_index) if record is not None else None
             rows = [*accumulate(said.rows)]
             if said.state is not SUCCEEDED or batch is None or rows[-1] >= len(batch.states):
                 continue
-            keys = zip(taken(batch.numbers, rows), taken(batch.scheduled_s, rows), repeat(0))
-            ended.update(dict.fromkeys(compress(keys, taken(batch.states, rows))))
+            known = seen.setdefault((said.executor, said.begun_index), set())
+            if 0 in taken(batch.states, rows) or not known.isdisjoint(rows):
+                rows = [row for row in rows if batch.states[row] and row not in known]
+            known.update(rows)
+            if rows:
+                numbers, instants = taken(batch.numbers, rows), taken(batch.scheduled_s, rows)
+                ended.append((said.executor, numbers, instants))
     return ended
 
 
-def _lost(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, None]:
-    """Return the launches that are over once these executors are lost. Launches of several parts
-    are left out: their other parts may run on."""
-    ended: dict[c.Key, None] = {}
+def _lost(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, int]:
+    """Return the launches that are over once these executors are lost, each with its executor.
+    Launches of several parts are left out: their other parts may run on."""
+    ended: dict[c.Key, int] = {}
     for one in lost:
         for batch in state.executors[one.executor].batches.values():
             rows = zip(batch.numbers, batch.scheduled_s, repeat(0))
-            ended.update(dict.fromkeys(compress(rows, batch.states)))
-            ended.update(
-                (launch.key, None) for launch in batch.detailed.values() if not launch.parts
-            )
+            ended.update(dict.fromkeys(compress(rows, batch.states), one.executor))
+            alone = (launch for launch in batch.detailed.values() if not launch.parts)
+            ended.update((launch.key, one.executor) for launch in alone)
     return ended
 
 
 class _Choice:
     """The decisions of one plan: which launches begin, are skipped, or wait."""
 
-    def __init__(self, view: View, now_ms: int, lost: dict[c.Key, None]) -> None:
+    def __init__(self, view: View, now_ms: int, lost: dict[c.Key, int]) -> None:
         self._view = view
         self._queues = view.queues
         self._now_ms = now_ms
-        self._ended = {**_succeeded(view.state, view.reports), **lost}  # by this entry
+        self._lost = lost
         # Jobs of which a launch may become due again by this entry, and is then first in its queue.
         jobs = ((key[0], view.state.by_number[key[0]].job) for key in lost)
         self._returning = {
@@ -265,7 +299,8 @@ class _Choice:
     def run(self, accounts: _Accounts) -> None:
         """Cancel waiting launches of removed jobs, judge new launches, the oldest first, and take
         those that may begin."""
-        self._queues.end(self._ended)
+        state, lost = self._view.state, self._lost
+        self._queues.end(_succeeded(state, self._view.reports, set(lost.values())), lost)
         self._queues.begin_plan(self._now_ms)
         removed = self._queues.removed(min(REMOVED_MAX, -(-self._view.rows_max // REMOVED_SHARE)))
         for gone in removed:
@@ -291,7 +326,7 @@ class _Choice:
             window_ms = self._now_ms + self._view.start_window_ms
             catalog = self._view.state.catalog
             usual = [
-                c.BatchSpec(executor, catalog, window_ms, at_s, deltas(sorted(numbers)))
+                c.BatchSpec(executor, catalog, window_ms, at_s, deltas(numbers))
                 for (executor, at_s), numbers in self._usual.items()
             ]
             detailed = c.Begin.of(catalog, window_ms, self._begin).batches if self._begin else ()
@@ -303,43 +338,42 @@ class _Choice:
     def _begin_unbound(self, accounts: _Accounts) -> None:
         """Begin all launches that fall due and that nothing binds, by count; offer the others to
         the queues."""
-        flows = self._by_flow(accounts)
-        counts = {flow: len(keys) for flow, keys in flows.items()}
-        unbound = self._queues.unbound(counts, self._now_ms)
-        by_number = self._view.state.by_number
-        for flow, keys in flows.items():
-            waiting = keys
-            if flow in unbound:
-                begun = self._queues.begin_alike(flow, keys)
-                for executor, mine in begun.items():
-                    for number, at_s, _ in mine:
-                        self._usual.setdefault((executor, at_s), []).append(number)
-                waiting = keys[sum(map(len, begun.values())) :]
-            if waiting:
-                due = [of_due(c.DueItem(at_s), by_number[number]) for number, at_s, _ in waiting]
-                self._queues.wait(flow, due)
+        queues, by_number = self._queues, self._view.state.by_number
+        usual = [*self._usual_groups(accounts)]
+        counts: Counter[FlowKey] = Counter()
+        for flow, _, numbers in usual:
+            counts[flow] += len(numbers)
+        unbound = queues.unbound(counts, self._now_ms)
+        self._usual, rest = queues.begin_unbound([one for one in usual if one[0] in unbound])
+        rest += [one for one in usual if one[0] not in unbound]
+        for flow, at_s, numbers in rest:
+            due = c.DueItem(at_s)
+            queues.wait(flow, [of_due(due, by_number[number]) for number in numbers])
 
-    def _by_flow(self, accounts: _Accounts) -> dict[FlowKey, list[c.Key]]:
-        """Return the launches that fall due in time and need one slot and nothing else, by flow;
-        offer the others to the queues."""
-        flows: dict[FlowKey, list[c.Key]] = {}
-        placed_of, has_gates = self._queues.placed, bool(self._view.state.gates)
+    def _usual_groups(self, accounts: _Accounts) -> Iterator[tuple[FlowKey, int, list[int]]]:
+        """Yield the launches that fall due in time and need one slot and nothing else: flow,
+        instant and jobs; offer the others to the queues."""
+        queues, gates = self._queues, self._queues.gates
+        has_gates = bool(self._view.state.gates)
         start_ms = self._now_ms + self._view.lead_ms + self._ahead_ms
-        for (rows, _), records in accounts.items():
-            for due in rows.due:
-                in_time_s = start_ms // 1000 - due.scheduled_s
-                for record in records:
-                    job = record.job
-                    if job is None:
-                        continue
-                    placed = placed_of(record, job)
-                    is_usual = placed.is_usual and not due.is_late and job.deadline_s > in_time_s
-                    if is_usual and not (has_gates and self._queues.gates.may_hold(record, job)):
-                        key = (record.number, due.scheduled_s, 0)
-                        flows.setdefault(placed.live, []).append(key)
-                    else:
-                        self._queues.offer(of_due(due, record))
-        return flows
+        for (rows, _), groups in accounts.items():
+            for records in groups if rows.due else ():
+                first = records[0]
+                if first.job is None:
+                    continue
+                placed, held, usual = queues.placed(first, first.job), records[:0], records
+                if has_gates:
+                    may_hold = [gates.may_hold(one, one.job or first.job) for one in records]
+                    held = [*compress(records, may_hold)]
+                    usual = [*compress(records, map(not_, may_hold))]
+                for due in rows.due:
+                    in_time_s = start_ms // 1000 - due.scheduled_s
+                    is_usual = placed.is_usual and not due.is_late
+                    is_usual = is_usual and first.job.deadline_s > in_time_s
+                    if is_usual and usual:
+                        yield placed.live, due.scheduled_s, [*map(_number, usual)]
+                    for record in held if is_usual else records:
+                        queues.offer(of_due(due, record))
 
     def _judge(self, candidate: Candidate) -> None:
         job = candidate.record.job
@@ -493,7 +527,7 @@ class _Choice:
         for key in self._queues.by_job.older(candidate.key):
             self._cancel_replaced(key)
         for row in self._view.state.active_of(candidate.record):
-            is_older = row.key < candidate.key and row.key not in self._ended
+            is_older = row.key < candidate.key and not self._queues.is_ended(row.key)
             if is_older and row.cancel is Reason.NONE:
                 self._cancel_replaced(row.key)
         return True

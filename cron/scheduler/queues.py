@@ -1,10 +1,15 @@
 """The waiting and running launches of a leader, ready for the plan. Pure.
 
 Theory of operation. State says which launches are due and which are active. After each entry,
-`follow` receives the launches that the entry moved, and updates the queues. A plan judges new
-launches (`take_new`), adds them to the fair queue, and takes out those that may begin; these count
-as running from then on. `follow` looks at State alone, so it also returns what the entry did not
+`applied` receives what the entry moved, and updates the queues. A plan judges new launches
+(`take_new`), adds them to the fair queue, and takes out those that may begin; these count as
+running from then on. `applied` looks at State alone, so it also returns what the entry did not
 accept. A turn therefore costs what has changed, whatever waits.
+
+Launches that begin without having waited are only counted, by flow and executor, from the plan that
+begins them to their end: they are live launches of jobs that limit nothing, usual rows of batches.
+Each other launch that runs has an entry of its own. An active launch without one is counted in the
+flow in which its job's live launches are; when a job changes, what runs of it gets entries.
 
 After a takeover millions may wait. They are loaded in portions, oldest first, beside new launches.
 If a new launch of a job arrives, the waiting launches of that job are loaded before it.
@@ -18,24 +23,28 @@ from __future__ import annotations
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import islice, repeat, takewhile, zip_longest
-from typing import Final, NamedTuple, cast
+from itertools import chain, groupby, islice, repeat
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Final, cast
 
+from cron.errors import invariant
 from cron.job import COMMAND, Job, Overlap
-from cron.launch_state import LaunchState
+from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.admission import Admission
 from cron.scheduler.candidates import Candidate, is_queue, of_row
 from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
-from cron.scheduler.placement import Placement
-from cron.scheduler.places import Need, Wanted
+from cron.scheduler.placed import Placed, placed_of
+from cron.scheduler.placement import Placement, Running
+from cron.scheduler.places import Wanted
 from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, unbound, why
+from cron.scheduler.waiting import WaitingByJob
 from cron.state.commands import Key
+from cron.state.outcome import EndedRows, Outcome
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.protocol.names import split_job_name
 from launcher.protocol.reports import GroupOffer
 
 LOADED_AT_ONCE: Final = 20_000
@@ -43,50 +52,23 @@ LOADED_AT_ONCE: Final = 20_000
 REFUSED_REST_MS: Final = 500
 """How long a refused launch rests: it may be refused again at once, and each time costs two log
 entries."""
-FLOW_KEYS_MAX: Final = 100_000
-PATIENT_S: Final = 15
-"""A job is patient if its instants are so far apart and may begin so late: its rows wait apart from
-those of other jobs (`due`)."""
 DEADLINES_MIN: Final = 10_000
 """Fewer deadlines of launches that no longer wait are not worth removing."""
+_NOBODY: Final[Mapping[Key, int]] = MappingProxyType({})
 
 
-class Placed(NamedTuple):
-    """What launches of a job need, and in which flows they wait. `is_usual`: a launch needs one
-    slot and nothing else, and does not wait for other launches of its job."""
+class _Flows(dict[int, FlowKey]):
+    """The flows of live launches by job."""
 
-    wanted: Wanted
-    live: FlowKey
-    late: FlowKey
-    is_usual: bool
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
 
-
-def placed_of(name: str, job: Job) -> Placed:
-    """Return what launches of a job need, and in which flows they wait."""
-    tenant, _ = split_job_name(name)
-    work, every_s = job.work, job.schedule.every_s
-    needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes)
-    is_patient = job.deadline_s >= PATIENT_S and not 0 < every_s < PATIENT_S
-    priority = min(max(work.priority, 0), 9)
-    return _placed_alike(tenant, priority, needed, job.parts, job.each, job.is_limited, is_patient)
-
-
-@lru_cache(FLOW_KEYS_MAX)
-def _placed_alike(
-    tenant: str,
-    priority: int,
-    needed: tuple[str, str, int, int],
-    parts: int,
-    each: str,
-    is_limited: bool,
-    is_patient: bool,
-) -> Placed:
-    """Return one object for all jobs that are alike: flows are compared for each launch."""
-    wanted = Wanted(need := Need(*needed), parts, each)
-    live = FlowKey(tenant, need.pool, priority, wanted, False, is_limited, is_patient)
-    late = FlowKey(tenant, need.pool, priority, wanted, True, is_limited)
-    is_usual = not (is_limited or wanted.has_parts or need.takes_resources)
-    return Placed(wanted, live, late, is_usual)
+    def __missing__(self, number: int) -> FlowKey:
+        record = self._state.by_number[number]
+        invariant(record.job is not None, f"job {number} was removed and launches")
+        flow = self[number] = placed_of(record.name, cast(Job, record.job)).live
+        return flow
 
 
 class Queues:
@@ -109,44 +91,134 @@ class Queues:
         self._removed = OrderedDict[Key, None]()  # of removed jobs, out of all queues
         self._deadlines: list[tuple[int, Key]] = []
         self._placed: dict[int, tuple[Job, Placed]] = {}  # by job number
+        self._flows = _Flows(state)
         for scope, limits in state.limits.items():
             self.fair.set_limits(scope, limits)
+        self._taken: dict[Key, Candidate] = {}  # and neither begun nor put back yet
+        self._given_up: dict[int, None] = {}  # executors, by the newest plan
+        self._planned: dict[tuple[int, int], list[int]] = {}  # what it began by count
+        self._ended: list[EndedRows] = []  # what its entry ends
+        self._lost: Mapping[Key, int] = {}
+        self._over: set[Key] | None = None  # these, once somebody has asked
         for row in state.active.values():
             self._run(row)
-        self._taken: dict[Key, Candidate] = {}  # and neither begun nor put back yet
-        # By the newest plan, before State has done so: which it ended, and which it made wait.
-        self.given_up: list[Key] = []
+        # By the newest plan, before State has done so: which it made wait.
         self.entered: dict[Key, None] = {}
         self._loading: Iterator[Key] = iter(list(state.due))
         self._is_loading = self.admission.is_loading = bool(state.due)
 
     # ---- what State says
 
-    def follow(self, keys: Iterable[Key]) -> None:
-        """Update the queues from State for these launches."""
+    def applied(self, outcome: Outcome) -> None:
+        """Update the queues from State after an entry."""
+        planned, self._planned = self._planned, {}
+        lines = {(executor, at_s): numbers for executor, at_s, numbers in outcome.begun_rows}
+        if outcome.begun or len(planned) != len(outcome.begun_rows) or lines != planned:
+            self._follow_begun(planned, outcome)
+        ended, self._ended = self._ended, []
+        moved, others, place = outcome.moved, [], 0
+        for rows in outcome.ended_rows:
+            if place < len(ended) and ended[place] == rows:
+                place += 1
+            else:
+                others.append(rows)
+        if place < len(ended):
+            others, moved = self._take_back(ended[place:], others, moved)
+        if others:
+            self._end_rows(others)
+        if moved:
+            self.follow(moved, moved)
+
+    def _take_back(
+        self, early: list[EndedRows], ended: list[EndedRows], moved: Mapping[Key, int]
+    ) -> tuple[list[EndedRows], Mapping[Key, int]]:
+        """Count those of rows again that the plan has ended, and State has not. Return the other
+        rows that it has ended, and what has moved, with no executor for these rows."""
+        known = dict.fromkeys(chain.from_iterable(map(_keys_of, early)))
+        for key in known:
+            row = self.state.active.get(key)
+            if row is not None:
+                self._run(row)
+        others: list[EndedRows] = []
+        for rows in ended:
+            keys = [key for key in _keys_of(rows) if key not in known]
+            if keys:
+                others.append((rows[0], [key[0] for key in keys], [key[1] for key in keys]))
+        return others, {key: 0 if key in known else executor for key, executor in moved.items()}
+
+    def _end_rows(self, ended: Iterable[EndedRows]) -> None:
+        """Forget rows that are over."""
+        over: dict[Key, None] = {}
+        counts: dict[int, Counter[FlowKey]] = {}
+        for executor, numbers, instants in ended:
+            if self._running:
+                keys = list(zip(numbers, instants, repeat(0)))
+                mine = dict.fromkeys(filter(self._running.__contains__, keys))
+                numbers = [key[0] for key in keys if key not in mine] if mine else numbers
+                over |= mine
+            if numbers and executor not in self._given_up:
+                flows = map(self._flows.__getitem__, numbers)
+                counts.setdefault(executor, Counter()).update(flows)
+        self._uncount(counts)
+        self.placement.vacate(over)
+        self.fair.ended(over)
+
+    def _follow_begun(self, planned: dict[tuple[int, int], list[int]], outcome: Outcome) -> None:
+        """Count what an entry has begun, if that is not what the plan began by count."""
+        begun = dict.fromkeys(outcome.begun)
+        for executor, at_s, numbers in outcome.begun_rows:
+            if planned.get((executor, at_s)) == numbers:
+                del planned[executor, at_s]
+            else:
+                begun.update(dict.fromkeys(zip(numbers, repeat(at_s), repeat(0))))
+        for (executor, _), numbers in planned.items():  # not accepted as they were planned
+            self._uncount({executor: Counter(self._flows_of(numbers))})
+        for key in begun:
+            self._forget_waiting(key, is_running=True)
+            row = self.state.active.get(key) if key not in self._running else None
+            if row is not None:
+                self._run(row)
+
+    def _flows_of(self, numbers: Iterable[int]) -> Iterator[FlowKey]:
+        """Yield in which flow each of these jobs' launches is that is only counted."""
+        return map(self._flows.__getitem__, numbers)
+
+    def _uncount(self, counts: Mapping[int, Counter[FlowKey]]) -> None:
+        """Forget running launches that were only counted, by executor and flow."""
+        whole: Counter[FlowKey] = Counter()
+        for executor, flows in counts.items():
+            self.placement.count(executor, flows, -1)
+            whole.update(flows)
+        self.fair.uncount(whole)
+
+    def follow(self, keys: Iterable[Key], left: Mapping[Key, int] = _NOBODY) -> None:
+        """Update the queues from State for launches that have not begun just now; `left`: the
+        executors that they have left."""
         keys, running = list(keys), self._running
         due, by_number = self.state.due, self.state.by_number
         active = set(self.state.active.among(keys))
         over: dict[Key, None] = {}
+        counts: dict[int, Counter[FlowKey]] = {}
         for key in keys:
-            ran, is_active = running.get(key), key in active
-            if ran is None and not is_active:
-                if (row := due.get(key)) is not None:
-                    self.offer(of_row(row, by_number[key[0]]))
-                elif key in self._waiting:
-                    self._forget_waiting(key)
-                continue
-            if key in self._waiting:  # if it is over, cancelled before the plan's entry, or in it
+            ran, executor = running.get(key), left.get(key, 0)
+            if key in active:
+                if ran is not None and len(ran.executors) > 1:
+                    starts = self.state.active[key].starts()
+                    self.placement.keep(key, [start.executor for start in starts])
+            elif ran is not None or executor:
+                # If it waits, it was cancelled before the plan's entry, or in it.
                 self._forget_waiting(key, is_running=True)
-            if not is_active:
                 over[key] = None
-            elif ran is None:
-                self._run(self.state.active[key])
-            elif len(ran.executors) > 1:
-                starts = self.state.active[key].starts()
-                self.placement.keep(key, [start.executor for start in starts])
-        self.placement.vacate(over)
-        self.fair.ended(over)
+                if ran is None and executor not in self._given_up:
+                    counts.setdefault(executor, Counter()).update(self._flows_of(key[:1]))
+            elif (row := due.get(key)) is not None:
+                self.offer(of_row(row, by_number[key[0]]))
+            elif key in self._waiting:
+                self._forget_waiting(key)
+        self._uncount(counts)
+        ran_alone = [key for key in over if key in running]
+        self.placement.vacate(ran_alone)
+        self.fair.ended(ran_alone)
         for key in over:
             if (row := due.get(key)) is not None:
                 candidate = of_row(row, by_number[key[0]])
@@ -158,7 +230,7 @@ class Queues:
 
     def look_again(self, number: int) -> None:
         """Judge all waiting launches of a job again: the job, or what holds it, has changed."""
-        self._placed.pop(number, None)
+        self._tell_apart(number)
         for key in self.by_job.of(number):
             if key not in self._running:
                 self.fair.remove(key)
@@ -166,8 +238,22 @@ class Queues:
 
     def job_removed(self, number: int) -> None:
         """Forget what is known of a job beside its launches."""
-        self._placed.pop(number, None)
+        self._tell_apart(number)
         self.gates.forget(number)
+
+    def _tell_apart(self, number: int) -> None:
+        """Give what runs of a job, and was only counted, entries of its own, if the job may have
+        changed: State has objects for it then."""
+        record, known = self.state.by_number[number], self._placed.get(number)
+        for row in record.open.values():
+            is_counted = row.state in ACTIVE and row.key not in self._running
+            if is_counted and row.job is not None and row.executor not in self._given_up:
+                placed = placed_of(record.name, row.job)
+                self.fair.tell_apart(row.key, placed.live)
+                self._running[row.key] = Running((row.executor,), placed.wanted.need)
+        if known is not None and known[0] is not record.job:
+            del self._placed[number]
+            self._flows.pop(number, None)
 
     def serve(self, number: int, offers: Iterable[GroupOffer]) -> None:
         """Set the groups of workers of an executor, none if it gets no work: the handlers of a
@@ -196,14 +282,21 @@ class Queues:
 
     def _run(self, row: LaunchRow) -> None:
         """Count a launch that was begun, by this leader or by one before."""
-        record = self.state.by_number[row.number]
+        record, key = self.state.by_number[row.number], row.key
         job = row.job or record.job
         if job is None:
             return
-        placed = self.placed(record, job)
-        self.fair.add_running(row.key, placed.late if row.is_late else placed.live)
+        if job is not record.job:
+            placed = placed_of(record.name, job)
+        else:
+            placed = self.placed(record, job)
+            if placed.is_usual and not row.is_late and key not in self.state.active.detailed:
+                self.fair.count(placed.live, 1)
+                self.placement.count(row.executor, {placed.live: 1})
+                return
+        self.fair.add_running(key, placed.late if row.is_late else placed.live)
         executors = tuple(start.executor for start in row.starts())
-        self.placement.occupy([row.key], executors, placed.wanted.need)
+        self.placement.occupy([key], executors, placed.wanted.need)
 
     def offer(self, candidate: Candidate) -> None:
         """Add a launch that is due, or that this plan makes due."""
@@ -279,11 +372,26 @@ class Queues:
         if not is_running:
             self.fair.remove(key)
 
-    def end(self, keys: Iterable[Key]) -> None:
-        """Remove the running ones of these launches: the entry of this plan ends them."""
-        self.given_up = [key for key in keys if key in self._running]
-        self.placement.vacate(self.given_up)
-        self.fair.ended(self.given_up)
+    def end(self, rows: list[EndedRows], lost: Mapping[Key, int]) -> None:
+        """Forget running launches that the entry of this plan ends: usual rows, and lost launches,
+        by their executors."""
+        self._given_up, self._ended = dict.fromkeys(lost.values()), rows
+        self._end_rows(rows)
+        running = [key for key in lost if key in self._running]
+        counts: dict[int, Counter[FlowKey]] = {}
+        for key, executor in lost.items():
+            if key not in self._running and key in self.state.active:
+                counts.setdefault(executor, Counter()).update(self._flows_of(key[:1]))
+        self._lost, self._over = lost, None
+        self._uncount(counts)
+        self.placement.vacate(running)
+        self.fair.ended(running)
+
+    def is_ended(self, key: Key) -> bool:
+        """Return whether the entry of this plan ends a launch."""
+        if self._over is None:
+            self._over = {*self._lost, *chain.from_iterable(map(_keys_of, self._ended))}
+        return key in self._over
 
     # ---- what the plan does
 
@@ -317,26 +425,54 @@ class Queues:
         return unbound(self.fair, counts, len(self._new), self.placement.room)
 
     def begin_alike(self, flow: FlowKey, keys: Sequence[Key]) -> dict[int, list[Key]]:
-        """Begin launches that need a slot each and the same, the first ones as far as there is
-        room: taken ones, or those of an unbound flow, which never waited. Return them by
-        executor."""
+        """Begin taken launches that need a slot each and the same, the first ones as far as there
+        is room; return them by executor."""
         need = cast(Wanted, flow.need).need
-        shares = self.places.spread(need, len(keys))
-        # In round robin: neighbouring jobs are often of one kind.
-        turns = zip_longest(*(repeat(executor, count) for executor, count in shares.items()))
-        executors = [executor for turn in turns for executor in turn if executor is not None]
-        keys = keys[: len(executors)]
-        begun: dict[int, list[Key]] = {executor: [] for executor in shares}
-        for key, executor in zip(keys, executors, strict=True):
-            begun[executor].append(key)
-        for executor, mine in begun.items():
+        begun: dict[int, list[Key]] = {}
+        for executor, turns in _in_turns(self.places.spread(need, len(keys))).items():
+            mine = begun[executor] = [*chain.from_iterable(map(keys.__getitem__, turns))]
             self.placement.occupy(mine, (executor,), need)
-        if keys and keys[0] in self._taken:
-            for key in keys:
+            for key in mine:
                 del self._taken[key]
-        else:
-            self.fair.begin_unbound(flow, keys)
         return begun
+
+    def begin_unbound(
+        self, waiting: Iterable[tuple[FlowKey, int, list[int]]]
+    ) -> tuple[dict[tuple[int, int], list[int]], list[tuple[FlowKey, int, list[int]]]]:
+        """Begin launches of unbound flows, the first ones as far as there is room. `waiting` are
+        flows, an instant, and the jobs whose launches fall due then.
+
+        Return the jobs that begin, in ascending order, by executor and instant; and those for whose
+        launches there is no room, as in `waiting`.
+        """
+        # What goes to the same slots is spread over them at once.
+        alike: dict[tuple[int, tuple[int, ...]], list[tuple[FlowKey, list[int]]]] = {}
+        for flow, at_s, numbers in waiting:
+            groups = self.places.fit(cast(Wanted, flow.need).need).groups
+            place = (at_s, tuple(map(id, groups.values())))
+            alike.setdefault(place, []).append((flow, numbers))
+        begun: dict[tuple[int, int], list[int]] = {}
+        rest: list[tuple[FlowKey, int, list[int]]] = []
+        for (at_s, _), some in alike.items():
+            jobs = [*chain.from_iterable(numbers for _, numbers in some)]
+            flows = [*chain.from_iterable(repeat(flow, len(numbers)) for flow, numbers in some)]
+            shares = self.places.spread(cast(Wanted, flows[0].need).need, len(jobs))
+            whole: Counter[FlowKey] = Counter()
+            for executor, turns in _in_turns(shares).items():
+                counts = Counter(chain.from_iterable(map(flows.__getitem__, turns)))
+                self.placement.count(executor, counts)
+                mine = begun.setdefault((executor, at_s), [])
+                mine += chain.from_iterable(map(jobs.__getitem__, turns))
+                whole.update(counts)
+            for flow, count in whole.items():
+                self.fair.begin_unbound(flow, count)
+            begin = sum(shares.values())
+            later = groupby(zip(flows[begin:], jobs[begin:], strict=True), key=itemgetter(0))
+            rest += [(flow, at_s, [job for _, job in some]) for flow, some in later]
+        for numbers in begun.values():
+            numbers.sort()
+        self._planned = begun
+        return begun, rest
 
     def take_new(self, most: int) -> list[Candidate]:
         """Remove and return up to `most` launches that were not judged yet or are past their
@@ -460,6 +596,7 @@ class Queues:
         known = self._placed.get(record.number)
         if known is None or known[0] is not job:
             known = self._placed[record.number] = (job, placed_of(record.name, job))
+            self._flows[record.number] = known[1].live
         return known[1]
 
     # ---- what decides how much more may fall due
@@ -515,65 +652,21 @@ class Queues:
         self.admission.end_plan(is_complete=not self._new)
 
 
-class WaitingByJob:
-    """The waiting launches of each job, ordered by instant.
+def _keys_of(rows: EndedRows) -> Iterator[Key]:
+    """Return the keys of rows that are over."""
+    _, numbers, instants = rows
+    return zip(numbers, instants, repeat(0))
 
-    They nearly always come in order. If one does not, the launches of its job are sorted when their
-    order is next needed.
-    """
 
-    def __init__(self) -> None:
-        # With several launches an OrderedDict: it finds its first item at once, whatever was
-        # removed before that.
-        self._of_job: dict[int, dict[Key, Candidate]] = {}
-        self._unsorted: dict[int, None] = {}
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._of_job
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield the numbers of all jobs with waiting launches."""
-        return iter(self._of_job)
-
-    def put(self, candidate: Candidate) -> None:
-        """Add a launch, or replace what was known of it."""
-        key = candidate.key
-        number = key[0]
-        mine = self._of_job.get(number)
-        if mine is None:
-            self._of_job[number] = {key: candidate}
-            return
-        if key not in mine and key < next(reversed(mine)):
-            self._unsorted[number] = None
-        if len(mine) == 1 and type(mine) is dict:
-            mine = self._of_job[number] = OrderedDict(mine)
-        mine[key] = candidate
-
-    def remove(self, key: Key) -> None:
-        """Remove a launch that was added."""
-        number = key[0]
-        mine = self._of_job[number]
-        del mine[key]
-        if not mine:
-            del self._of_job[number]
-            self._unsorted.pop(number, None)
-
-    def of(self, number: int) -> dict[Key, Candidate]:
-        """Return the launches of a job, the oldest first; to be read before the next change."""
-        if number in self._unsorted:
-            del self._unsorted[number]
-            self._of_job[number] = OrderedDict(sorted(self._of_job[number].items()))
-        return self._of_job.get(number, {})
-
-    def first(self, number: int) -> Candidate | None:
-        """Return the oldest launch of a job, None if it has none."""
-        return next(iter(self.of(number).values()), None)
-
-    def newer(self, key: Key) -> Iterator[Candidate]:
-        """Yield the launches of the same job that are newer, the newest first."""
-        mine = self.of(key[0])
-        return map(mine.__getitem__, takewhile(lambda other: other > key, reversed(mine)))
-
-    def older(self, key: Key) -> list[Key]:
-        """Return the launches of the same job that are older, the oldest first."""
-        return list(takewhile(lambda other: other < key, self.of(key[0])))
+def _in_turns(shares: Mapping[int, int]) -> dict[int, list[slice]]:
+    """Return which launches of a row each executor gets if all take turns until they have their
+    shares: neighbouring jobs are often of one kind."""
+    found: dict[int, list[slice]] = {executor: [] for executor in shares}
+    among, begin, before = list(shares), 0, 0
+    for share in sorted(set(shares.values())):
+        among = [executor for executor in among if shares[executor] >= share]
+        end = begin + len(among) * (share - before)
+        for turn, executor in enumerate(among, begin):
+            found[executor].append(slice(turn, end, len(among)))
+        begin, before = end, share
+    return found

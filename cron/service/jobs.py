@@ -196,13 +196,12 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
     gates = Gates(replica.state)
     now_ms = replica.clock.wall_ms()
     lasts = await replica.row_store.last_of_each(names[:LAST_SHOWN_MAX])
-    views = []
+    views, running = [], replica.state.count_running()
     for name in names:
         record, last = replica.state.jobs[name], lasts.get(name)
         if record.job is not None:
             view = of_row(last) if last is not None else None
-            runs = replica.state.running.get(record.number, 0)
-            shown = of_job(record, record.job, view, now_ms, runs)
+            shown = of_job(record, record.job, view, now_ms, running[record.number])
             gate = gates.of(record, record.job, now_ms)
             if gate is not None:
                 shown = msgspec.structs.replace(shown, gate=of_gate(gate))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
 from cron.launch_state import LaunchState
 from cron.state import commands as c
@@ -23,7 +23,7 @@ _job: Final = attrgetter("job")
 _revision: Final = attrgetter("revision")
 _horizon_s: Final = attrgetter("horizon_s")
 _local_horizon_min: Final = attrgetter("local_horizon_min")
-_spent: Final = attrgetter("spent")
+_dead: Final = attrgetter("dead")
 
 
 def account(context: Context, command: c.Account) -> Result:
@@ -32,7 +32,8 @@ def account(context: Context, command: c.Account) -> Result:
     for line in command.lines:
         mins = [due.local_min for due in line.due] + [skip.local_min for skip in line.skipped]
         mins = [local_min for local_min in mins if local_min >= 0]
-        members = _members(state, line, mins)
+        numbers = list(accumulate(line.jobs))
+        members = _members(state, line, numbers, mins)
         if isinstance(members, Verdict):
             verdicts.append(members)
             continue
@@ -43,22 +44,33 @@ def account(context: Context, command: c.Account) -> Result:
         if line.skipped:
             _record_skipped(context, members, line.skipped)
         for due in line.due:
-            state.due.put(due.scheduled_s, accumulate(line.jobs), due)
-        to_s, newest_min = line.to_s, max(mins, default=-1)
+            state.due.put(due.scheduled_s, numbers, due)
         for record in members:
-            record.horizon_s = to_s
-            if newest_min > record.local_horizon_min:
-                record.local_horizon_min = newest_min
-            if record.spent:
-                record.spent = [at_s for at_s in record.spent if at_s > to_s]
-            for due in line.due if record.dead else ():
-                context.unbury((record.number, due.scheduled_s, 0))
+            record.horizon_s = line.to_s
+        for record in members if mins else ():
+            record.local_horizon_min = max(mins)
+        if state.doubtful or state.dead:
+            _forget_past(context, line, members)
     return Result(ACCEPTED, tuple(verdicts))
 
 
-def _members(state: State, line: c.AccountLine, mins: list[int]) -> list[JobRecord] | Verdict:
-    """Return the jobs of a line with these nominal local times, which must not repeat, or why one
-    of them, and so all of it, is refused."""
+def _forget_past(context: Context, line: c.AccountLine, members: list[JobRecord]) -> None:
+    """Let go of what the new horizon of jobs, and their new instants, make needless to know."""
+    state = context.state
+    for record in members:
+        if record.number in state.doubtful:
+            record.spent = [at_s for at_s in record.spent if at_s > line.to_s]
+            if not (record.spent or record.held or record.held_until_ms > context.at_ms):
+                del state.doubtful[record.number]
+        for due in line.due if record.dead else ():
+            context.unbury((record.number, due.scheduled_s, 0))
+
+
+def _members(
+    state: State, line: c.AccountLine, numbers: list[int], mins: list[int]
+) -> list[JobRecord] | Verdict:
+    """Return the jobs of a line, which has these numbers and nominal local times, which must not
+    repeat; or why one of them, and so all of it, is refused."""
     if not line.jobs or min(line.jobs) <= 0:
         return Verdict.REPEATED
     spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in line.due]
@@ -75,16 +87,17 @@ def _members(state: State, line: c.AccountLine, mins: list[int]) -> list[JobReco
             return Verdict.REPEATED_LOCAL_TIME
         before_s, local_before_min = last_s, max(local_before_min, local_min)
     # A look at all members for each question, in C: a line may have thousands.
-    found = list(map(state.by_number.get, accumulate(line.jobs)))
-    members = [record for record in found if record is not None]
-    if len(members) < len(found) or None in map(_job, members):
+    found = list(map(state.by_number.get, numbers))
+    if not all(found) or not all(map(_job, found)):
         return Verdict.UNKNOWN_JOB
-    if not max(map(_revision, members)) <= line.catalog <= state.catalog:
+    members = cast(list[JobRecord], found)
+    if line.catalog != state.catalog and not state.has_revisions(line.catalog, members):
         return Verdict.STALE_REVISION
     if set(map(_horizon_s, members)) != {line.from_s}:
         return Verdict.WRONG_HORIZON
     # No name gets a second row that has begun before the clock was reset.
-    spent = list(chain.from_iterable(map(_spent, members)))
+    doubtful = filter(state.doubtful.__contains__, numbers) if state.doubtful else ()
+    spent = [at_s for number in doubtful for at_s in state.by_number[number].spent]
     if any(first_s <= at_s <= last_s for at_s in spent for first_s, last_s, _ in spans):
         return Verdict.BAD_TIMES
     if mins and min(mins) <= max(map(_local_horizon_min, members)):
@@ -103,10 +116,8 @@ def _record_skipped(
 ) -> None:
     """Append runs of skipped instants of jobs to history: one item for all jobs that are skipped
     alike. Each may be paused by another person, and for another reason."""
-    instants = sum(item.count for item in skipped)
     alike: dict[Paused | None, list[JobRecord]] = {}
     for record in members:
-        record.counts[SKIPPED] = record.counts.get(SKIPPED, 0) + instants
         alike.setdefault(record.paused, []).append(record)
     for item in skipped:
         for records in alike.values() if item.reason is Reason.PAUSED else (members,):

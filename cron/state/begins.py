@@ -29,8 +29,6 @@ _revision: Final = attrgetter("revision")
 _number: Final = attrgetter("number", "executor", "row")
 _is_late: Final = attrgetter("is_late")
 _local_min: Final = attrgetter("local_min")
-_held_until: Final = attrgetter("held_until_ms")
-_held: Final = attrgetter("held")
 
 
 def begin(context: Context, command: c.Begin) -> Result:
@@ -96,41 +94,48 @@ def _begin_line(context: Context, asked: c.BatchSpec, first: int) -> bool:
     if line is None or not asked.jobs or not is_plain or asked.deadlines:
         return False
     numbers = list(accumulate(asked.jobs))
-    running = dict.fromkeys(numbers, 1)
+    rows, jobs = len(numbers), set(numbers)
     marks = list(map(line.get, numbers))
     delays_s = list(map(state.delays_s.get, numbers))
     # No job twice, and none that has parts.
-    is_known = len(running) == len(numbers) and None not in marks and None not in delays_s
+    is_known = len(jobs) == rows and all(marks) and None not in delays_s
     if not is_known or asked.executor not in state.executors:
         return False
-    records = list(map(state.by_number.__getitem__, numbers))
-    if not max(map(_revision, records)) <= asked.catalog <= state.catalog:
-        return False
-    deadlines_ms = [(at_s + delay_s) * 1000 for delay_s in delays_s if delay_s is not None]
-    is_in_time = min(*deadlines_ms, asked.not_after_ms) >= at_ms
-    if not is_in_time or max(map(_held_until, records)) > at_ms or any(map(_held, records)):
-        return False
-    for number in state.running.keys() & running:  # few, or none
-        if not _may_run(state, state.by_number[number], at_ms):
+    if asked.catalog != state.catalog:
+        records = map(state.by_number.__getitem__, numbers)
+        if not state.has_revisions(asked.catalog, records):
             return False
-        running[number] += state.running[number]
-    rows, window_ms = len(numbers), asked.not_after_ms
+    window_ms = asked.not_after_ms
+    if delays_s.count(delays_s[0]) == rows:  # jobs that fall due together are often alike
+        delays_s = delays_s[:1]
+    ends_ms = array("q", [(at_s + delay_s) * 1000 for delay_s in delays_s if delay_s is not None])
+    is_in_time = min(*ends_ms, window_ms) >= at_ms
+    doubtful = map(state.by_number.__getitem__, state.doubtful.keys() & jobs)
+    if not is_in_time or any(one.held_until_ms > at_ms or one.held for one in doubtful):
+        return False
+    running = map(state.by_number.__getitem__, state.running.keys() & jobs)
+    if not all(_may_run(state, one, at_ms) for one in running):
+        return False
+    windows_ms = array("q", [min(window_ms, end_ms) for end_ms in ends_ms])
+    marks = marks[:1] if marks.count(marks[0]) == rows else marks
     batch = state.batch(asked.executor, context.index, at_ms, context.epoch)
     known = (
-        numbers,
+        array("q", numbers),
         array("q", (at_s,)) * rows,
         array("q", (1,)) * rows,  # attempts
-        deadlines_ms,
-        array("q", (window_ms,)) * rows
-        if min(deadlines_ms) >= window_ms
-        else [min(window_ms, deadline_ms) for deadline_ms in deadlines_ms],
-        list(map(_local_min, marks)),
+        ends_ms * (rows // len(ends_ms)),
+        windows_ms * (rows // len(windows_ms)),
+        array("q", map(_local_min, marks)) * (rows // len(marks)),
     )
-    batch.extend(first, bytes(map(_is_late, marks)), known)
+    batch.extend(first, bytes(map(_is_late, marks)) * (rows // len(marks)), known)
     state.due.take(at_s, numbers)
     state.active.put(at_s, numbers, batch)
-    state.running.update(running)
-    context.moved_rows.append((numbers, [at_s] * rows))
+    if not state.limited.keys().isdisjoint(jobs):
+        mine = dict.fromkeys(filter(state.limited.__contains__, numbers), 1)
+        for number in state.running.keys() & jobs:  # few, or none
+            mine[number] += state.running[number]
+        state.running.update(mine)
+    context.begun_rows.append((asked.executor, at_s, numbers))
     return True
 
 
@@ -208,8 +213,8 @@ def _begin_usual(context: Context, asked: c.BatchSpec, row: LaunchRow, start: Pa
     context.leave_due(row)
     state.by_number[number].open.pop((at_s, 0), None)
     state.active.put(at_s, (number,), batch)
-    state.running[number] = state.running.get(number, 0) + 1
-    context.moved[(number, at_s, 0)] = None
+    state.start_running(number)
+    context.begun[(number, at_s, 0)] = None
 
 
 def _misfit(state: State, job: Job, starts: list[Part]) -> Verdict | None:

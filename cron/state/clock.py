@@ -121,8 +121,9 @@ def _reset_horizon(context: Context, item: HorizonItem) -> Verdict:
             # It has no row yet, and comes up again when its time has come.
             del record.open[key]
             state.due.detailed.pop(row.key, None)
-            context.moved[row.key] = None
+            context.moved.setdefault(row.key, 0)
     record.spent = sorted(at_s for at_s in spent if at_s > item.to_s)
+    state.doubtful[record.number] = None
     record.horizon_s = item.to_s
     record.local_horizon_min = item.local_min
     record.spans = _clipped(record.spans, item.to_s)

@@ -34,9 +34,12 @@ def spread(rows: Deltas, *columns: Deltas) -> list[Sequence[int]] | None:
     """Return the rows that a command means, and of each delta-coded column an integer a row; None
     where the rows do not ascend from 0 or above, a column has another number of integers, or one
     that no time or count can be."""
-    if not rows or rows[0] < 0 or min(rows[1:], default=1) < 1:
+    is_run = rows[1:].count(1) == len(rows) - 1
+    if not rows or rows[0] < 0 or (not is_run and min(rows[1:]) < 1):
         return None
-    found: list[Sequence[int]] = [list(accumulate(rows))]
+    found: list[Sequence[int]] = [
+        range(rows[0], rows[0] + len(rows)) if is_run else list(accumulate(rows))
+    ]
     for coded in columns:
         if len(coded) > 1 and len(coded) != len(rows):
             return None

@@ -33,9 +33,9 @@ class Context(msgspec.Struct):
     """State, the entry's epoch, time and log index, and the rows that it adds to history.
 
     `encoded` is what history keeps of these, `rows` how many they are. `seals`: a Seal is in this
-    entry. `jobs_changed` is by the newest PutJobs in it that happened. `moved` and `moved_rows` are
-    launches, by key and as rows of batches, that are due, active or over by it. `rows_begun` are
-    those that it began on each executor, the refused ones as well.
+    entry. `jobs_changed` is by the newest PutJobs in it that happened. `begun`, `moved`,
+    `begun_rows` and `ended_rows` are as in Outcome. `rows_begun` are the rows that it began on each
+    executor, the refused ones as well.
     """
 
     state: State
@@ -48,8 +48,10 @@ class Context(msgspec.Struct):
     seals: bool = False
     jobs_changed: int = 0
     sealed: list[Sealed] = []
-    moved: dict[Key, None] = {}
-    moved_rows: list[tuple[Sequence[int], Sequence[int]]] = []
+    begun: dict[Key, None] = {}
+    moved: dict[Key, int] = {}
+    begun_rows: list[tuple[int, int, list[int]]] = []
+    ended_rows: list[tuple[int, Sequence[int], Sequence[int]]] = []
     rows_begun: dict[int, int] = {}
 
     def record(self, item: Row | Chunk) -> None:
@@ -76,7 +78,7 @@ class Context(msgspec.Struct):
         record.open[(row.scheduled_s, row.trigger)] = row
         key = row.key
         self.state.due.detailed[key] = row
-        self.moved[key] = None
+        self.moved.setdefault(key, 0)
         if record.dead:
             self.unbury(key)
 
@@ -99,8 +101,8 @@ class Context(msgspec.Struct):
         self.leave_due(row)
         state.by_number[row.number].open[key[1:]] = row
         state.active.detailed[key] = row
-        state.running[row.number] = state.running.get(row.number, 0) + 1
-        self.moved[key] = None
+        state.start_running(row.number)
+        self.begun[key] = None
         for start in row.starts():
             start.row = state.add_detailed(row, start)
             if not row.parts:
@@ -111,7 +113,6 @@ class Context(msgspec.Struct):
         self._leave_executor(row)
         self._leave_active(row)
         self.state.due.detailed[row.key] = row
-        self.moved[row.key] = None
         row.row = NO_ROW
         row.job = None  # the next attempt begins with what the job is then (rule R2)
         row.parts = []
@@ -124,13 +125,16 @@ class Context(msgspec.Struct):
 
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""
-        self.moved[row.key] = None
+        self.moved.setdefault(row.key, 0)
         self.state.drop_detailed(row, part.executor, part.row)
 
     def _leave_active(self, row: LaunchRow) -> None:
-        state, number = self.state, row.number
-        if state.active.detailed.pop(row.key, None) is not None:
-            state.stop_running(number)
+        state, key = self.state, row.key
+        if state.active.detailed.pop(key, None) is None:
+            self.moved.setdefault(key, 0)
+        else:
+            state.stop_running(row.number)
+            self.moved[key] = row.executor
 
     def _leave_executor(self, row: LaunchRow) -> None:
         if not row.parts:  # the usual case, cheap
@@ -151,10 +155,8 @@ class Context(msgspec.Struct):
         self._leave_executor(row)
         self._leave_active(row)
         self.leave_due(row)
-        self.moved[key] = None
         record.open.pop(key[1:], None)
         record.ended_index = self.index
-        record.counts[end.state] = record.counts.get(end.state, 0) + 1
         ended = row_of(self.state, row, end, (self.index, self.at_ms, self.rows))
         if end.state is LOST:
             known = msgspec.structs.replace(ended, row=row.row)

@@ -23,7 +23,7 @@ from cron.state.context import Context
 from cron.state.launches import change_one
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_success, hold_slot, is_kept
-from cron.state.rows import Chunk, column
+from cron.state.rows import Chunk, Column, column
 from cron.state.state import JobRecord, State
 from launcher.protocol.status import Reason
 
@@ -186,11 +186,19 @@ def _end(
         for record in records:
             state.touch(record)
     before = taken(batch.states, rows)
-    if BEGUN in before and end.state is not LOST:
-        # The result came before log point 2 was written: one entry is both.
-        begun = [place for place, state_before in enumerate(before) if state_before == BEGUN]
-        new, times = taken(rows, begun), taken(started_ms, begun)
-        batch.start(new, index, context.at_ms, times)
+    if end.state is not LOST and LAUNCHED not in before:
+        # The results came before log point 2 was written: one entry is both.
+        launched: tuple[Column, Column, Column] = (index, context.at_ms, column(started_ms))
+    else:
+        if end.state is not LOST and BEGUN in before:
+            begun = [place for place, one in enumerate(before) if one == BEGUN]
+            new, times_ms = taken(rows, begun), taken(started_ms, begun)
+            batch.start(new, index, context.at_ms, times_ms)
+        launched = (
+            column(taken(batch.launched_index, rows)),
+            column(taken(batch.launched_at_ms, rows)),
+            column(taken(batch.started_ms, rows)),
+        )
     executor = state.executors[batch.executor]
     chunk = Chunk(
         end.state,
@@ -204,14 +212,12 @@ def _end(
         executor.executor,
         executor.ledger,
         "\n".join(map(_name, records)),
-        column(list(map(_revision, records))),
+        column(array("q", map(_revision, records))),
         column(scheduled_s),
         0,  # triggers
         column(taken(batch.attempts, rows)),
         column(taken(batch.local_mins, rows)),
-        column(taken(batch.launched_index, rows)),
-        column(taken(batch.launched_at_ms, rows)),
-        column(taken(batch.started_ms, rows)),
+        *launched,
         column(finished_ms),
         column(output_bytes),
         context.rows,  # the number of the first
@@ -222,12 +228,11 @@ def _end(
     context.record(chunk)
     for record in records:
         record.ended_index = index
-        record.counts[end.state] = record.counts.get(end.state, 0) + 1
     if end.state is SUCCEEDED and state.budgets:
         for record in records:
             after_success(context, record)
     state.end_rows(batch, rows, numbers, scheduled_s)
-    context.moved_rows.append((numbers, scheduled_s))
+    context.ended_rows.append((batch.executor, numbers, scheduled_s))
     return chunk, records
 
 

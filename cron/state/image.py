@@ -26,7 +26,7 @@ from cron.state.state import JobRecord, State
 from cron.state.tail import RowsDamaged, Tail
 from launcher.protocol.work import Epoch
 
-IMAGE_VERSION: Final = 11
+IMAGE_VERSION: Final = 12
 """The only one that is read."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
@@ -279,7 +279,7 @@ def _derive(state: State) -> None:
                 is_new = (number, at_s, 0) not in state.active
                 _check_known(is_new, f"a second name for {number}")
                 state.active.put(at_s, (number,), batch)
-                state.running[number] = state.running.get(number, 0) + 1
+                state.start_running(number)
     rows = [row for record in state.by_number.values() for row in record.open.values()]
     rows.sort(key=lambda row: (row.scheduled_s, row.number, row.trigger))
     for row in rows:
@@ -292,7 +292,6 @@ def _derive(state: State) -> None:
             if row.job is None:
                 row.job = state.by_number[row.number].job
             state.active.detailed[row.key] = row
-            state.running[row.number] = state.running.get(row.number, 0) + 1
             for start in row.starts():
                 state.add_detailed(row, start)
     dead = [

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from itertools import repeat
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from cron.state.commands import Key
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from cron.state.state import LaunchRow
 
 T = TypeVar("T")
+_NONE: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
 class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
@@ -78,6 +81,15 @@ class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
             for key in keys
             if key in detailed or (not key[2] and key[0] in usual.get(key[1], nothing))
         ]
+
+    def of_instant(self, scheduled_s: int, numbers: Collection[int]) -> list[Key]:
+        """Return which launches of these jobs are here that are due at an instant, by job."""
+        found = self.usual.get(scheduled_s, _NONE).keys() & numbers
+        keys = [(number, scheduled_s, 0) for number in sorted(found)]
+        if self.detailed:
+            mine = zip(numbers, repeat(scheduled_s), repeat(0))
+            keys += sorted(self.detailed.keys() & mine)
+        return keys
 
     def of_jobs(self, numbers: Collection[int]) -> list[Key]:
         """Return which launches of these jobs are usual, oldest first; a look at all instants."""

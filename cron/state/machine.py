@@ -81,8 +81,10 @@ class Machine:
             tuple(results),
             tuple(context.ended),
             tuple(context.sealed),
-            tuple(context.moved),
-            tuple(context.moved_rows),
+            context.begun,
+            context.moved,
+            context.begun_rows,
+            context.ended_rows,
         )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.

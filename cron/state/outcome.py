@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from itertools import repeat
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -51,6 +51,10 @@ class Verdict(enum.IntEnum):
         return self.name.lower().replace("_", " ")
 
 
+EndedRows: TypeAlias = tuple[int, Sequence[int], Sequence[int]]
+"""Rows of batches that are over: executor, job numbers, and an instant for each."""
+
+
 class Result(msgspec.Struct, frozen=True, array_like=True):
     """The answer to one command: its verdict, one verdict per item, and what was assigned."""
 
@@ -63,9 +67,12 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
 class Outcome(msgspec.Struct, frozen=True):
     """The answer to one entry: a Result per command, and what it added to history.
 
-    `verdict` is STALE_EPOCH where the entry was refused whole; it then has no commands. Launches
-    that are due, active or over by it are in `moved_keys`, and as rows of batches in `moved_rows`:
-    columns of job numbers and instants, made into keys by those who ask `moved`.
+    `verdict` is STALE_EPOCH where the entry was refused whole; it then has no commands.
+
+    `begun_rows` are the lines that it began: executor, instant, job numbers. `begun` are other
+    launches that it began. `ended_rows` are rows that are over by it. `moved` are other launches
+    that are due or over by it, or have one part less, each with the executor that it left, 0 for
+    none.
     """
 
     verdict: Verdict
@@ -74,15 +81,10 @@ class Outcome(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
     ended: tuple[Row | Chunk, ...]
     sealed: tuple[Sealed, ...] = ()
-    moved_keys: tuple[Key, ...] = ()
-    moved_rows: tuple[tuple[Sequence[int], Sequence[int]], ...] = ()
-
-    def moved(self) -> list[Key]:
-        """Return the launches that are due, active or over by it, each once."""
-        found = dict.fromkeys(self.moved_keys)
-        for numbers, instants in self.moved_rows:
-            found.update(dict.fromkeys(zip(numbers, instants, repeat(0))))
-        return list(found)
+    begun: Collection[Key] = ()
+    moved: Mapping[Key, int] = {}
+    begun_rows: Sequence[tuple[int, int, list[int]]] = ()
+    ended_rows: Sequence[EndedRows] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

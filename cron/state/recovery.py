@@ -108,6 +108,7 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     if item.lost or item.doubtful or forgotten:
         # What is in doubt may be running where nobody has asked; it holds its slot (rule R6).
         record.held_until_ms = max(record.held_until_ms, item.not_before_ms)
+        context.state.doubtful[record.number] = None
     record.horizon_s = item.to_s
     record.spent = [at_s for at_s in record.spent if at_s > item.to_s]
 
@@ -221,8 +222,6 @@ def _begin(
 
 
 def _record_lost(context: Context, record: JobRecord, item: c.SkipItem) -> None:
-    counts = record.counts
-    counts[LaunchState.LOST] = counts.get(LaunchState.LOST, 0) + item.count
     record.local_horizon_min = max(record.local_horizon_min, item.local_min)
     context.record(
         Row(

@@ -60,6 +60,7 @@ def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: Att
 
 def hold_slot(context: Context, record: JobRecord, job: Job, until_ms: int) -> None:
     """Let a lost launch hold its job's slot, or one of them, while it may be running (rule R6)."""
+    context.state.doubtful[record.number] = None
     if job.overlap is not Overlap.ALLOW:
         record.held_until_ms = max(record.held_until_ms, until_ms)
     elif job.concurrency:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Final, Protocol
 
 import msgspec
@@ -29,6 +31,7 @@ from launcher.protocol.names import LaunchName
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
+_revision: Final = attrgetter("revision")
 STRAGGLERS_SHARE: Final = 64
 """Of so many rows of a batch the last one becomes an object of its own, and the columns go."""
 
@@ -137,7 +140,6 @@ class JobRecord(msgspec.Struct, array_like=True):
     trigger_n: int = 0
     ended_index: int = 0
     open: dict[tuple[int, int], LaunchRow] = {}  # (scheduled_s, trigger) -> row
-    counts: dict[int, int] = {}  # LaunchState -> ends
     recovered: int = 0  # the generation in which all that ran before was recorded (rule R13)
     dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
     removed_by: str = ""  # of a removed job of which launches waited
@@ -299,8 +301,12 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.active = LaunchIndex[Batch](
             lambda number, at_s, batch: self._begun_row(batch, batch.find(number, at_s))
         )
-        self.running: dict[int, int] = {}  # of each job that has active launches, how many
+        self.limited: dict[int, None] = {}  # jobs that limit how many of their launches run
+        self.running: dict[int, int] = {}  # of each of these that has active launches, how many
         self.delays_s: dict[int, int] = {}  # `deadline_s` of jobs whose launches begin in lines
+        # The jobs of which a lost launch may be running, or instants after the horizon have begun;
+        # and some of which that is no longer so.
+        self.doubtful: dict[int, None] = {}
         self.by_ledger = {(one.executor, one.ledger): one for one in self.executors.values()}
         # By launch and attempt, the oldest first. Of a dict whose first items went one by one, to
         # find the next one is slow.
@@ -360,17 +366,31 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             self.touch(record)
             self.due.take(key[1], key[:1])
             self.due.detailed[key] = record.open[key[1:]] = row
-        running = [record.number for record in records if record.number in self.running]
-        for key in self.active.of_jobs(running):
+        for key in self.active.of_jobs([record.number for record in records]):
             self.changeable(key)
 
     def note_job(self, record: JobRecord) -> None:
         """Take note of what a job is now: call this once it has changed, or is gone."""
         job = record.job
+        if record.held_until_ms or record.held or record.spent:
+            self.doubtful[record.number] = None
         if job is None or job.has_parts:
             self.delays_s.pop(record.number, None)
         else:
             self.delays_s[record.number] = job.deadline_s
+        self.limited.pop(record.number, None)
+        self.running.pop(record.number, None)
+        if job is not None and job.is_limited:
+            self.limited[record.number] = None
+            for row in record.open.values():  # none of its launches is a usual row now
+                if row.state in ACTIVE:
+                    self.start_running(row.number)
+
+    def has_revisions(self, catalog: int, records: Iterable[JobRecord]) -> bool:
+        """Return whether an older revision of the set of jobs has been, and none of these jobs has
+        changed since (rule R2)."""
+        newest: int = max(map(_revision, records))
+        return newest <= catalog < self.catalog
 
     def touch(self, record: JobRecord) -> None:
         """Call this before `record`, or a launch in it, changes."""
@@ -389,10 +409,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     def open_of(self, record: JobRecord) -> dict[tuple[int, int], LaunchRow]:
         """Return the open launches of a job by (scheduled_s, trigger), in no order; to be read
         only, and before the next entry. A look at all instants at which anything waits."""
-        indexes = (self.due, self.active) if record.number in self.running else (self.due,)
         usual = {
             key[1:]: launch
-            for index in indexes
+            for index in (self.due, self.active)
             for key in index.of_jobs((record.number,))
             if (launch := index.get(key)) is not None
         }
@@ -400,12 +419,12 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
 
     def is_open(self, record: JobRecord) -> bool:
         """Return whether a launch of a job is open."""
-        number = record.number
-        return bool(record.open or number in self.running or self.due.of_jobs((number,)))
+        mine = (record.number,)
+        return bool(record.open or self.active.of_jobs(mine) or self.due.of_jobs(mine))
 
     def active_of(self, record: JobRecord) -> list[LaunchRow]:
         """Return the launches of a job that may be running; to be read only."""
-        if record.number not in self.running:  # the usual case, cheap
+        if record.number in self.limited and record.number not in self.running:
             return []
         usual = map(self.active.__getitem__, self.active.of_jobs((record.number,)))
         return [*(row for row in record.open.values() if row.state in ACTIVE), *usual]
@@ -450,10 +469,11 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
                 batch.states[row] = 0
         batch.usual -= len(rows)
         running = self.running
-        if set(map(running.get, numbers)) == {1}:
-            deque(map(running.__delitem__, numbers), maxlen=0)
+        mine = [*filter(running.__contains__, numbers)] if running else []
+        if set(map(running.get, mine)) == {1}:
+            deque(map(running.__delitem__, mine), maxlen=0)
         else:  # one of them runs several times
-            for number in numbers:
+            for number in mine:
                 self.stop_running(number)
         if instants.count(instants[0]) == len(instants):
             self.active.take(instants[0], numbers)
@@ -461,12 +481,16 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             for number, at_s in zip(numbers, instants, strict=True):
                 self.active.take(at_s, (number,))
 
+    def start_running(self, number: int) -> None:
+        """Count one launch more of a job that may be running, if the job limits them."""
+        if number in self.limited:
+            self.running[number] = self.running.get(number, 0) + 1
+
     def stop_running(self, number: int) -> None:
-        """Count one launch less of a job that may be running."""
-        if self.running[number] == 1:
-            del self.running[number]
-        else:
-            self.running[number] -= 1
+        """Count one launch less of a job that may be running, if the job limits them."""
+        count = self.running.pop(number, 0)
+        if count > 1:
+            self.running[number] = count - 1
 
     def shrink(self, batch: Batch) -> None:
         """Forget a batch if nothing is open of it. Let go of its columns if only few rows are: a
@@ -497,6 +521,12 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.active.detailed[launch.key] = launch
         record.open[(launch.scheduled_s, launch.trigger)] = launch
         return launch
+
+    def count_running(self) -> Counter[int]:
+        """Return how many launches of each job may be running; a look at all of them."""
+        counts = Counter(chain.from_iterable(self.active.usual.values()))
+        counts.update(number for number, _, _ in self.active.detailed)
+        return counts
 
     def changeable(self, key: Key) -> LaunchRow | None:
         """Return the launch under `key` that may be running, to be changed."""

@@ -4,6 +4,7 @@ as it begins, are the same State."""
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain, repeat
 from random import Random
 from typing import Any
 
@@ -67,6 +68,13 @@ def plain_image(state: State) -> bytes:
     return encode_state(again)
 
 
+def moved(outcome: Outcome) -> set[c.Key]:
+    """The launches that are due, active or over by an entry, or have one part less."""
+    lines = ((number, at_s, 0) for _, at_s, numbers in outcome.begun_rows for number in numbers)
+    rows = (zip(*columns, repeat(0)) for _, *columns in outcome.ended_rows)
+    return {*outcome.begun, *outcome.moved, *lines, *chain.from_iterable(rows)}
+
+
 def all_detailed(state: State) -> State:
     state.make_detailed(state.by_number.values())
     return state
@@ -94,7 +102,7 @@ class World:
         first = self.usual.apply(1, self.index, data)
         second = self.detailed.apply(1, self.index, data)
         assert (first.results, list(first.rows)) == (second.results, list(second.rows)), commands
-        assert set(first.moved()) == set(second.moved())
+        assert moved(first) == moved(second)
         all_detailed(self.detailed.state)
         assert not self.detailed.state.active.usual
         assert seen(self.state) == seen(self.detailed.state), commands

@@ -74,8 +74,10 @@ def said(one: Row | LaunchRow | DeadLetter | Part) -> str:
 
 
 def running_in(state: State) -> dict[int, int]:
-    """How many launches of each job run, counted one by one."""
-    return dict(Counter(row.number for row in state.open_rows() if row.state in ACTIVE))
+    """How many launches run of each job that limits them, counted one by one."""
+    runs = Counter(row.number for row in state.open_rows() if row.state in ACTIVE)
+    assert runs == state.count_running()
+    return {number: count for number, count in runs.items() if number in state.limited}
 
 
 def executors_of(state: State) -> dict[int, tuple[ExecutorRecord, dict[c.Key, LaunchRow]]]:

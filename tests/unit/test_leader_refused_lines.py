@@ -54,6 +54,7 @@ def test_a_line_that_is_refused_is_tried_job_by_job_in_the_next_turn_and_no_more
     world = Refusing()
     assert world.turn(MINUTE_S) == [[1, 2, 3]]
     assert world.horizons() == [0, 0, 0]
+    assert world.rig.agrees(), "what the plan began by count does not run"
     assert world.turn(MINUTE_S) == [[1], [2], [3]]
     assert world.horizons() == [MINUTE_S, 0, MINUTE_S]
     assert sorted(key[0] for key in world.rig.state.active) == [1, 3]

@@ -8,7 +8,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.notes import sentence
-from cron.scheduler.due import DueJob
+from cron.scheduler.due import DueJobs
 from cron.scheduler.places import Need
 from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import Queues
@@ -26,7 +26,7 @@ def view_of(rig: StateRig, *due_jobs: int, **fields: object) -> View:
     for number in due_jobs:
         declared = rig.state.by_number[number].job
         assert declared is not None
-        due.append(DueJob(number, compile_schedule(declared.schedule)))
+        due.append(DueJobs((number,), compile_schedule(declared.schedule)))
     queues = queues_with(rig.state, fields.pop("slots", {1: 4}))  # type: ignore[arg-type]
     usual: dict[str, object] = {"late_budget": 100, "queues": queues}
     return View(rig.state, due, **usual | fields)  # type: ignore[arg-type]
@@ -354,6 +354,6 @@ def test_a_great_outage_of_many_jobs_comes_in_several_entries() -> None:
         view = view_of(rig, *left, slots={}, rows_max=10_000)
         rig.append(*plan(view, rig.at_ms))
         assert len(rig.log[-1]) < (2 << 20) // TENTH
-        left, entries = [due.number for due in view.postponed], entries + 1
+        left, entries = [number for due in view.postponed for number in due.numbers], entries + 1
     assert entries == 4  # one job's instants are spread over two of them
     assert len(rig.state.due) == 4 * day

@@ -68,10 +68,8 @@ class World:
         """What the leader counts: what runs, in which flow and where, and what waits."""
         queues = self.rig.queues
         flows = {key: (flow.open, flow.share.running) for key, flow in queues.fair.flows.items()}
+        assert self.rig.agrees()
         return [
-            {key: flow.key for key, flow in queues.fair.running.items()},
-            dict(queues.fair.runs),
-            {number: queues.runs(number) for number in self.rig.state.by_number},
             {key: one for key, one in flows.items() if one[0]},
             sum(used(queues.places, number).get("command", 0) for number in (1, 2)),
             len(queues.fair),

@@ -90,6 +90,7 @@ def test_what_is_in_doubt_after_a_restore_holds_all_slots() -> None:  # R13
     rig.finished(60)
     rig.finished(120)
     rig.record().held_until_ms = (T0 + 400) * 1000
+    rig.state.note_job(rig.record())
     assert rig.begin(180) is Verdict.OVERLAP
     assert rig.to(400).begin(180) is Verdict.ACCEPTED
 
