@@ -79,6 +79,8 @@ WATERMARKS_MS = 30_000
 BUSY_TURNS = 4
 """After so many turns with an entry a leader is busy: of two, the second may only follow from the
 first."""
+BUSY_MS = 1_500
+"""A leader stays busy for so long: many launches fall due at the first instant of each second."""
 RETRY_S = 0.2
 """Rest between a term that failed and the next try, while the log still says that we lead."""
 
@@ -139,6 +141,7 @@ class Leader:
         self._wake = asyncio.Event()
         self._asked = asyncio.Event()  # for a change: somebody waits for the answer
         self._busy_turns = 0  # those before this one that had an entry, without a gap
+        self._busy_until_ms = 0  # monotonic
         self._rows = 0  # of the newest turn
         self._beat = asyncio.Event()
         self._dispatcher, self._inbox = self._open_inbox()
@@ -296,6 +299,8 @@ class Leader:
         if not self._owes_plan:
             commands += self._plan(now_ms, commands)
         self._busy_turns, self._rows = self._busy_turns + 1 if commands else 0, 0
+        if self._busy_turns >= BUSY_TURNS:
+            self._busy_until_ms = began_ms + BUSY_MS
         epoch = self.epoch
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
@@ -504,11 +509,11 @@ class Leader:
         """Wait for something to do: a report, a change, the next instant, or housekeeping.
 
         If reports arrive all the time, every few of them would make an entry. A leader that has
-        appended in each of its last turns gathers them longer, if nobody waits for an answer, no
-        instant falls due meanwhile, and no launch waits for room, or launches wait at executors:
-        then each slot that comes free has its next launch there. The turn, which began at
-        `began_ms`, counts as rest if it left due jobs to the next one, or had so many rows that
-        more of them would cost no less, while launches wait for the slots that come free.
+        appended in several turns one after the other lately gathers them longer, if nobody waits
+        for an answer, no instant falls due meanwhile, and no launch waits for room, or launches
+        wait at executors: then each slot that comes free has its next launch there. The turn, which
+        began at `began_ms`, counts as rest if it left due jobs to the next one, or had so many rows
+        that more of them would cost no less, while launches wait for the slots that come free.
         """
         turn_ms, queues = self._settings.turn_ms, self.indexes.queues
         waits = bool(queues.fair.ready or queues.fair.parked)
@@ -518,7 +523,7 @@ class Leader:
         await asyncio.sleep(max(0, turn_ms - took_ms) / 1000)
         delay_ms, wanted = self._idle_ms(), self._wake
         if self._wake.is_set():
-            gathers = self._busy_turns >= BUSY_TURNS and is_supplied
+            gathers = self._clock.mono_ms() < self._busy_until_ms and is_supplied
             delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
             wanted = self._asked
         if delay_ms <= 0 or self._changes:

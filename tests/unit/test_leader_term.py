@@ -14,7 +14,7 @@ from consensus.limits import ENTRY_BYTES_MAX
 from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
 from cron.leader.applier import StateApplier
-from cron.leader.leader import BUSY_TURNS, Leader, LeaderSettings
+from cron.leader.leader import BUSY_MS, BUSY_TURNS, Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
 from cron.scheduler.budget import ROWS_MIN
 from cron.scheduler.plan import ROWS_MAX
@@ -363,6 +363,15 @@ async def test_a_busy_leader_gathers_reports_unless_somebody_waits() -> None:
         await one.put(job())  # a change is not kept waiting
         assert one.state.jobs
         assert len(one.state.executors) == count + 1  # by the same entry
+        # What comes soon after is gathered from the first one on.
+        asked.is_awaited = False
+        one.hear(joined("soon"))
+        await one.until(lambda: asked.is_awaited)
+        await one.put(job("b"))
+        count = len(one.state.executors)
+        one.clock.ms += BUSY_MS
+        one.hear(joined("later"))
+        await one.until(lambda: len(one.state.executors) > count)
 
 
 async def after_a_turn_without_rest(one: Replica, rows_max: int) -> None:
