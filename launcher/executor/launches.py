@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from launcher.clock import boot_ms, wall_ms
@@ -31,6 +32,7 @@ STOPPING: Final = "the executor is stopping"
 KILLED: Final = "killed before it was started"
 LATE: Final = "not started in time"
 TWICE: Final = "an attempt of this name is here"
+_GROUP: Final = attrgetter("group")
 
 
 class Launches:
@@ -168,12 +170,11 @@ class Launches:
 
     def recorded(self, some: Iterable[Attempt]) -> None:
         """Forget launches whose ends are in the journal."""
-        here, over, groups = self._here, Counter[str](), self.groups
-        for attempt in some:
-            if here.get(attempt.name) is attempt:
-                del here[attempt.name]
-                over[attempt.group] += 1
-        for name, count in over.items():
+        here, groups = self._here, self.groups
+        gone = [attempt for attempt in some if here.get(attempt.name) is attempt]
+        for attempt in gone:
+            del here[attempt.name]
+        for name, count in Counter(map(_GROUP, gone)).items():
             (groups.commands if name == COMMANDS else groups.of(name)).opened -= count
 
     def done(self, worker: WorkerProcess, ends: Iterable[Ends], now_wall_ms: int) -> int:
