@@ -309,6 +309,8 @@ class ExecutorLoop:
         self._note_lease()  # before the commands that its end killed are removed
         self.hear(self._commands.receive(events, wall_ms()))
         self.workers.launches.dispatch(self._commands)
+        if self.workers.groups.paced(boot_ms()):  # in a burst, long before the next look
+            self.offered()
 
     @property
     def is_gathering(self) -> bool:
