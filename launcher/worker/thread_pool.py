@@ -22,7 +22,7 @@ from launcher.worker.context import Context, enter, leave
 from launcher.worker.outcome import Cancelled, Ended, of_cancel, of_error, of_value
 from launcher.worker.registry import Handler, Registry
 from launcher.worker.wire import Result
-from launcher.worker.work import HeldTask
+from launcher.worker.work import QUICK_MS, HeldTask
 
 if TYPE_CHECKING:
     import asyncio
@@ -114,7 +114,7 @@ class ThreadPool:
                 self._end(held)
                 # In this order: if no thread rings for an end, the socket's thread sees this end,
                 # or tasks that wait behind it, and looks again soon.
-                is_slow = held.finished_ms > held.started_ms
+                is_slow = held.finished_ms - held.started_ms > QUICK_MS
                 if is_slow or not ready:
                     self._ring()
                 if is_slow and ready:
