@@ -14,6 +14,7 @@ from cron.api.checks import (
     bound,
     instant,
 )
+from cron.api.launches import LaunchView
 from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 from cron.launch_state import LaunchState
@@ -52,31 +53,11 @@ class DeadQuery(Request, frozen=True, kw_only=True):
     collection: Collection = ""
 
 
-class DeadView(View, frozen=True, kw_only=True):
-    """A launch that is not tried again unless somebody says so, and its last attempt.
-
-    `job` is the full name. `tries` counts attempts that failed. `is_gone`: the job was removed.
-    """
-
-    launch: str
-    job: str = ""
-    pool: str = ""
-    attempt: int = 0
-    tries: int = 0
-    state: str = ""
-    reason: str = ""
-    died_at_ms: int = 0
-    exit_code: int | None = None
-    detail: str = ""
-    executor: str = ""
-    output_bytes: int = 0
-    is_gone: bool = False
-
-
 class DeadReport(View, frozen=True, kw_only=True):
-    """Dead letters, in the order that was asked for; `total` is how many fit."""
+    """Dead letters, in the order that was asked for; `total` is how many fit. A letter's
+    `ended_at_ms` is when its launch was given up."""
 
-    letters: list[DeadView] = []
+    letters: list[LaunchView] = []
     total: int = 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from cron.api.checks import ExecutorId, Person, bound
+from cron.api.launches import LaunchView
 from cron.api.rpc import Request, View
 
 RUNS_MAX: Final = 1_000
@@ -88,25 +89,9 @@ class ExecutorQuery(Request, frozen=True, kw_only=True):
     limit: Annotated[int, bound(1, RUNS_MAX, "limit")] = 20
 
 
-class RunView(View, frozen=True, kw_only=True):
-    """An attempt, or a part of one, that was begun on an executor and is not over.
-
-    `part` is 0 where the launch has one alone. `started_at_ms` is 0 until it is known to run.
-    `is_cancelled`: it is being ended.
-    """
-
-    launch: str
-    attempt: int = 0
-    part: int = 0
-    state: str = ""
-    pool: str = ""
-    begun_at_ms: int = 0
-    started_at_ms: int = 0
-    is_cancelled: bool = False
-
-
 class ExecutorDetail(View, frozen=True, kw_only=True):
-    """One executor with one ledger, and what is open there, those that began first.
+    """One executor with one ledger, and the attempts and parts that are open there, those that
+    began first.
 
     `commands` of the open launches are commands, for which it has `slots`; the others are counted
     in their groups.
@@ -114,7 +99,7 @@ class ExecutorDetail(View, frozen=True, kw_only=True):
 
     executor: ExecutorView
     commands: int = 0
-    runs: list[RunView] = []
+    runs: list[LaunchView] = []
 
 
 class ExecutorReport(View, frozen=True, kw_only=True):

@@ -30,44 +30,36 @@ def part_number(number: int) -> int:
     return checks.between(number or 1, 1, limits.PARTS_MAX, "part")
 
 
-class PartView(View, frozen=True, kw_only=True):
-    """One of the parts of an attempt, each on an executor of its own; as in LaunchView."""
-
-    part: int
-    executor: str
-    state: str
-    reason: str = ""
-    started_at_ms: int = 0
-    finished_at_ms: int = 0
-    exit_code: int | None = None
-    output_bytes: int = 0
-    detail: str = ""
-    cpu_ms: int | None = None
-    memory_peak_bytes: int | None = None
-
-
 class LaunchView(View, frozen=True, kw_only=True):
-    """One attempt of a launch, or a launch that has not begun yet (attempt 0).
+    """One attempt of a launch, a part of one, a launch that has not begun yet (attempt 0), or a
+    dead letter: a launch with its last attempt.
 
-    `job` is the name without its tenant. `state` and `reason` are the labels of
-    `LaunchState`, `Reason`. `begun_at_ms` and `launched_at_ms` are the times in the two log points,
-    `begun_index` and `launched_index` their log indexes; `started_at_ms` and `finished_at_ms` are
-    the executor's. `lateness_ms` is started - scheduled. `epoch` is `generation.term.replica`,
-    `term` and `replica` are parts of it. `waiting` says why an open launch has not begun. `count`
-    is above 1 for a run of skipped instants in one row, from `scheduled_s` to `last_s`. `kind` is
-    `launch`, `range` or `amendment` (late news about a lost attempt, rule R9). `output_bytes` is
-    what its executor kept of its output when it ended, 0 where none is known.
+    `job` is the name without its tenant. `state` and `reason` are the labels of `LaunchState`,
+    `Reason`; an open launch has a reason if it is being ended. `begun_at_ms` and `launched_at_ms`
+    are the times in the two log points, `begun_index` and `launched_index` their log indexes;
+    `started_at_ms` and `finished_at_ms` are the executor's. `lateness_ms` is started - scheduled.
+    `epoch` is `generation.term.replica`, `term` and `replica` are parts of it. `waiting` says why
+    an open launch has not begun. `count` is above 1 for a run of skipped instants in one row, from
+    `scheduled_s` to `last_s`. `kind` is `launch`, `range` or `amendment` (late news about a lost
+    attempt, rule R9). `output_bytes` is what its executor kept of its output when it ended, 0 where
+    none is known.
 
     `ended_index` and `number` are the key of a row of history. `amends` is the key of the row that
     an amendment is about, `INDEX.NUMBER`, or its index alone where that row has no number.
     `is_amended`: a lost attempt with the late news of it, as begun by the one row and ended by the
     other. `cpu_ms` and `memory_peak_bytes` are what a control group measured.
+
+    `part` is the number of a part, 0 for a whole attempt; `parts` have neither names nor times of
+    log points. `pool` and `priority` are the queue of an open launch or dead letter; a dead letter
+    whose job was removed has no pool. `due_at_ms` is since when an open launch waits, `ahead` how
+    many of its tenant's queue wait before it, `until_ms` when `waiting` is over if a clock decides
+    it. `tries` counts attempts of a dead letter that failed.
     """
 
-    launch: str
-    job: str
-    tenant: str
-    scheduled_s: int
+    launch: str = ""
+    job: str = ""
+    tenant: str = ""
+    scheduled_s: int = 0
     attempt: int = 0
     state: str = ""
     reason: str = ""
@@ -97,12 +89,19 @@ class LaunchView(View, frozen=True, kw_only=True):
     last_s: int = 0
     count: int = 1
     output_bytes: int = 0
-    parts: list[PartView] = []
+    parts: list[LaunchView] = []
     number: int | None = None
     amends: str = ""
     is_amended: bool = False
     cpu_ms: int | None = None
     memory_peak_bytes: int | None = None
+    part: int = 0
+    pool: str = ""
+    priority: int = 0
+    due_at_ms: int = 0
+    ahead: int | None = None
+    until_ms: int = 0
+    tries: int = 0
 
 
 class HistoryCursor(Request, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from cron.api.checks import Collection, LaunchText, Pattern, Pool, Tenant, bound
+from cron.api.launches import LaunchView
 from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 
@@ -54,29 +55,9 @@ class WaitQuery(Request, frozen=True, kw_only=True):
             raise InvalidInput("it takes a launch, a job or a collection, and one of them only")
 
 
-class WaitView(View, frozen=True, kw_only=True):
-    """Where one open launch stands.
-
-    `ahead` is how many of its tenant's queue wait before it, None where it does not wait.
-    `waiting` says for what; `until_ms` is when that is over, if a clock decides it.
-    """
-
-    launch: str
-    state: str = ""
-    pool: str = ""
-    priority: int = 0
-    tenant: str = ""
-    ahead: int | None = None
-    due_ms: int = 0
-    deadline_ms: int = 0
-    waiting: str = ""
-    until_ms: int = 0
-    executor: str = ""
-
-
 class WaitsReport(View, frozen=True, kw_only=True):
     """Where open launches stand, oldest first; `total` is how many there are."""
 
-    waits: list[WaitView] = []
+    waits: list[LaunchView] = []
     total: int = 0
     now_ms: int = 0

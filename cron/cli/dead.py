@@ -8,7 +8,8 @@ import click
 
 from cron import limits
 from cron.api import table
-from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadView
+from cron.api.dead import DeadChange, DeadOutcome, DeadQuery
+from cron.api.launches import LaunchView
 from cron.api.rpc import Rpc
 from cron.cli import render
 from cron.cli.app import Group
@@ -26,7 +27,6 @@ from cron.cli.options import (
     together,
     word_option,
 )
-from cron.cli.rows import job_keys
 from cron.cli.times import show_exact_ms
 from cron.cli.waiting import wait_for_all, wait_option
 from cron.errors import InvalidInput, NotFound
@@ -34,23 +34,24 @@ from launcher.protocol.names import short_job_name
 
 DEAD_MAX: Final = 10_000
 _DEAD_KEYS: Final = (
-    "launch job tenant full_name=job pool? attempt tries state reason? died_at@died_at_ms exit_code"
+    "launch job tenant full_name pool? attempt tries state reason? died_at@ended_at_ms exit_code"
     " detail? executor? output_bytes? is_gone"
 )
 
 
-def dead_row(view: DeadView) -> render.JsonRow:
+def dead_row(view: LaunchView) -> render.JsonRow:
     """Return a dead letter as JSON."""
-    return render.row_of(view, _DEAD_KEYS, **job_keys(view.job))
+    full_name = f"{view.tenant}/{view.job}"
+    return render.row_of(view, _DEAD_KEYS, full_name=full_name, is_gone=not view.pool)
 
 
-LETTERS: Final = render.Listing[DeadView](
+LETTERS: Final = render.Listing[LaunchView](
     dead_row,
-    "launch tries reason exit=exit_code died_utc@died_at_ms pool? note",
+    "launch tries reason exit=exit_code died_utc@ended_at_ms pool? note",
     {
         "launch": lambda view: short_job_name(view.launch),
         "reason": lambda view: view.reason or view.state,
-        "note": lambda view: view.detail or ("its job was removed" if view.is_gone else ""),
+        "note": lambda view: view.detail or ("its job was removed" if not view.pool else ""),
     },
     nothing="no dead letters",
     narrow="pool exit tries",
@@ -107,14 +108,14 @@ def show_command(settings: Settings, launch: str) -> None:
         render.json_lines([{**dead_row(view), "output_tail": text}])
         return
     pairs = [
-        ("given up", f"{show_exact_ms(view.died_at_ms)}: {view.reason or view.state}"),
+        ("given up", f"{show_exact_ms(view.ended_at_ms)}: {view.reason or view.state}"),
         ("detail", view.detail),
         ("last state", view.state),
         ("exit code", "" if view.exit_code is None else str(view.exit_code)),
         ("tries", f"{view.tries}, the last as attempt {view.attempt}"),
         ("pool", view.pool),
         ("executor", view.executor),
-        ("job", "was removed: it cannot be launched again" if view.is_gone else ""),
+        ("job", "was removed: it cannot be launched again" if not view.pool else ""),
     ]
     render.pairs(short_job_name(view.launch), pairs)
     show_tail(tail, problem)

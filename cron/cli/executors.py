@@ -16,8 +16,8 @@ from cron.api.executors import (
     ExecutorQuery,
     ExecutorReport,
     ExecutorView,
-    RunView,
 )
+from cron.api.launches import LaunchView
 from cron.cli import render
 from cron.cli.app import WithOthers, become
 from cron.cli.options import (
@@ -138,7 +138,7 @@ def _show_one(settings: Settings, report: ExecutorReport) -> None:
             row = executor_row(one.executor, duplicate_id) | {
                 "groups": [asdict(group) for group in one.executor.groups],
                 "commands_open": one.commands,
-                "runs": [render.row_of(run, _RUN_KEYS) for run in one.runs],
+                "runs": list(map(_run_row, one.runs)),
             }
             render.json_lines([row])
             continue
@@ -183,23 +183,27 @@ def _detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
     ]
 
 
-def _runs_at(now_ms: int) -> render.Listing[RunView]:
+def _run_row(view: LaunchView) -> render.JsonRow:
+    return render.row_of(view, _RUN_KEYS, is_cancelled=bool(view.reason))
+
+
+def _runs_at(now_ms: int) -> render.Listing[LaunchView]:
     """Return how what is open on an executor is shown as of a time."""
 
-    def name(view: RunView) -> str:
+    def name(view: LaunchView) -> str:
         attempt = f"#{view.attempt}" if view.attempt > 1 or view.part else ""
         part = f"/{view.part}" if view.part else ""
         return f"{short_job_name(view.launch)}{attempt}{part}"
 
     return render.Listing(
-        lambda view: render.row_of(view, _RUN_KEYS),
+        _run_row,
         "launch state pool? begun_utc@begun_at_ms for note",
         {
             "launch": name,
             "for": lambda view: show_length(
                 max(0, now_ms - (view.started_at_ms or view.begun_at_ms))
             ),
-            "note": lambda view: "is being killed" if view.is_cancelled else "",
+            "note": lambda view: "is being killed" if view.reason else "",
         },
         nothing="nothing runs",
         spill="launch",

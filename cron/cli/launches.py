@@ -14,7 +14,6 @@ from cron.api.launches import (
     LaunchView,
     OutputQuery,
     OutputView,
-    PartView,
     ShowRequest,
     WhyReport,
     WhyRequest,
@@ -201,7 +200,7 @@ def _show_launch(view: LaunchView) -> None:
     render.pairs(f"{short_job_name(view.launch)}{number}", pairs)
 
 
-def describe_part(part: PartView) -> str:
+def describe_part(part: LaunchView) -> str:
     """Return what became of one part of an attempt: `failed on e2, exit code 3, ran 1.2s`."""
     state = f"{part.state} ({part.reason})" if part.reason else part.state
     words = [f"{state} on {part.executor or 'an executor that left'}"]

@@ -7,7 +7,8 @@ from typing import Final
 import click
 
 from cron.api import table
-from cron.api.queues import QueueQuery, QueueView, WaitQuery, WaitView
+from cron.api.launches import LaunchView
+from cron.api.queues import QueueQuery, QueueView, WaitQuery
 from cron.cli import render
 from cron.cli.logs import split_attempt
 from cron.cli.options import (
@@ -25,7 +26,7 @@ _QUEUE_KEYS: Final = (
     "pool priority tenant waiting running jobs_behind oldest_at@oldest_ms blocked_by?"
 )
 _WAIT_KEYS: Final = (
-    "launch state pool? priority tenant ahead due_at@due_ms deadline_at@deadline_ms waiting?"
+    "launch state pool? priority tenant ahead due_at@due_at_ms deadline_at@deadline_at_ms waiting?"
     " until@until_ms executor?"
 )
 
@@ -46,14 +47,14 @@ def queues_at(now_ms: int) -> render.Listing[QueueView]:
     )
 
 
-def waits_at(now_ms: int) -> render.Listing[WaitView]:
+def waits_at(now_ms: int) -> render.Listing[LaunchView]:
     """Return how launches that wait are shown as of a time."""
     return render.Listing(
         lambda view: render.row_of(view, _WAIT_KEYS),
-        "launch state pool? priority ahead waits start_until_utc@deadline_ms note",
+        "launch state pool? priority ahead waits start_until_utc@deadline_at_ms note",
         {
             "launch": lambda view: short_job_name(view.launch),
-            "waits": lambda view: _since(view.due_ms, now_ms) if view.waiting else "-",
+            "waits": lambda view: _since(view.due_at_ms, now_ms) if view.waiting else "-",
             "note": _waits_for,
         },
         nothing="nothing waits, nothing runs",
@@ -66,7 +67,7 @@ def _since(at_ms: int, now_ms: int) -> str:
     return show_length(max(0, now_ms - at_ms))
 
 
-def _waits_for(view: WaitView) -> str:
+def _waits_for(view: LaunchView) -> str:
     if not view.waiting:
         return f"on {view.executor}" if view.executor else ""
     is_said = " until " in view.waiting

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeAlias
 
-from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
+from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadReport
+from cron.api.launches import LaunchView
 from cron.errors import LimitExceeded, NotFound
 from cron.limits import ATTEMPTS_MAX
 from cron.notes import sentence
@@ -16,7 +17,7 @@ from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
 from cron.state.pool import DeadLetter, DropDead, Redrive
 from cron.state.state import JobRecord, State
-from launcher.protocol.names import LaunchName, parse_launch_name
+from launcher.protocol.names import LaunchName, parse_launch_name, split_job_name
 
 Found: TypeAlias = tuple[Key, DeadLetter, JobRecord]
 
@@ -150,17 +151,19 @@ def _name(found: Found) -> str:
     return str(LaunchName(record.name, key[1], key[2]))
 
 
-def _view(found: Found) -> DeadView:
-    _, letter, record = found
-    return DeadView.of(
+def _view(found: Found) -> LaunchView:
+    key, letter, record = found
+    tenant, job = split_job_name(record.name)
+    return LaunchView.of(
         letter,
         launch=_name(found),
-        job=record.name,
+        job=job,
+        tenant=tenant,
+        scheduled_s=key[1],
         pool=record.job.pool if record.job is not None else "",
         state=letter.state.label,
         reason=letter.reason.label,
-        died_at_ms=letter.at_ms,
+        ended_at_ms=letter.at_ms,
         exit_code=letter.exit_code if letter.exit_code >= 0 else None,
         detail=sentence(letter.note, letter.detail),
-        is_gone=record.job is None,
     )

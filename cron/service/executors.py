@@ -16,8 +16,8 @@ from cron.api.executors import (
     ExecutorsReport,
     ExecutorView,
     GroupView,
-    RunView,
 )
+from cron.api.launches import LaunchView
 from cron.api.rpc import Request
 from cron.errors import NotFound
 from cron.job import COMMAND
@@ -31,7 +31,6 @@ from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
 from launcher.protocol.names import format_time
-from launcher.protocol.status import Reason
 
 CONNECTED = "connected"
 IN_DOUBT = "in-doubt"
@@ -246,9 +245,9 @@ def _pool_of(state: State, row: LaunchRow) -> str:
     return job.pool if job is not None else ""
 
 
-def _run(state: State, row: LaunchRow, executor: int) -> RunView:
+def _run(state: State, row: LaunchRow, executor: int) -> LaunchView:
     start = row.start_on(executor) or Part(executor, row.state)
-    return RunView(
+    return LaunchView(
         launch=str(state.launch_name(row.key)),
         attempt=row.attempt,
         part=start.number if row.parts else 0,
@@ -256,5 +255,5 @@ def _run(state: State, row: LaunchRow, executor: int) -> RunView:
         pool=_pool_of(state, row),
         begun_at_ms=row.begun_at_ms,
         started_at_ms=start.started_ms,
-        is_cancelled=row.cancel is not Reason.NONE,
+        reason=row.cancel.label,
     )

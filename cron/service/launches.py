@@ -18,7 +18,6 @@ from cron.api.launches import (
     HistoryQuery,
     KillRequest,
     LaunchView,
-    PartView,
     ShowRequest,
     TriggerRequest,
 )
@@ -38,7 +37,7 @@ from cron.notes import sentence
 from cron.pace import in_turns
 from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.job_filter import JobFilter, select_jobs
-from cron.scheduler.why import Queued, why_waiting
+from cron.scheduler.why import Queued, WaitReason, why_waiting
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.archive import Stream
@@ -128,10 +127,11 @@ def _key(key: tuple[int, int] | None) -> str:
     return f"{key[0]}.{key[1]}" if key[1] >= 0 else str(key[0])
 
 
-def _part(number: int, part: Part) -> PartView:
-    return PartView.of(
+def _part(number: int, part: Part) -> LaunchView:
+    return LaunchView.of(
         part,
         part=number,
+        number=None,
         executor=part.name,
         state=part.state.label,
         reason=part.reason.label,
@@ -153,15 +153,20 @@ def of_open(
 ) -> LaunchView:
     """Return an open launch as it is shown. `connected`: executors that are, by number."""
     record, shown = state.by_number[row.number], of_row(row_of(state, row))
-    is_active = row.state in ACTIVE
+    is_active, job = row.state in ACTIVE, row.job or record.job
+    why = WaitReason("") if is_active else why_waiting(state, row, connected, now_ms, queued)
     return msgspec.structs.replace(
         shown,
         reason=row.cancel.label,
         by=row.cancel_by or shown.by,
         in_doubt=is_active and any(one.executor not in connected for one in row.starts()),
-        waiting="" if is_active else why_waiting(state, row, connected, now_ms, queued).text,
+        waiting=why.text,
+        until_ms=why.until_ms,
         deadline_at_ms=shown_deadline_ms(state, row, record, now_ms),
         is_open=True,
+        pool=job.pool if job is not None else "",
+        priority=job.work.priority if job is not None else 0,
+        due_at_ms=row.due_at_ms or row.scheduled_s * 1000,
     )
 
 

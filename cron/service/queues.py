@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from cron.api.checks import is_wild, unknown_job
-from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
+from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.launch_state import LaunchState
-from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.job_filter import JobFilter, selector
 from cron.scheduler.views import Depth
-from cron.scheduler.why import WaitReason, why_waiting
 from cron.scopes import scope_text
+from cron.service.launches import open_viewer
 from cron.service.replica import Replica
 from cron.state.state import LaunchRow, State
-from launcher.protocol.names import parse_launch_name, split_job_name
+from launcher.protocol.names import parse_launch_name
 
 POSITIONS_MAX: Final = 5
 """Each costs a look at all that waits; a job's launches of one queue follow each other."""
@@ -48,37 +49,18 @@ async def waits(replica: Replica, query: WaitQuery) -> WaitsReport:
     Raises:
         UnknownJob, UnknownLaunch: there is no such thing. NotNow: the launch is over.
     """
-    state = replica.state
-    rows = _rows(state, query)
-    now_ms, connected, queued = replica.clock.wall_ms(), replica.connected(), replica.queued()
-    due = 0
+    rows, queued, now_ms = _rows(replica.state, query), replica.queued(), replica.clock.wall_ms()
+    shown, due = open_viewer(replica), 0
     views = []
     for row in rows[: query.limit]:
-        record = state.by_number[row.number]
-        job = row.job or record.job
-        why, ahead, executor = WaitReason(""), None, None
+        view = shown(row)
         if row.state is LaunchState.DUE:
             due += 1
-            why = why_waiting(state, row, connected, now_ms, queued)
-            if queued is not None and due <= POSITIONS_MAX:
-                ahead = queued.position(row.key)
-        else:
-            executor = state.executors.get(row.executor)
-        views.append(
-            WaitView(
-                launch=str(state.launch_name(row.key)),
-                state=row.state.label,
-                pool=job.pool if job is not None else "",
-                priority=job.work.priority if job is not None else 0,
-                tenant=split_job_name(record.name)[0],
-                ahead=ahead,
-                due_ms=row.due_at_ms or row.scheduled_s * 1000,
-                deadline_ms=shown_deadline_ms(state, row, record, now_ms),
-                waiting=why.text,
-                until_ms=why.until_ms,
-                executor=executor.executor if executor is not None else "",
+            ahead = (
+                queued.position(row.key) if queued is not None and due <= POSITIONS_MAX else None
             )
-        )
+            view = msgspec.structs.replace(view, ahead=ahead, executor="")
+        views.append(view)
     return WaitsReport(waits=views, total=len(rows), now_ms=now_ms)
 
 

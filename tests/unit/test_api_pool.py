@@ -10,7 +10,7 @@ from cron.api import dead, executors, gates, queues
 from cron.api import limits as api_limits
 from cron.api.checks import checked
 from cron.api.client import Client
-from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
+from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadReport
 from cron.api.executors import (
     DrainRequest,
     DuplicateIdView,
@@ -20,11 +20,11 @@ from cron.api.executors import (
     ExecutorsReport,
     ExecutorView,
     GroupView,
-    RunView,
 )
 from cron.api.gates import GateOpening, GateRequest, GatesReport, GateView
+from cron.api.launches import LaunchView
 from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitView
-from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
+from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport
 from cron.errors import InvalidInput, LimitExceeded, NotFound, OutcomeUnknown
 from tests.unit.api_rig import FakeBackend, asks, call, in_thread, serving
 
@@ -70,7 +70,7 @@ CALLS = [
         "dead",
         (DeadQuery(jobs="*", reason="raised", limit=7),),
         (DeadQuery(jobs="*/*", reason="raised", limit=7),),
-        DeadReport(letters=[DeadView(launch=LAUNCH, exit_code=0)], total=9),
+        DeadReport(letters=[LaunchView(launch=LAUNCH, exit_code=0)], total=9),
     ),
     (
         "redrive",
@@ -108,7 +108,7 @@ CALLS = [
             details=[
                 ExecutorDetail(
                     executor=ExecutorView(id="e1", clock_offset_ms=0),
-                    runs=[RunView(launch=LAUNCH, part=2)],
+                    runs=[LaunchView(launch=LAUNCH, part=2)],
                 )
             ],
             now_ms=8,
@@ -125,7 +125,7 @@ CALLS = [
         "waits",
         (WaitQuery(job="mail"),),
         (WaitQuery(job="default/mail"),),
-        WaitsReport(waits=[WaitView(launch=LAUNCH, ahead=0)], total=1),
+        WaitsReport(waits=[LaunchView(launch=LAUNCH, ahead=0)], total=1),
     ),
 ]  # fmt: skip
 

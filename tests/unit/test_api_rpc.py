@@ -65,11 +65,11 @@ def test_none_and_zero_are_told_apart():
 
 def test_a_view_of_sources_has_their_fields_of_the_same_names_and_what_is_said():
     part = Part(3, exit_code=-1, output_bytes=7, detail="theirs")
-    view = launches.PartView.of(part, part=2, executor="e1", state="failed", exit_code=None)
-    assert view == launches.PartView(
+    view = launches.LaunchView.of(part, part=2, executor="e1", state="failed", exit_code=None)
+    assert view == launches.LaunchView(
         part=2, executor="e1", state="failed", reason=part.reason, output_bytes=7, detail="theirs",
-        cpu_ms=0, memory_peak_bytes=0,
+        cpu_ms=0, memory_peak_bytes=0, number=1,
     )  # fmt: skip
     newer = msgspec.structs.replace(part, output_bytes=9)
-    both = launches.PartView.of(part, newer, part=1, executor="e1", state="failed")
+    both = launches.LaunchView.of(part, newer, part=1, executor="e1", state="failed")
     assert both.output_bytes == 9

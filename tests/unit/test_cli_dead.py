@@ -9,22 +9,23 @@ import pytest
 from click.testing import Result
 
 from cron.api.dead import DEAD_MAX as SERVER_MAX
-from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
-from cron.api.launches import OutputQuery, OutputView
+from cron.api.dead import DeadChange, DeadOutcome, DeadQuery, DeadReport
+from cron.api.launches import LaunchView, OutputQuery, OutputView
 from cron.cli.dead import DEAD_MAX, LETTERS
 from cron.errors import ExecutorAway, NotFound
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 LAUNCH = "default/mail@2026-11-20T15:00:00Z"
-LETTER = DeadView(
+LETTER = LaunchView(
     launch=LAUNCH,
-    job="default/mail",
+    job="mail",
+    tenant="default",
     pool="mail.send",
     attempt=7,
     tries=6,
     state="failed",
     reason="raised",
-    died_at_ms=NOON_S * 1000 + 7,
+    ended_at_ms=NOON_S * 1000 + 7,
     exit_code=1,
     detail="KeyError: 'address'",
     executor="e1",
@@ -91,7 +92,7 @@ async def test_dead_list_says_how_many_it_does_not_show():
 
 
 async def test_a_letter_without_reason_or_detail_shows_its_state_and_its_missing_job():
-    view = DeadView(launch=LAUNCH, job="default/mail", state="failed", is_gone=True)
+    view = LaunchView(launch=LAUNCH, job="mail", tenant="default", state="failed")
     assert LETTERS.cells(view)[2:] == ["failed", "-", "-", "-", "its job was removed"]
 
 

@@ -16,7 +16,8 @@ from cron.api.executors import (
     ExecutorView,
     GroupView,
 )
-from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport, WaitView
+from cron.api.launches import LaunchView
+from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport
 from cron.cli import executors
 from cron.cli.executors import executors_with
 from cron.cli.queues import waits_at
@@ -294,14 +295,14 @@ async def test_queue_shows_depth_age_and_the_limit_that_is_reached():
 LAUNCH = "default/mail@2026-11-20T15:00:00Z"
 WAITS = WaitsReport(
     waits=[
-        WaitView(
+        LaunchView(
             launch=LAUNCH, state="due", pool="mail", priority=2, tenant="default", ahead=0,
-            due_ms=NOON_MS, deadline_ms=NOON_MS + 3_600_000, until_ms=NOON_MS + 60_000,
+            due_at_ms=NOON_MS, deadline_at_ms=NOON_MS + 3_600_000, until_ms=NOON_MS + 60_000,
             waiting="the rate of pool mail is used up: 1 starts a second",
         ),
-        WaitView(
+        LaunchView(
             launch="default/mail@2026-11-20T14:00:00Z", state="launched", pool="mail", priority=2,
-            due_ms=NOON_MS, deadline_ms=NOON_MS, executor="e1",
+            due_at_ms=NOON_MS, deadline_at_ms=NOON_MS, executor="e1",
         ),
     ],
     total=5,
@@ -327,7 +328,7 @@ async def test_queue_of_a_job_shows_where_each_launch_stands_and_why_it_waits():
 
 def test_an_end_that_is_in_the_reason_is_not_said_twice():
     text = "it rests until 2026-11-20T15:01:00Z: 1 of 2 tries have failed"
-    view = WaitView(launch=LAUNCH, waiting=text, until_ms=NOON_MS + 60_000)
+    view = LaunchView(launch=LAUNCH, waiting=text, until_ms=NOON_MS + 60_000)
     assert waits_at(NOON_MS).cells(view)[-1] == text
 
 

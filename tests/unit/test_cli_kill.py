@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cron.api.launches import LaunchView, PartView, ShowRequest
+from cron.api.launches import LaunchView, ShowRequest
 from cron.cli import waiting
 from cron.cli.options import Settings
 from cron.errors import NoQuorum, NotNow, OutcomeUnknown, ReplicaFault, UnknownLaunch
@@ -115,8 +115,8 @@ async def test_a_launch_whose_executor_is_away_says_so_once_and_is_not_over_when
 
 async def test_a_launch_of_several_parts_is_lost_where_one_of_them_is() -> None:
     parts = [
-        PartView(part=1, executor="e1", state="cancelled"),
-        PartView(part=2, executor="e2", state="lost"),
+        LaunchView(part=1, executor="e1", state="cancelled"),
+        LaunchView(part=2, executor="e2", state="lost"),
     ]
     backend = FakeBackend(kill=KILLING, show=[launch(state="cancelled", parts=parts)])
     assert (await kill(backend)).exit_code == 6

@@ -16,21 +16,21 @@ from cron.api.executors import (
     ExecutorReport,
     ExecutorsReport,
     ExecutorView,
-    RunView,
 )
+from cron.api.launches import LaunchView
 from cron.errors import NotFound
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
 from tests.unit.test_cli_executors import AWAY, E1
 
 NOON_MS = NOON_S * 1000
 RUNS = [
-    RunView(
+    LaunchView(
         launch="default/mail@2026-11-20T15:00:00Z", attempt=1, state="launched", pool="a",
         begun_at_ms=NOON_MS, started_at_ms=NOON_MS + 1_000,
     ),
-    RunView(
+    LaunchView(
         launch="acme/sync@2026-11-20T15:00:00Z", attempt=2, part=3, state="begun", pool="command",
-        begun_at_ms=NOON_MS + 2_000, is_cancelled=True,
+        begun_at_ms=NOON_MS + 2_000, reason="killed",
     ),
 ]  # fmt: skip
 DUPLICATE_ID = DuplicateIdView(

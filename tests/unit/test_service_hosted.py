@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cron.api.executors import DrainRequest, DuplicateIdView, ExecutorQuery, GroupView, RunView
+from cron.api.executors import DrainRequest, DuplicateIdView, ExecutorQuery, GroupView
+from cron.api.launches import LaunchView
 from cron.errors import NotFound, NotLeader
 from cron.state import commands as c
 from launcher.protocol.work import WorkSpec
@@ -51,11 +52,11 @@ async def test_one_executor_shows_what_is_open_there_and_how_full_each_group_is(
     assert (one.executor.open, one.commands, report.now_ms) == (2, 1, (T0 + 200) * 1000)
     at_ms = T0 * 1000
     assert one.runs == [
-        RunView(
+        LaunchView(
             launch="default/mail@2026-11-20T16:01:00Z", attempt=1, state="begun",
             pool="mail.send", begun_at_ms=at_ms + 60_000,
         ),
-        RunView(
+        LaunchView(
             launch="default/backup@2026-11-20T16:02:00Z", attempt=1, state="launched",
             pool="command", begun_at_ms=at_ms + 120_000, started_at_ms=at_ms + 120_005,
         ),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cron.api.dead import DeadChange, DeadQuery, DeadView
+from cron.api.dead import DeadChange, DeadQuery
+from cron.api.launches import LaunchView
 from cron.errors import NotFound
 from cron.job import Retry
 from cron.launch_state import LaunchState
@@ -44,15 +45,17 @@ ALL = [name(60), name(120), name(180, "backup"), name(240)]
 
 async def test_a_dead_letter_says_why_it_was_given_up() -> None:
     (letter,) = (await world().service.dead(DeadQuery(launch=ALL[0]))).letters
-    assert letter == DeadView(
+    assert letter == LaunchView(
         launch=ALL[0],
-        job="default/mail",
+        job="mail",
+        tenant="default",
+        scheduled_s=T0 + 60,
         pool="mail.send",
         attempt=1,
         tries=1,
         state="failed",
         reason="fatal",
-        died_at_ms=(T0 + 60) * 1000,
+        ended_at_ms=(T0 + 60) * 1000,
         exit_code=3,
         detail="no such customer",
         executor="e1",
@@ -164,7 +167,7 @@ async def test_a_change_that_finds_nothing_writes_nothing() -> None:
 async def test_a_letter_whose_job_was_removed_cannot_be_launched_but_forgotten() -> None:
     w = world()
     w.rig.put(removed=("default/mail",))
-    assert [one.is_gone for one in (await w.service.dead(DeadQuery())).letters] == [
+    assert [not one.pool for one in (await w.service.dead(DeadQuery())).letters] == [
         True, True, False, True,
     ]  # fmt: skip
     for is_dry_run in (True, False):
