@@ -68,7 +68,7 @@ class Stand:
         self.lease = Lease()
         config = ExecutorConfig(id=self.id, data="/nowhere", leaders=tuple(replicas), cell=CELL)
         self.pace = Backoff(config, f"{self.id}/{self.incarnation}")
-        self.rows: dict[Place, pool_pb2.Report] = {}  # not acknowledged
+        self.rows: dict[Place, pool_pb2.RowReport] = {}  # not acknowledged
         self.settled: set[Place] = set()  # acknowledged, and not below the floor as far as we know
         self._jobs: dict[int, str] = {}  # by the number that this stream has for their work
         self.accepted: Counter[str] = Counter()
@@ -227,7 +227,7 @@ class Stand:
                 self.settled.add((ack.index, row))
         self._report(answers)
 
-    def _batch(self, batch: pool_pb2.Batch) -> Iterator[pool_pb2.Report]:
+    def _batch(self, batch: pool_pb2.StartBatch) -> Iterator[pool_pb2.RowReport]:
         rows = sums(batch.rows)
         columns = (
             rows,
@@ -246,8 +246,8 @@ class Stand:
                 name = AttemptName(LaunchName(self._jobs[work], at_s, trigger), attempt, part)
                 yield self._start(place, str(name), not_after_ms)
 
-    def _start(self, place: Place, name: str, not_after_ms: int) -> pool_pb2.Report:
-        row = pool_pb2.Report(index=place[0], row=place[1])
+    def _start(self, place: Place, name: str, not_after_ms: int) -> pool_pb2.RowReport:
+        row = pool_pb2.RowReport(index=place[0], row=place[1])
         self.rows[place] = row
         if not self.lease.valid(boot_ms()) or wall_ms() >= not_after_ms:
             row.status, row.reason = pool_pb2.REFUSED, 0
@@ -263,13 +263,13 @@ class Stand:
             row.status, row.finished_ms = pool_pb2.ENDED, wall_ms()
             self._report([row])
 
-    def _fence(self, place: Place) -> pool_pb2.Report:
+    def _fence(self, place: Place) -> pool_pb2.RowReport:
         if place not in self.rows:
             index, row = place
-            self.rows[place] = pool_pb2.Report(index=index, row=row, status=pool_pb2.FENCED)
+            self.rows[place] = pool_pb2.RowReport(index=index, row=row, status=pool_pb2.FENCED)
         return self.rows[place]
 
-    def _report(self, rows: list[pool_pb2.Report]) -> None:
+    def _report(self, rows: list[pool_pb2.RowReport]) -> None:
         if rows and self._line is not None:
             message = pool_pb2.FromExecutor(reports=_told(rows))
             self._line.send(message.SerializeToString())
@@ -280,7 +280,7 @@ class Stand:
         return (self.leased[-1][1], self.leased[-1][0]) if is_there and self.leased else (0, 0)
 
 
-def _told(rows: Iterable[pool_pb2.Report]) -> pool_pb2.Reports:
+def _told(rows: Iterable[pool_pb2.RowReport]) -> pool_pb2.Reports:
     """Return what a leader is told of rows, each by itself."""
     message = pool_pb2.Reports()
     for row in rows:

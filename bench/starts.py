@@ -49,9 +49,10 @@ from launcher.executor.lease import Lease
 from launcher.executor.ledger import FILE, Ledger, Page
 from launcher.executor.loop import TURN_GAP_MS, ExecutorLoop
 from launcher.executor.outputs import Outputs
-from launcher.executor.rows import ACCEPTED, ENDED, Batch, Change, Job, LedgerRow
+from launcher.executor.rows import ACCEPTED, ENDED, Batch, Job
 from launcher.executor.rules import Works
 from launcher.protocol.columns import differences
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch, WorkSpec
 
@@ -125,8 +126,8 @@ def attempts(index: int, rows: Sequence[int]) -> list[Attempt]:
             index,
             row,
             ACCEPTED,
-            name,
-            batch.epoch,
+            name=name,
+            epoch=batch.epoch,
             batch=batch,
             place=place,
             spec=_WORK,
@@ -235,10 +236,10 @@ class Leader:
         self._acks: list[pool_pb2.Ack] = []
         self._index = 0
 
-    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
+    def begin(self, known: list[RowReport], highest: Epoch) -> None:
         """Nothing is known in the beginning."""
 
-    def send(self, changes: list[Change]) -> None:
+    def send(self, changes: list[BatchReport]) -> None:
         """Count what has ended."""
         wrong = [one for one in changes if one.status not in (ENDED, ACCEPTED) or one.exit_code]
         if wrong:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from cron.launch_state import LaunchState
 from cron.state import commands as c
-from cron.state.columns import spread
-from cron.state.ends import Named, named
+from cron.state.ends import named, state_of
 from cron.state.outcome import Result, Verdict
+from cron.state.rows import Part
 from cron.state.state import State
 from launcher.protocol.columns import sums
+from launcher.protocol.status import Reason, Status
 
 
 class BeginItem(msgspec.Struct, frozen=True):
@@ -64,6 +65,57 @@ def _begun(command: c.Begin, verdicts: Sequence[int]) -> list[tuple[BeginItem, V
     return result
 
 
+class AttemptItem(NamedTuple):
+    """What became of an attempt or of a part of one, as a Report says it."""
+
+    key: c.Key
+    attempt: int
+    end: Part
+
+    @classmethod
+    def of(
+        cls,
+        key: c.Key,
+        attempt: int,
+        state: LaunchState,
+        reason: Reason = Reason.NONE,
+        exit_code: int = -1,
+        started_ms: int = 0,
+        finished_ms: int = 0,
+        detail: str = "",
+        output_bytes: int = 0,
+        part: int = 1,
+        **more: Any,
+    ) -> AttemptItem:
+        """The same with the fields of the part."""
+        said = (state, reason, exit_code, started_ms, finished_ms, output_bytes)
+        return cls(key, attempt, Part(0, *said, detail=detail, number=part, **more))
+
+    @property
+    def state(self) -> LaunchState:
+        return self.end.state
+
+    @property
+    def reason(self) -> Reason:
+        return self.end.reason
+
+    @property
+    def exit_code(self) -> int:
+        return self.end.exit_code
+
+    @property
+    def retry_after_ms(self) -> int:
+        return self.end.retry_after_ms
+
+    @property
+    def held_until_ms(self) -> int:
+        return self.end.held_until_ms
+
+    @property
+    def part(self) -> int:
+        return self.end.number
+
+
 def items_of(command: c.Command, state: State | None = None) -> list[Any]:
     """What a command is about, item by item; nothing where it has no items. Rows of batches are
     named by a State to which it is not applied yet, and left out without one; None for a row that
@@ -71,25 +123,27 @@ def items_of(command: c.Command, state: State | None = None) -> list[Any]:
     if isinstance(command, c.Begin):
         return list(begun(command))
     items = list(getattr(command, "items", ()))
+    if isinstance(command, c.Report):
+        items = [AttemptItem(*item) for item in items]
     return items if state is None else [*_rows_of(command, state), *items, *_all_of(command, state)]
 
 
-def launched_item(key: c.Key, attempt: int, started_ms: int, part: int = 1) -> c.AttemptItem:
+def launched_item(key: c.Key, attempt: int, started_ms: int, part: int = 1) -> AttemptItem:
     """Log point 2 of an attempt."""
-    return c.AttemptItem(key, attempt, LaunchState.LAUNCHED, started_ms=started_ms, part=part)
+    return AttemptItem.of(key, attempt, LaunchState.LAUNCHED, started_ms=started_ms, part=part)
 
 
-def refused_item(key: c.Key, attempt: int, detail: str = "", part: int = 1) -> c.AttemptItem:
+def refused_item(key: c.Key, attempt: int, detail: str = "", part: int = 1) -> AttemptItem:
     """An attempt never ran."""
-    return c.AttemptItem(key, attempt, LaunchState.SKIPPED, detail=detail, part=part)
+    return AttemptItem.of(key, attempt, LaunchState.SKIPPED, detail=detail, part=part)
 
 
 def lost_item(
     key: c.Key, attempt: int, held_until_ms: int = 0, detail: str = "", part: int = 1
-) -> c.AttemptItem:
+) -> AttemptItem:
     """Nobody knows what became of an attempt."""
     lost = LaunchState.LOST
-    return c.AttemptItem(key, attempt, lost, detail=detail, part=part, held_until_ms=held_until_ms)
+    return AttemptItem.of(key, attempt, lost, detail=detail, part=part, held_until_ms=held_until_ms)
 
 
 def verb_of(command: c.Command, item: Any = None) -> str:
@@ -102,14 +156,17 @@ def verb_of(command: c.Command, item: Any = None) -> str:
 
 
 def _rows_of(command: c.Command, state: State) -> Iterator[Any]:
-    for one in command.rows if isinstance(command, c.Report) else ():
-        times = zip(spread_of(one, one.started_ms), spread_of(one, one.finished_ms), strict=True)
-        for found, (started_ms, finished_ms) in zip(_named(state, one), times, strict=True):
-            end = (one.state, one.reason, one.exit_code, started_ms, finished_ms)
-            yield found and c.AttemptItem(found[0], found[1], *end, part=found[2])
+    for executor, one in command.rows if isinstance(command, c.Report) else ():
+        end = (state_of(one), one.reason, one.exit_code)
+        times = map(one.column, ("started_ms", "finished_ms", "retry_after_ms"))
+        for row, *said, after_ms in zip(sums(one.rows), *times, strict=True):
+            found = named(state, executor, one.index, row)
+            yield found and AttemptItem.of(
+                found[0], found[1], *end, *said, part=found[2], retry_after_ms=after_ms
+            )
 
 
-def _all_of(command: c.Command, state: State) -> Iterator[c.AttemptItem]:
+def _all_of(command: c.Command, state: State) -> Iterator[AttemptItem]:
     for gone in command.executors if isinstance(command, c.Report) else ():
         batches = state.executors[gone.executor].batches if gone.executor in state.executors else {}
         for index in sorted(batches):
@@ -117,17 +174,6 @@ def _all_of(command: c.Command, state: State) -> Iterator[c.AttemptItem]:
                 start = one.start_on(gone.executor)
                 if start is not None:
                     yield lost_item(one.key, one.attempt, gone.held_until_ms, part=start.number)
-
-
-def _named(state: State, said: Any) -> list[Named | None]:
-    return [named(state, said.executor, said.begun_index, row) for row in sums(said.rows)]
-
-
-def spread_of(said: Any, coded: tuple[int, ...]) -> list[int]:
-    """The integers of a column of a command about rows."""
-    found = spread(said.rows, coded)
-    assert found is not None
-    return found[1]
 
 
 def answered(
@@ -139,8 +185,8 @@ def answered(
         return _begun(command, result.items)
     own = len(getattr(command, "items", ()))
     if items is None:
-        return list(zip(getattr(command, "items", ()), _verdicts(result, own), strict=True))
-    rows = sum(len(one.rows) for one in getattr(command, "rows", ()))
+        return list(zip(items_of(command), _verdicts(result, own), strict=True))
+    rows = sum(len(one.rows) for _, one in getattr(command, "rows", ()))
     told = _verdicts(result, own)
     of_rows = (
         list(map(Verdict, result.items[: len(result.items) - own])) or [Verdict.ACCEPTED] * rows
@@ -151,3 +197,20 @@ def answered(
 
 def _verdicts(result: Result, own: int) -> list[Verdict]:
     return list(map(Verdict, result.items[len(result.items) - own :]))
+
+
+SAID: Final = {
+    LaunchState.LAUNCHED: (Status.ACCEPTED, Reason.NONE, 0),
+    LaunchState.SUCCEEDED: (Status.ENDED, Reason.NONE, 0),
+    LaunchState.FAILED: (Status.ENDED, Reason.NONE, 1),
+    LaunchState.CANCELLED: (Status.ENDED, Reason.KILLED, -1),
+    LaunchState.SKIPPED: (Status.REFUSED, Reason.NONE, 0),
+    LaunchState.LOST: (Status.INTERRUPTED, Reason.NONE, 0),
+}
+"""How an executor says what became of a row: its status, reason and exit code."""
+
+
+def said_of(state: LaunchState, *end: Any) -> tuple[Status, Reason, int]:
+    """How an executor says that a row is in a state, with this reason and exit code."""
+    status, *usual = SAID[state]
+    return (status, *(end or usual))

@@ -13,7 +13,6 @@ from typing import Final
 from cron.history.audited import is_put_off, is_remembered
 from cron.launch_state import LaunchState
 from cron.notes import NoteCode, sentence
-from cron.state.pool import DeadLetter
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import LeaderTerm
 from launcher.protocol.names import LaunchName, format_time
@@ -312,14 +311,14 @@ def _became(row: Row) -> str:
     return f"{row.state.label} ({row.reason.label})" if row.reason else row.state.label
 
 
-def dead_letter(letter: DeadLetter | None, job: str, at_s: int) -> str:
+def dead_letter(letter: Row | None, job: str, at_s: int) -> str:
     """Return that a launch is a dead letter, since when and why, and what launches it again; ""
     where it is none."""
     if letter is None:
         return ""
     why = letter.reason.label or letter.state.label
     return (
-        f"; it became a dead letter at {format_time(letter.at_ms // 1000)} ({why}), and "
+        f"; it became a dead letter at {format_time(letter.ended_at_ms // 1000)} ({why}), and "
         f"`raftcron dead redrive '{LaunchName(job, at_s, 0)}'` launches it again"
     )
 

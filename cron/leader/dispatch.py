@@ -18,6 +18,7 @@ from cron.scheduler.reports import Source
 from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work
+from cron.state.ends import state_of
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Part
 from cron.state.state import LaunchRow, State
@@ -161,7 +162,8 @@ def reports_any(command: c.Command, *states: LaunchState) -> bool:
     if not isinstance(command, c.Report):
         return False
     rows, items = command.rows, command.items
-    return any(one.state in states for one in rows) or any(one.state in states for one in items)
+    of_rows = (state_of(said) for _, said in rows)
+    return any(one in states for one in of_rows) or any(end.state in states for _, _, end in items)
 
 
 def kill_of(launch: LaunchRow, start: Part) -> KillOrder | None:

@@ -206,10 +206,10 @@ class Executors:
                 record = state.executors.get(gone.executor)
                 count = 0 if record is None else record.count_open(gone.through_index)
                 counts[gone.executor] = counts.get(gone.executor, 0) + count
-            for item in command.items:
-                row = state.active.get(item.key) if item.state is LaunchState.LOST else None
+            for key, _, end in command.items:
+                row = state.active.get(key) if end.state is LaunchState.LOST else None
                 for start in row.starts() if row is not None else ():
-                    if start.number == item.part:
+                    if start.number == end.number:
                         counts[start.executor] = counts.get(start.executor, 0) + 1
         for number, count in counts.items():
             record = state.executors.get(number)

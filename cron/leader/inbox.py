@@ -13,10 +13,8 @@ from cron.launch_state import LaunchState
 from cron.leader.dispatch import Dispatcher, begun_rows
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
-from cron.notes import Note, NoteCode
 from cron.scheduler.reports import End, ReportCommands, Source, digest, source_of
 from cron.state import commands as c
-from cron.state.columns import deltas
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
 from launcher.pool.events import (
@@ -30,7 +28,7 @@ from launcher.pool.events import (
     Unsent,
 )
 from launcher.pool.pool import Pool
-from launcher.protocol.columns import sums
+from launcher.protocol.columns import differences, sums
 from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Reason, Status
 
@@ -47,7 +45,6 @@ JOINED_BYTES_PER_ENTRY_MAX = 1 << 20
 WATERMARKS_PER_TURN = 256
 """Executors that get a new watermark in one turn; the rest get theirs in the next turns."""
 
-_UNSENT: Final = Note(NoteCode.UNSENT)
 _FINAL: Final = (
     Verdict.ACCEPTED,
     Verdict.AMENDED,
@@ -177,10 +174,11 @@ class Inbox:
             if batch.status is not Status.UNKNOWN:
                 has_run = batch.status not in _NEVER_RAN
                 opposite = seen.get((source, batch.index, not has_run), _NO_ROWS)
-                if not opposite.isdisjoint(batch.rows):
+                rows = sums(batch.rows)
+                if not opposite.isdisjoint(rows):
                     self._reports.appendleft((source, batch))
                     break
-                seen.setdefault((source, batch.index, has_run), set()).update(batch.rows)
+                seen.setdefault((source, batch.index, has_run), set()).update(rows)
             count = len(batch.rows)
             if count > rows_max:
                 self._reports.appendleft((source, batch.pick(range(rows_max, count))))
@@ -199,7 +197,7 @@ class Inbox:
         makes this command stale (rule R3).
         """
         unsent = self._dispatcher.unsent
-        found, room = list[c.AttemptRows](), REPORTS_PER_ENTRY_MAX
+        found, room = list[tuple[int, BatchReport]](), REPORTS_PER_ENTRY_MAX
         for (source, index), rows in sorted(unsent.items(), key=lambda item: item[0][1]):
             record = state.executor_of(*source)
             batch = record.batches.get(index) if record is not None else None
@@ -210,8 +208,8 @@ class Inbox:
                 del unsent[source, index]  # the log has taken them back, or they are over
             some = sorted(begun)[:room]
             if record is not None and some:
-                never = LaunchState.SKIPPED
-                found.append(c.AttemptRows(index, record.number, never, deltas(some), note=_UNSENT))
+                never = (Status.UNKNOWN, Reason.NONE, 0)
+                found.append((record.number, BatchReport(index, *never, differences(some))))
                 room -= len(some)
             if not room:
                 break
@@ -279,20 +277,21 @@ class Inbox:
         # Verdicts of rows precede those of items, and are left out if all rows are accepted.
         of_rows = result.items[: len(result.items) - len(command.items)]
         verdicts = iter(of_rows)
-        for said in command.rows:
-            rows, record = sums(said.rows), state.executors.get(said.executor)
+        for executor, said in command.rows:
+            rows, record = sums(said.rows), state.executors.get(executor)
             if of_rows:
                 taken = (verdict in _FINAL for verdict in islice(verdicts, len(rows)))
                 rows = [*compress(rows, taken)]
             # No executor has reported anything of orders that never left.
-            is_end = said.state is not LaunchState.LAUNCHED and said.note != _UNSENT
+            is_end = said.status not in (Status.ACCEPTED, Status.UNKNOWN)
             if record is not None and is_end:
                 of_source = acks.setdefault(source_of(record), {})
-                of_source.setdefault(said.begun_index, []).extend(rows)
-        for item, verdict in zip(command.items, result.items[len(of_rows) :], strict=True):
-            if item.state is LaunchState.LAUNCHED:
+                of_source.setdefault(said.index, []).extend(rows)
+        of_items = zip(command.items, result.items[len(of_rows) :], strict=True)
+        for (key, attempt, end), verdict in of_items:
+            if end.state is LaunchState.LAUNCHED:
                 continue
-            ended = self._ending.pop((item.key, item.attempt, item.part), None)
+            ended = self._ending.pop((key, attempt, end.number), None)
             if ended is not None and verdict in _FINAL:
                 source, index, row = ended
                 acks.setdefault(source, {}).setdefault(index, []).append(row)
@@ -338,7 +337,7 @@ def _refuses_commands(record: ExecutorRecord, refused: list[BatchReport], now_ms
     would refuse the next one too. If it refuses a handler, its workers are the reason, and its
     offer tells what these serve."""
     for batch in refused:
-        for row in batch.rows:
+        for row in sums(batch.rows):
             launch = record.find(batch.index, row)
             if launch is None or launch.job is None or now_ms > launch.not_after_ms:
                 continue

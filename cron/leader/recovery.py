@@ -21,12 +21,12 @@ from cron.launch_state import LaunchState
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import Given, account_for, skipped_run
-from cron.scheduler.reports import result_of
 from cron.state import commands as c
+from cron.state.ends import state_of
 from cron.state.rows import NO_ROW, Part, Row, RowKind
 from cron.state.state import ExecutorRecord, JobRecord, State
-from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName
-from launcher.protocol.reports import BatchReport, InventoryRow, RowReport, lost_rows
+from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName, parse_attempt_name
+from launcher.protocol.reports import BatchReport, RowReport, lost_rows
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
 
@@ -34,7 +34,7 @@ AHEAD_S_MAX: Final = 3_600
 """How far ahead of this leader's clock the one before may have been, and still be believed."""
 _RAN: Final = (Status.ACCEPTED, Status.ENDED, Status.INTERRUPTED)
 
-Memories = Mapping[int, Mapping[str, InventoryRow]]
+Memories = Mapping[int, Mapping[str, RowReport]]
 """By the executor's number in State, what its ledger remembers, by attempt name."""
 
 
@@ -54,7 +54,7 @@ def gather(state: State, memories: Memories) -> Gathered:
     gathered = Gathered()
     for number in sorted(memories):
         for recalled in memories[number].values():
-            if recalled.report.status in _RAN:
+            if recalled.status in _RAN:
                 _gather_one(state, state.executors[number], recalled, gathered)
     for job_number, items in gathered.by_job.items():
         job = state.by_number[job_number].job
@@ -113,9 +113,9 @@ def _whole(told: list[Row], count: int) -> list[Row]:
 
 
 def _gather_one(
-    state: State, executor: ExecutorRecord, recalled: InventoryRow, into: Gathered
+    state: State, executor: ExecutorRecord, recalled: RowReport, into: Gathered
 ) -> None:
-    launch = recalled.name.launch
+    launch = parse_attempt_name(recalled.name).launch
     item = _remembered(executor, recalled)
     record = state.jobs.get(launch.job)
     if record is None:
@@ -137,32 +137,31 @@ def _gather_one(
         into.by_job.setdefault(record.number, []).append(item)
 
 
-def _is_new(state: State, recalled: InventoryRow) -> bool:
+def _is_new(state: State, recalled: RowReport) -> bool:
     """Return whether an attempt began after the snapshot, in an earlier generation of the cell. An
     executor that answers late may have work of this generation too."""
     restored = state.restored
-    if restored is None or not restored.index < recalled.report.index < state.index:
+    if restored is None or not restored.index < recalled.index < state.index:
         return False
     return _epoch(recalled.epoch).generation < restored.generation
 
 
-def _remembered(executor: ExecutorRecord, recalled: InventoryRow) -> Row:
+def _remembered(executor: ExecutorRecord, recalled: RowReport) -> Row:
     """Return an attempt as its executor remembers it, with the part of it that ran there."""
-    report, name = recalled.report, recalled.name
-    launch, is_over = name.launch, report.status is Status.ENDED
-    state, reason = _ended(report)
+    name, is_over = parse_attempt_name(recalled.name), recalled.status is Status.ENDED
+    launch, (state, reason) = name.launch, _ended(recalled)
     part = Part(
         executor.number,
         state,
         reason,
-        report.exit_code if is_over else -1,
-        report.started_ms,
-        report.finished_ms,
-        report.output_bytes if is_over else 0,
-        detail=report.detail[:DETAIL_CHARS_MAX],
+        recalled.exit_code if is_over else -1,
+        recalled.started_ms,
+        recalled.finished_ms,
+        recalled.output_bytes if is_over else 0,
+        detail=recalled.detail[:DETAIL_CHARS_MAX],
         name=executor.executor,
         ledger=executor.ledger,
-        row=report.row,
+        row=recalled.row,
         number=name.part,
     )
     return Row(
@@ -177,26 +176,23 @@ def _remembered(executor: ExecutorRecord, recalled: InventoryRow) -> Row:
         0,  # ended_index
         0,  # ended_at_ms
         launch.scheduled_s,
-        begun_index=report.index,
+        begun_index=recalled.index,
         epoch=_epoch(recalled.epoch),
         executor=executor.executor,
         ledger=executor.ledger,
-        started_ms=report.started_ms,
-        finished_ms=report.finished_ms,
+        started_ms=recalled.started_ms,
+        finished_ms=recalled.finished_ms,
         exit_code=part.exit_code,
         detail=part.detail,
         output_bytes=part.output_bytes,
         parts=(part,),
-        row=report.row,
+        row=recalled.row,
     )
 
 
 def _ended(fact: RowReport) -> tuple[LaunchState, Reason]:
-    if fact.status is Status.ACCEPTED:
-        return LaunchState.LAUNCHED, Reason.NONE
-    if fact.status is Status.INTERRUPTED:
-        return LaunchState.LOST, Reason.EXECUTOR_LOST
-    return result_of(fact.reason, fact.exit_code), fact.reason
+    is_lost = fact.status is Status.INTERRUPTED
+    return state_of(fact), Reason.EXECUTOR_LOST if is_lost else fact.reason
 
 
 def _epoch(text: str) -> Epoch:
@@ -271,8 +267,8 @@ def recover_job(
     ended = {(item.scheduled_s, item.trigger) for item in ran}
     retries = record.job is not None and record.job.on_lost is OnLost.RETRY
     doubtful = () if retries else tuple(key for key in due if key[1:] not in ended)
-    caught_up: tuple[c.DueItem, ...] = ()
-    lost: tuple[c.SkipItem, ...] = ()
+    caught_up: tuple[c.Instants, ...] = ()
+    lost: tuple[c.Instants, ...] = ()
     if record.job is not None and unreadable(record.job.schedule):
         # The cell must not wait for ever for a schedule that nobody here can read: one row says
         # that whatever was due in that time is lost.
@@ -291,20 +287,20 @@ def recover_job(
     )
 
 
-def _whole_gap(after_s: int, until_s: int, taken: set[int]) -> tuple[c.SkipItem, ...]:
+def _whole_gap(after_s: int, until_s: int, taken: set[int]) -> tuple[c.Instants, ...]:
     """Return one range row for (after_s, until_s] except for what ran, whatever was due in it."""
     first_s = max([after_s, *(at_s for at_s in taken if at_s <= until_s)]) + 1
     if first_s > until_s:
         return ()
     count = 1 if first_s == until_s else 2
-    return (c.SkipItem(first_s, until_s, count, Reason.RESTORED),)
+    return (c.Instants(first_s, -1, False, Reason.RESTORED, count, until_s),)
 
 
 def _runs_between(
     ticks: Ticks, after_s: int, until_s: int, taken: Iterable[int]
-) -> tuple[c.SkipItem, ...]:
+) -> tuple[c.Instants, ...]:
     """Return runs of all instants in (after, until] except those in `taken`."""
-    runs: list[c.SkipItem] = []
+    runs: list[c.Instants] = []
     for taken_s in sorted(taken):
         if after_s < taken_s <= until_s:
             runs += skipped_run(ticks, after_s, taken_s - 1, Reason.RESTORED)
@@ -316,20 +312,18 @@ def _runs_between(
 # --- after the resolution
 
 
-def amend_items(
-    state: State, number: int, memory: Mapping[str, InventoryRow]
-) -> list[c.RecoverItem]:
+def amend_items(state: State, number: int, memory: Mapping[str, RowReport]) -> list[c.RecoverItem]:
     """Return what an executor remembers that answered after the resolution (rule R9)."""
     gathered = Gathered()
     for recalled in memory.values():
-        if recalled.report.status in _RAN and _is_new(state, recalled):
-            key = state.key_of(recalled.name.launch)
+        if recalled.status in _RAN and _is_new(state, recalled):
+            launch = parse_attempt_name(recalled.name).launch
+            key = state.key_of(launch)
             if key is not None and state.row(key) is not None:
                 continue  # it is open again, or still, and has reports of its own
-            name = recalled.name.launch.job
             item = _remembered(state.executors[number], recalled)
             if key is None:
-                gathered.strangers.setdefault(name, []).append(item)
+                gathered.strangers.setdefault(launch.job, []).append(item)
             else:
                 gathered.by_job.setdefault(key[0], []).append(item)
     items = [
@@ -343,7 +337,7 @@ def amend_items(
 
 
 def facts_of_open(
-    state: State, record: ExecutorRecord, memory: Mapping[str, InventoryRow], floor: int
+    state: State, record: ExecutorRecord, memory: Mapping[str, RowReport], floor: int
 ) -> list[BatchReport]:
     """Return a report for each launch that State holds open on an executor that has sent all its
     ledger remembers.
@@ -361,7 +355,7 @@ def facts_of_open(
         if recalled is not None:
             # Names count here: a generation may have forgotten the numbers of the one before.
             place = {"index": row.begun_index, "row": start.row}
-            facts.append(msgspec.structs.replace(recalled.report, **place).as_batch())
+            facts.append(msgspec.structs.replace(recalled, **place).as_batch())
         elif start.state is LaunchState.BEGUN and row.begun_index > floor:
             never = RowReport(row.begun_index, start.row, Status.REFUSED, is_recorded=False)
             facts.append(never.as_batch())

@@ -150,7 +150,7 @@ def rows_of(command: Command, state: State) -> int:
         return sum(len(line.jobs) for line in command.lines)
     rows = len(command.items) if isinstance(command, _DIVISIBLE) else 0
     if isinstance(command, c.Report):
-        rows += sum(len(one.rows) for one in command.rows)
+        rows += sum(len(said.rows) for _, said in command.rows)
         known = [one for one in command.executors if one.executor in state.executors]
         rows += sum(state.executors[one.executor].count_open(one.through_index) for one in known)
     return rows

@@ -28,7 +28,8 @@ from cron.scheduler.reports import ReportCommands, Source, digest, source_of
 from cron.state import commands as c
 from cron.state.state import State
 from launcher.pool.events import InventoryPage, Joined
-from launcher.protocol.reports import InventoryRow
+from launcher.protocol.names import parse_attempt_name
+from launcher.protocol.reports import RowReport
 
 _log = structlog.get_logger()
 
@@ -42,7 +43,7 @@ _FORGOTTEN: Final = 1 << 62
 class _Memory(msgspec.Struct):
     """What one ledger remembers: rows that State may lack, by attempt name."""
 
-    rows: dict[str, InventoryRow] = {}
+    rows: dict[str, RowReport] = {}
     floor: int = 0
     is_whole: bool = False
 
@@ -128,7 +129,7 @@ class Resolving:
         memory = self._memories.setdefault(source, _Memory())
         for recalled in event.rows:
             if _may_lack(state, recalled):
-                memory.rows[str(recalled.name)] = recalled
+                memory.rows[recalled.name] = recalled
         memory.floor = event.watermark
         memory.is_whole = memory.is_whole or event.is_last
 
@@ -189,12 +190,12 @@ class Resolving:
         return commands
 
 
-def _may_lack(state: State, recalled: InventoryRow) -> bool:
+def _may_lack(state: State, recalled: RowReport) -> bool:
     """Return whether State may lack a row; millions of rows that it has are not kept in memory."""
     restored = state.restored
-    if restored is not None and recalled.report.index > restored.index:
+    if restored is not None and recalled.index > restored.index:
         return True
-    key = state.key_of(recalled.name.launch)
+    key = state.key_of(parse_attempt_name(recalled.name).launch)
     if key is None:
         return False
     record = state.by_number[key[0]]

@@ -26,6 +26,7 @@ from cron.state.state import ExecutorRecord, State
 from launcher.limits import HELLO_ROWS_MAX
 from launcher.pool.events import Joined
 from launcher.pool.pool import Pool
+from launcher.protocol.columns import sums
 from launcher.protocol.orders import FenceOrder, KillOrder, StartBatch
 from launcher.protocol.reports import BatchReport, lost_rows
 from launcher.protocol.status import Reason
@@ -83,7 +84,7 @@ class Settler:
             return ()
         known: dict[int, set[int]] = {}
         for said in report.known:
-            known.setdefault(said.index, set()).update(said.rows)
+            known.setdefault(said.index, set()).update(sums(said.rows))
         is_whole = sum(len(said.rows) for said in report.known) < HELLO_ROWS_MAX
         asked, lost = [], []
         for batch in record.batches.values():

@@ -6,7 +6,7 @@ import msgspec
 
 from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
-from cron.state.commands import DueItem, Key
+from cron.state.commands import Instants, Key
 from cron.state.state import JobRecord, LaunchRow
 
 
@@ -61,7 +61,7 @@ def of_row(row: LaunchRow, record: JobRecord) -> Candidate:
     )
 
 
-def of_due(due: DueItem, record: JobRecord) -> Candidate:
+def of_due(due: Instants, record: JobRecord) -> Candidate:
     """Return the candidate of a launch that this plan makes due."""
     deadline_s = record.job.deadline_s if record.job else 0
     return Candidate(

@@ -48,6 +48,7 @@ from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.batches import taken
 from cron.state.columns import deltas
+from cron.state.ends import state_of
 from cron.state.outcome import EndedRows
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
@@ -242,19 +243,19 @@ def _succeeded(state: State, reports: Iterable[c.Command], lost: Container[int])
     ended: list[EndedRows] = []
     seen: dict[tuple[int, int], set[int]] = {}
     for command in reports:
-        for said in command.rows if isinstance(command, c.Report) else ():
-            record = state.executors.get(said.executor) if said.executor not in lost else None
-            batch = record.batches.get(said.begun_index) if record is not None else None
+        for executor, said in command.rows if isinstance(command, c.Report) else ():
+            record = state.executors.get(executor) if executor not in lost else None
+            batch = record.batches.get(said.index) if record is not None else None
             rows = [*accumulate(said.rows)]
-            if said.state is not SUCCEEDED or batch is None or rows[-1] >= len(batch.states):
+            if state_of(said) is not SUCCEEDED or batch is None or rows[-1] >= len(batch.states):
                 continue
-            known = seen.setdefault((said.executor, said.begun_index), set())
+            known = seen.setdefault((executor, said.index), set())
             if 0 in taken(batch.states, rows) or not known.isdisjoint(rows):
                 rows = [row for row in rows if batch.states[row] and row not in known]
             known.update(rows)
             if rows:
                 numbers, instants = taken(batch.numbers, rows), taken(batch.scheduled_s, rows)
-                ended.append((said.executor, numbers, instants))
+                ended.append((executor, numbers, instants))
     return ended
 
 
@@ -347,7 +348,7 @@ class _Choice:
         self._usual, rest = queues.begin_unbound([one for one in usual if one[0] in unbound])
         rest += [one for one in usual if one[0] not in unbound]
         for flow, at_s, numbers in rest:
-            due = c.DueItem(at_s)
+            due = c.Instants(at_s)
             queues.wait(flow, [of_due(due, by_number[number]) for number in numbers])
 
     def _usual_groups(self, accounts: _Accounts) -> Iterator[tuple[FlowKey, int, list[int]]]:

@@ -27,7 +27,7 @@ from cron.job import Catchup, Job, Overlap
 from cron.limits import CATCHUP_ALL_MAX
 from cron.notes import Note, NoteCode
 from cron.state.columns import deltas
-from cron.state.commands import AccountLine, DueItem, SkipItem
+from cron.state.commands import AccountLine, Instants
 from cron.state.state import JobRecord, State
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
@@ -88,7 +88,7 @@ def account_for(record: JobRecord, ticks: Ticks, given: Given) -> AccountLine | 
     tick = ticks.tick_after(after_s)
     if tick is None or tick.scheduled_s > until_s:
         return AccountLine((), 0, from_s, to_s) if is_spent else None
-    before: tuple[SkipItem, ...] = ()
+    before: tuple[Instants, ...] = ()
     if record.paused is not None or 0 <= tick.nominal_min <= record.local_horizon_min:
         after_s, before = _passed_over(record, ticks, until_s, now_ms)
         tick = ticks.tick_after(after_s)
@@ -102,8 +102,8 @@ def account_for(record: JobRecord, ticks: Ticks, given: Given) -> AccountLine | 
     is_live = at_s * 1000 >= min(now_ms - FAILOVER_MS, steady_ms)
     is_wanted = is_live or job.catchup is not Catchup.NONE
     if is_wanted and ((is_live and not why_behind) or now_ms < (at_s + job.deadline_s) * 1000):
-        return AccountLine((), 0, from_s, to_s, (DueItem(at_s, local_min, not is_live),), before)
-    alone = SkipItem(at_s, at_s, 1, given.reason(tick), local_min)
+        return AccountLine((), 0, from_s, to_s, (Instants(at_s, local_min, not is_live),), before)
+    alone = Instants(at_s, local_min, False, given.reason(tick), 1, at_s)
     return AccountLine((), 0, from_s, to_s, (), (*before, alone))
 
 
@@ -143,7 +143,7 @@ def wants_all(job: Job) -> bool:
 
 def _passed_over(
     record: JobRecord, ticks: Ticks, until_s: int, now_ms: int
-) -> tuple[int, tuple[SkipItem, ...]]:
+) -> tuple[int, tuple[Instants, ...]]:
     """Return after which second instants up to `until_s` are launched, and rows for the earlier
     ones in which the job was paused. A pause that ended while no replica led applies to the
     instants that fell into it.
@@ -167,7 +167,7 @@ def _passed_over(
 
 def _account_many(
     job: Job, ticks: Ticks, after_s: int, until_s: int, given: Given
-) -> tuple[tuple[DueItem, ...], tuple[SkipItem, ...]]:
+) -> tuple[tuple[Instants, ...], tuple[Instants, ...]]:
     """Account for several instants: after an outage, for a job every second after a slow turn, or
     if more falls due than can begin. Return what is due, and a row for each run of instants that
     are skipped for one reason."""
@@ -196,19 +196,19 @@ def _account_many(
             return True, is_live, Reason.NONE
         return False, False, given.reason(tick)
 
-    due: list[DueItem] = []
+    due: list[Instants] = []
     skipped = [*_unstarted(ticks, after_s, reach_s, given)]
     for (is_due, is_live, reason), some in groupby(recent, becomes):
         run = [*some]
         if is_due:
-            due += (DueItem(one.scheduled_s, one.nominal_min, not is_live) for one in run)
+            due += (Instants(one.scheduled_s, one.nominal_min, not is_live) for one in run)
         else:
             last_s, local_min = run[-1].scheduled_s, run[-1].nominal_min
-            skipped.append(SkipItem(run[0].scheduled_s, last_s, len(run), reason, local_min))
+            skipped.append(Instants(run[0].scheduled_s, local_min, False, reason, len(run), last_s))
     return tuple(due), tuple(skipped)
 
 
-def _unstarted(ticks: Ticks, after_s: int, until_s: int, given: Given) -> tuple[SkipItem, ...]:
+def _unstarted(ticks: Ticks, after_s: int, until_s: int, given: Given) -> tuple[Instants, ...]:
     """Return rows that skip all instants in (after, until]: missed up to when this leader
     worked."""
     unseen_s = min(max(after_s, given.unseen_s), until_s)
@@ -216,14 +216,14 @@ def _unstarted(ticks: Ticks, after_s: int, until_s: int, given: Given) -> tuple[
     return missed + skipped_run(ticks, unseen_s, until_s, given.overload)
 
 
-def skipped_run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tuple[SkipItem, ...]:
+def skipped_run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tuple[Instants, ...]:
     """Return one row for all instants in (after, until], none if there are none."""
     count = ticks.count(after_s, until_s)
     if not count:
         return ()
     first_s = ticks.next(after_s)
     last = ticks.newest(after_s, until_s, 1)[0]
-    return (SkipItem(first_s or 0, last.scheduled_s, count, reason, last.nominal_min),)
+    return (Instants(first_s or 0, last.nominal_min, False, reason, count, last.scheduled_s),)
 
 
 def before_restore(state: State, until_ms: int, now_ms: int) -> Note | None:

@@ -15,9 +15,10 @@ from cron.launch_state import LaunchState
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
-from cron.state.columns import deltas, uniform
+from cron.state.ends import end_of
 from cron.state.rows import Part
 from cron.state.state import ExecutorRecord, LaunchRow, State
+from launcher.protocol.columns import sums
 from launcher.protocol.names import AttemptName
 from launcher.protocol.orders import FenceOrder, KillOrder
 from launcher.protocol.reports import BatchReport, RowReport
@@ -28,14 +29,6 @@ BEGUN: Final = LaunchState.BEGUN
 LAUNCHED: Final = LaunchState.LAUNCHED
 ENDED: Final = Status.ENDED
 NONE: Final = Reason.NONE
-SUCCEEDED: Final = LaunchState.SUCCEEDED
-
-
-_WITHOUT_WORDS: Final = {
-    Status.INTERRUPTED: NoteCode.DIED,
-    Status.REFUSED: NoteCode.REFUSED,
-    Status.FENCED: NoteCode.FENCED,
-}
 
 
 _BEFORE_IT_RUNS: Final = (ACCEPTED, Status.REFUSED, Status.FENCED)
@@ -54,8 +47,8 @@ class ReportCommands(msgspec.Struct):
     yet.
     """
 
-    rows: list[c.AttemptRows] = []
-    items: list[c.AttemptItem] = []
+    rows: list[tuple[int, BatchReport]] = []
+    items: list[c.Ended] = []
     ended_at: dict[End, tuple[int, int]] = {}
     acks: dict[int, list[int]] = {}
     fences: list[FenceOrder] = []
@@ -66,8 +59,8 @@ class ReportCommands(msgspec.Struct):
         """Return what to append, as one command or none; starts before ends."""
         if not self.rows and not self.items:
             return []
-        items = sorted(self.items, key=lambda one: one.state is not LAUNCHED)
-        rows = sorted(self.rows, key=lambda one: one.state is not LAUNCHED)
+        items = sorted(self.items, key=lambda one: one[2].state is not LAUNCHED)
+        rows = sorted(self.rows, key=lambda one: one[1].status is not ACCEPTED)
         return [c.Report(tuple(items), tuple(rows))]
 
 
@@ -84,6 +77,7 @@ def digest(
     (rule R9). What is over, and what cannot be, is acknowledged so that it is not reported again.
     """
     for batch in batches:
+        batch.detail = batch.detail[:DETAIL_CHARS_MAX]  # the beginning says what is wrong
         for fact in _of_batch(executor, batch, into):
             launch = executor.find(fact.index, fact.row) if executor is not None else None
             start = launch.start_on(executor.number) if launch is not None and executor else None
@@ -94,50 +88,25 @@ def digest(
 
 
 def _of_batch(
-    executor: ExecutorRecord | None, facts: BatchReport, into: ReportCommands
+    executor: ExecutorRecord | None, said: BatchReport, into: ReportCommands
 ) -> Iterable[RowReport]:
-    """Add a report about open rows of one batch as columns: starts, refusals and ends, which is
+    """Add a report about open rows of one batch as it is: starts, refusals and ends, which is
     nearly all. Return the reports about other rows, one by one."""
-    batch = executor.batches.get(facts.index) if executor is not None else None
-    is_end = facts.status is ENDED
-    is_plain = is_end and not facts.detail and not any(facts.retry_after_ms)
-    is_usual = is_plain or (facts.status in _BEFORE_IT_RUNS and facts.is_recorded)
-    if batch is None or not is_usual:
-        return facts.row_reports()
+    batch = executor.batches.get(said.index) if executor is not None else None
+    is_end = said.status is ENDED
+    is_plain = is_end and not said.detail and not any(said.retry_after_ms)
+    if batch is None or not (is_plain or (said.status in _BEFORE_IT_RUNS and said.is_recorded)):
+        return said.row_reports()
     wanted = {BEGUN, LAUNCHED} if is_end else {BEGUN}
     others: Iterable[RowReport] = ()
-    states, size = batch.states, len(batch.states)
-    if facts.rows[-1] >= size or not wanted.issuperset(map(states.__getitem__, facts.rows)):
-        is_open = [row < size and states[row] in wanted for row in facts.rows]
-        others = facts.pick([place for place, one in enumerate(is_open) if not one]).row_reports()
-        facts = facts.pick([place for place, one in enumerate(is_open) if one])
-        if not facts.rows:
+    rows, states, size = sums(said.rows), batch.states, len(batch.states)
+    if rows[-1] >= size or not wanted.issuperset(map(states.__getitem__, rows)):
+        is_open = [row < size and states[row] in wanted for row in rows]
+        others = said.pick([place for place, one in enumerate(is_open) if not one]).row_reports()
+        if not any(is_open):
             return others
-    state, detail, note = LaunchState.SKIPPED, "", None
-    if facts.status is ACCEPTED:
-        state = LAUNCHED
-    elif is_end:
-        state = result_of(facts.reason, facts.exit_code)
-    else:
-        detail = facts.detail[:DETAIL_CHARS_MAX]
-        note = None if detail else Note(_WITHOUT_WORDS[facts.status])
-    into.rows.append(
-        c.AttemptRows(
-            batch.index,
-            batch.executor,
-            state,
-            deltas(facts.rows),
-            facts.reason,
-            facts.exit_code,
-            uniform(facts.started_ms),
-            uniform(facts.finished_ms),
-            uniform(facts.output_bytes),
-            uniform(facts.cpu_ms),
-            uniform(facts.memory_peak_bytes),
-            note,
-            detail,
-        )
-    )
+        said = said.pick([place for place, one in enumerate(is_open) if one])
+    into.rows.append((batch.executor, said))
     return others
 
 
@@ -151,7 +120,7 @@ def _of_closed(state: State, fact: RowReport, into: ReportCommands, source: Sour
         key, attempt = found
         part = state.lost[found].places().index(place) + 1
         into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
-        into.items.append(_finished(key, attempt, part, fact))
+        into.items.append((key, attempt, _ended(part, fact)))
     elif fact.status is not ACCEPTED:
         into.acks.setdefault(fact.index, []).append(fact.row)
 
@@ -163,9 +132,7 @@ def _of_open(
     key, attempt, part = launch.key, launch.attempt, start.number
     if fact.status is ACCEPTED:
         if start.state is BEGUN:
-            into.items.append(
-                c.AttemptItem(key, attempt, LAUNCHED, started_ms=fact.started_ms, part=part)
-            )
+            into.items.append((key, attempt, _ended(part, fact)))
         if launch.cancel is not NONE:
             into.kills.append(KillOrder(fact.index, fact.row, launch.cancel))
         return
@@ -174,50 +141,23 @@ def _of_open(
             into.fences.append(fence_order(state, launch, start))
         return
     into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
-    if fact.status is ENDED:
-        into.items.append(_finished(key, attempt, part, fact))
-        return
-    # Why it is given up or taken back: the words of its executor, or else what is known without.
-    code = _WITHOUT_WORDS[fact.status] if fact.is_recorded else NoteCode.NO_RECORD
-    detail = fact.detail[:DETAIL_CHARS_MAX] if fact.is_recorded else ""
-    note = None if detail else Note(code)
-    end = LaunchState.SKIPPED
-    if fact.status is Status.INTERRUPTED:
-        # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        end = LaunchState.LOST
-    elif start.state is LAUNCHED:
+    # Of an interrupted row, the executor killed what survived before it connected (rule R4):
+    # nothing holds the slot.
+    end = _ended(part, fact)
+    if end.state is LaunchState.SKIPPED and start.state is LAUNCHED:
         # It was reported as started, and now as never started: nobody knows which is true.
-        end, detail, note = LaunchState.LOST, "", Note(NoteCode.CONTRADICTED)
-    into.items.append(c.AttemptItem(key, attempt, end, detail=detail, part=part, note=note))
+        end = Part(0, LaunchState.LOST, note=Note(NoteCode.CONTRADICTED), number=part)
+    into.items.append((key, attempt, end))
 
 
-def result_of(reason: Reason, exit_code: int) -> LaunchState:
-    """Return the state of an attempt that ran and ended with this reason and exit code."""
-    if exit_code == 0 and reason is NONE:
-        return SUCCEEDED
-    if reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
-        return LaunchState.CANCELLED
-    return LaunchState.FAILED
-
-
-def _finished(key: c.Key, attempt: int, part: int, fact: RowReport) -> c.AttemptItem:
-    """Return what the log keeps of a part of an attempt that ran and ended."""
-    return c.AttemptItem(
-        key,
-        attempt,
-        result_of(fact.reason, fact.exit_code),
-        fact.reason,
-        fact.exit_code,
-        fact.started_ms,
-        fact.finished_ms,
-        fact.detail[:DETAIL_CHARS_MAX],  # the beginning says what is wrong
-        fact.output_bytes,
-        fact.retry_after_ms,
-        part,
-        None,  # note
-        fact.cpu_ms,
-        fact.memory_peak_bytes,
-    )
+def _ended(part: int, fact: RowReport) -> Part:
+    """Return what the log keeps of a part of an attempt."""
+    end = end_of(0, fact)
+    end.number = part
+    end.started_ms, end.finished_ms = fact.started_ms, fact.finished_ms
+    end.output_bytes, end.retry_after_ms = fact.output_bytes, fact.retry_after_ms
+    end.cpu_ms, end.memory_peak_bytes = fact.cpu_ms, fact.memory_peak_bytes
+    return end
 
 
 def fence_order(state: State, launch: LaunchRow, start: Part) -> FenceOrder:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeAlias
 
+import msgspec
+
 from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadReport
 from cron.api.launches import LaunchView
 from cron.errors import LimitExceeded, NotFound
 from cron.limits import ATTEMPTS_MAX
-from cron.notes import sentence
 from cron.scheduler.admission import Admission
 from cron.scheduler.job_filter import JobFilter, selector
+from cron.service.launches import of_row
 from cron.service.replica import Replica
 from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
-from cron.state.pool import DeadLetter, DropDead, Redrive
+from cron.state.pool import DropDead, Redrive
+from cron.state.rows import Row
 from cron.state.state import JobRecord, State
-from launcher.protocol.names import LaunchName, parse_launch_name, split_job_name
+from launcher.protocol.names import LaunchName, parse_launch_name
 
-Found: TypeAlias = tuple[Key, DeadLetter, JobRecord]
+Found: TypeAlias = tuple[Key, Row, JobRecord]
 
 _WHY: Final = {
     Verdict.UNKNOWN_JOB: "its job was removed",
@@ -133,8 +136,8 @@ def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
         for one in everything
         if one[0][0] in fits
         and query.reason in ("", one[1].reason.label or one[1].state.label)
-        and one[1].at_ms >= query.since_ms
-        and (not query.until_ms or one[1].at_ms < query.until_ms)
+        and one[1].ended_at_ms >= query.since_ms
+        and (not query.until_ms or one[1].ended_at_ms < query.until_ms)
     ]
 
 
@@ -152,18 +155,6 @@ def _name(found: Found) -> str:
 
 
 def _view(found: Found) -> LaunchView:
-    key, letter, record = found
-    tenant, job = split_job_name(record.name)
-    return LaunchView.of(
-        letter,
-        launch=_name(found),
-        job=job,
-        tenant=tenant,
-        scheduled_s=key[1],
-        pool=record.job.pool if record.job is not None else "",
-        state=letter.state.label,
-        reason=letter.reason.label,
-        ended_at_ms=letter.at_ms,
-        exit_code=letter.exit_code if letter.exit_code >= 0 else None,
-        detail=sentence(letter.note, letter.detail),
-    )
+    _, letter, record = found
+    pool = record.job.pool if record.job is not None else ""
+    return msgspec.structs.replace(of_row(letter), pool=pool)

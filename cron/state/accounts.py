@@ -74,7 +74,7 @@ def _members(
     if not line.jobs or min(line.jobs) <= 0:
         return Verdict.REPEATED
     spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in line.due]
-    spans += [(skip.first_s, skip.last_s, skip.local_min) for skip in line.skipped]
+    spans += [(skip.scheduled_s, skip.last_s, skip.local_min) for skip in line.skipped]
     are_runs = all(map(_can_be_a_run, line.skipped))
     if not line.from_s < line.to_s <= SCHEDULED_S_MAX or not are_runs:
         return Verdict.BAD_TIMES
@@ -105,14 +105,14 @@ def _members(
     return members
 
 
-def _can_be_a_run(item: c.SkipItem) -> bool:
+def _can_be_a_run(item: c.Instants) -> bool:
     """Whether so many instants can lie between the first and the last, both included."""
-    seconds = item.last_s - item.first_s + 1
+    seconds = item.last_s - item.scheduled_s + 1
     return item.count == 1 if seconds == 1 else 2 <= item.count <= seconds
 
 
 def _record_skipped(
-    context: Context, members: list[JobRecord], skipped: Sequence[c.SkipItem]
+    context: Context, members: list[JobRecord], skipped: Sequence[c.Instants]
 ) -> None:
     """Append runs of skipped instants of jobs to history: one item for all jobs that are skipped
     alike. Each may be paused by another person, and for another reason."""
@@ -125,7 +125,7 @@ def _record_skipped(
                 kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,
                 job=records[0].name,
                 revision=records[0].revision,
-                scheduled_s=item.first_s,
+                scheduled_s=item.scheduled_s,
                 trigger=0,
                 attempt=0,
                 state=SKIPPED,

@@ -21,44 +21,47 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.job import Job
-from cron.launch_state import LaunchState
 from cron.notes import Note
 from cron.state import pool
 from cron.state.columns import deltas
-from cron.state.rows import Row
+from cron.state.rows import Part, Row
+from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 6
+FORMAT: Final = 7
 """The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
 "Formats")."""
-LEAST_FORMAT: Final = 6
-"""The oldest that it can apply: cells of formats 1 to 5 are refused."""
+LEAST_FORMAT: Final = 7
+"""The oldest that it can apply: cells of formats 1 to 6 are refused."""
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""
+Ended: TypeAlias = tuple[Key, int, Part]
+"""A launch, an attempt of it, and what became of that, or of its part `Part.number`.
+
+Its state is LAUNCHED at log point 2: the executor has it durably and started it. It is SUCCEEDED,
+FAILED or CANCELLED at the end of an attempt that ran. It is SKIPPED where the executor durably
+refused or fenced the attempt: it never ran and never will (rule R7). It is LOST where nobody can
+know any more what became of it: until `held_until_ms` it may still be running, and holds its job's
+overlap slot (rule R6).
+"""
 SegmentKey: TypeAlias = tuple[int, int, int]
 """(generation, number of the Seal, stream): a segment of history."""
 
 
-class DueItem(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """An instant to be launched. `local_min` is its nominal local time, -1 for none. `is_late`
-    marks catch-up, which is paced behind live launches."""
+class Instants(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """Instants that a line accounts for: one to be launched, or a run of `count`, up to `last_s`,
+    that is skipped for a `reason`. `local_min` is the nominal local time of the last of them, -1
+    for none. `is_late` marks catch-up, which is paced behind live launches."""
 
     scheduled_s: int
     local_min: int = -1
     is_late: bool = False
-
-
-class SkipItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A run of `count` instants, from the first to the last, that are accounted for unlaunched."""
-
-    first_s: int
-    last_s: int
-    count: int
-    reason: Reason
-    local_min: int = -1  # of the last
+    reason: Reason = Reason.NONE
+    count: int = 1
+    last_s: int = 0  # where it is skipped
 
 
 class AccountLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -74,8 +77,8 @@ class AccountLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     catalog: int
     from_s: int
     to_s: int
-    due: tuple[DueItem, ...] = ()
-    skipped: tuple[SkipItem, ...] = ()
+    due: tuple[Instants, ...] = ()
+    skipped: tuple[Instants, ...] = ()
 
 
 class BatchSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -115,55 +118,6 @@ class BatchSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return all(len(column) in (0, len(self.jobs)) for column in columns)
 
 
-class AttemptRows(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Rows of one batch of which the same is said; fields as in AttemptItem.
-
-    `rows` ascend and are delta-coded. So are the times and the columns after them, which have one
-    integer where it is the same for all rows, and none where it is 0.
-    """
-
-    begun_index: int
-    executor: int
-    state: LaunchState
-    rows: tuple[int, ...]
-    reason: Reason = Reason.NONE
-    exit_code: int = -1
-    started_ms: tuple[int, ...] = ()
-    finished_ms: tuple[int, ...] = ()
-    output_bytes: tuple[int, ...] = ()
-    cpu_ms: tuple[int, ...] = ()
-    memory_peak_bytes: tuple[int, ...] = ()
-    note: Note | None = None
-    detail: str = ""
-
-
-class AttemptItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of an attempt, or of one part of it.
-
-    `state` is LAUNCHED at log point 2: the executor has it durably and started it. It is SUCCEEDED,
-    FAILED or CANCELLED at the end of an attempt that ran. It is SKIPPED where the executor durably
-    refused or fenced the attempt: it never ran and never will (rule R7). It is LOST where nobody
-    can know any more what became of it: until `held_until_ms` it may still be running, and holds
-    its job's overlap slot (rule R6).
-    """
-
-    key: Key
-    attempt: int
-    state: LaunchState
-    reason: Reason = Reason.NONE
-    exit_code: int = -1
-    started_ms: int = 0
-    finished_ms: int = 0
-    detail: str = ""
-    output_bytes: int = 0  # what the executor keeps of its output
-    retry_after_ms: int = 0  # asked for by what ran; 0: it did not say
-    part: int = 1
-    note: Note | None = None
-    cpu_ms: int = 0  # what its control group measured, 0: none did
-    memory_peak_bytes: int = 0
-    held_until_ms: int = 0
-
-
 class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A due launch that will not be started."""
 
@@ -175,7 +129,7 @@ class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class LostExecutor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All that is open on an executor and was begun up to a log index is lost. The rest as in
-    AttemptItem."""
+    Part."""
 
     executor: int
     through_index: int
@@ -307,12 +261,15 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     """What became of many attempts: of those that are named by their keys, of rows of batches, and
     of all that executors have which are lost.
 
+    `rows` are what executors, by their numbers, reported of rows. A start is log point 2. Rows
+    that are UNKNOWN were never sent to their executor, and so never ran.
+
     Its result has a verdict for each row, but none where all rows are accepted, then one for each
     item.
     """
 
-    items: tuple[AttemptItem, ...] = ()
-    rows: tuple[AttemptRows, ...] = ()
+    items: tuple[Ended, ...] = ()
+    rows: tuple[tuple[int, BatchReport], ...] = ()
     executors: tuple[LostExecutor, ...] = ()
 
 
@@ -418,8 +375,8 @@ class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     from_s: int
     to_s: int
     ran: tuple[Row, ...] = ()
-    due: tuple[DueItem, ...] = ()
-    lost: tuple[SkipItem, ...] = ()
+    due: tuple[Instants, ...] = ()
+    lost: tuple[Instants, ...] = ()
     doubtful: tuple[Key, ...] = ()
     name: str = ""
     not_before_ms: int = 0

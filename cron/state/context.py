@@ -17,8 +17,7 @@ from cron.notes import (
     written,
 )
 from cron.state.archive import Sealed
-from cron.state.commands import AttemptItem, Key
-from cron.state.pool import DeadLetter
+from cron.state.commands import Key
 from cron.state.rows import NO_ROW, Chunk, Part, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.protocol.status import Reason
@@ -82,7 +81,7 @@ class Context(msgspec.Struct):
         if record.dead:
             self.unbury(key)
 
-    def bury(self, record: JobRecord, key: Key, letter: DeadLetter) -> None:
+    def bury(self, record: JobRecord, key: Key, letter: Row) -> None:
         """Keep what is left of a launch that is over."""
         self.state.touch(record)
         record.dead[key[1:]] = letter
@@ -142,7 +141,7 @@ class Context(msgspec.Struct):
         for part in row.parts:
             self.state.drop_detailed(row, part.executor, part.row)
 
-    def end(self, row: LaunchRow, end: AttemptItem) -> None:
+    def end(self, row: LaunchRow, end: Part) -> None:
         """End an open launch: it leaves State and becomes a row of history.
 
         What waited for its next attempt has the number of that.
@@ -167,7 +166,7 @@ class Context(msgspec.Struct):
 def row_of(
     state: State,
     row: LaunchRow,
-    end: AttemptItem | None = None,
+    end: Part | None = None,
     place: tuple[int, int, int] = (0, 0, -1),
 ) -> Row:
     """Return a launch as history has it: as it stands now, or, with an `end`, as it ended at a
@@ -175,7 +174,7 @@ def row_of(
     executor = state.executors.get(row.executor) if row.begun_index else None
     detail, note = row.detail, row.note
     if end is None:
-        end, kind, by = AttemptItem(row.key, row.attempt, row.state), OPEN, row.by
+        end, kind, by = Part(row.executor, row.state), OPEN, row.by
     else:
         kind, by = ENDED, row.cancel_by or row.by
         if end.detail or end.note:

@@ -16,6 +16,7 @@ import msgspec
 
 from cron.job import OnLost
 from cron.launch_state import LaunchState
+from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.batches import Batch, taken
 from cron.state.columns import spread
@@ -23,15 +24,29 @@ from cron.state.context import Context
 from cron.state.launches import change_one
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_success, hold_slot, is_kept
-from cron.state.rows import Chunk, Column, column
+from cron.state.rows import Chunk, Column, Part, column
 from cron.state.state import JobRecord, State
-from launcher.protocol.status import Reason
+from launcher.protocol.reports import BatchReport, RowReport
+from launcher.protocol.status import Reason, Status
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
 LAUNCHED: Final = LaunchState.LAUNCHED
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 LOST: Final = LaunchState.LOST
+_STATES: Final = {
+    Status.ACCEPTED: LAUNCHED,
+    Status.REFUSED: LaunchState.SKIPPED,
+    Status.FENCED: LaunchState.SKIPPED,
+    Status.UNKNOWN: LaunchState.SKIPPED,  # its order was never sent
+    Status.INTERRUPTED: LOST,
+}
+_WITHOUT_WORDS: Final = {
+    Status.INTERRUPTED: NoteCode.DIED,
+    Status.REFUSED: NoteCode.REFUSED,
+    Status.FENCED: NoteCode.FENCED,
+    Status.UNKNOWN: NoteCode.UNSENT,
+}
 _name: Final = attrgetter("name")
 _revision: Final = attrgetter("revision")
 Named: TypeAlias = tuple[c.Key, int, int]
@@ -58,15 +73,16 @@ def report(context: Context, command: c.Report) -> Result:
     """Write what became of attempts: log point 2, ends, refusals and losses. Late reports of
     lost ones become amendments (rule R9)."""
     verdicts: list[Verdict] = []
-    for said in command.rows:
-        beside = (said.output_bytes, said.cpu_ms, said.memory_peak_bytes, (said.exit_code,))
-        columns = spread(said.rows, said.started_ms, said.finished_ms, *beside)
+    for executor, said in command.rows:
+        beside = (said.output_bytes, said.cpu_ms, said.memory_peak_bytes, said.retry_after_ms)
+        times, code = (said.started_ms, said.finished_ms), (said.exit_code,)
+        columns = spread(said.rows, times, (*beside, code))
         if columns is None:
             verdicts += [Verdict.WRONG_STATE] * len(said.rows)
         else:
-            verdicts += _report_rows(context, said, columns[:-1])
+            verdicts += _report_rows(context, said.index, end_of(executor, said), columns[:-1])
     of_rows = verdicts if any(verdicts) else ()
-    result = Result(ACCEPTED, (*of_rows, *[change_one(context, item) for item in command.items]))
+    result = Result(ACCEPTED, (*of_rows, *[change_one(context, *item) for item in command.items]))
     for gone in command.executors:
         record = context.state.executors.get(gone.executor)
         batches = record.batches if record is not None else {}
@@ -76,16 +92,39 @@ def report(context: Context, command: c.Report) -> Result:
     return result
 
 
+def state_of(said: BatchReport | RowReport) -> LaunchState:
+    """Return what has become of the rows of a report. Those that ran have their result."""
+    if said.status is not Status.ENDED:
+        return _STATES[said.status]
+    if said.exit_code == 0 and said.reason is Reason.NONE:
+        return SUCCEEDED
+    if said.reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
+        return LaunchState.CANCELLED
+    return LaunchState.FAILED
+
+
+def end_of(executor: int, said: BatchReport | RowReport) -> Part:
+    """Return what an executor reports of a row, or of each of its rows, but for usage and times;
+    without words of the executor, with a note."""
+    detail, code = said.detail, _WITHOUT_WORDS.get(said.status)
+    if not said.is_recorded:
+        detail, code = "", NoteCode.NO_RECORD
+    note = None if detail or code is None else Note(code)
+    exit_code = said.exit_code if said.status is Status.ENDED else -1
+    return Part(executor, state_of(said), said.reason, exit_code, detail=detail, note=note)
+
+
 def _report_rows(
-    context: Context, said: c.AttemptRows, columns: Sequence[Sequence[int]]
+    context: Context, index: int, said: Part, columns: Sequence[Sequence[int]]
 ) -> list[Verdict]:
-    """Write what became of rows; `columns` are the rows, and what their executor said of each of
-    them. What is usual goes a column at a time, in the order of the rows."""
+    """Write what became of rows that were begun at a log index; `columns` are the rows, and what
+    their executor said of each of them. What is usual goes a column at a time, in the order of the
+    rows."""
     record = context.state.executors.get(said.executor)
-    batch = None if record is None else record.batches.get(said.begun_index)
+    batch = None if record is None else record.batches.get(index)
     rows, started_ms = columns[:2]
     if batch is None:
-        return [_change_row(context, said, *one) for one in zip(*columns, strict=True)]
+        return [_change_row(context, index, said, *one) for one in zip(*columns, strict=True)]
     states, size = batch.states, len(batch.states)
     if rows[-1] < size:
         seen = bytes(taken(states, rows))
@@ -107,7 +146,7 @@ def _report_rows(
             part = [column[places[0] : places[-1] + 1] for column in columns]
             if not is_usual:
                 for place, one in zip(places, zip(*part, strict=True), strict=True):
-                    verdicts[place] = _change_row(context, said, *one)
+                    verdicts[place] = _change_row(context, index, said, *one)
             elif said.state is LAUNCHED:
                 batch.start(part[0], context.index, context.at_ms, part[1])
             else:
@@ -117,7 +156,7 @@ def _report_rows(
 
 
 def _usual(
-    state: State, batch: Batch, said: c.AttemptRows, seen: bytes, columns: Sequence[Sequence[int]]
+    state: State, batch: Batch, said: Part, seen: bytes, columns: Sequence[Sequence[int]]
 ) -> list[bool]:
     """Return which rows are usual, and start, or end without anything to follow."""
     if said.state is LAUNCHED:
@@ -140,46 +179,39 @@ def _usual(
 
 def _change_row(
     context: Context,
-    said: c.AttemptRows,
+    index: int,
+    said: Part,
     row: int,
     started_ms: int,
     finished_ms: int,
     *beside: int,
 ) -> Verdict:
     """Write what became of a row that is not usual."""
-    found = named(context.state, said.executor, said.begun_index, row)
+    found = named(context.state, said.executor, index, row)
     if found is None:
         return Verdict.NOT_OPEN
     key, attempt, part = found
-    output_bytes, cpu_ms, memory_peak_bytes = beside
-    return change_one(
-        context,
-        c.AttemptItem(
-            key,
-            attempt,
-            said.state,
-            said.reason,
-            said.exit_code,
-            started_ms,
-            finished_ms,
-            said.detail,
-            output_bytes,
-            0,  # retry_after_ms
-            part,
-            said.note,
-            cpu_ms,
-            memory_peak_bytes,
-        ),
+    output_bytes, cpu_ms, memory_peak_bytes, retry_after_ms = beside
+    end = msgspec.structs.replace(
+        said,
+        started_ms=started_ms,
+        finished_ms=finished_ms,
+        output_bytes=output_bytes,
+        retry_after_ms=retry_after_ms,
+        cpu_ms=cpu_ms,
+        memory_peak_bytes=memory_peak_bytes,
+        number=part,
     )
+    return change_one(context, key, attempt, end)
 
 
 def _end(
-    context: Context, batch: Batch, end: c.AttemptRows, columns: Sequence[Sequence[int]]
+    context: Context, batch: Batch, end: Part, columns: Sequence[Sequence[int]]
 ) -> tuple[Chunk, list[JobRecord]]:
     """End usual rows: they leave State, and become a chunk of history. Return it, and their
     jobs."""
     state, index = context.state, context.index
-    rows, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = columns
+    rows, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = columns[:6]
     numbers, scheduled_s = taken(batch.numbers, rows), taken(batch.scheduled_s, rows)
     records = list(map(state.by_number.__getitem__, numbers))
     if state.imagings:
@@ -254,17 +286,9 @@ def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
             launch = batch.launch(row)
             start = launch.start_on(gone.executor) if launch is not None else None
             if launch is not None and start is not None:
-                change_one(
-                    context,
-                    c.AttemptItem(
-                        launch.key,
-                        launch.attempt,
-                        LOST,
-                        part=start.number,
-                        note=gone.note,
-                        held_until_ms=gone.held_until_ms,
-                    ),
-                )
+                end = Part(gone.executor, LOST, held_until_ms=gone.held_until_ms, note=gone.note)
+                end.number = start.number
+                change_one(context, launch.key, launch.attempt, end)
     context.state.shrink(batch)
 
 
@@ -272,7 +296,7 @@ def _lose(context: Context, batch: Batch, gone: c.LostExecutor, rows: list[int])
     """Give up usual rows of a batch that do not begin again. State remembers each of them for a
     late report."""
     none = array("q", bytes(8 * len(rows)))
-    end = c.AttemptRows(batch.index, batch.executor, LOST, (), Reason.EXECUTOR_LOST, note=gone.note)
+    end = Part(batch.executor, LOST, Reason.EXECUTOR_LOST, note=gone.note)
     chunk, records = _end(context, batch, end, [rows, none, none, none, none, none])
     for place, (row, record) in enumerate(zip(rows, records, strict=True)):
         if record.job is not None:

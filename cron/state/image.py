@@ -20,7 +20,7 @@ from cron.errors import InvariantViolated, TooOld
 from cron.launch_state import ACTIVE, LaunchState
 from cron.state.batches import COLUMNS
 from cron.state.columns import Deltas, deltas
-from cron.state.commands import FORMAT, LEAST_FORMAT, DueItem, Key
+from cron.state.commands import FORMAT, LEAST_FORMAT, Instants, Key
 from cron.state.rows import Column, Row, column, values
 from cron.state.state import JobRecord, State
 from cron.state.tail import RowsDamaged, Tail
@@ -46,7 +46,7 @@ class _Head(msgspec.Struct, array_like=True):
     jobs: int
     state: State
     lost: list[tuple[Key, int, Row]]
-    lines: list[tuple[DueItem, Deltas]]
+    lines: list[tuple[Instants, Deltas]]
     batches: list[tuple[int, int, int, Epoch, bytes, bytes, tuple[Column, ...]]]
 
 
@@ -78,9 +78,9 @@ _records = msgspec.msgpack.Decoder(list[JobRecord])
 
 def encode_head(state: State) -> bytes:
     """Return the first part of the image of State: everything but the jobs."""
-    lines: list[tuple[DueItem, Deltas]] = []
+    lines: list[tuple[Instants, Deltas]] = []
     for _, mine in sorted(state.due.usual.items()):
-        alike: dict[DueItem, list[int]] = {}
+        alike: dict[Instants, list[int]] = {}
         for number in sorted(mine):
             alike.setdefault(mine[number], []).append(number)
         lines += sorted((due, deltas(numbers)) for due, numbers in alike.items())
@@ -299,7 +299,7 @@ def _derive(state: State) -> None:
         for record in state.by_number.values()
         for place, letter in record.dead.items()
     ]
-    state.dead = dict(sorted(dead, key=lambda item: item[1].serial))
+    state.dead = dict(sorted(dead, key=lambda item: (item[1].ended_index, item[1].number)))
 
 
 def _check_known(is_known: bool, what: str) -> None:

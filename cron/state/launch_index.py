@@ -31,9 +31,8 @@ _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
 class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
     """Launches by key; oldest first where they are iterated over.
 
-    `usual` has by instant the numbers of jobs, each with the DueItem of its line, or its Batch once
-    it has begun.
-    `row_of` makes the row of such a launch: to change it changes nothing.
+    `usual` has by instant the numbers of jobs, each with the Instants of its line, or its Batch
+    once it has begun. `row_of` makes the row of such a launch: to change it changes nothing.
     """
 
     def __init__(self, row_of: Callable[[int, int, T], LaunchRow]) -> None:

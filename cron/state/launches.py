@@ -29,55 +29,55 @@ RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELL
 _REPORTED: Final = (LAUNCHED, *RESULTS, LaunchState.SKIPPED, LaunchState.LOST)
 
 
-def change_one(context: Context, item: c.AttemptItem) -> Verdict:
-    """Write what became of one attempt, or of one part of it; return why not, if so."""
-    if item.state not in _REPORTED:
+def change_one(context: Context, key: c.Key, attempt: int, end: Part) -> Verdict:
+    """Write what became of an attempt, or of one part of it; return why not, if so."""
+    if end.state not in _REPORTED:
         return Verdict.WRONG_STATE
-    row = context.state.active.get(item.key)
-    if row is None or row.attempt != item.attempt:
-        amended = _amend(context, item) if item.state in RESULTS else None
+    row = context.state.active.get(key)
+    if row is None or row.attempt != attempt:
+        amended = _amend(context, key, attempt, end) if end.state in RESULTS else None
         return amended or (Verdict.NOT_OPEN if row is None else Verdict.WRONG_ATTEMPT)
     context.touch(row)
-    part = row.parts[item.part - 1] if 1 <= item.part <= len(row.parts) else None
+    part = row.parts[end.number - 1] if 1 <= end.number <= len(row.parts) else None
     before = row.state if part is None else part.state
-    if (part is None and (row.parts or item.part != 1)) or before not in ACTIVE:
+    if (part is None and (row.parts or end.number != 1)) or before not in ACTIVE:
         return Verdict.NOT_OPEN
-    if before is LAUNCHED and item.state is LAUNCHED:
+    if before is LAUNCHED and end.state is LAUNCHED:
         return Verdict.ALREADY
-    if not may_follow(before, item.state):
+    if not may_follow(before, end.state):
         return Verdict.WRONG_STATE
     if part is None:
         row = context.change(row)
     is_unknown = before is BEGUN if part is not None else not row.launched_index
     # A result may come before log point 2 was written: then one entry is both.
-    if item.state is LAUNCHED or (item.state in RESULTS and item.started_ms and is_unknown):
-        _log_point_2(context, row, part, item.started_ms)
-    if item.state is LAUNCHED:
+    if end.state is LAUNCHED or (end.state in RESULTS and end.started_ms and is_unknown):
+        _log_point_2(context, row, part, end.started_ms)
+    if end.state is LAUNCHED:
         return ACCEPTED
     if part is not None:
-        parts.end_part(part, item)
+        parts.end_part(part, end)
         context.leave_part(row, part)
         if any(one.state in ACTIVE for one in row.parts):
             return ACCEPTED
-        item = parts.end_of(context, row)
-    _end(context, row, item)
+        end = parts.end_of(context, row)
+    _end(context, row, end)
     return ACCEPTED
 
 
-def _end(context: Context, row: LaunchRow, item: c.AttemptItem) -> None:
+def _end(context: Context, row: LaunchRow, end: Part) -> None:
     """End a launch, or take it back, and decide what follows."""
     record = context.state.by_number[row.number]
-    if item.state is LaunchState.SKIPPED:
-        _take_back(context, row, written(item.note, item.detail))
-    elif item.state is LaunchState.LOST:
+    if end.state is LaunchState.SKIPPED:
+        _take_back(context, row, written(end.note, end.detail))
+    elif end.state is LaunchState.LOST:
         if row.job is not None:
-            hold_slot(context, record, row.job, item.held_until_ms)
-        _end_unrun(context, row, item.state, Reason.EXECUTOR_LOST, (item.detail, item.note))
-        after_loss(context, record, row, item.held_until_ms)
+            hold_slot(context, record, row.job, end.held_until_ms)
+        _end_unrun(context, row, end.state, Reason.EXECUTOR_LOST, (end.detail, end.note))
+        after_loss(context, record, row, end.held_until_ms)
     else:
-        context.end(row, item)
-        if item.state is not SUCCEEDED:
-            after_failure(context, record, row, item)
+        context.end(row, end)
+        if end.state is not SUCCEEDED:
+            after_failure(context, record, row, end)
         elif context.state.budgets:
             after_success(context, record)
 
@@ -88,10 +88,10 @@ def _end_unrun(
     state: LaunchState,
     reason: Reason,
     said: tuple[str, Note | None],
-) -> c.AttemptItem:
+) -> Part:
     """End a launch that never ran, or of whose run nothing is known; `said` is its detail and note.
     Return the end."""
-    end = c.AttemptItem(row.key, row.attempt, state, reason, detail=said[0], note=said[1])
+    end = Part(row.executor, state, reason, detail=said[0], note=said[1])
     context.end(row, end)
     return end
 
@@ -107,62 +107,62 @@ def _log_point_2(context: Context, row: LaunchRow, part: Part | None, started_ms
         row.started_ms = started_ms
 
 
-def _amend(context: Context, item: c.AttemptItem) -> Verdict | None:
+def _amend(context: Context, key: c.Key, attempt: int, end: Part) -> Verdict | None:
     """Append what became known of a lost attempt, None where nothing did; nothing reopens (R9).
 
     Of an attempt of several parts each lost part may have a late report. The attempt is amended to
     the end that follows from all of them: it succeeded only if all did, and is lost while one is.
     """
-    lost, name = context.state.lost, (item.key, item.attempt)
+    lost, name = context.state.lost, (key, attempt)
     known = lost.get(name)
     if known is None:
         return None
     if known.parts and not any(
-        part.number == item.part and part.state is LaunchState.LOST for part in known.parts
+        part.number == end.number and part.state is LaunchState.LOST for part in known.parts
     ):
         return None  # what became of it is known, or there is no such part
-    job = context.state.by_number[item.key[0]].job
+    job = context.state.by_number[key[0]].job
     if known.parts:
-        known = parts.with_report(known, item)
-        item = parts.amended(known.parts, item)
-    elif item.part != 1 or (job is not None and job.has_parts):
-        item = parts.late_part(item)  # nobody knows of the others
-    if known.parts and item.state is LaunchState.LOST:
+        known = parts.with_report(known, end)
+        end = parts.amended(known.parts, end)
+    elif end.number != 1 or (job is not None and job.has_parts):
+        end = parts.late_part(end)  # nobody knows of the others
+    if known.parts and end.state is LaunchState.LOST:
         lost[name] = known  # where it was begun is as it was
     else:
         context.state.forget_lost(*name)
-    context.record(_amendment(context, known, item))
+    context.record(_amendment(context, known, end))
     return Verdict.AMENDED
 
 
-def _amendment(context: Context, known: Row, item: c.AttemptItem) -> Row:
-    detail, note = written(item.note, item.detail)
+def _amendment(context: Context, known: Row, end: Part) -> Row:
+    detail, note = written(end.note, end.detail)
     return Row(
         kind=RowKind.AMENDMENT,
-        job=context.state.by_number[item.key[0]].name,
+        job=known.job,
         revision=known.revision,
-        scheduled_s=item.key[1],
-        trigger=item.key[2],
-        attempt=item.attempt,
-        state=item.state,
-        reason=item.reason,
+        scheduled_s=known.scheduled_s,
+        trigger=known.trigger,
+        attempt=known.attempt,
+        state=end.state,
+        reason=end.reason,
         ended_index=context.index,
         ended_at_ms=context.at_ms,
-        last_s=item.key[1],
+        last_s=known.scheduled_s,
         local_min=known.local_min,
         epoch=known.epoch,
         executor=known.executor,
         ledger=known.ledger,
-        started_ms=item.started_ms,
-        finished_ms=item.finished_ms,
-        exit_code=item.exit_code,
+        started_ms=end.started_ms,
+        finished_ms=end.finished_ms,
+        exit_code=end.exit_code,
         detail=detail,
-        output_bytes=item.output_bytes,
+        output_bytes=end.output_bytes,
         parts=known.parts,
         note=note,
         amends=known.key,
-        cpu_ms=item.cpu_ms,
-        memory_peak_bytes=item.memory_peak_bytes,
+        cpu_ms=end.cpu_ms,
+        memory_peak_bytes=end.memory_peak_bytes,
     )
 
 

@@ -14,7 +14,6 @@ import msgspec
 from cron.job import Retry
 from cron.launch_state import LaunchState
 from cron.notes import NoteCode, about_part, written
-from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.retries import is_fatal
 from cron.state.rows import Part, Row
@@ -34,14 +33,14 @@ _REASONS: Final = {
 }
 
 
-def end_part(part: Part, item: c.AttemptItem) -> None:
+def end_part(part: Part, end: Part) -> None:
     """Write the end of a part, that it never ran, or that its status cannot be known."""
-    part.state, part.reason = item.state, _REASONS.get(item.state, item.reason)
-    part.exit_code, part.retry_after_ms = item.exit_code, item.retry_after_ms
-    part.finished_ms, part.output_bytes = item.finished_ms, item.output_bytes
-    part.cpu_ms, part.memory_peak_bytes = item.cpu_ms, item.memory_peak_bytes
-    part.held_until_ms = item.held_until_ms
-    part.detail, part.note = written(item.note, item.detail)
+    part.state, part.reason = end.state, _REASONS.get(end.state, end.reason)
+    part.exit_code, part.retry_after_ms = end.exit_code, end.retry_after_ms
+    part.finished_ms, part.output_bytes = end.finished_ms, end.output_bytes
+    part.cpu_ms, part.memory_peak_bytes = end.cpu_ms, end.memory_peak_bytes
+    part.held_until_ms = end.held_until_ms
+    part.detail, part.note = written(end.note, end.detail)
 
 
 def worst(row: LaunchRow, retry: Retry) -> tuple[int, Part]:
@@ -54,7 +53,7 @@ def worst(row: LaunchRow, retry: Retry) -> tuple[int, Part]:
     return 1, row.parts[0]
 
 
-def end_of(context: Context, row: LaunchRow) -> c.AttemptItem:
+def end_of(context: Context, row: LaunchRow) -> Part:
     """Return the end of a launch all of whose parts are over, as if it had run as a whole. Where no
     part ran, it has not run, and may begin elsewhere (rule R7)."""
     job = context.state.by_number[row.number].job or row.job
@@ -62,9 +61,7 @@ def end_of(context: Context, row: LaunchRow) -> c.AttemptItem:
     state, reason, note = part.state, part.reason, part.note
     if all(one.state is LaunchState.SKIPPED for one in row.parts):
         first = row.parts[0]
-        return c.AttemptItem(
-            row.key, row.attempt, LaunchState.SKIPPED, detail=first.detail, note=first.note
-        )
+        return Part(0, LaunchState.SKIPPED, detail=first.detail, note=first.note)
     if state is LaunchState.SKIPPED and row.cancel is not Reason.NONE:
         state, reason = LaunchState.CANCELLED, row.cancel  # it was to run no more
     elif state is LaunchState.SKIPPED:
@@ -72,64 +69,62 @@ def end_of(context: Context, row: LaunchRow) -> c.AttemptItem:
     if state is not LaunchState.SUCCEEDED:
         args = (number, len(row.parts), part.name)
         note = about_part(NoteCode.PART, args, part.note)
-    return c.AttemptItem(
-        row.key,
-        row.attempt,
+    return Part(
+        0,
         state,
         reason,
         part.exit_code,
         row.started_ms,
         max(one.finished_ms for one in row.parts),
-        part.detail,
         row.parts[0].output_bytes,
+        max(one.held_until_ms for one in row.parts),
         max(one.retry_after_ms for one in row.parts if one.state is part.state),
+        part.detail,
         note=note,
         cpu_ms=sum(one.cpu_ms for one in row.parts),
         memory_peak_bytes=max(one.memory_peak_bytes for one in row.parts),
-        held_until_ms=max(one.held_until_ms for one in row.parts),
     )
 
 
-def with_report(known: Row, item: c.AttemptItem) -> Row:
+def with_report(known: Row, end: Part) -> Row:
     """Return a lost launch of several parts with the end of one of them."""
     ends = list(known.parts)
-    end = ends[item.part - 1] = copy(ends[item.part - 1])
-    end.started_ms = item.started_ms or end.started_ms
-    end_part(end, item)
+    part = ends[end.number - 1] = copy(ends[end.number - 1])
+    part.started_ms = end.started_ms or part.started_ms
+    end_part(part, end)
     return msgspec.structs.replace(known, parts=tuple(ends))
 
 
-def amended(ends: tuple[Part, ...], item: c.AttemptItem) -> c.AttemptItem:
+def amended(ends: tuple[Part, ...], late: Part) -> Part:
     """Return what is known of a lost launch with these ends of its parts after a late report."""
     state = next(state for state in _WORST_FIRST if any(end.state is state for end in ends))
     number, end = next((n, end) for n, end in enumerate(ends, 1) if end.state is state)
     note = end.note
     if state is LaunchState.LOST:
-        item = late_part(item)
-        end, note = msgspec.structs.replace(end, detail=item.detail), item.note
+        late = late_part(late)
+        end, note = msgspec.structs.replace(end, detail=late.detail), late.note
     elif state is not LaunchState.SUCCEEDED:
         note = about_part(NoteCode.PART, (number, len(ends), end.name), end.note)
-    return c.AttemptItem(
-        item.key,
-        item.attempt,
+    return Part(
+        0,
         LaunchState.FAILED if state is LaunchState.SKIPPED else state,
         end.reason,
         end.exit_code,
         min((one.started_ms for one in ends if one.started_ms), default=0),
         max(one.finished_ms for one in ends),
-        end.detail,
         ends[0].output_bytes,
+        detail=end.detail,
         note=note,
         cpu_ms=sum(one.cpu_ms for one in ends),
         memory_peak_bytes=max(one.memory_peak_bytes for one in ends),
     )
 
 
-def late_part(item: c.AttemptItem) -> c.AttemptItem:
+def late_part(end: Part) -> Part:
     """Return a late report of one part of a launch of which another is lost: so is the launch."""
     return msgspec.structs.replace(
-        item,
+        end,
         state=LaunchState.LOST,
         reason=Reason.EXECUTOR_LOST,
-        note=about_part(NoteCode.LATE_PART, (item.part, int(item.state)), item.note),
+        note=about_part(NoteCode.LATE_PART, (end.number, int(end.state)), end.note),
     )

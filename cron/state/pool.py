@@ -1,5 +1,5 @@
-"""What operators say of the pool, and what is left of launches that it gave up: limits, gates, dead
-letters, drains; and the commands that change them.
+"""What operators say of the pool: limits, gates, drains; and the commands that change them, and
+dead letters.
 
 Evolution: as in `commands.py`.
 """
@@ -11,10 +11,7 @@ from typing import Final
 
 import msgspec
 
-from cron.launch_state import LaunchState
-from cron.notes import Note
 from cron.scopes import Scope
-from launcher.protocol.status import Reason
 
 
 class Limits(msgspec.Struct, frozen=True, array_like=True):
@@ -76,25 +73,6 @@ class OpenedGate(msgspec.Struct, frozen=True, array_like=True):
 
     gate: Gate
     at_ms: int
-
-
-class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A launch that will not be tried again unless somebody says so, and its last attempt."""
-
-    serial: int  # in the order of dying
-    attempt: int
-    tries: int
-    state: LaunchState
-    reason: Reason
-    at_ms: int
-    index: int
-    exit_code: int = -1
-    detail: str = ""
-    executor: str = ""
-    output_bytes: int = 0
-    local_min: int = -1
-    due_at_ms: int = 0
-    note: Note | None = None
 
 
 class LimitItem(msgspec.Struct, frozen=True, array_like=True):

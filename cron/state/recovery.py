@@ -21,7 +21,7 @@ from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_loss, after_recovery
-from cron.state.rows import RESTORED_BY, Row, RowKind
+from cron.state.rows import RESTORED_BY, Part, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
@@ -95,7 +95,7 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     for key in item.doubtful:
         row = context.state.due.get(key)
         if row is not None and row.number == record.number:
-            context.end(row, _lost(key, row.attempt, NoteCode.IN_DOUBT))
+            context.end(row, _lost(NoteCode.IN_DOUBT))
     for lost in item.lost:
         _record_lost(context, record, lost)
     for due in item.due:
@@ -116,7 +116,7 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
 def _fits(item: c.RecoverItem) -> bool:
     """Whether no instant is spoken for twice, and none is outside of (from, to]."""
     spans = [(due.scheduled_s, due.scheduled_s) for due in item.due]
-    spans += [(lost.first_s, lost.last_s) for lost in item.lost]
+    spans += [(lost.scheduled_s, lost.last_s) for lost in item.lost]
     attempts = [
         (ran.scheduled_s, ran.scheduled_s)
         for ran in item.ran
@@ -149,18 +149,17 @@ def _record_ran(context: Context, record: JobRecord, ran: Row, not_before_ms: in
     if key in state.active:
         return
     if ran.state is LaunchState.LAUNCHED:
-        context.end(row, _lost(key, ran.attempt, NoteCode.NOBODYS))
+        context.end(row, _lost(NoteCode.NOBODYS))
         return
-    end = c.AttemptItem(
-        key,
-        ran.attempt,
+    end = Part(
+        0,
         ran.state,
         ran.reason,
         ran.exit_code,
         ran.started_ms,
         ran.finished_ms,
-        ran.detail,
         ran.output_bytes,
+        detail=ran.detail,
         note=ran.note,
     )
     context.end(row, end)
@@ -170,9 +169,8 @@ def _record_ran(context: Context, record: JobRecord, ran: Row, not_before_ms: in
         after_recovery(context, record, row, end)
 
 
-def _lost(key: c.Key, attempt: int, code: NoteCode) -> c.AttemptItem:
-    state, reason = LaunchState.LOST, Reason.RESTORED
-    return c.AttemptItem(key, attempt, state, reason, note=Note(code))
+def _lost(code: NoteCode) -> Part:
+    return Part(0, LaunchState.LOST, Reason.RESTORED, note=Note(code))
 
 
 def _new_row(record: JobRecord, ran: Row) -> LaunchRow:
@@ -221,14 +219,14 @@ def _begin(
         context.set_active(row)
 
 
-def _record_lost(context: Context, record: JobRecord, item: c.SkipItem) -> None:
+def _record_lost(context: Context, record: JobRecord, item: c.Instants) -> None:
     record.local_horizon_min = max(record.local_horizon_min, item.local_min)
     context.record(
         Row(
             kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,
             job=record.name,
             revision=record.revision,
-            scheduled_s=item.first_s,
+            scheduled_s=item.scheduled_s,
             trigger=0,
             attempt=0,
             state=LaunchState.LOST,
@@ -242,7 +240,7 @@ def _record_lost(context: Context, record: JobRecord, item: c.SkipItem) -> None:
     )
 
 
-def _make_due(context: Context, record: JobRecord, due: c.DueItem) -> None:
+def _make_due(context: Context, record: JobRecord, due: c.Instants) -> None:
     """An instant in doubt of a job that would rather run twice than not at all."""
     if record.job is None or record.job.on_lost is not OnLost.RETRY:
         return

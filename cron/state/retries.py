@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+import msgspec
+
 from cron.job import Job, OnLost, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
-from cron.notes import written
-from cron.state.commands import AttemptItem
-from cron.state.context import Context
-from cron.state.pool import DeadLetter, Limits
+from cron.state.context import Context, row_of
+from cron.state.pool import Limits
 from cron.state.rows import RESTORED_BY, Part
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.protocol.names import split_job_name
@@ -42,20 +42,20 @@ def after_success(context: Context, record: JobRecord) -> None:
         del budgets[tenant]
 
 
-def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem) -> None:
+def after_failure(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
     """Make a launch due again whose attempt has just ended, or make it a dead letter, or neither.
 
     `row` is the launch as it was; it is open no more.
     """
     job = record.job
-    if job is None or row.cancel is not Reason.NONE or not is_kept(job, item.state, item.reason):
+    if job is None or row.cancel is not Reason.NONE or not is_kept(job, end.state, end.reason):
         return
-    rests_until_ms = _rest_ends_ms(context, row, item, job)
-    reason = _why_not(context, record, row, item, rests_until_ms)
+    rests_until_ms = _rest_ends_ms(context, row, end, job)
+    reason = _why_not(context, record, row, end, rests_until_ms)
     if reason is None:
-        _open_again(context, record, row, rests_until_ms, _tries(row, item))
+        _open_again(context, record, row, rests_until_ms, _tries(row, end))
     else:
-        _bury(context, record, row, item, reason)
+        _bury(context, record, row, end, reason)
 
 
 def hold_slot(context: Context, record: JobRecord, job: Job, until_ms: int) -> None:
@@ -87,7 +87,7 @@ def after_loss(context: Context, record: JobRecord, row: LaunchRow, not_before_m
         _open_again(context, record, row, not_before_ms, row.tries)
 
 
-def after_skip(context: Context, record: JobRecord, row: LaunchRow, end: AttemptItem) -> None:
+def after_skip(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
     """Make a launch a dead letter that failed, or was one and was redriven, whatever its next try
     is skipped for: a pause, a gate or a full queue ends its tries as a last failure does. So is any
     launch that had begun before and could not begin again in time: put off, say, or refused."""
@@ -99,11 +99,11 @@ def after_skip(context: Context, record: JobRecord, row: LaunchRow, end: Attempt
         _bury(context, record, row, end, Reason.DEADLINE if is_late else end.reason)
 
 
-def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem) -> None:
+def after_recovery(context: Context, record: JobRecord, row: LaunchRow, end: Part) -> None:
     """Make a launch a dead letter that failed in the life before a restore. Whether it was tried
     again then, where nobody remembers, cannot be known; so it is not tried again by itself."""
-    if record.job is not None and is_kept(record.job, item.state, item.reason):
-        _bury(context, record, row, item, item.reason)
+    if record.job is not None and is_kept(record.job, end.state, end.reason):
+        _bury(context, record, row, end, end.reason)
 
 
 def is_kept(job: Job, state: LaunchState, reason: Reason) -> bool:
@@ -115,16 +115,16 @@ def is_kept(job: Job, state: LaunchState, reason: Reason) -> bool:
 
 
 def _why_not(
-    context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem, rests_until_ms: int
+    context: Context, record: JobRecord, row: LaunchRow, end: Part, rests_until_ms: int
 ) -> Reason | None:
     """Return why it is not tried again, None where it is."""
     retry = record.job.retry if record.job is not None else Retry()
-    is_snooze = _is_snooze(item.state, item.reason)
-    is_last = is_fatal(retry, item) or row.tries + 1 >= retry.tries
+    is_snooze = _is_snooze(end.state, end.reason)
+    is_last = is_fatal(retry, end) or row.tries + 1 >= retry.tries
     if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
-        return item.reason
+        return end.reason
     if context.state.is_resolving:  # as in `after_recovery`
-        return item.reason
+        return end.reason
     if rests_until_ms >= row.deadline_ms:
         return Reason.DEADLINE
     if is_snooze or _has_budget(context, record):
@@ -132,7 +132,7 @@ def _why_not(
     return Reason.BUDGET
 
 
-def is_fatal(retry: Retry, end: AttemptItem | Part) -> bool:
+def is_fatal(retry: Retry, end: Part) -> bool:
     """Return whether an attempt, or a part of one, failed such that no other try is of any use."""
     if end.state is not LaunchState.FAILED or end.reason not in (Reason.FATAL, Reason.NONE):
         return False
@@ -163,12 +163,12 @@ def _has_budget(context: Context, record: JobRecord) -> bool:
     return True
 
 
-def _rest_ends_ms(context: Context, row: LaunchRow, item: AttemptItem, job: Job) -> int:
+def _rest_ends_ms(context: Context, row: LaunchRow, end: Part, job: Job) -> int:
     """Return when the next attempt may begin."""
-    if _is_snooze(item.state, item.reason):
-        return context.at_ms + max(item.retry_after_ms, SNOOZE_MS)
-    if item.retry_after_ms > 0:
-        return context.at_ms + item.retry_after_ms
+    if _is_snooze(end.state, end.reason):
+        return context.at_ms + max(end.retry_after_ms, SNOOZE_MS)
+    if end.retry_after_ms > 0:
+        return context.at_ms + end.retry_after_ms
     name = f"{context.state.launch_name(row.key)}#{row.attempt}"
     return context.at_ms + backoff_ms(job.retry, row.tries + 1, name)
 
@@ -187,9 +187,9 @@ def _is_snooze(state: LaunchState, reason: Reason) -> bool:
     return state is LaunchState.CANCELLED and reason is Reason.SNOOZE
 
 
-def _tries(row: LaunchRow, item: AttemptItem) -> int:
+def _tries(row: LaunchRow, end: Part) -> int:
     """Return how many attempts of a launch have failed, with this one."""
-    return row.tries + 1 if item.state is LaunchState.FAILED else row.tries
+    return row.tries + 1 if end.state is LaunchState.FAILED else row.tries
 
 
 def _open_again(
@@ -215,30 +215,12 @@ def _open_again(
     context.open_due(record, again)
 
 
-def _bury(
-    context: Context, record: JobRecord, row: LaunchRow, item: AttemptItem, reason: Reason
-) -> None:
-    """Keep what is left of a launch that is given up; of too many, the oldest goes."""
-    state = context.state
-    state.dead_numbers += 1
-    executor = state.executors.get(row.executor)
-    detail, note = written(item.note, item.detail)
-    letter = DeadLetter(
-        state.dead_numbers,
-        row.attempt,
-        _tries(row, item),
-        item.state,
-        reason,
-        context.at_ms,
-        context.index,
-        item.exit_code,
-        detail,
-        executor.executor if executor else "",
-        item.output_bytes,
-        row.local_min,
-        row.due_at_ms,
-        note,
-    )
+def _bury(context: Context, record: JobRecord, row: LaunchRow, end: Part, reason: Reason) -> None:
+    """Keep the row of a launch that is given up, the newest of this entry; of too many the oldest
+    goes."""
+    dead, place = context.state.dead, (context.index, context.at_ms, context.rows - 1)
+    ended = row_of(context.state, row, end, place)
+    letter = msgspec.structs.replace(ended, reason=reason, tries=_tries(row, end))
     context.bury(record, row.key, letter)
-    while len(state.dead) > DEAD_KEPT:
-        context.unbury(next(iter(state.dead)))
+    while len(dead) > DEAD_KEPT:
+        context.unbury(next(iter(dead)))

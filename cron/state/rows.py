@@ -39,7 +39,8 @@ class RowKind(enum.IntEnum):
 
 
 class Part(msgspec.Struct, array_like=True, gc=False):
-    """A start of an attempt on one executor: one of several, each on its own, or the only one.
+    """A start of an attempt on one executor: one of several, each on its own, or the only one; or
+    what is said of it.
 
     `executor` is the number that State gave to the executor `name` with that `ledger`, 0 where
     nobody remembers. `row` is the number of the part among what its entry began there. Times are
@@ -54,7 +55,7 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     finished_ms: int = 0
     output_bytes: int = 0
     held_until_ms: int = 0
-    retry_after_ms: int = 0
+    retry_after_ms: int = 0  # asked for by what ran; 0: it did not say
     detail: str = ""
     name: str = ""
     ledger: str = ""
@@ -79,7 +80,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the key of the row that an amendment is about, None where that is not known. `cpu_ms` and
     `memory_peak_bytes` are what the control group of a command measured, 0 where there was none.
     `row` is the number of an attempt without parts among what its entry began on its executor. Only
-    State and commands have it, for late reports of the attempt; it is not in history.
+    State and commands have it, for late reports of the attempt; it is not in history. Nor is
+    `tries`: of a dead letter, which is the row of its last attempt, how many attempts failed.
     """
 
     kind: RowKind
@@ -117,6 +119,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     memory_peak_bytes: int = 0
     is_redriven: bool = False  # `by` redrove its dead letter
     row: int = NO_ROW
+    tries: int = 0
 
     @property
     def key(self) -> tuple[int, int] | None:

@@ -23,9 +23,9 @@ from cron.notes import Note
 from cron.scopes import Scope
 from cron.state.archive import History
 from cron.state.batches import COLUMNS, Batch
-from cron.state.commands import LEAST_FORMAT, DueItem, Key
+from cron.state.commands import LEAST_FORMAT, Instants, Key
 from cron.state.launch_index import LaunchIndex
-from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate
+from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.rows import NO_ROW, Part, Place, Row
 from launcher.protocol.names import LaunchName
 from launcher.protocol.status import Reason
@@ -141,7 +141,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     ended_index: int = 0
     open: dict[tuple[int, int], LaunchRow] = {}  # (scheduled_s, trigger) -> row
     recovered: int = 0  # the generation in which all that ran before was recorded (rule R13)
-    dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
+    dead: dict[tuple[int, int], Row] = {}  # (scheduled_s, trigger) -> what was given up
     removed_by: str = ""  # of a removed job of which launches waited
     forgotten_s: int = 0
     held: dict[int, int] = {}
@@ -280,7 +280,6 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     forgotten_s: int = 0  # newest time to which a removed job was known that is forgotten
     executor_numbers: int = 0
     gate_numbers: int = 0
-    dead_numbers: int = 0
     executors: dict[int, ExecutorRecord] = {}
     leader_terms: list[LeaderTerm] = []  # the newest, oldest first, for stories
     revisions: list[Revision] = []  # the newest, oldest first
@@ -297,7 +296,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
         self.by_number: dict[int, JobRecord] = {}  # in ascending order
-        self.due = LaunchIndex[DueItem](self._due_row)
+        self.due = LaunchIndex[Instants](self._due_row)
         self.active = LaunchIndex[Batch](
             lambda number, at_s, batch: self._begun_row(batch, batch.find(number, at_s))
         )
@@ -312,10 +311,10 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         # find the next one is slow.
         self.lost: OrderedDict[tuple[Key, int], Row] = OrderedDict()
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
-        self.dead: dict[Key, DeadLetter] = {}  # in the order of dying
+        self.dead: dict[Key, Row] = {}  # in the order of dying
         self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
 
-    def _due_row(self, number: int, scheduled_s: int, due: DueItem) -> LaunchRow:
+    def _due_row(self, number: int, scheduled_s: int, due: Instants) -> LaunchRow:
         """Return the row of a launch that stands in a line: its job is as it was then."""
         record = self.by_number[number]
         deadline_s = record.job.deadline_s if record.job is not None else 0

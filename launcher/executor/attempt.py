@@ -13,9 +13,10 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from launcher.executor.rows import ACCEPTED, REFUSED, Batch, LedgerRow
+from launcher.executor.rows import ACCEPTED, REFUSED, Batch
 from launcher.limits import DETAIL_CHARS_MAX
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from launcher.worker.wire import Ends, Result
@@ -42,7 +43,7 @@ class Step(enum.Enum):
     KILL = enum.auto()
 
 
-class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
+class Attempt(RowReport, eq=False, gc=False, kw_only=True):
     """A row, at `place` of its batch, with everything that is needed to run it. Its status is
     ACCEPTED until it is over; then the rest of the row describes how it ended.
 
@@ -142,7 +143,7 @@ class Attempt(LedgerRow, eq=False, gc=False, kw_only=True):
 
     def fail(self, reason: Reason, detail: str) -> None:
         """Record why it failed."""
-        self.exit_code, self.reason, self.detail = 1, int(reason), _text(detail)
+        self.exit_code, self.reason, self.detail = 1, reason, _text(detail)
 
     def die(self, default: Reason, detail: str, wall_ms: int) -> None:
         """Record that it ended with its worker, or will not begin although it was announced."""

@@ -31,7 +31,7 @@ from zlib import crc32
 
 from launcher.errors import LedgerDamaged, LedgerOld, LedgerStuck
 
-VERSION: Final = 3
+VERSION: Final = 4
 REWRITE_BYTES_MIN: Final = 1 << 20
 """A journal is rewritten when it is longer than this, and than twice its size after the last
 rewrite."""

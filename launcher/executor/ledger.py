@@ -16,7 +16,7 @@ The name of a job and the digest of its work are written once, with a number tha
 the n-th one since the journal was rewritten has number n - 1. Fields of records are added at the
 end with a default, and tags are never used again.
 
-A `LedgerRow` is a copy of that moment. Not thread-safe: everything happens in the thread that
+A `RowReport` is a copy of that moment. Not thread-safe: everything happens in the thread that
 opened the ledger.
 """
 
@@ -44,12 +44,11 @@ from launcher.executor.rows import (
     STARTING,
     STATUS,
     Batch,
-    Change,
     Job,
-    LedgerRow,
 )
 from launcher.limits import DETAIL_CHARS_MAX, INVENTORY_ROWS_MAX
 from launcher.protocol.columns import differences, full, short, sums
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.work import Epoch
 
 FILE: Final = "journal"
@@ -125,6 +124,12 @@ class Starting(_Record, tag=5):
     rows: list[int]
 
 
+class Changed(_Record, tag=10):
+    """What became of accepted rows."""
+
+    changes: list[BatchReport]
+
+
 class Acked(_Record, tag=8):
     """Rows whose end is committed in the cell's log."""
 
@@ -140,9 +145,9 @@ class Workers(_Record, tag=9):
 
 
 Record = (
-    Owner | EpochRaised | WatermarkRaised | Jobs | Accepted | Starting | Change | Acked | Workers
+    Owner | EpochRaised | WatermarkRaised | Jobs | Accepted | Starting | Changed | Acked | Workers
 )
-"""Tag 7 was that of a change of a single row."""
+"""Tags 6 and 7 were those of single changes."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[Record])
 
@@ -162,7 +167,7 @@ class Inventory(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """Rows of the ledger in log order, its watermark, and the question for the rest, if any."""
 
-    rows: list[LedgerRow]
+    rows: list[RowReport]
     watermark: int
     rest: Inventory | None
 
@@ -419,7 +424,7 @@ class Ledger:
                     states[place] |= STARTING
         self._record(Starting(index, differences(rows)))
 
-    def changed(self, changes: Iterable[Change]) -> None:
+    def changed(self, changes: list[BatchReport]) -> None:
         """Record changes of accepted rows. Rows that are over stay as they are, and so do rows that
         are refused although they had started."""
         for change in changes:
@@ -428,7 +433,8 @@ class Ledger:
             rows = sums(change.rows)
             for batch in self.batches.get(change.index, ()):
                 batch.change(rows, change)
-            self._record(change)
+        if changes:
+            self._record(Changed(changes))
 
     def ack(self, index: int, rows: Sequence[int]) -> None:
         """Mark rows of a batch, ascending, whose end is committed in the cell's log. Open rows stay
@@ -455,7 +461,7 @@ class Ledger:
 
     # ---- questions
 
-    def row(self, index: int, row: int) -> LedgerRow | None:
+    def row(self, index: int, row: int) -> RowReport | None:
         """Return a row, None if it is not here."""
         for batch in self.batches.get(index, ()):
             [place] = batch.find((row,))
@@ -475,7 +481,7 @@ class Ledger:
         """Return (pid, ticks) of the recorded worker processes."""
         return sorted(self._workers.items())
 
-    def accepted(self) -> list[LedgerRow]:
+    def accepted(self) -> list[RowReport]:
         """Return the rows without a result, in the order of the log."""
         return [
             batch.row(place)
@@ -484,7 +490,7 @@ class Ledger:
             for place in batch.places(only_open=True)
         ]
 
-    def unacked(self) -> list[LedgerRow]:
+    def unacked(self) -> list[RowReport]:
         """Return the rows whose end the leader has not acknowledged, in the order of the log."""
         return [
             batch.row(place)
@@ -505,7 +511,7 @@ class Ledger:
         """
         after, until = inventory.after, inventory.until
         until = until if until >= 0 else self.newest_index
-        found: list[LedgerRow] = []
+        found: list[RowReport] = []
         first = bisect.bisect_left(self._indexes, after[0])
         last = bisect.bisect_right(self._indexes, until)
         for index in self._indexes[first:last]:
@@ -539,7 +545,7 @@ _REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {
     ),
     Accepted: Ledger._insert_again,
     Starting: lambda ledger, record: ledger.starting(record.index, sums(record.rows)),
-    Change: lambda ledger, record: ledger.changed([record]),
+    Changed: lambda ledger, record: ledger.changed(record.changes),
     Acked: lambda ledger, record: ledger.ack(record.index, sums(record.rows)),
     Workers: lambda ledger, record: ledger.record_workers(record.came, record.went),
 }

@@ -35,15 +35,13 @@ from launcher.executor.rows import (
     FENCED,
     INTERRUPTED,
     REFUSED,
-    Change,
-    LedgerRow,
     changes_of,
 )
 from launcher.executor.rules import LEASE_OVER, BadOrders, Conditions, Decisions, Works, decide
 from launcher.executor.uploads import Uploads
 from launcher.failpoints import hit
 from launcher.limits import LEDGER_ROWS_MAX
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -79,10 +77,10 @@ class ReportSink(Protocol):
 
     works: Works
 
-    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
+    def begin(self, known: list[RowReport], highest: Epoch) -> None:
         """Send the Hello, with all rows whose end is not acknowledged. Called once, first."""
 
-    def send(self, changes: list[Change]) -> None:
+    def send(self, changes: list[BatchReport]) -> None:
         """Report changes of rows; never waits."""
 
     def offer(self, offers: Sequence[GroupOffer]) -> None:
@@ -137,7 +135,7 @@ class Written(Decisions):
     sink's Hello, and a page of the ledger."""
 
     bad: list[tuple[ReportSink, str]] = msgspec.field(default_factory=list)
-    known: list[LedgerRow] = msgspec.field(default_factory=list)
+    known: list[RowReport] = msgspec.field(default_factory=list)
     page: Page | None = None
 
 
@@ -148,7 +146,7 @@ class FailureLog:
     def __init__(self) -> None:
         self._second = self._lines = self._omitted = 0
 
-    def note(self, some: Iterable[LedgerRow], now_ms: int) -> None:
+    def note(self, some: Iterable[RowReport], now_ms: int) -> None:
         """Log those of `some` that failed, or were not started."""
         if now_ms // 1000 != self._second:
             self._second, self._lines = now_ms // 1000, 0
@@ -437,12 +435,12 @@ class ExecutorLoop:
         if any(one.started_ms for one in changed):
             hit("after-start")
         # As they are now: attempts go on while this is written.
-        changes, lost = changes_of(changed), list[LedgerRow]()
+        changes, lost = changes_of(changed), list[RowReport]()
         over = [one for one in changed if one.status != ACCEPTED]
         for attempt in over:
             if attempt.output_bytes:
                 self._outputs.note(attempt.name)
-        recorded: list[Change] = []
+        recorded: list[BatchReport] = []
         if turn.spawner_died:
             lost = await self._interrupted(ledger_thread, changes)
             recorded, changes = [*changes, *changes_of(lost)], []
@@ -462,7 +460,7 @@ class ExecutorLoop:
             self._act(written, has_lapsed=self._lapses != lapses)
         self._report(turn, written, recorded + written.changes)
 
-    def _report(self, turn: Turn, written: Written, changes: list[Change]) -> None:
+    def _report(self, turn: Turn, written: Written, changes: list[BatchReport]) -> None:
         """Report to the leader what a turn changed. A new sink gets everything else as well."""
         if changes:
             hit("before-report")
@@ -485,15 +483,15 @@ class ExecutorLoop:
                 # No page begins with a pending row. The event that decides it makes the next turn.
                 self._next.inventory = turn.inventory
 
-    def _add_outputs(self, rows: Iterable[LedgerRow]) -> None:
+    def _add_outputs(self, rows: Iterable[RowReport]) -> None:
         """Add how much output is kept to rows of the ledger, which does not know it."""
         for row in rows:
             if row.status == ENDED:
                 row.output_bytes = self._outputs.kept(row.name)
 
     async def _interrupted(
-        self, ledger_thread: ThreadPoolExecutor, last: Sequence[Change]
-    ) -> list[LedgerRow]:
+        self, ledger_thread: ThreadPoolExecutor, last: list[BatchReport]
+    ) -> list[RowReport]:
         """Record the `last` changes that the dead spawner reported, and interrupt what it ran,
         however long it takes; return those rows. While processes survive, the stream is left, so
         that the leader gives this executor up and does not wait for it."""
@@ -540,7 +538,7 @@ class ExecutorLoop:
             now.groups_free, now.groups_idle = groups.room()
         return now
 
-    def _write(self, turn: Turn, changes: list[Change], conditions: Conditions) -> Written:
+    def _write(self, turn: Turn, changes: list[BatchReport], conditions: Conditions) -> Written:
         """Write a turn in one transaction, `changes` first. In the ledger's thread."""
         written, ledger = Written(changes), self._ledger
         with ledger.transaction(synced=turn.must_sync(ledger)):
@@ -569,7 +567,7 @@ class ExecutorLoop:
             written.page = ledger.recollect(turn.inventory[1])
         return written
 
-    def _close(self, over: Sequence[Attempt], lost: Sequence[LedgerRow]) -> None:
+    def _close(self, over: Sequence[Attempt], lost: Sequence[RowReport]) -> None:
         """Free the slots of attempts whose end is recorded now, and log those that failed."""
         killed = 0
         for attempt in over:
@@ -630,12 +628,12 @@ class ExecutorLoop:
         self._replaced.set()
 
 
-def kill_groups(rows: Iterable[LedgerRow], ledger: str) -> list[str]:
+def kill_groups(rows: Iterable[RowReport], ledger: str) -> list[str]:
     """Kill what runs of `rows`, as `trees.kill_targets` does."""
     return kill_targets([Target(row.name, row.pid, row.ticks) for row in rows], ledger)
 
 
-def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> list[LedgerRow]:
+def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> list[RowReport]:
     """Kill what runs of all rows without a result, and record these as interrupted; rows without a
     start record are refused (rule R4). Returns the rows as they are now. In the ledger's thread.
 

@@ -5,8 +5,8 @@ have several. It has columns and no object for each row. A row has a number in t
 and a place in the columns. Columns that few batches need are created for the first row that has a
 value; texts are beside the columns.
 
-A `Change` describes what happened to many rows: values that they share once, and the others in
-columns. A `LedgerRow` is a copy of all that is known of one row.
+A `BatchReport` says what happened to many rows: it is a record of the journal, and a report to the
+leader. A `RowReport` is a copy of all that is known of one row.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ import msgspec
 
 from launcher.protocol.columns import differences, full, short
 from launcher.protocol.names import AttemptName, format_time, parse_attempt_name
+from launcher.protocol.reports import BatchReport, RowReport
+from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch, WorkSpec
 
-ACCEPTED: Final = int(pool_pb2.ACCEPTED)
-REFUSED: Final = int(pool_pb2.REFUSED)
-ENDED: Final = int(pool_pb2.ENDED)
-INTERRUPTED: Final = int(pool_pb2.INTERRUPTED)
-FENCED: Final = int(pool_pb2.FENCED)
-UNKNOWN: Final = int(pool_pb2.UNKNOWN)
+ACCEPTED: Final = Status.ACCEPTED  # members of an enumeration are slow to look up
+REFUSED: Final = Status.REFUSED
+ENDED: Final = Status.ENDED
+INTERRUPTED: Final = Status.INTERRUPTED
+FENCED: Final = Status.FENCED
+UNKNOWN: Final = Status.UNKNOWN
 STATUS: Final = 7
-"""The bits of a state that are a status of pool.proto; 0 nowhere."""
+"""The bits of a state that are a status; 0 nowhere."""
 STARTING: Final = 8
 """It has a start record: it is about to start, or may have started."""
 ACKED: Final = 16
@@ -52,80 +54,23 @@ _REPORTED: Final = attrgetter(
 )  # fmt: skip
 
 
-class LedgerRow(msgspec.Struct, gc=False):
-    """All that is known of one row.
-
-    `name` is the name of its attempt, `epoch` the epoch of its order. `pid` is the process group of
-    a running command, and `ticks` its start, in clock ticks since boot. Times are wall clock
-    milliseconds, 0 for never. `retry_after_ms` is how long after its end a handler wants the next
-    try. `cpu_ms` and `memory_peak_bytes` were measured by its control group, 0 if it had none.
-    `is_starting`: it has a start record, so it is about to start, or may have started.
-    """
-
-    index: int
-    row: int
-    status: int
-    name: str = ""
-    epoch: str = ""
-    reason: int = 0
-    exit_code: int = 0
-    started_ms: int = 0
-    finished_ms: int = 0
-    detail: str = ""
-    retry_after_ms: int = 0
-    cpu_ms: int = 0
-    memory_peak_bytes: int = 0
-    pid: int = 0
-    ticks: int = 0
-    is_starting: bool = False
-    acked: bool = False
-    output_bytes: int = 0
-
-    @property
-    def is_pending(self) -> bool:
-        """Accepted, and it is not known yet whether it could be started."""
-        return self.status == ACCEPTED and not self.started_ms
-
-
-class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
-    """The same change of some rows of the batch of log index `index`, in the columns that
-    pool.proto describes, rows ascending. It is a record of the journal and a report to the leader.
-    The journal does not need the output, nor the leader the processes (`pids`, `ticks`)."""
-
-    index: int
-    status: int
-    reason: int
-    exit_code: int
-    rows: list[int]
-    started_ms: list[int] = []
-    finished_ms: list[int] = []
-    detail: str = ""
-    output_bytes: list[int] = []
-    cpu_ms: list[int] = []
-    memory_peak_bytes: list[int] = []
-    retry_after_ms: list[int] = []
-    pids: list[int] = []
-    ticks: list[int] = []
-
-
-def changes_of(some: Iterable[LedgerRow]) -> list[Change]:
+def changes_of(some: Iterable[RowReport]) -> list[BatchReport]:
     """Return changes that describe rows as they are now, each row once."""
-    groups: dict[tuple[int, int, int, int, str], list[LedgerRow]] = {}
+    groups: dict[tuple[int, Status, Reason, int, str], list[RowReport]] = {}
     for key, alike in groupby(some, key=_ALIKE_ROWS):
         groups.setdefault(key, []).extend(alike)
-    changes: list[Change] = []
+    changes: list[BatchReport] = []
     for (index, status, reason, exit_code, detail), group in groups.items():
         numbers = list(map(_ROW, group))
         if any(map(ge, numbers, numbers[1:])):
             group = sorted({one.row: one for one in group}.values(), key=_ROW)
         rows, started, finished, *others = zip(*map(_REPORTED, group), strict=True)
         output, cpu, memory, retry, pids, ticks = [list(short(column, 0)) for column in others]
-        change = Change(index, status, reason, exit_code, differences(rows))
-        change.started_ms = list(short(started, 0, is_times=True))
-        change.finished_ms = list(short(finished, 0, is_times=True))
-        change.detail = detail
-        change.output_bytes, change.retry_after_ms = output, retry
-        change.cpu_ms, change.memory_peak_bytes = cpu, memory
+        change = BatchReport(
+            index, status, reason, exit_code, differences(rows),
+            list(short(started, 0, is_times=True)), list(short(finished, 0, is_times=True)),
+            output, detail, cpu, memory, retry,
+        )  # fmt: skip
         if status == ACCEPTED:  # what is over has no process
             change.pids, change.ticks = pids, ticks
         changes.append(change)
@@ -244,7 +189,7 @@ class Batch:
         suffix = self.name(0)[len(self.jobs[0].name) :]
         return [job.name + suffix for job in self.jobs]
 
-    def change(self, rows: Sequence[int], change: Change) -> None:
+    def change(self, rows: Sequence[int], change: BatchReport) -> None:
         """Apply a change to those of its rows, `rows`, that are here and have no result. A start
         that is recorded stays: its time is kept, and the row is not refused.
 
@@ -264,11 +209,12 @@ class Batch:
             places = [places[i] for i in at]
         if not places:
             return
+        step = status - ACCEPTED
         for place in places:
-            if status == ACCEPTED:
-                states[place] |= STARTING
+            if step:
+                states[place] += step
             else:
-                states[place] += status - ACCEPTED
+                states[place] |= STARTING
         self._note(places, at, change)
         if status == ACCEPTED:
             return
@@ -277,7 +223,7 @@ class Batch:
         if self.pids is not None and not any(states.translate(_IS_OPEN)):
             self.pids = self.ticks = None  # nothing runs any more
 
-    def _note(self, places: Sequence[int], at: Sequence[int] | None, change: Change) -> None:
+    def _note(self, places: Sequence[int], at: Sequence[int] | None, change: BatchReport) -> None:
         """Write start, usage and end of rows into the columns: the values of `change` at positions
         `at`, all of them for None."""
         started, count = self.started, len(change.rows)
@@ -310,16 +256,16 @@ class Batch:
         table = _IS_OPEN if only_open else _IS_UNACKED
         return compress(range(len(self.states)), self.states.translate(table))
 
-    def row(self, place: int) -> LedgerRow:
+    def row(self, place: int) -> RowReport:
         """Return the row at a place."""
         state, code = self.states[place], self.codes[place] if self.codes else 0
-        row = LedgerRow(
+        row = RowReport(
             index=self.index,
             row=self.rows[place],
-            status=state & STATUS,
+            status=Status(state & STATUS),
             name=self.name(place),
             epoch=self.epoch,
-            reason=code >> _EXIT_BITS,
+            reason=Reason(code >> _EXIT_BITS),
             exit_code=-1 if code & _EXIT == _EXIT else code & _EXIT,
             started_ms=self.started[place],
             finished_ms=self.finished[place],

@@ -25,15 +25,14 @@ from launcher.executor.rows import (
     STARTING,
     UNKNOWN,
     Batch,
-    Change,
     Job,
-    LedgerRow,
     Work,
     epoch_of,
     tombstone,
 )
 from launcher.protocol.columns import BadColumn, differences, full, row_numbers, sums
 from launcher.protocol.names import BadName, parse_job_name
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import WorkSpec
@@ -123,9 +122,9 @@ class Decisions(msgspec.Struct):
     fenced names of accepted rows that may not have begun: they need not.
     """
 
-    changes: list[Change] = []
+    changes: list[BatchReport] = []
     accepted: list[Attempt] = []
-    answers: list[LedgerRow] = []
+    answers: list[RowReport] = []
     kills: list[tuple[str, int]] = []
     mismatched: list[str] = []
     withdrawn: list[str] = []
@@ -168,7 +167,7 @@ def decide(
     ledger.raise_watermark(orders.floor)
 
 
-def read_batch(message: pool_pb2.Batch, epoch: str, works: Works) -> Batch:
+def read_batch(message: pool_pb2.StartBatch, epoch: str, works: Works) -> Batch:
     """Return a batch of a message, with its works and the ends of its windows.
 
     Raises:
@@ -202,7 +201,7 @@ def _start(ledger: Ledger, batch: Batch, conditions: Conditions, into: Decisions
         text = f"at or below this ledger's watermark {ledger.watermark}"
         detail = f"begun at log index {batch.index}, {text}"
         rows = (batch.rows[place] for place in new)
-        into.answers += [LedgerRow(batch.index, row, INTERRUPTED, detail=detail) for row in rows]
+        into.answers += [RowReport(batch.index, row, INTERRUPTED, detail=detail) for row in rows]
         return
     if not new:
         return
@@ -219,7 +218,7 @@ def _start(ledger: Ledger, batch: Batch, conditions: Conditions, into: Decisions
         batch.states[place] = REFUSED
         refused.setdefault(detail, []).append(batch.rows[place])
     into.changes += [
-        Change(batch.index, REFUSED, 0, 0, differences(some), detail=detail)
+        BatchReport(batch.index, REFUSED, Reason.NONE, 0, differences(some), detail=detail)
         for detail, some in refused.items()
     ]
     ledger.insert(batch)
@@ -276,7 +275,7 @@ def _admit(batch: Batch, conditions: Conditions, into: Decisions) -> dict[int, s
         if is_starting:
             states[place] = ACCEPTED | STARTING
         one = Attempt(
-            batch.index, row, ACCEPTED, name, batch.epoch,
+            batch.index, row, ACCEPTED, name=name, epoch=batch.epoch,
             batch=batch, place=place, spec=spec, not_after_ms=not_after_ms,
         )  # fmt: skip
         one.is_starting = is_starting
@@ -302,7 +301,7 @@ def _kill(ledger: Ledger, kill: pool_pb2.Kill, into: Decisions) -> None:
     """Kill a row that is accepted; answer for one that is over or not known."""
     row = ledger.row(kill.index, kill.row)
     if row is None:
-        into.answers.append(LedgerRow(kill.index, kill.row, UNKNOWN))
+        into.answers.append(RowReport(kill.index, kill.row, UNKNOWN))
     elif row.status == ACCEPTED:
         reason = kill.reason if kill.reason in _REASONS else int(Reason.KILLED)
         into.kills.append((row.name, reason))
@@ -310,7 +309,7 @@ def _kill(ledger: Ledger, kill: pool_pb2.Kill, into: Decisions) -> None:
         _answer(row, into)
 
 
-def _answer(row: LedgerRow, into: Decisions) -> None:
+def _answer(row: RowReport, into: Decisions) -> None:
     # A pending row is answered once it is known whether it could be started.
     if not row.is_pending:
         into.answers.append(row)

@@ -22,12 +22,12 @@ from launcher.executor.channel import StreamEnded, connect, open_channel
 from launcher.executor.ledger import Inventory, Page
 from launcher.executor.loop import ExecutorLoop
 from launcher.executor.resources import UNLIMITED, Capacity
-from launcher.executor.rows import Change, LedgerRow, changes_of, epoch_of
+from launcher.executor.rows import changes_of, epoch_of
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
 from launcher.protocol.limits import PROBLEM_CHARS_MAX, PROTOCOL
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.protocol.work import Epoch
 from launcher.tls import Credentials
@@ -77,7 +77,7 @@ class LeaderStream:
         self._backoff = backoff or Backoff(config, incarnation)
         self._offers: Sequence[GroupOffer] | None = None
         self._rest: Inventory | None = None
-        self._gathered: list[Change] = []
+        self._gathered: list[BatchReport] = []
         self._gathers_until_s = 0.0
         self._later: asyncio.TimerHandle | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
@@ -86,7 +86,7 @@ class LeaderStream:
 
     # ---- the executor's side
 
-    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
+    def begin(self, known: list[RowReport], highest: Epoch) -> None:
         """Send the Hello, with the rows that the leader may ask about."""
         config = self._config
         hello = pool_pb2.Hello(
@@ -113,7 +113,7 @@ class LeaderStream:
         self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
         self.send(changes_of(known[HELLO_ROWS_MAX:]))
 
-    def send(self, changes: list[Change], *, at_once: bool = False) -> None:
+    def send(self, changes: list[BatchReport], *, at_once: bool = False) -> None:
         """Report changes of rows, a bounded number in one message. Soon after other reports they
         wait for those that follow, unless they have to leave `at_once`."""
         loop = asyncio.get_running_loop()
@@ -322,7 +322,7 @@ def recollection_of(page: Page) -> pool_pb2.Recollection:
     """Return a page of the ledger as a message, whose rows have names and epochs."""
     return pool_pb2.Recollection(
         reports=[
-            pool_pb2.Report(
+            pool_pb2.RowReport(
                 name=row.name,
                 epoch=row.epoch,
                 index=row.index,
@@ -345,7 +345,7 @@ def recollection_of(page: Page) -> pool_pb2.Recollection:
     )
 
 
-def messages_of(changes: Iterable[Change], rows_max: int) -> Iterator[pool_pb2.Reports]:
+def messages_of(changes: Iterable[BatchReport], rows_max: int) -> Iterator[pool_pb2.Reports]:
     """Return messages with changes, of at most `rows_max` rows each. A change is not cut: a leader
     does not begin more rows at once."""
     message, count = pool_pb2.Reports(), 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from launcher.protocol.reports import BatchReport, Greeting, InventoryRow
+from launcher.protocol.reports import BatchReport, Greeting, RowReport
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class InventoryPage(msgspec.Struct, frozen=True):
 
     executor: str
     ledger: str
-    rows: tuple[InventoryRow, ...]
+    rows: tuple[RowReport, ...]
     is_last: bool
     watermark: int
 

@@ -20,7 +20,7 @@ from launcher.pool.lease import LeaseTimes
 from launcher.pool.outbox import Outbox
 from launcher.protocol.limits import DETAIL_CHARS_MAX, INDEX_MAX
 from launcher.protocol.reading import BadMessage, parse_recollection
-from launcher.protocol.reports import Greeting, GroupOffer, InventoryRow
+from launcher.protocol.reports import Greeting, GroupOffer, RowReport
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 
@@ -293,7 +293,7 @@ class Session:
             OutputSlice(chunk.data, chunk.offset, chunk.size, chunk.ended, chunk.dropped)
         )
 
-    def take_recollection(self, message: pool_pb2.Recollection) -> tuple[InventoryRow, ...]:
+    def take_recollection(self, message: pool_pb2.Recollection) -> tuple[RowReport, ...]:
         """Return the rows of the next page of the executor's inventory.
 
         Raises:
@@ -303,7 +303,7 @@ class Session:
             raise BadMessage("recollection", "it was not asked for, or came to its last part")
         rows = parse_recollection(message, self._inventory_place)
         if rows:
-            self._inventory_place = (rows[-1].report.index, rows[-1].report.row)
+            self._inventory_place = (rows[-1].index, rows[-1].row)
         self._has_inventory_to_send = not message.last
         return rows
 

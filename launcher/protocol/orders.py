@@ -34,7 +34,8 @@ def work_of(job: str, spec: bytes) -> JobWork:
 
 
 class StartBatch(msgspec.Struct, frozen=True, gc=False):
-    """Rows of one batch to start, each once; columns as in pool.proto, but without differences.
+    """Rows of one batch to start, each once; columns as in pool.proto, where works are numbers, but
+    without differences.
 
     `index` is the log index of the Begin (rule R4), `rows` is ascending. The executor refuses a row
     after the leader's wall time `not_after_ms` (rule R7), and after `deadlines_ms` by any clock; 0:

@@ -10,7 +10,7 @@ import re
 from typing import Any, Final
 
 from launcher.protocol import limits
-from launcher.protocol.columns import BadColumn, full, row_numbers
+from launcher.protocol.columns import BadColumn, full, row_numbers, sums
 from launcher.protocol.names import (
     DEFAULT_TENANT,
     AttemptName,
@@ -19,10 +19,10 @@ from launcher.protocol.names import (
     parse_job_name,
 )
 from launcher.protocol.reports import (
+    TIMES,
     BatchReport,
     Greeting,
     GroupOffer,
-    InventoryRow,
     OfferedOutput,
     RowReport,
 )
@@ -45,7 +45,6 @@ _ENDS: Final = (  # columns of ends, with the highest value that each may have
     ("cpu_ms", limits.USAGE_MAX),
     ("memory_peak_bytes", limits.USAGE_MAX),
 )
-_TIMES: Final = ("started_ms", "finished_ms")
 
 
 class BadMessage(Exception):
@@ -113,13 +112,13 @@ def _parse_known(message: pool_pb2.Reports) -> tuple[BatchReport, ...]:
     known = parse_reports(message, "hello.known", limits.KNOWN_MAX)
     seen: dict[int, set[int]] = {}
     for i, batch in enumerate(known):
-        rows = seen.setdefault(batch.index, set())
+        rows, said = seen.setdefault(batch.index, set()), sums(batch.rows)
         if batch.status is Status.UNKNOWN:
             raise BadMessage(f"hello.known.batches[{i}].status", "a known row cannot be unknown")
-        if not rows.isdisjoint(batch.rows):
-            twice = next(row for row in batch.rows if row in rows)
+        if not rows.isdisjoint(said):
+            twice = next(row for row in said if row in rows)
             raise BadMessage(f"hello.known.batches[{i}].rows", f"{twice} is there twice")
-        rows.update(batch.rows)
+        rows.update(said)
     return known
 
 
@@ -211,12 +210,12 @@ def parse_reports(
         status, reason = _status_and_reason(field, batch)
         columns = dict[str, Any]()
         try:
-            rows = row_numbers(batch.rows[:], limits.ROW_MAX)
+            rows = batch.rows[:]
+            row_numbers(rows, limits.ROW_MAX)
             for part, high in _ENDS:
-                column = getattr(batch, part)
-                if column or part in _TIMES:
-                    is_times = part in _TIMES
-                    values = columns[part] = full(column[:], len(rows), is_times=is_times)
+                if column := getattr(batch, part)[:]:
+                    columns[part] = column
+                    values = full(column, len(rows), is_times=part in TIMES)
                     for value in (min(values), max(values)):
                         _within(field, f".{part}", value, 0, high)
         except BadColumn as error:
@@ -228,7 +227,7 @@ def parse_reports(
 
 def parse_recollection(
     message: pool_pb2.Recollection, after: tuple[int, int]
-) -> tuple[InventoryRow, ...]:
+) -> tuple[RowReport, ...]:
     """Return the rows of a Recollection, each of which follows (index, row) `after`.
 
     Raises:
@@ -252,15 +251,17 @@ def parse_recollection(
             text = f"row {place[1]} of {place[0]} does not follow row {after[1]} of {after[0]}"
             raise BadMessage(f"{field}.row", text)
         after = place
-        name = parse_name(f"{field}.name", report.name)
-        ends = {part: getattr(report, part) for part, _ in _ENDS}
-        row = RowReport(*place, status, reason, report.exit_code, detail=report.detail, **ends)
-        rows.append(InventoryRow(name, row, _epoch(f"{field}.epoch", report.epoch)))
+        parse_name(f"{field}.name", report.name)
+        row = RowReport(*place, status, reason, report.exit_code, detail=report.detail)
+        row.name, row.epoch = report.name, _epoch(f"{field}.epoch", report.epoch)
+        for part, _ in _ENDS:
+            setattr(row, part, getattr(report, part))
+        rows.append(row)
     return tuple(rows)
 
 
 def _status_and_reason(
-    field: str, said: pool_pb2.BatchReport | pool_pb2.Report
+    field: str, said: pool_pb2.BatchReport | pool_pb2.RowReport
 ) -> tuple[Status, Reason]:
     """Check the fields that a row and a batch of rows share; return attempt status and reason."""
     status, reason = _STATUSES.get(said.status), _REASONS.get(said.reason)

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
+from launcher.protocol.columns import differences, full, short, sums
 from launcher.protocol.names import AttemptName
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
 
 
-class RowReport(msgspec.Struct, frozen=True, gc=False):
-    """What an executor's journal says of one row of a batch.
+class RowReport(msgspec.Struct, gc=False):
+    """What is known of one row of a batch: in its executor's journal, or by its report.
 
     `index` is the log index of the batch's Begin. `exit_code` is 128 + signal if a signal ended the
     process. `started_ms` and `finished_ms` are the executor's wall clock in epoch milliseconds, 0
@@ -22,6 +23,14 @@ class RowReport(msgspec.Struct, frozen=True, gc=False):
     handler wants to be tried again, 0 if it did not say. `cpu_ms` and `memory_peak_bytes` are what
     its control group measured, 0 without one. `is_recorded` is False if the report says that the
     journal has no such row.
+
+    In the inventory of a journal, `name` is the name of the row's attempt, and `epoch` the
+    `GENERATION.TERM.REPLICA` that ordered the row, empty if the journal does not have it; a
+    tombstone has the index of the Begin that it forbids.
+
+    The executor alone has the rest: `pid` is the process group of a running command, and `ticks`
+    its start, in clock ticks since boot. `is_starting`: the row has a start record, so it is about
+    to start, or may have started. `acked`: its end is committed in the cell's log.
     """
 
     index: int
@@ -37,19 +46,33 @@ class RowReport(msgspec.Struct, frozen=True, gc=False):
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
     is_recorded: bool = True
+    name: str = ""
+    epoch: str = ""
+    pid: int = 0
+    ticks: int = 0
+    is_starting: bool = False
+    acked: bool = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Accepted, and it is not known yet whether it could be started."""
+        return self.status == Status.ACCEPTED and not self.started_ms
 
     def as_batch(self) -> BatchReport:
         """Return the report of a batch that has this one row."""
         shared = {name: getattr(self, name) for name in _SHARED}
-        columns: dict[str, Any] = {name: [getattr(self, name)] for name in _COLUMNS}
+        columns: dict[str, Any] = {
+            name: [value] for name in _COLUMNS if (value := getattr(self, name))
+        }
         return BatchReport(rows=[self.row], **shared, **columns)
 
 
-class BatchReport(msgspec.Struct, frozen=True, gc=False):
-    """What an executor's journal says of rows of one batch, in columns; fields as in RowReport.
+class BatchReport(msgspec.Struct, array_like=True, gc=False):
+    """What an executor's journal says of rows of one batch alike: the shared values once, the
+    others in columns as pool.proto describes them. Fields as in RowReport.
 
-    `rows` is ascending. Each other column has a value for each row. A column from `output_bytes` on
-    may be empty, which means 0 for every row.
+    The executor's journal, the stream, the leader and the cell's log have these same columns.
+    `pids` and `ticks`, the process groups of running commands, are in the journal alone.
     """
 
     index: int
@@ -57,43 +80,58 @@ class BatchReport(msgspec.Struct, frozen=True, gc=False):
     reason: Reason
     exit_code: int
     rows: list[int]
-    started_ms: list[int]
-    finished_ms: list[int]
+    started_ms: list[int] = []
+    finished_ms: list[int] = []
     output_bytes: list[int] = []
     detail: str = ""
     cpu_ms: list[int] = []
     memory_peak_bytes: list[int] = []
     retry_after_ms: list[int] = []
     is_recorded: bool = True
+    pids: list[int] = []
+    ticks: list[int] = []
+
+    def column(self, name: str) -> list[int]:
+        """Return a value of a column for each row.
+
+        Raises:
+            BadColumn: the column does not fit the rows.
+        """
+        return full(getattr(self, name), len(self.rows), is_times=name in TIMES)
 
     def pick(self, places: Iterable[int]) -> BatchReport:
         """Return the report of the rows at these places, which are ascending."""
-        places = list(places)
-        found = {name: getattr(self, name) for name in ("rows", *_COLUMNS)}
-        picked = {name: [one[at] for at in places] for name, one in found.items() if one}
+        places, rows = list(places), sums(self.rows)
+        picked: dict[str, Any] = {"rows": differences([rows[at] for at in places])}
+        for name in _COLUMNS:
+            if len(getattr(self, name)) > 1:
+                values = self.column(name)
+                values = [values[at] for at in places]
+                picked[name] = list(short(values, 0, is_times=name in TIMES))
         return msgspec.structs.replace(self, **picked)
 
     def row_reports(self) -> Iterator[RowReport]:
         """Yield a report for each row."""
         shared = {name: getattr(self, name) for name in _SHARED}
-        zeros = [0] * len(self.rows)
-        columns = [getattr(self, name) or zeros for name in _COLUMNS]
-        for row, *values in zip(self.rows, *columns, strict=True):
+        columns = map(self.column, _COLUMNS)
+        for row, *values in zip(sums(self.rows), *columns, strict=True):
             yield RowReport(row=row, **shared, **dict(zip(_COLUMNS, values, strict=True)))
 
 
+TIMES: Final = ("started_ms", "finished_ms")
+"""Columns of differences."""
 _SHARED: Final = ("index", "status", "reason", "exit_code", "detail", "is_recorded")
 _COLUMNS: Final = (
-    *("started_ms", "finished_ms", "output_bytes"),
+    *(*TIMES, "output_bytes"),
     *("cpu_ms", "memory_peak_bytes", "retry_after_ms"),
 )
 
 
 def lost_rows(index: int, rows: Sequence[int]) -> BatchReport:
-    """Return the report that rows are lost because their executor has no record of them."""
-    zeros = [0] * len(rows)
+    """Return the report that rows, which ascend, are lost because their executor has no record of
+    them."""
     same = (Status.INTERRUPTED, Reason.NONE, 0)
-    return BatchReport(index, *same, list(rows), zeros, zeros, is_recorded=False)
+    return BatchReport(index, *same, differences(rows), is_recorded=False)
 
 
 class OfferedOutput(msgspec.Struct, frozen=True):
@@ -138,15 +176,3 @@ class Greeting(msgspec.Struct, frozen=True):
     can_inventory: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
-
-
-class InventoryRow(msgspec.Struct, frozen=True):
-    """One row of the inventory of an executor's journal, acknowledged or not, with its name.
-
-    A tombstone has the index of the Begin that it forbids. `epoch` is the
-    `GENERATION.TERM.REPLICA` that ordered the row, empty if the journal does not have it.
-    """
-
-    name: AttemptName
-    report: RowReport
-    epoch: str

@@ -60,7 +60,7 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
         self.heartbeat_ms, self.self_kill_ms = 50, 20_000
         self.answers, self.leads, self.hint = True, True, ""
         self.hellos: list[pool_pb2.Hello] = []
-        self.reports: list[pool_pb2.Report] = []
+        self.reports: list[pool_pb2.RowReport] = []
         self.messages = 0
         self.chunks: list[pool_pb2.OutputChunk] = []
         self.offers: list[pool_pb2.Offer] = []
@@ -167,19 +167,19 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
 
     # ---- what came back
 
-    def about(self, name: str, status: int | None = None) -> list[pool_pb2.Report]:
+    def about(self, name: str, status: int | None = None) -> list[pool_pb2.RowReport]:
         return [
             report
             for report in self.reports
             if report.name == name and (status is None or report.status == status)
         ]
 
-    async def told(self, name: str, status: int, count: int = 1) -> pool_pb2.Report:
+    async def told(self, name: str, status: int, count: int = 1) -> pool_pb2.RowReport:
         """Return the row once it was reported `count` times with that status. One that is waited
         for once may also be in the Hello of a later stream, where the one before ended
         meanwhile."""
 
-        def found() -> list[pool_pb2.Report]:
+        def found() -> list[pool_pb2.RowReport]:
             hellos = self.hellos[1:] if count == 1 else []
             greeted = [row for hello in hellos for row in reports_of(hello.known)]
             told = [row for row in greeted if (row.name, row.status) == (name, status)]

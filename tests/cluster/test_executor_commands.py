@@ -21,7 +21,7 @@ NAME = "acme/a@2026-11-20T15:00:00Z+t1#2"
 OTHER = "acme/b@2026-11-20T15:00:00Z#1"
 
 
-async def run(leader: FakeLeader, spec: bytes) -> tuple[pool_pb2.Report, str]:
+async def run(leader: FakeLeader, spec: bytes) -> tuple[pool_pb2.RowReport, str]:
     """Run one command; return the report of its end and its output."""
     await leader.connected()
     leader.start(NAME, spec)
@@ -212,7 +212,7 @@ async def test_guarded_commands_end_when_the_leader_answers_no_more(
     await leader.told(NAME, pool_pb2.ACCEPTED)
     leader.answers = False
 
-    def ends() -> list[pool_pb2.Report]:
+    def ends() -> list[pool_pb2.RowReport]:
         # It looks for another leader meanwhile: what ended between two streams is in a greeting.
         greeted = [row for hello in leader.hellos for row in reports_of(hello.known)]
         return [row for row in (*leader.reports, *greeted) if row.status == pool_pb2.ENDED]

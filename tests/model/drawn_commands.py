@@ -12,7 +12,7 @@ from cron.state import pool
 from cron.state.columns import deltas
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
-from tests.batches import BeginItem, begin_of, launched_item, lost_item, refused_item
+from tests.batches import AttemptItem, BeginItem, begin_of, launched_item, lost_item, refused_item
 from tests.model.naive_state import NaiveState
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Commands:
         commands: list[c.Command] = []
         if effective_s > known.horizon_s:
             instants = range((known.horizon_s // STEP_S + 1) * STEP_S, effective_s + 1, STEP_S)
-            due = tuple(map(c.DueItem, instants))
+            due = tuple(map(c.Instants, instants))
             item = c.AccountLine((known.number,), known.revision, known.horizon_s, effective_s, due)
             commands.append(c.Account((item,)))
         put = c.PutJobs(known.source, self.naive.catalog, effective_s, (), (name,), "anna")
@@ -172,14 +172,14 @@ class Commands:
         count = self.between(0, len(instants))
         has_local = self.of((False, True))
         times = iter(range(local + 1 + self.slip(), local + 10))
-        skipped: tuple[c.SkipItem, ...] = ()
+        skipped: tuple[c.Instants, ...] = ()
         if count:
             wrong = self.slip()
             local_min = next(times) if has_local else -1
             last_s = instants[count - 1]
-            item = c.SkipItem(instants[0], last_s, count + wrong, Reason.MISSED, local_min)
+            item = c.Instants(instants[0], local_min, False, Reason.MISSED, count + wrong, last_s)
             skipped = (item,)
-        due = tuple(c.DueItem(s, next(times) if has_local else -1) for s in instants[count:])
+        due = tuple(c.Instants(s, next(times) if has_local else -1) for s in instants[count:])
         jobs = list(deltas(numbers))
         jobs[-1] += self.slip()
         return c.AccountLine(tuple(jobs), catalog, from_s, to_s, due, skipped)
@@ -210,7 +210,7 @@ class Commands:
         attempt = attempt or self.attempt(key)
         state, reason = self.of(ENDS), self.of(ENDED_BY)
         code, after_ms = self.of([0, 1, 1, 7, 75]), self.of([0, 0, 0, 500, 20_000, 400_000])
-        item = c.AttemptItem(key, attempt, state, reason, code, 1, 2, retry_after_ms=after_ms)
+        item = AttemptItem.of(key, attempt, state, reason, code, 1, 2, retry_after_ms=after_ms)
         return c.Report((item,))
 
     def refused(self) -> c.Report:

@@ -12,6 +12,7 @@ from cron.state.outcome import Verdict
 from cron.state.retries import backoff_ms
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.status import Reason
+from tests.batches import AttemptItem
 from tests.model.naive_rows import Answer, NaiveLaunch, NaiveLetter, NaiveWorld
 
 V = Verdict
@@ -22,7 +23,7 @@ class NaivePool(NaiveWorld):
 
     # ---- after an attempt
 
-    def after_end(self, launch: NaiveLaunch, item: c.AttemptItem) -> None:
+    def after_end(self, launch: NaiveLaunch, item: AttemptItem) -> None:
         """The launch has ended by `item`: it is due again, or dead, or just over."""
         name, job = self.name_and_job(item.key)
         tenant = name.split("/")[0]
@@ -50,7 +51,7 @@ class NaivePool(NaiveWorld):
         assert found is not None
         return found[0], found[1].job
 
-    def rest_ms(self, name: str, retry: Retry, item: c.AttemptItem, failures: int) -> int:
+    def rest_ms(self, name: str, retry: Retry, item: AttemptItem, failures: int) -> int:
         if item.state is S.CANCELLED:
             return max(item.retry_after_ms, 1000)
         if item.retry_after_ms > 0:
@@ -62,7 +63,7 @@ class NaivePool(NaiveWorld):
         assert plain_ms <= drawn_ms <= plain_ms * 11 // 10
         return drawn_ms
 
-    def is_fatal(self, retry: Retry, item: c.AttemptItem) -> bool:
+    def is_fatal(self, retry: Retry, item: AttemptItem) -> bool:
         if item.reason is not Reason.NONE:
             return item.reason is Reason.FATAL
         is_listed = not retry.retry_codes or item.exit_code in retry.retry_codes
@@ -90,7 +91,7 @@ class NaivePool(NaiveWorld):
         self.again.append(key)
 
     def give_up(
-        self, launch: NaiveLaunch, item: c.AttemptItem, job: Job, tries: int, reason: Reason
+        self, launch: NaiveLaunch, item: AttemptItem, job: Job, tries: int, reason: Reason
     ) -> None:
         has_asked = item.reason in (Reason.RETRY, Reason.SNOOZE)
         if job.retry.tries > 1 or job.work.handler or has_asked:

@@ -14,7 +14,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
-from tests.batches import BeginItem, items_of, verb_of
+from tests.batches import AttemptItem, BeginItem, items_of, verb_of
 from tests.model.naive_pool import NaivePool
 from tests.model.naive_rows import Answer, NaiveJob, NaiveLaunch
 
@@ -193,7 +193,7 @@ class NaiveState(NaivePool):
         for skip in item.skipped:
             kind = "ended" if skip.count == 1 else "range"
             self.row(
-                kind, name, skip.first_s, skip.last_s, skip.count, 0, 0, S.SKIPPED, skip.reason
+                kind, name, skip.scheduled_s, skip.last_s, skip.count, 0, 0, S.SKIPPED, skip.reason
             )
         for due in item.due:
             deadline_ms = (due.scheduled_s + known.job.deadline_s) * 1000
@@ -209,7 +209,7 @@ class NaiveState(NaivePool):
             objections.add(V.BAD_TIMES)
         rows = sorted(
             [(due.scheduled_s, due.scheduled_s, 1, due.local_min) for due in item.due]
-            + [(skip.first_s, skip.last_s, skip.count, skip.local_min) for skip in item.skipped]
+            + [(skip.scheduled_s, skip.last_s, skip.count, skip.local_min) for skip in item.skipped]
         )
         ends = [item.from_s] + [last for _, last, _, _ in rows]
         for before, (first, last, count, _) in zip(ends, rows, strict=False):
@@ -266,7 +266,7 @@ class NaiveState(NaivePool):
             return None, {V.NOT_OPEN}
         return (launch, set()) if launch.attempt == attempt else (None, {V.WRONG_ATTEMPT})
 
-    def launched_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
+    def launched_one(self, _: c.Report, item: AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if launch is None:
             return objections
@@ -275,7 +275,7 @@ class NaiveState(NaivePool):
         launch.state = S.LAUNCHED
         return set()
 
-    def finished_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
+    def finished_one(self, _: c.Report, item: AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if item.state not in ENDS:
             return objections | {V.WRONG_STATE}
@@ -294,7 +294,7 @@ class NaiveState(NaivePool):
         )
         return {V.AMENDED}
 
-    def refused_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
+    def refused_one(self, _: c.Report, item: AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if launch is None:
             return objections
@@ -316,7 +316,7 @@ class NaiveState(NaivePool):
         self.after_skip(launch, item)
         return set()
 
-    def lost_one(self, _: c.Report, item: c.AttemptItem) -> set[V]:
+    def lost_one(self, _: c.Report, item: AttemptItem) -> set[V]:
         launch, objections = self.active(item.key, item.attempt)
         if launch is None:
             return objections

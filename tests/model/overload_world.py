@@ -27,7 +27,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import begun, items_of, refused_item
+from tests.batches import AttemptItem, begun, items_of, refused_item
 
 T0 = 1_795_190_400
 COSTS_US = {"row": 400, "skipped": 400, "begin": 2_000, "ended": 2_000, "entry": 5_000}
@@ -184,7 +184,7 @@ class Overload:
             elif isinstance(command, c.Skip):
                 total += COSTS_US["skipped"] * len(command.items)
             elif isinstance(command, c.Report):
-                ran = sum(item.state is LaunchState.SUCCEEDED for item in command.items)
+                ran = sum(end.state is LaunchState.SUCCEEDED for _, _, end in command.items)
                 total += COSTS_US["ended"] * ran
                 total += COSTS_US["skipped"] * (len(command.items) - ran)
         return total
@@ -197,7 +197,7 @@ class Overload:
             self.ends[(at_ms - T0 * 1000) // SPAN_MS] += 1
             self.of_job[key[0]] += 1
             finished.append(
-                c.AttemptItem(key, attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+                AttemptItem.of(key, attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
             )
         while self.refusals and self.refusals[0][0] <= self.now_ms:
             _, key, attempt, number = heapq.heappop(self.refusals)

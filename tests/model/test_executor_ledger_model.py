@@ -32,10 +32,10 @@ from launcher.executor.rows import (
     INTERRUPTED,
     REFUSED,
     STARTING,
-    LedgerRow,
     changes_of,
 )
 from launcher.executor.rules import Conditions, Decisions, Works, decide
+from launcher.protocol.reports import RowReport
 from launcher.protocol.work import Epoch, WorkSpec
 from tests.drawn import seeds
 from tests.simulation.patching import patched
@@ -138,7 +138,7 @@ def seen(ledger: Ledger) -> Any:
     return said, ledger.highest, ledger.watermark, ledger.newest_index, ledger.workers()
 
 
-def _sorted(rows: list[LedgerRow]) -> list[LedgerRow]:
+def _sorted(rows: list[RowReport]) -> list[RowReport]:
     return sorted(rows, key=lambda row: (row.index, row.row))
 
 
@@ -204,7 +204,7 @@ def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
                 "cpu_ms": 3,
             },
         }[how]
-        rows = [LedgerRow(index_of(known, name), number_of(name), **told) for name in some]
+        rows = [RowReport(index_of(known, name), number_of(name), **told) for name in some]
         ledger.changed(changes_of(rows))
     for name in some:
         if (row := known.open(name)) is None:
@@ -320,7 +320,7 @@ class Executor:
         self.index = 0
         self.watermark = 0
 
-    def tell(self, rows: list[LedgerRow]) -> None:
+    def tell(self, rows: list[RowReport]) -> None:
         """Tell the leader, who believes it for ever."""
         for row in rows:
             name = name_of(row.row)
@@ -399,7 +399,7 @@ class Executor:
 
     def _become(self, names: list[str], status: int, **how: int) -> None:
         some: Any = how
-        rows = [LedgerRow(_index(name), number_of(name), status, **some) for name in names]
+        rows = [RowReport(_index(name), number_of(name), status, **some) for name in names]
         self.ledger.changed(changes_of(rows))
 
     def restart(self) -> None:

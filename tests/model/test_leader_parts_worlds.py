@@ -13,7 +13,7 @@ from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.state import JobRecord, LaunchRow
 from launcher.protocol.status import Reason
-from tests.batches import launched_item, lost_item, refused_item
+from tests.batches import AttemptItem, launched_item, lost_item, refused_item
 from tests.drawn import seeds
 from tests.model.test_leader_pool_worlds import PoolWorld
 from tests.places import has_room
@@ -61,9 +61,9 @@ class PartsWorld(PoolWorld):
 
     def end_of_part(
         self, row: LaunchRow, number: int, state: LaunchState, code: int
-    ) -> c.AttemptItem:
+    ) -> AttemptItem:
         now_ms = self.now_ms
-        return c.AttemptItem(
+        return AttemptItem.of(
             row.key, row.attempt, state, Reason.NONE, code, now_ms, now_ms, part=number
         )
 

@@ -38,7 +38,7 @@ from launcher.protocol.names import split_job_name
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
-from tests.batches import begun
+from tests.batches import AttemptItem, begun
 from tests.drawn import seeds
 from tests.model.naive_limits import most, ran_with, scopes_of
 from tests.model.test_state_leader_loop import World
@@ -197,7 +197,7 @@ class PoolWorld(World):
             after_ms = chance.choice([0, 3000]) if reason is not Reason.FATAL else 0
             if reason is Reason.SNOOZE:
                 state = LaunchState.CANCELLED
-        item = c.AttemptItem(
+        item = AttemptItem.of(
             key, attempt, state, reason, code, self.now_ms, self.now_ms, retry_after_ms=after_ms
         )
         return c.Report((item,))

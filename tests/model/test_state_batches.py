@@ -24,9 +24,11 @@ from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome
 from cron.state.state import State
+from launcher.protocol.columns import differences
+from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import BeginItem, begin_of, lost_item
+from tests.batches import AttemptItem, BeginItem, begin_of, lost_item, said_of
 from tests.states import ended_rows
 from tests.unit.state_rig import T0, executors_of
 
@@ -178,7 +180,7 @@ class World:
             if record.job is not None and record.horizon_s < now_s and self.chance.random() < 0.9:
                 lines.setdefault(record.horizon_s, []).append(number)
         local_min = self.chance.choice([-1, -1, now_s // 60])
-        due = (c.DueItem(now_s, local_min, self.chance.random() < 0.2),)
+        due = (c.Instants(now_s, local_min, self.chance.random() < 0.2),)
         return c.Account(
             tuple(
                 c.AccountLine(deltas(numbers), state.catalog, from_s, now_s, due)
@@ -210,7 +212,7 @@ class World:
             items.append(items[0])
         return begin_of(items)
 
-    def rows(self) -> tuple[int, int, tuple[int, ...]]:
+    def rows(self) -> tuple[int, int, list[int]]:
         """Some rows of a batch: open or not, there or not."""
         chance = self.chance
         open_ = [
@@ -222,18 +224,17 @@ class World:
         index, executor, size = chance.choice(known)
         size = max(1, size + chance.choice([0, 0, 0, 2]))
         rows = sorted(chance.sample(range(size), chance.randint(1, size)))
-        return index, executor, deltas(rows)
+        return index, executor, differences(rows)
 
-    def time(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+    def time(self, rows: list[int]) -> list[int]:
         if self.chance.random() < 0.3:
-            return (self.at_ms,)
+            return [self.at_ms]
         zero = self.chance.choice([0, self.at_ms, self.at_ms])
-        times = [self.chance.choice([self.at_ms, self.at_ms - 7, zero]) for _ in rows]
-        return deltas(times)
+        return differences([self.chance.choice([self.at_ms, self.at_ms - 7, zero]) for _ in rows])
 
-    def started(self, index: int, executor: int, rows: tuple[int, ...]) -> c.AttemptRows:
-        launched = LaunchState.LAUNCHED
-        return c.AttemptRows(index, executor, launched, rows, started_ms=self.time(rows))
+    def started(self, index: int, executor: int, rows: list[int]) -> tuple[int, BatchReport]:
+        said = said_of(LaunchState.LAUNCHED)
+        return executor, BatchReport(index, *said, rows, self.time(rows))
 
     def launched(self) -> c.Report:
         index, executor, rows = self.rows()
@@ -243,27 +244,27 @@ class World:
         ends = []
         for _ in range(self.chance.choice([1, 1, 3])):
             index, executor, rows = self.rows()
-            some = [(), (7,), tuple(range(len(rows)))]
+            some = [[], [7], list(range(len(rows)))]
             output, cpu, memory = (self.chance.choice(some) for _ in range(3))
-            end, times = self.chance.choice(ENDS), (self.time(rows), self.time(rows))
-            said = (rows, *end[1:], *times, output, cpu, memory)
-            ends.append(c.AttemptRows(index, executor, end[0], *said))
+            said, times = said_of(*self.chance.choice(ENDS)), (self.time(rows), self.time(rows))
+            one = BatchReport(index, *said, rows, *times, output, "", cpu, memory)
+            ends.append((executor, one))
         if self.chance.random() < 0.05:
-            broken = self.chance.choice([(), (1, 2), (0, -1), (2**63, 2**63)])
-            ends.append(msgspec.structs.replace(ends[0], rows=broken))
+            broken = self.chance.choice([[], [1, 2], [0, -1], [2**63, 2**63]])
+            ends.append((executor, msgspec.structs.replace(one, rows=broken)))
         return c.Report(self.finished_items(), tuple(ends))
 
-    def finished_items(self) -> tuple[c.AttemptItem, ...]:
+    def finished_items(self) -> tuple[AttemptItem, ...]:
         rows = list(self.state.active.values())
         if not rows or self.chance.random() < 0.6:
             return ()
         row, end = self.chance.choice(rows), self.chance.choice(ENDS)
         part = self.chance.choice([1, 1, 2])
-        item = c.AttemptItem(row.key, row.attempt, *end, 1, 2, "said", part=part)
+        item = AttemptItem.of(row.key, row.attempt, *end, 1, 2, "said", part=part)
         return (item,)
 
-    def never(self, index: int, executor: int, rows: tuple[int, ...]) -> c.AttemptRows:
-        return c.AttemptRows(index, executor, LaunchState.SKIPPED, rows)
+    def never(self, index: int, executor: int, rows: list[int]) -> tuple[int, BatchReport]:
+        return executor, BatchReport(index, *said_of(LaunchState.SKIPPED), rows)
 
     def refused(self) -> c.Report:
         return c.Report((), (self.never(*self.rows()),))

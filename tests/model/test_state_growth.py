@@ -25,7 +25,7 @@ from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from launcher.protocol.status import Reason
-from tests.batches import BeginItem, begin_of
+from tests.batches import AttemptItem, BeginItem, begin_of
 from tests.unit.state_rig import T0, StateRig, job
 
 HOUR_S = 3_600
@@ -65,7 +65,7 @@ class Deployments:
         record = self.rig.record(name.removeprefix("default/"))
         ticks = compile_or_none(record.spans[-1].schedule)
         due = tuple(
-            c.DueItem(tick.scheduled_s) for tick in ticks.between(record.horizon_s, to_s, limit=99)
+            c.Instants(tick.scheduled_s) for tick in ticks.between(record.horizon_s, to_s, limit=99)
         )
         item = c.AccountLine((record.number,), record.revision, record.horizon_s, to_s, due)
         assert self.rig.item(c.Account((item,))) is Verdict.ACCEPTED
@@ -82,7 +82,9 @@ class Deployments:
             return
         assert self.rig.item(begin_of((begin,))) is Verdict.ACCEPTED
         self.names[f"{state.launch_name(key)}#{begin.attempt}"] += 1
-        end = c.AttemptItem(key, begin.attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+        end = AttemptItem.of(
+            key, begin.attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms
+        )
         assert self.rig.item(c.Report((end,))) is Verdict.ACCEPTED
 
     def trigger(self, name: str) -> None:

@@ -26,7 +26,6 @@ from cron.service.catalog import waiting_of_removed
 from cron.service.proofs import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
-from cron.state.columns import deltas
 from cron.state.context import row_of
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -34,9 +33,18 @@ from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
+from launcher.protocol.columns import differences
+from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import answered, launched_item, lost_item, refused_item
+from tests.batches import (
+    AttemptItem,
+    answered,
+    launched_item,
+    lost_item,
+    refused_item,
+    said_of,
+)
 from tests.drawn import seeds
 from tests.places import counts_what_runs, used
 
@@ -161,15 +169,15 @@ class World:
 
     def successes(self) -> list[c.Command]:
         """Ends that share the entry of a plan, in columns; some come twice."""
-        rows: list[c.AttemptRows] = []
+        rows: list[tuple[int, BatchReport]] = []
         for number, record in self.machine.state.executors.items():
             for batch in record.batches.values():
                 some = [row for row, is_open in enumerate(batch.states) if is_open]
                 some = [row for row in some if self.chance.random() < 0.1]
                 if some:
-                    ends = (deltas(some), Reason.NONE, 0, (self.now_ms,), (self.now_ms,))
-                    said = c.AttemptRows(batch.index, number, LaunchState.SUCCEEDED, *ends)
-                    rows += [said] * self.chance.choice([1, 1, 2])
+                    ends = (differences(some), [self.now_ms], [self.now_ms])
+                    said = BatchReport(batch.index, *said_of(LaunchState.SUCCEEDED), *ends)
+                    rows += [(number, said)] * self.chance.choice([1, 1, 2])
         return [c.Report(rows=tuple(rows))] if rows else []
 
     def results(self) -> None:
@@ -191,7 +199,7 @@ class World:
 
     def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Report:
         state = LaunchState.CANCELLED if cancel else LaunchState.SUCCEEDED
-        item = c.AttemptItem(key, attempt, state, cancel, 0, self.now_ms, self.now_ms)
+        item = AttemptItem.of(key, attempt, state, cancel, 0, self.now_ms, self.now_ms)
         return c.Report((item,))
 
     def meddle(self) -> None:

@@ -195,7 +195,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
             for key, one in self.naive.dead.items()
         ]
         assert not self.naive.dead.keys() & self.naive.open.keys()
-        serials = [one.serial for one in self.machine.state.dead.values()]
+        serials = [(one.ended_index, one.number) for one in self.machine.state.dead.values()]
         assert serials == sorted(set(serials))
 
     @invariant()

@@ -52,6 +52,8 @@ def absurd(kind: Any, chance: Random) -> Any:
         if parts[-1] is Ellipsis:
             parts = (parts[0],) * chance.randint(0, 3)
         return tuple(absurd(part, chance) for part in parts)
+    if origin is list:
+        return [absurd(typing.get_args(kind)[0], chance) for _ in range(chance.randint(0, 3))]
     if origin in (types.UnionType, typing.Union):
         return absurd(chance.choice(typing.get_args(kind)), chance)
     if kind is int:
@@ -97,12 +99,11 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
     keyed = (c.Report, c.Cancel, c.Skip)
     if isinstance(command, keyed) and state.active and chance.random() < 0.8:
         row = chance.choice(list(state.active.values()))
-        changes: dict[str, Any] = {"key": row.key}
-        if not isinstance(command, c.Cancel | c.Skip):
-            changes["attempt"] = row.attempt
-        if isinstance(command, c.Report) and chance.random() < 0.8:
-            changes["state"] = chance.choice(TOLD)
-        items = tuple(msgspec.structs.replace(item, **changes) for item in command.items)
+        if isinstance(command, c.Report):
+            told = {"state": chance.choice(TOLD)} if chance.random() < 0.8 else {}
+            ends = [msgspec.structs.replace(end, **told) for _, _, end in command.items]
+            return c.Report(tuple((row.key, row.attempt, end) for end in ends))
+        items = tuple(msgspec.structs.replace(item, key=row.key) for item in command.items)
         return type(command)(items)
     return command
 

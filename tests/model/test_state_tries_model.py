@@ -12,8 +12,9 @@ from cron.job import Job, OnLost
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool, retries
+from cron.state.rows import Row
 from launcher.protocol.status import Reason
-from tests.batches import BeginItem
+from tests.batches import AttemptItem, BeginItem
 from tests.drawn import seeds
 from tests.model.drawn_commands import COMMAND as PLAIN
 from tests.model.drawn_commands import ENDED_BY, HANDLER, RETRIES, Commands, job
@@ -62,7 +63,7 @@ class Failing(Commands):
         state, code = self.of(FAILS), self.of([1, 1, 1, 7])
         reasons = [Reason.SNOOZE] if state is LaunchState.CANCELLED else ENDED_BY
         after_ms = self.of([0, 0, 0, 500, 20_000])
-        item = c.AttemptItem(
+        item = AttemptItem.of(
             key, self.attempt(key), state, self.of(reasons), code, 1, 2, retry_after_ms=after_ms
         )
         return c.Report((item,))
@@ -80,14 +81,14 @@ class Failing(Commands):
         return pool.SetLimits((pool.LimitItem((tenant, "", -1), limits),), "anna")
 
 
-def run(seed: int, dead_kept: int) -> dict[int, pool.DeadLetter]:
+def run(seed: int, dead_kept: int) -> dict[tuple[int, int] | None, Row]:
     """Walk a long way from this seed, comparing all the while; return all who died on it."""
     chance = Random(seed)
     world = StateAgainstNaive()
     world.naive.dead_kept = dead_kept
     world.begin_with_jobs()
     commands: Any = Failing(world.naive, chance.randint)
-    seen: dict[int, pool.DeadLetter] = {}
+    seen: dict[tuple[int, int] | None, Row] = {}
     for step in range(STEPS):
         event = chance.random()
         if event < 0.03:
@@ -96,7 +97,7 @@ def run(seed: int, dead_kept: int) -> dict[int, pool.DeadLetter]:
             world.time(chance.randint(0, 30))
         else:
             world.append(*(commands.any() for _ in range(chance.randint(1, 3))))
-        seen |= {one.serial: one for one in world.machine.state.dead.values()}
+        seen |= {one.key: one for one in world.machine.state.dead.values()}
         if step % 10 == 0:
             for check in CHECKS:
                 check(world)

@@ -37,7 +37,7 @@ from cron.state.state import State
 from launcher.protocol.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
-from tests.batches import BeginItem, answered, items_of
+from tests.batches import AttemptItem, BeginItem, answered, items_of
 from tests.simulation.bounds import Bounds
 from tests.simulation.pacing import THREAD_POOL, Pacing
 from tests.simulation.tries import Tries
@@ -292,7 +292,7 @@ class Judge:
         if attempt.started_ms:
             self.accuse("c", f"{attempt.name} was started, and the log says that it never ran")
 
-    def _check_end(self, item: c.AttemptItem) -> None:
+    def _check_end(self, item: AttemptItem) -> None:
         attempt = self._of(item.key, item.attempt, item.part)
         if not attempt.ended_ms or attempt.exit_code != item.exit_code:
             self.accuse(

@@ -25,10 +25,10 @@ from launcher.executor.connector import Connector, LeaderWatch
 from launcher.executor.handlers import workers as workers_module
 from launcher.executor.ledger import Ledger
 from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
-from launcher.executor.rows import Change, LedgerRow, epoch_of
+from launcher.executor.rows import epoch_of
 from launcher.executor.rules import Conditions, Works, read_batch
 from launcher.executor.stream import LEADER_KEY, LeaderStream, metadata_of
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.simulation.network import Network, Stream
@@ -62,10 +62,10 @@ class Ghost:
     def __init__(self, works: Works) -> None:
         self.works = works
 
-    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
+    def begin(self, known: list[RowReport], highest: Epoch) -> None:
         """Nobody greets over it."""
 
-    def send(self, changes: list[Change]) -> None:
+    def send(self, changes: list[BatchReport]) -> None:
         """Nobody hears it."""
 
     def offer(self, offers: Sequence[GroupOffer]) -> None:
@@ -116,7 +116,7 @@ class SimExecutorLoop(ExecutorLoop):
             soon_s = self.host.rng.choice((0.0, 0.0, 0.02, 2.0))
             self.host.loop.call_later(soon_s, self.order, ghost, orders)
 
-    def _write(self, turn: Turn, changes: list[Change], conditions: Conditions) -> Written:
+    def _write(self, turn: Turn, changes: list[BatchReport], conditions: Conditions) -> Written:
         host = self.host
         host.seen = max(host.seen, turn.epoch or host.seen)
         written = super()._write(turn, changes, conditions)

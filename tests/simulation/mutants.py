@@ -110,7 +110,7 @@ def repeats_known_rows() -> contextlib.AbstractContextManager[None]:
             if row is not None and row.status in (ACCEPTED, ENDED) and work.spec is not None:
                 batch = tombstone(row.index, row.row, row.name, row.epoch)
                 again = Attempt(
-                    row.index, row.row, ACCEPTED, row.name, row.epoch,
+                    row.index, row.row, ACCEPTED, name=row.name, epoch=row.epoch,
                     batch=batch, place=0, spec=work.spec, not_after_ms=not_after_ms,
                 )  # fmt: skip
                 into.accepted.append(again)

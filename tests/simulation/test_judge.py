@@ -16,7 +16,7 @@ from cron.state.codec import encode_entry
 from cron.state.rows import Row, RowKind
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import BeginItem, begin_of, lost_item
+from tests.batches import AttemptItem, BeginItem, begin_of, lost_item
 from tests.simulation.checkers import Eyes, Judge
 from tests.simulation.verdict import LONG_S, judge_liveness, judge_progress, judge_rows
 from tests.states import ended_rows
@@ -57,7 +57,7 @@ class Court:
         record = self.judge.machine.state.by_number[1]
         at_s = T0 + PERIOD_S * number
         self.ms = max(self.ms, at_s * 1000)
-        due = (c.DueItem(at_s),)
+        due = (c.Instants(at_s),)
         self.write(c.Account((c.AccountLine((1,), 1, record.horizon_s, at_s, due),)))
         return (1, at_s, 0)
 
@@ -73,7 +73,7 @@ class Court:
     def finish(self, key: c.Key, exit_code: int = 0) -> None:
         """The log says that it succeeded."""
         state = LaunchState.SUCCEEDED
-        item = c.AttemptItem(key, 1, state, Reason.NONE, exit_code, self.ms, self.ms)
+        item = AttemptItem.of(key, 1, state, Reason.NONE, exit_code, self.ms, self.ms)
         self.write(c.Report((item,)))
 
     @property

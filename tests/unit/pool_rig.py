@@ -82,9 +82,9 @@ def started(orders: pool_pb2.Orders) -> list[int]:
     return [batch.index - 100 for batch in orders.batches]
 
 
-def report(number: int, status: Status = Status.ENDED, **fields: Any) -> pool_pb2.Report:
+def report(number: int, status: Status = Status.ENDED, **fields: Any) -> pool_pb2.RowReport:
     """What a Recollection says of a row."""
-    return pool_pb2.Report(**{"index": 100 + number, "status": int(status)} | fields)
+    return pool_pb2.RowReport(**{"index": 100 + number, "status": int(status)} | fields)
 
 
 def reports(*batches: pool_pb2.BatchReport) -> pool_pb2.Reports:

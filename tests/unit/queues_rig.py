@@ -13,7 +13,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
 from cron.state.state import State
 from launcher.protocol.status import Reason
-from tests.batches import begun, refused_item
+from tests.batches import AttemptItem, begun, refused_item
 from tests.places import counts_what_runs, used
 from tests.unit.state_rig import T0, StateRig, job
 
@@ -76,7 +76,7 @@ class QueuesRig:
     def account(self, *seconds: int, number: int = 1, late: bool = False) -> None:
         """Make these instants due, of a job that has none yet that is newer."""
         record = self.state.by_number[number]
-        due = tuple(c.DueItem(T0 + second, is_late=late) for second in seconds)
+        due = tuple(c.Instants(T0 + second, is_late=late) for second in seconds)
         item = c.AccountLine((number,), record.revision, record.horizon_s, T0 + seconds[-1], due)
         assert self.append(c.Account((item,))) == [[Verdict.ACCEPTED]]
 
@@ -84,7 +84,7 @@ class QueuesRig:
         """Report the end of an attempt: a failure, where the exit code says so."""
         state = LaunchState.FAILED if code else LaunchState.SUCCEEDED
         key = (number, T0 + second, 0)
-        item = c.AttemptItem(key, attempt, state, Reason.NONE, code, self.now_ms, self.now_ms)
+        item = AttemptItem.of(key, attempt, state, Reason.NONE, code, self.now_ms, self.now_ms)
         assert self.append(c.Report((item,))) == [[Verdict.ACCEPTED]]
 
     def refuse(self, second: int, attempt: int = 1, number: int = 1) -> None:

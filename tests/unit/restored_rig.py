@@ -10,7 +10,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Restored
 from launcher.protocol.names import AttemptName, LaunchName
-from launcher.protocol.reports import InventoryRow, RowReport
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0, StateRig, job
@@ -33,7 +33,7 @@ class RestoredRig(StateRig):
         self.put(*(jobs or (job(),)))
         self.join("e1", "l1")
         self.join("e2", "l2")
-        self.memories: dict[int, dict[str, InventoryRow]] = {1: {}, 2: {}}
+        self.memories: dict[int, dict[str, RowReport]] = {1: {}, 2: {}}
         self.snapshot_index = 0
 
     def restore(self, second: int) -> RestoredRig:
@@ -74,7 +74,9 @@ class RestoredRig(StateRig):
             at_ms if status in (Status.ENDED, Status.ACCEPTED, Status.INTERRUPTED) else 0,
             at_ms + 500 if status is Status.ENDED else 0,
         )
-        self.memories[executor][str(name)] = InventoryRow(name, fact, str(OLD))
+        self.memories[executor][str(name)] = msgspec.structs.replace(
+            fact, name=str(name), epoch=str(OLD)
+        )
 
     def gathered(self) -> Gathered:
         return gather(self.state, self.memories)

@@ -19,14 +19,13 @@ from launcher.executor.rows import (
     REFUSED,
     STARTING,
     Batch,
-    Change,
     Job,
-    LedgerRow,
     changes_of,
 )
 from launcher.executor.rules import Decisions
 from launcher.protocol.columns import full, sums
 from launcher.protocol.names import parse_attempt_name
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import WorkSpec
 
@@ -103,7 +102,7 @@ def orders(
     return message
 
 
-def each(change: Change) -> list[LedgerRow]:
+def each(change: BatchReport) -> list[RowReport]:
     """Each row of a change by itself, without its name."""
     count = len(change.rows)
     columns = (
@@ -118,7 +117,7 @@ def each(change: Change) -> list[LedgerRow]:
         full(change.ticks, count),
     )
     return [
-        LedgerRow(
+        RowReport(
             change.index, row, change.status, reason=change.reason, exit_code=change.exit_code,
             started_ms=started_ms, finished_ms=finished_ms, detail=change.detail,
             retry_after_ms=retry_after_ms, cpu_ms=cpu_ms, memory_peak_bytes=memory_peak_bytes,
@@ -131,7 +130,7 @@ def each(change: Change) -> list[LedgerRow]:
     ]  # fmt: skip
 
 
-def rows_of(changes: Iterable[Change]) -> list[LedgerRow]:
+def rows_of(changes: Iterable[BatchReport]) -> list[RowReport]:
     """What became of rows, row by row, with their names."""
     rows = [row for change in changes for row in each(change)]
     for row in rows:
@@ -140,7 +139,7 @@ def rows_of(changes: Iterable[Change]) -> list[LedgerRow]:
     return rows
 
 
-def answered(decisions: Decisions) -> list[LedgerRow]:
+def answered(decisions: Decisions) -> list[RowReport]:
     """What orders are answered by, row by row."""
     return rows_of(decisions.changes) + decisions.answers
 
@@ -180,7 +179,7 @@ def insert(
     ledger.insert(batch)
 
 
-def found(ledger: Ledger) -> dict[str, LedgerRow]:
+def found(ledger: Ledger) -> dict[str, RowReport]:
     """All rows of a ledger, by name, in log order."""
     batches = [batch for index in ledger.batches for batch in ledger.batches[index]]
     rows = [batch.row(place) for batch in batches for place in range(len(batch))]
@@ -189,7 +188,7 @@ def found(ledger: Ledger) -> dict[str, LedgerRow]:
 
 def become(ledger: Ledger, name: str, status: int, **fields: object) -> None:
     """Record what became of a row, inside a transaction."""
-    row = LedgerRow(*key_of(name), status, **fields)  # type: ignore[arg-type]
+    row = RowReport(*key_of(name), status, **fields)  # type: ignore[arg-type]
     ledger.changed(changes_of([row]))
 
 
@@ -242,15 +241,15 @@ def attempt_of(
     """An attempt that was accepted."""
     batch = batch_of(name, index=index, epoch=epoch)
     return Attempt(
-        index, number_of(name), ACCEPTED, name, epoch,
+        index, number_of(name), ACCEPTED, name=name, epoch=epoch,
         batch=batch, place=0, spec=spec, not_after_ms=not_after_ms, is_starting=True,
     )  # fmt: skip
 
 
-def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.Report]:
+def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.RowReport]:
     """What a message says of rows, row by row, with their names."""
     found = [
-        pool_pb2.Report(
+        pool_pb2.RowReport(
             name=name_of(row),
             index=batch.index,
             row=row,

@@ -17,12 +17,19 @@ from cron.state.codec import encode_entry
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
-from cron.state.pool import DeadLetter
 from cron.state.rows import Part, Row
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
-from tests.batches import BeginItem, answered, begin_of, launched_item, lost_item, refused_item
+from tests.batches import (
+    AttemptItem,
+    BeginItem,
+    answered,
+    begin_of,
+    launched_item,
+    lost_item,
+    refused_item,
+)
 
 T0 = 1_795_190_400
 """2026-11-20T16:00:00Z, the horizon that jobs begin with here."""
@@ -68,7 +75,7 @@ def image_of(parts: list[list[Any]]) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 
 
-def said(one: Row | LaunchRow | DeadLetter | Part) -> str:
+def said(one: Row | LaunchRow | Part) -> str:
     """What is shown of it beside its reason."""
     return sentence(one.note, one.detail)
 
@@ -173,7 +180,7 @@ class StateRig:
         *due: int,
         number: int = 1,
         to: int | None = None,
-        skipped: tuple[c.SkipItem, ...] = (),
+        skipped: tuple[c.Instants, ...] = (),
         **fields: Any,
     ) -> Verdict:
         """Account for the seconds `due` after T0, up to `to` or to the last of them."""
@@ -183,7 +190,7 @@ class StateRig:
             "catalog": self.state.catalog,
             "from_s": record.horizon_s if record else 0,
             "to_s": T0 + (to if to is not None else due[-1]),
-            "due": tuple(c.DueItem(T0 + second) for second in due),
+            "due": tuple(c.Instants(T0 + second) for second in due),
             "skipped": skipped,
         }
         return self.item(c.Account((c.AccountLine(**usual | fields),)))
@@ -217,7 +224,7 @@ class StateRig:
             "started_ms": self.at_ms - 500,
             "finished_ms": self.at_ms,
         }
-        return self.item(c.Report((c.AttemptItem(**usual | fields),)))
+        return self.item(c.Report((AttemptItem.of(**usual | fields),)))
 
     def refused(self, second: int, attempt: int = 1, number: int = 1) -> Verdict:
         item = refused_item((number, T0 + second, 0), attempt, "fenced")
@@ -251,6 +258,6 @@ def with_job(*, log_format: int = c.FORMAT, **fields: Any) -> StateRig:
     return rig
 
 
-def skips(first: int, last: int, count: int, local_min: int = -1) -> c.SkipItem:
+def skips(first: int, last: int, count: int, local_min: int = -1) -> c.Instants:
     """A run of missed instants, in seconds after T0."""
-    return c.SkipItem(T0 + first, T0 + last, count, Reason.MISSED, local_min)
+    return c.Instants(T0 + first, local_min, False, Reason.MISSED, count, T0 + last)

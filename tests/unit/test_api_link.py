@@ -7,9 +7,10 @@ import select
 import pytest
 
 from cron import limits
+from cron.api.executors import ExecutorDetail, ExecutorView
 from cron.api.http2 import NoAnswer
 from cron.api.jobs import ApplyRequest, JobsRequest, SourceFile
-from cron.api.launches import ShowRequest, StoryLine, TriggerRequest
+from cron.api.launches import ShowRequest, TriggerRequest
 from cron.api.link import Link, Refused
 from cron.api.table import JOBS, PUT_JOBS, TABLE
 from cron.errors import LimitExceeded, UnknownJob
@@ -96,8 +97,10 @@ async def test_an_answer_that_does_not_come_may_have_been_done(link_to):
 
 
 async def test_an_answer_that_cannot_be_read_may_be_that_of_a_change_that_was_done(link_to):
-    async with serving(FakeBackend(trigger=StoryLine(1, "of another release"))) as server:
-        with pytest.raises(NoAnswer, match=r"its answer is of another version: .*`launch`"):
+    async with serving(
+        FakeBackend(trigger=ExecutorDetail(executor=ExecutorView(id="e1")))
+    ) as server:
+        with pytest.raises(NoAnswer, match=r"its answer is of another version: .*executor"):
             await call(link_to(server), "Trigger")
 
 

@@ -57,10 +57,16 @@ def poisoned(kind: Any, name: str = "") -> Any:
         return poisoned(next(one for one in typing.get_args(kind) if one is not type(None)), name)
     if typing.get_origin(kind) is list:
         inner = typing.get_args(kind)[0]
-        return ["zone=" + HOSTILE] if name == "labels" else [poisoned(inner)]
+        return (
+            ["zone=" + HOSTILE]
+            if name == "labels"
+            else [poisoned(inner, "" if inner is str else name)]
+        )
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
-        return kind(**{field: poisoned(hints[field], field) for field in kind.__struct_fields__})
+        is_part = name == "parts"  # a launch within a launch, which has none
+        fields = [field for field in kind.__struct_fields__ if not (is_part and field == "parts")]
+        return kind(**{field: poisoned(hints[field], field) for field in fields})
     raise AssertionError(f"{name}: {kind}")
 
 

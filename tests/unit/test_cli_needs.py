@@ -17,10 +17,10 @@ from cron.crontab.reader import read_crontab
 from cron.job import Retry
 from cron.launch_state import LaunchState
 from cron.service.jobs import PAYLOAD_SHOWN_BYTES, of_job
-from cron.state.pool import DeadLetter
 from cron.state.state import JobRecord
 from launcher.protocol.status import Reason
 from tests.unit.api_rig import FakeBackend, run_cli, serving
+from tests.unit.history_rig import row
 
 OPTIONS = (
     "priority=0 collection=nightly concurrency=3 where=zone=eu cpu=0.5 memory=256M "
@@ -41,7 +41,7 @@ def view_of(job, **fields):
 
 
 def test_a_job_is_shown_with_all_that_it_asks_for():
-    letter = DeadLetter(1, 6, 6, LaunchState.FAILED, Reason.NONE, 5, 6)
+    letter = row(6, 60, state=LaunchState.FAILED, reason=Reason.NONE)
     view = view_of(job_of(f"#: name=a {OPTIONS}\n@daily x"), dead={(60, 0): letter})
     assert view.needs == JobNeeds(
         priority=0,

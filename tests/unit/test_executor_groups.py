@@ -12,13 +12,14 @@ import pytest
 from launcher.executor.commands import trees
 from launcher.executor.commands.trees import LEDGER_MARK, SPAWNER_MARK, SurvivorsRemain, start_ticks
 from launcher.executor.loop import kill_groups
-from launcher.executor.rows import ACCEPTED, LedgerRow
+from launcher.executor.rows import ACCEPTED
+from launcher.protocol.reports import RowReport
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
 # Of this process alone: what is killed by its mark may be a test's that runs beside it.
 LEDGER = f"11111111-2222-4333-8444-{os.getpid():012d}"
-UNREPORTED = LedgerRow(9, 0, ACCEPTED, NAME)
+UNREPORTED = RowReport(9, 0, ACCEPTED, name=NAME)
 
 
 class Group:
@@ -37,8 +38,8 @@ class Group:
         )
         assert self.shell.stdout is not None
         self.child = int(self.shell.stdout.readline())
-        self.row = LedgerRow(
-            9, 0, ACCEPTED, NAME, pid=self.shell.pid, ticks=start_ticks(self.shell.pid)
+        self.row = RowReport(
+            9, 0, ACCEPTED, name=NAME, pid=self.shell.pid, ticks=start_ticks(self.shell.pid)
         )
 
     def close(self) -> None:
@@ -158,7 +159,7 @@ def test_what_a_slow_look_killed_gets_time_to_die(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("pid", [0, 1, 1 << 22])
 def test_what_is_not_there_is_no_matter(pid: int) -> None:
-    assert kill_groups([LedgerRow(9, 0, ACCEPTED, NAME, pid=pid, ticks=5)], LEDGER) == []
+    assert kill_groups([RowReport(9, 0, ACCEPTED, name=NAME, pid=pid, ticks=5)], LEDGER) == []
 
 
 def test_the_start_of_a_process_is_read_whatever_its_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cron.limits import RPC_BYTES_MAX
 from launcher.executor.ledger import Page
-from launcher.executor.rows import INTERRUPTED, LedgerRow, changes_of
+from launcher.executor.rows import INTERRUPTED, changes_of
 from launcher.executor.rules import ROW_MAX
 from launcher.executor.stream import messages_of, recollection_of
 from launcher.limits import (
@@ -17,6 +17,7 @@ from launcher.limits import (
 from launcher.protocol import limits
 from launcher.protocol.limits import LABEL_CHARS_MAX, LABELS_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX, parse_attempt_name
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 
@@ -24,15 +25,15 @@ PART = "x" * NAME_PART_CHARS_MAX
 OUTPUT = limits.OUTPUT_KEPT_BYTES_MAX
 
 
-def longest_row() -> LedgerRow:
+def longest_row() -> RowReport:
     number = 999_999_999
     name = f"{PART}/{PART}@9999-12-31T23:59:59Z+t{number}#{number}/{number}"
     assert str(parse_attempt_name(name)) == name
     late_ms = 253_402_300_799_999
-    return LedgerRow(
-        limits.INDEX_MAX, ROW_MAX, INTERRUPTED, name, "9" * limits.EPOCH_CHARS_MAX, max(Reason), -1,
-        late_ms, late_ms, "\U0010ffff" * DETAIL_CHARS_MAX, limits.RETRY_AFTER_MS_MAX,
-        limits.USAGE_MAX, limits.USAGE_MAX, output_bytes=OUTPUT,
+    return RowReport(
+        limits.INDEX_MAX, ROW_MAX, INTERRUPTED, max(Reason), -1, late_ms, late_ms,
+        "\U0010ffff" * DETAIL_CHARS_MAX, OUTPUT, limits.RETRY_AFTER_MS_MAX, limits.USAGE_MAX,
+        limits.USAGE_MAX, name=name, epoch="9" * limits.EPOCH_CHARS_MAX,
     )  # fmt: skip
 
 

@@ -14,9 +14,10 @@ import pytest
 from launcher.executor.connector import Connector
 from launcher.executor.ledger import FILE, Inventory, Ledger, Page
 from launcher.executor.outputs import Outputs
-from launcher.executor.rows import ENDED, FENCED, REFUSED, Change, LedgerRow
+from launcher.executor.rows import ENDED, FENCED, REFUSED
 from launcher.limits import INVENTORY_ROWS_MAX
 from launcher.pool.events import InventoryPage, Joined
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Status
 from launcher.protocol.work import Epoch
 from tests.unit.journal_rig import read_only
@@ -37,7 +38,7 @@ class Recaller(Ear):
         self.pages: list[Page] = []
         self.heard: list[tuple[str, int]] = []
 
-    def send(self, changes: list[Change]) -> None:
+    def send(self, changes: list[BatchReport]) -> None:
         super().send(changes)
         self.heard += [(row.name, row.status) for row in rows_of(changes)]
 
@@ -55,7 +56,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     await shop.close()
 
 
-async def in_ledger(shop: Shop, *rows: LedgerRow, acked: tuple[int, ...] = ()) -> None:
+async def in_ledger(shop: Shop, *rows: RowReport, acked: tuple[int, ...] = ()) -> None:
     await asyncio.wrap_future(shop.thread.submit(lambda: fill(shop.ledger, *rows, acked=acked)))
 
 
@@ -141,10 +142,10 @@ async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None
         parts = rig.of(InventoryPage)
         assert [len(one.rows) for one in parts] == [INVENTORY_ROWS_MAX, INVENTORY_ROWS_MAX, 500]
         told = [recalled for one in parts for recalled in one.rows]
-        assert [one.name for one in told] == [attempt(number) for number in range(count)]
-        assert [one.report.index for one in told] == [one.index for one in rows]
+        assert [one.name for one in told] == [str(attempt(number)) for number in range(count)]
+        assert [one.index for one in told] == [one.index for one in rows]
         assert {one.epoch for one in told} == {"0.1.r1"}
-        assert [one.report.status for one in told[:3]] == [
+        assert [one.status for one in told[:3]] == [
             Status.ENDED,
             Status.FENCED,
             Status.REFUSED,
@@ -164,7 +165,7 @@ async def test_a_stream_that_broke_in_the_middle_is_told_anew(shop: Shop) -> Non
         rig.pool.welcome(again.executor, again.ledger, inventory=True)
         await until(lambda: is_whole(rig))
         told = [one.name for event in rig.of(InventoryPage)[broken:] for one in event.rows]
-        assert told == [attempt(number) for number in range(count)]
+        assert told == [str(attempt(number)) for number in range(count)]
 
 
 # ---- how much output is kept
@@ -197,4 +198,4 @@ async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
             assert kept == {A: 6, B: 0}
             rig.pool.welcome(joined.executor, joined.ledger, inventory=True)
             last = await rig.heard(InventoryPage)
-            assert {str(one.name): one.report.output_bytes for one in last.rows} == {A: 6, B: 0}
+            assert {one.name: one.output_bytes for one in last.rows} == {A: 6, B: 0}

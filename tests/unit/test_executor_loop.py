@@ -28,10 +28,10 @@ from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.loop import ExecutorLoop, interrupt_all
 from launcher.executor.main import lock
 from launcher.executor.outputs import Outputs
-from launcher.executor.rows import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, LedgerRow
+from launcher.executor.rows import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED
 from launcher.executor.rules import Works
 from launcher.executor.uploads import Packed
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch, WorkSpec
@@ -51,10 +51,10 @@ class Ear:
         self.offers: list[tuple[GroupOffer, ...]] = []
         self.left = ""
 
-    def begin(self, known: list[LedgerRow], highest: Epoch) -> None:
+    def begin(self, known: list[RowReport], highest: Epoch) -> None:
         self.hello = [(row.name, row.status) for row in known]
 
-    def send(self, changes: list[Change]) -> None:
+    def send(self, changes: list[BatchReport]) -> None:
         self.told += [(row.name, row.status) for row in rows_of(changes)]
 
     def offer(self, offers: Sequence[GroupOffer]) -> None:
@@ -340,7 +340,7 @@ class Immortal:
         self.hangs = True
         self.asked_again = threading.Event()
 
-    def __call__(self, rows: list[LedgerRow], ledger: str) -> list[str]:
+    def __call__(self, rows: list[RowReport], ledger: str) -> list[str]:
         self.count += 1
         if self.count > 1:
             self.asked_again.set()

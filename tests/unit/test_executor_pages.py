@@ -15,10 +15,10 @@ from launcher.executor.rows import (
     FENCED,
     INTERRUPTED,
     REFUSED,
-    LedgerRow,
     changes_of,
     tombstone,
 )
+from launcher.protocol.reports import RowReport
 from tests.unit.pool_rig import attempt
 
 
@@ -29,12 +29,12 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-def row(number: int, status: int = ENDED, **fields: Any) -> LedgerRow:
+def row(number: int, status: int = ENDED, **fields: Any) -> RowReport:
     fields = {"index": 10 + number // 3, "epoch": "0.1.r1", "started_ms": 1} | fields
-    return LedgerRow(row=number, status=status, name=str(attempt(number)), **fields)
+    return RowReport(row=number, status=status, name=str(attempt(number)), **fields)
 
 
-def fill(ledger: Ledger, *rows: LedgerRow, acked: tuple[int, ...] = ()) -> None:
+def fill(ledger: Ledger, *rows: RowReport, acked: tuple[int, ...] = ()) -> None:
     """Let rows be in the ledger, and some of them be acknowledged."""
     with ledger.transaction():
         for one in rows:

@@ -8,10 +8,11 @@ from typing import Any
 
 from launcher.config import ExecutorConfig
 from launcher.executor.ledger import Page
-from launcher.executor.rows import ENDED, LedgerRow, changes_of
+from launcher.executor.rows import ENDED, changes_of
 from launcher.executor.stream import LeaderStream
 from launcher.executor.uploads import Packed
 from launcher.protocol.columns import sums
+from launcher.protocol.reports import RowReport
 from tests.unit.test_executor_return import IdleExecutorLoop, executor_loop_of
 
 WITHIN_S = 60.0
@@ -26,7 +27,7 @@ class Outgoing:
 
     def report(self, *rows: int) -> None:
         """Report the ends of these rows."""
-        self.stream.send(changes_of([LedgerRow(9, row, ENDED, started_ms=1) for row in rows]))
+        self.stream.send(changes_of([RowReport(9, row, ENDED, started_ms=1) for row in rows]))
 
     def left(self) -> list[Any]:
         """What has left: the rows of a message with reports, the kind of any other."""

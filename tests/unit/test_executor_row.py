@@ -14,18 +14,18 @@ from launcher.executor.rows import (
     INTERRUPTED,
     REFUSED,
     UNKNOWN,
-    LedgerRow,
     changes_of,
 )
 from launcher.executor.stream import messages_of
 from launcher.protocol.reading import parse_reports
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason
 from tests.unit.rows_rig import each
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 
 
-def logged(*batches: tuple[int, list[LedgerRow]]) -> list[Any]:
+def logged(*batches: tuple[int, list[RowReport]]) -> list[Any]:
     """The lines about batches of rows, each at its time in milliseconds."""
     failures = FailureLog()
     with capture_logs() as lines:
@@ -36,8 +36,8 @@ def logged(*batches: tuple[int, list[LedgerRow]]) -> list[Any]:
     return lines
 
 
-def row(status: int, **fields: Any) -> LedgerRow:
-    return LedgerRow(9, 0, status, NAME, **fields)
+def row(status: int, **fields: Any) -> RowReport:
+    return RowReport(9, 0, status, name=NAME, **fields)
 
 
 def test_an_attempt_that_failed_is_a_line_with_all_that_is_known() -> None:
@@ -79,8 +79,8 @@ def test_of_many_failures_in_a_second_the_rest_is_a_number() -> None:
 # ---- columns
 
 
-def ended(number: int, index: int = 9, **fields: Any) -> LedgerRow:
-    return LedgerRow(index, number, ENDED, started_ms=1_000 + number, finished_ms=2_000, **fields)
+def ended(number: int, index: int = 9, **fields: Any) -> RowReport:
+    return RowReport(index, number, ENDED, started_ms=1_000 + number, finished_ms=2_000, **fields)
 
 
 def test_what_became_of_many_rows_alike_is_one_change_in_the_order_of_their_rows() -> None:
@@ -108,29 +108,29 @@ def test_usage_and_a_wish_to_be_tried_again_are_columns_like_any_other() -> None
 
 def test_the_journal_has_the_processes_of_what_runs_and_the_leader_is_told_of_none() -> None:
     some = [
-        LedgerRow(9, 1, ACCEPTED, started_ms=1, pid=5, ticks=6),
-        LedgerRow(9, 2, ACCEPTED, started_ms=1),
+        RowReport(9, 1, ACCEPTED, started_ms=1, pid=5, ticks=6),
+        RowReport(9, 2, ACCEPTED, started_ms=1),
     ]
     [running] = changes_of(some)
     assert each(running) == some
     [over] = changes_of([ended(1, pid=5, ticks=6)])
     assert (over.pids, over.ticks) == ([], [])
-    bare = [LedgerRow(9, 1, ACCEPTED, started_ms=1), LedgerRow(9, 2, ACCEPTED, started_ms=1)]
+    bare = [RowReport(9, 1, ACCEPTED, started_ms=1), RowReport(9, 2, ACCEPTED, started_ms=1)]
     assert [*messages_of([running], 9)] == [*messages_of(changes_of(bare), 9)]
 
 
 def test_a_leader_reads_of_every_status_what_its_executor_says_in_columns() -> None:
     for status in range(ACCEPTED, UNKNOWN + 1):
-        [message] = messages_of(changes_of([LedgerRow(9, 3, status)]), 9)
+        [message] = messages_of(changes_of([RowReport(9, 3, status)]), 9)
         [batch] = parse_reports(message)
         assert [(one.row, one.status) for one in batch.row_reports()] == [(3, status)]
 
 
 def test_what_was_never_started_has_no_times() -> None:
     rows = [
-        LedgerRow(9, 1, REFUSED, detail="late"),
-        LedgerRow(9, 2, FENCED),
-        LedgerRow(9, 2, FENCED),
+        RowReport(9, 1, REFUSED, detail="late"),
+        RowReport(9, 2, FENCED),
+        RowReport(9, 2, FENCED),
     ]
     changes = changes_of(rows)
     assert [(one.status, one.rows, one.started_ms, one.finished_ms) for one in changes] == [

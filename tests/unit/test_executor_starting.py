@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from launcher.executor.loop import WAITED, interrupt_all
-from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED, LedgerRow
+from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
+from launcher.protocol.reports import RowReport
 from tests.unit.rows_rig import found
 from tests.unit.workers_rig import Floor, floor, named, names_of, running, until
 
@@ -30,7 +31,7 @@ async def interrupted(shop: Floor) -> list[str]:
     return [row.name for row in rows if row.status == INTERRUPTED]
 
 
-async def row_of(shop: Floor, name: str) -> LedgerRow:
+async def row_of(shop: Floor, name: str) -> RowReport:
     return (await asyncio.wrap_future(shop.thread.submit(found, shop.ledger)))[name]
 
 

@@ -25,7 +25,7 @@ def reported(path: Path, key: tuple[int, int], cpu_ms: int, peak: int) -> pool_p
     index, row = key
     batch = tombstone(index, row, NAME, "0.1.r1")
     one = Attempt(
-        index, row, ENDED, NAME,
+        index, row, ENDED, name=NAME,
         batch=batch, place=0, spec=WorkSpec(("/bin/true",)), not_after_ms=1 << 50,
     )  # fmt: skip
     one.started_ms, one.finished_ms = T0 * 1000 + 60_000, T0 * 1000 + 61_000

@@ -15,10 +15,10 @@ from launcher.clock import boot_ms, wall_ms
 from launcher.executor.commands.running import ENDS_MIN, KEPT_MS, SlotPace
 from launcher.executor.launches import KILLED, LATE, STOPPING
 from launcher.executor.loop import WAITED, WITHDRAWN, interrupt_all
-from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED, LedgerRow
+from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
 from launcher.executor.rules import LEASE_OVER
 from launcher.executor.waiting import AHEAD_US
-from launcher.protocol.reports import GroupOffer
+from launcher.protocol.reports import GroupOffer, RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from tests.unit.journal_rig import read_only
@@ -50,11 +50,11 @@ class Queue(Shop):
         ends = [["ended", name, 0, 0, wall_ms(), 0, ""] for name in names]
         self.executor_loop._hear_spawner(ends)
 
-    def row(self, name: str) -> LedgerRow:
+    def row(self, name: str) -> RowReport:
         """A row as the next executor would find it."""
         return found(read_only(self.directory / "journal"))[name]
 
-    async def until(self, name: str, status: int) -> LedgerRow:
+    async def until(self, name: str, status: int) -> RowReport:
         """Take turns until the leader was told of that status; return the row."""
         await self.turns_until(lambda: (name, status) in self.ear.told)
         return self.row(name)

@@ -36,7 +36,7 @@ def behind(why: Reason = Reason.OVERLOAD, **jobs: int) -> list[Line]:
 
 
 def account(*verdicts: Verdict, reason: Reason = Reason.OVERLOAD) -> tuple[c.Account, Result]:
-    run = c.SkipItem(T0 + 1, T0 + 4, 4, reason)
+    run = c.Instants(T0 + 1, -1, False, reason, 4, T0 + 4)
     items = tuple(c.AccountLine((number,), 1, T0, T0 + 9, (), (run,)) for number in (1, 2))
     return c.Account(items), Result(Verdict.ACCEPTED, verdicts)
 

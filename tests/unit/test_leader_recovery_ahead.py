@@ -99,9 +99,13 @@ def test_a_job_that_would_rather_run_twice_waits_for_whom_nobody_knows() -> None
 @pytest.mark.parametrize(
     "item",
     [
-        c.RecoverItem(1, 1, T0 + 120, T0 + 120, due=(c.DueItem(T0 + 120),)),
+        c.RecoverItem(1, 1, T0 + 120, T0 + 120, due=(c.Instants(T0 + 120),)),
         c.RecoverItem(
-            1, 1, T0 + 120, T0 + 120, lost=(c.SkipItem(T0 + 120, T0 + 120, 1, Reason.RESTORED),)
+            1,
+            1,
+            T0 + 120,
+            T0 + 120,
+            lost=(c.Instants(T0 + 120, -1, False, Reason.RESTORED, 1, T0 + 120),),
         ),
         c.RecoverItem(1, 1, T0 + 120, T0 + 60),
     ],

@@ -21,10 +21,10 @@ from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.protocol.limits import PROTOCOL
 from launcher.protocol.reading import parse_hello
-from launcher.protocol.reports import RowReport
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Status
 from launcher.protocol.v1 import pool_pb2
-from tests.batches import begun, refused_item
+from tests.batches import SAID, AttemptItem, begun, refused_item, said_of
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0
 from tests.unit.test_leader_term import reigning
@@ -150,9 +150,10 @@ def test_failpoints_tell_what_never_ran_from_what_was_started() -> None:
     """Nothing is between its log points that was refused, or whose order never left."""
     key, ran = (1, T0, 0), (LaunchState.LAUNCHED, *RESULTS)
     for state in LaunchState:
-        row, item = c.AttemptRows(7, 1, state, (0,)), c.AttemptItem(key, 1, state)
-        for report in (c.Report(rows=(row,)), c.Report(items=(item,))):
-            assert reports_any(report, *ran) is (state in ran)
+        reports = [c.Report(items=(AttemptItem.of(key, 1, state),))]
+        if state in SAID:
+            reports.append(c.Report(rows=((1, BatchReport(7, *said_of(state), [0])),)))
+        assert [reports_any(report, *ran) for report in reports] == [state in ran] * len(reports)
     assert not reports_any(c.Seal(1), *ran)
 
 

@@ -48,7 +48,7 @@ def test_a_person_who_triggers_such_a_job_is_told_that_it_is_not_over() -> None:
 
 def test_what_is_filled_back_goes_first_and_the_tries_go_on() -> None:
     rig = resting(Overlap.FORBID)
-    rig.account(to=120, skipped=(c.SkipItem(T0 + 120, T0 + 120, 1, Reason.MISSED),))
+    rig.account(to=120, skipped=(c.Instants(T0 + 120, -1, False, Reason.MISSED, 1, T0 + 120),))
     rig.reopen(120, LaunchState.SKIPPED)
     assert follow(rig) == ["begin 1@120#1 on 1"]
     rig.to(175)

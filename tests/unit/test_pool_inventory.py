@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.executor.ledger import Page
-from launcher.executor.rows import LedgerRow
 from launcher.executor.stream import recollection_of
 from launcher.pool.events import InventoryPage, Joined
 from launcher.protocol import limits
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.reading import BadMessage, parse_recollection
-from launcher.protocol.reports import InventoryRow
+from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import (
@@ -35,11 +34,16 @@ START = (-1, -1)
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
-def row(number: int, **fields: Any) -> pool_pb2.Report:
+def about(number: int) -> dict[str, Any]:
+    """What the inventory says of a row beside a report."""
+    return {"name": str(attempt(number)), "epoch": "0.7.r1"}
+
+
+def row(number: int, **fields: Any) -> pool_pb2.RowReport:
     return report(number, **{"name": str(attempt(number)), "epoch": "0.7.r1"} | fields)
 
 
-def part(*rows: pool_pb2.Report, last: bool = False, floor: int = 0) -> pool_pb2.Recollection:
+def part(*rows: pool_pb2.RowReport, last: bool = False, floor: int = 0) -> pool_pb2.Recollection:
     return pool_pb2.Recollection(reports=rows, last=last, floor=floor)
 
 
@@ -61,14 +65,13 @@ async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
         await fake.send(recollection=part(last=True, floor=60))
         await rig.heard(InventoryPage, 2)
         more = {"exit_code": 3, "detail": "no", "output_bytes": 77}
-        ended = fact(1, Status.ENDED, Reason.USER, **more)
         assert rig.of(InventoryPage) == [
             InventoryPage(
                 "executor-7",
                 LEDGER,
                 (
-                    InventoryRow(attempt(1), ended, "0.7.r1"),
-                    InventoryRow(attempt(2), fact(2, Status.FENCED), "0.7.r1"),
+                    fact(1, Status.ENDED, Reason.USER, **more, **about(1)),
+                    fact(2, Status.FENCED, **about(2)),
                 ),
                 is_last=False,
                 watermark=50,
@@ -143,7 +146,7 @@ def test_a_wrong_field_is_named_with_its_row(field: str, value: Any) -> None:
 
 def test_too_many_rows_are_refused_before_any_is_read() -> None:
     with pytest.raises(BadMessage, match=r"^recollection: 50001 rows are more than"):
-        parse_recollection(part(*[pool_pb2.Report()] * (limits.REPORTS_MAX + 1)), START)
+        parse_recollection(part(*[pool_pb2.RowReport()] * (limits.REPORTS_MAX + 1)), START)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,7 @@ def test_too_many_rows_are_refused_before_any_is_read() -> None:
         (row(2, index=5, row=7), row(1, index=5, row=6)),
     ],
 )
-def test_rows_out_of_log_order_are_refused(rows: tuple[pool_pb2.Report, ...]) -> None:
+def test_rows_out_of_log_order_are_refused(rows: tuple[pool_pb2.RowReport, ...]) -> None:
     with pytest.raises(BadMessage, match=r"^recollection\.reports\[1\]\.row: .* follow"):
         parse_recollection(part(*rows), START)
 
@@ -169,10 +172,10 @@ EPOCHS = st.builds(
     st.sampled_from(["", "r1", "a.b-c_d", "9.9"]),
 )
 ROWS = st.builds(
-    LedgerRow,
+    RowReport,
     index=st.integers(1, limits.INDEX_MAX),
     row=st.integers(0, limits.ROW_MAX),
-    status=st.integers(1, 5),
+    status=st.sampled_from([one for one in Status if one is not Status.UNKNOWN]),
     name=st.builds(
         lambda second, trigger, tried: str(
             AttemptName(LaunchName("acme/backup", second, trigger), tried)
@@ -185,31 +188,30 @@ ROWS = st.builds(
     started_ms=MS,
     finished_ms=MS,
     exit_code=st.integers(-1, 255),
-    reason=st.sampled_from([int(reason) for reason in Reason]),
+    reason=st.sampled_from(Reason),
     detail=st.text(max_size=50),
 )
 
 
-def where(one: LedgerRow) -> tuple[int, int]:
+def where(one: RowReport) -> tuple[int, int]:
     return (one.index, one.row)
 
 
 @given(st.lists(ROWS, max_size=8, unique_by=where), st.integers(0, 1 << 30))
-def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[LedgerRow], kept: int) -> None:
+def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[RowReport], kept: int) -> None:
     rows.sort(key=where)
     for one in rows:
         one.output_bytes = kept
     told = recollection_of(Page(rows, 5, None))
     heard = pool_pb2.Recollection.FromString(told.SerializeToString())
     assert (heard.last, heard.floor) == (True, 5)
-    for one, recalled in zip(rows, parse_recollection(heard, START), strict=True):
-        fact = recalled.report
-        assert (str(recalled.name), int(fact.status)) == (one.name, one.status)
-        assert ((fact.index, fact.row), recalled.epoch) == (where(one), one.epoch)
-        assert (fact.started_ms, fact.finished_ms) == (one.started_ms, one.finished_ms)
-        assert (fact.exit_code, int(fact.reason)) == (one.exit_code, one.reason)
-        assert fact.detail == one.detail
-        assert fact.output_bytes == kept
+    for one, said in zip(rows, parse_recollection(heard, START), strict=True):
+        assert (said.name, said.status) == (one.name, one.status)
+        assert (where(said), said.epoch) == (where(one), one.epoch)
+        assert (said.started_ms, said.finished_ms) == (one.started_ms, one.finished_ms)
+        assert (said.exit_code, int(said.reason)) == (one.exit_code, one.reason)
+        assert said.detail == one.detail
+        assert said.output_bytes == kept
 
 
 @given(st.binary(max_size=200))

@@ -189,14 +189,15 @@ def test_columns_are_read_in_full() -> None:
     batch = ends(7, [3, 1, 2], output_bytes=[0, 9, 0], **times, **usage)
     (found,) = parse_reports(reports(batch))
     assert found == BatchReport(
-        7, Status.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0], "",
-        [4, 4, 4], [7, 8, 9], [0, 0, 5],
+        7, Status.ENDED, Reason.NONE, 0, [3, 1, 2], [100], [110, -5, 20], [0, 9, 0], "",
+        [4], [7, 8, 9], [0, 0, 5],
     )  # fmt: skip
+    assert (found.column("finished_ms"), found.column("cpu_ms")) == ([110, 105, 125], [4, 4, 4])
     facts = list(found.pick([1, 2]).row_reports())
     assert [(one.row, one.output_bytes, one.cpu_ms) for one in facts] == [(4, 9, 4), (6, 0, 4)]
     assert [(one.memory_peak_bytes, one.retry_after_ms) for one in facts] == [(8, 0), (9, 5)]
     (bare,) = parse_reports(reports(ends(7, [3], status=1, started_ms=[])))
-    assert (bare.started_ms, bare.finished_ms, bare.output_bytes) == ([0], [0], [])
+    assert (bare.started_ms, bare.finished_ms, bare.output_bytes) == ([], [], [])
 
 
 def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:

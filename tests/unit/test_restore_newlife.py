@@ -27,7 +27,7 @@ UNTOUCHED = {
     "format", "job_numbers", "forgotten_s", "revisions", "opened", "resets",
     "digest", "at_ms", "leader_terms", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
-    "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets", "running",
+    "limits", "gates", "gate_numbers", "dead", "budgets", "running",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {"imagings", "delays_s"}

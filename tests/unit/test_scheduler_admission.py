@@ -19,7 +19,7 @@ from cron.state.archive import Stream
 from cron.state.rows import Row, RowKind
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
-from tests.batches import BeginItem, begin_of
+from tests.batches import AttemptItem, BeginItem, begin_of
 from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_term import Replica, reigning
 from tests.unit.test_service_pauses import service
@@ -153,5 +153,5 @@ async def die(replica: Replica, at_s: int) -> None:
     joined = c.ExecutorJoined("e1", "l1", 4)  # it leaves soon: it is not connected
     number = replica.state.executor_numbers + 1
     begin = begin_of((BeginItem(key, 1, row.revision, number, row.deadline_ms),))
-    end = c.AttemptItem(key, 1, LaunchState.FAILED, Reason.FATAL, 3, at_s * 1000, at_s * 1000)
+    end = AttemptItem.of(key, 1, LaunchState.FAILED, Reason.FATAL, 3, at_s * 1000, at_s * 1000)
     await replica.leader.append(joined, begin, c.Report((end,)))

@@ -100,7 +100,7 @@ def test_without_a_slot_launches_wait_and_get_their_row_all_the_same() -> None: 
 
 def test_the_oldest_goes_first_and_catch_up_behind_what_is_live() -> None:
     rig = with_job(catchup=Catchup.ALL).to(180)
-    rig.account(due=tuple(c.DueItem(T0 + s, is_late=s < 180) for s in (60, 120, 180)), to=180)
+    rig.account(due=tuple(c.Instants(T0 + s, is_late=s < 180) for s in (60, 120, 180)), to=180)
     assert told(rig, slots={1: 2}) == ["begin 1@180#1 on 1", "begin 1@60#1 on 1"]
 
 

@@ -59,7 +59,7 @@ class Rig(StateRig):
         rows = [(due.scheduled_s - base, "late" if due.is_late else "live") for due in item.due]
         for skip in item.skipped:
             word = skip.reason.label + (f" x{skip.count}" if skip.count > 1 else "")
-            rows.append((skip.first_s - base, word))
+            rows.append((skip.scheduled_s - base, word))
         return sorted(rows)
 
 
@@ -352,13 +352,13 @@ def test_every_instant_is_accounted_once_and_none_past_its_deadline(
             launched.append(due.scheduled_s)
         for skip in item.skipped:
             assert skip.reason is Reason.MISSED
-            assert ticks.count(skip.first_s - 1, skip.last_s) == skip.count
+            assert ticks.count(skip.scheduled_s - 1, skip.last_s) == skip.count
         accounted += len(item.due) + sum(skip.count for skip in item.skipped)
     assert accounted == ticks.count(T0, rig.record().horizon_s)
     assert launched == sorted(set(launched))
 
 
-def is_newest(ticks: Ticks, due: c.DueItem, now_ms: int) -> bool:
+def is_newest(ticks: Ticks, due: c.Instants, now_ms: int) -> bool:
     """Whether it is its job's newest instant, and as young as a failover."""
     following = ticks.next(due.scheduled_s)
     age_ms = now_ms - due.scheduled_s * 1000

@@ -12,7 +12,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import LiftGates
 from cron.state.state import State
 from launcher.protocol.status import Reason
-from tests.batches import BeginItem, begin_of, begun
+from tests.batches import AttemptItem, BeginItem, begin_of, begun
 from tests.unit.queues_rig import SECONDS, queue, shown
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.state_rig import T0, job
@@ -152,8 +152,8 @@ def test_of_a_thousand_that_wait_only_the_newest_replaces() -> None:
     assert rig.agrees()
 
 
-def ended(key: c.Key, now_ms: int) -> c.AttemptItem:
-    return c.AttemptItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, now_ms, now_ms)
+def ended(key: c.Key, now_ms: int) -> AttemptItem:
+    return AttemptItem.of(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, now_ms, now_ms)
 
 
 class Counted(dict[tuple[int, int], object]):

@@ -6,7 +6,8 @@ from cron.launch_state import LaunchState
 from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from launcher.protocol.status import Reason
+from launcher.protocol.reports import BatchReport
+from tests.batches import said_of
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.queues_rig import queue, told
 from tests.unit.state_rig import T0, job
@@ -22,11 +23,8 @@ def full() -> Rig:
 
 def reported(rig: Rig, row: int, state: LaunchState, *started_ms: int) -> c.Report:
     """The end of a row of what began by the newest entry."""
-    exit_code = int(state is not LaunchState.SUCCEEDED)
-    times = (started_ms or (rig.now_ms,), (rig.now_ms,))
-    return c.Report(
-        rows=(c.AttemptRows(rig.state.index, 1, state, (row,), Reason.NONE, exit_code, *times),)
-    )
+    times = ([*(started_ms or (rig.now_ms,))], [rig.now_ms])
+    return c.Report(rows=((1, BatchReport(rig.state.index, *said_of(state), [row], *times)),))
 
 
 def turn(rig: Rig, report: c.Report) -> tuple[list[str], list[list[Verdict]]]:

@@ -10,6 +10,7 @@ from cron.launch_state import LaunchState
 from cron.scheduler.reports import ReportCommands, Source, digest
 from cron.state import commands as c
 from cron.state.outcome import Verdict
+from launcher.protocol.columns import differences
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.orders import FenceOrder
 from launcher.protocol.reports import BatchReport, RowReport
@@ -37,9 +38,10 @@ def told(
 
 def ended(index: int, rows: list[int], status: Status = Status.ENDED, **fields: Any) -> BatchReport:
     """The same as columns: each row began at its number and ended 10 ms later."""
-    usual = {"reason": Reason.NONE, "exit_code": 0, "output_bytes": [0] * len(rows)}
-    times = {"started_ms": rows, "finished_ms": [row + 10 for row in rows]}
-    return BatchReport(index=index, status=status, rows=rows, **usual | times | fields)
+    usual = {"reason": Reason.NONE, "exit_code": 0}
+    finished_ms = differences([row + 10 for row in rows])
+    times = {"started_ms": differences(rows), "finished_ms": finished_ms}
+    return BatchReport(index=index, status=status, rows=differences(rows), **usual | times | fields)
 
 
 def digested(
@@ -116,7 +118,7 @@ def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
         rig.append(c.Report((lost_item(KEY, 1, 0, "silent", part),)))
     assert digested(rig, told(rig, Status.ENDED, index=index, row=1)).commands() == []
     into = digested(rig, told(rig, Status.ENDED, index=index), source=("e2", "l2"), executor=False)
-    assert [item.part for item in into.items] == [2]
+    assert [end.number for _, _, end in into.items] == [2]
     assert commit(rig, into) == [Verdict.AMENDED]
 
 
@@ -153,9 +155,9 @@ def test_rows_of_a_batch_start_and_end_by_columns() -> None:
     rig = many()
     index = rig.state.index
     into = digested(rig, ended(index, [0, 2, 3], Status.ACCEPTED, finished_ms=[0, 0, 0]))
-    (started,) = into.rows
-    assert (started.state, started.rows) == (LaunchState.LAUNCHED, (0, 2, 1))
-    assert started.started_ms == (0, 2, 1)
+    ((number, started),) = into.rows
+    assert (number, started.status, started.rows) == (1, Status.ACCEPTED, [0, 2, 1])
+    assert started.started_ms == [0, 2, 1]
     assert commit(rig, into) == []
     assert [row.state for row in rig.state.active.values()].count(LaunchState.LAUNCHED) == 3
     usage = {"cpu_ms": [8, 8], "memory_peak_bytes": [9, 10]}

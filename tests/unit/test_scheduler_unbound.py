@@ -19,6 +19,7 @@ from cron.state.state import JobRecord
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
+from tests.batches import AttemptItem
 from tests.places import used
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.queues_rig import told
@@ -59,7 +60,7 @@ class World:
     def end(self, *keys: c.Key) -> None:
         at_ms = self.rig.now_ms
         ends = [
-            c.AttemptItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+            AttemptItem.of(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
             for key in keys
         ]
         self.follow(self.rig.rig.append(c.Report(tuple(ends))))
@@ -85,7 +86,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many launches a plan made due one by one."""
     seen = 0
 
-    def counted(due: c.DueItem, record: JobRecord) -> Candidate:
+    def counted(due: c.Instants, record: JobRecord) -> Candidate:
         nonlocal seen
         seen += 1
         return of_due(due, record)

@@ -89,7 +89,7 @@ def paused_in(row_store: RowStore, jobs: int, seconds: int) -> Asked:
     rig = Asked(row_store, Overlap.ALLOW)
     names = [f"j{number}" for number in range(jobs)]
     rig.put(*(job(name, schedule=SECONDS) for name in names))
-    skipped = (c.SkipItem(T0 + 1, T0 + seconds, seconds, Reason.PAUSED),)
+    skipped = (c.Instants(T0 + 1, -1, False, Reason.PAUSED, seconds, T0 + seconds),)
     for name in names:
         record = rig.record(name)
         item = c.AccountLine(

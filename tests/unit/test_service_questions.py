@@ -152,7 +152,7 @@ async def test_a_queued_launch_tells_which_one_it_waits_for(row_store: RowStore)
 async def test_a_pause_is_told_when_it_is_long_over(row_store: RowStore) -> None:
     rig = Asked(row_store, Overlap.ALLOW)
     rig.append(c.Pause((JOB,), "new disks", 0, "ann"))
-    paused = c.SkipItem(T0 + 60, T0 + 180, 3, Reason.PAUSED)
+    paused = c.Instants(T0 + 60, -1, False, Reason.PAUSED, 3, T0 + 180)
     rig.account(to=200, skipped=(paused,))
     rig.append(c.Resume((JOB,), "ann"))
     told = await rig.why(120)
@@ -161,7 +161,7 @@ async def test_a_pause_is_told_when_it_is_long_over(row_store: RowStore) -> None
 
 async def test_a_backfill_is_told_by_the_one_who_asked_for_it(row_store: RowStore) -> None:
     rig = Asked(row_store, Overlap.ALLOW)
-    rig.account(to=200, skipped=(c.SkipItem(T0 + 60, T0 + 180, 3, Reason.MISSED),))
+    rig.account(to=200, skipped=(c.Instants(T0 + 60, -1, False, Reason.MISSED, 3, T0 + 180),))
     rig.reopen(120, LaunchState.SKIPPED)
     assert (await rig.why(120)).endswith("; it was a backfill, anna asked for it")
     rig.run(120)
@@ -195,7 +195,9 @@ async def test_the_counts_of_an_audit_add_up(
     row_store: RowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Asked(row_store, Overlap.ALLOW)
-    rig.account(60, 120, to=600, skipped=(c.SkipItem(T0 + 180, T0 + 600, 8, Reason.MISSED),))
+    rig.account(
+        60, 120, to=600, skipped=(c.Instants(T0 + 180, -1, False, Reason.MISSED, 8, T0 + 600),)
+    )
     rig.run(60)
     rig.reopen(300, LaunchState.SKIPPED)
     rig.run(300)

@@ -223,7 +223,7 @@ def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
     rig = StateRig()
     rig.put(job())
     rig.to(HOUR_S)
-    rig.append(c.Account((c.AccountLine((1,), 1, T0, T0 + HOUR_S, (c.DueItem(T0 + HOUR_S),)),)))
+    rig.append(c.Account((c.AccountLine((1,), 1, T0, T0 + HOUR_S, (c.Instants(T0 + HOUR_S),)),)))
     rig.append(c.ResetClock((T0 + 60) * 1000, BY))
     read_at = rig.state.index
     item = c.HorizonItem(1, T0 + HOUR_S, T0 + 60, read_at, (T0 + 120,))
@@ -232,9 +232,9 @@ def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
     assert again.resets == rig.state.resets
     assert again.by_number[1].spent == [T0 + 120]
     rig.at_ms = (T0 + 130) * 1000
-    due = c.AccountLine((1,), 1, T0 + 60, T0 + 130, (c.DueItem(T0 + 120),))
+    due = c.AccountLine((1,), 1, T0 + 60, T0 + 130, (c.Instants(T0 + 120),))
     assert rig.item(c.Account((due,))) is Verdict.BAD_TIMES
-    skipped = c.SkipItem(T0 + 120, T0 + 120, 1, Reason.MISSED)
+    skipped = c.Instants(T0 + 120, -1, False, Reason.MISSED, 1, T0 + 120)
     missed = c.AccountLine((1,), 1, T0 + 60, T0 + 130, (), (skipped,))
     assert rig.item(c.Account((missed,))) is Verdict.BAD_TIMES
     over = c.AccountLine((1,), 1, T0 + 60, T0 + 130)

@@ -68,8 +68,8 @@ def test_an_image_is_the_state() -> None:
     assert list(again.limits.items()) == list(state.limits.items())
     assert list(again.gates.items()) == list(state.gates.items())
     assert list(again.dead.items()) == list(state.dead.items())
-    assert [one.serial for one in again.dead.values()] == [1, 2]
-    assert (again.gate_numbers, again.dead_numbers) == (2, 2)
+    assert [one.scheduled_s for one in again.dead.values()] == [key[1] for key in state.dead]
+    assert (again.gate_numbers, len(again.dead)) == (2, 2)
     assert again.budgets == state.budgets == {"default": 1000}
     assert [row.tries for row in again.due.values() if row.number == number] == [1]
 

@@ -54,7 +54,7 @@ def test_a_pause_says_who_why_and_until_when() -> None:
 def test_what_a_pause_skipped_says_by_whom_and_why_when_it_is_long_resumed() -> None:
     rig = with_job()
     rig.append(c.Pause(("default/backup",), "disk full", (T0 + 3600) * 1000, "anna"))
-    paused = c.SkipItem(T0 + 60, T0 + 180, 3, Reason.PAUSED)
+    paused = c.Instants(T0 + 60, -1, False, Reason.PAUSED, 3, T0 + 180)
     missed = skips(240, 240, 1)
     assert rig.account(300, to=300, skipped=(paused, missed)) is Verdict.ACCEPTED
     assert rig.skip(300, Reason.PAUSED) is Verdict.ACCEPTED

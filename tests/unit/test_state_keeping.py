@@ -15,6 +15,7 @@ from cron.state.outcome import Verdict
 from cron.state.state import State
 from cron.state.tail import RowsDamaged, Tail, content_digest
 from launcher.protocol.status import Reason
+from tests.batches import AttemptItem
 from tests.states import ended_rows, is_imaging
 from tests.unit.state_rig import T0, StateRig, image_of, image_parts, with_job
 
@@ -96,7 +97,7 @@ def test_rows_of_the_entry_of_a_seal_are_sealed_with_it() -> None:
     ran(rig, 60)
     rig.to(120).account(120)
     rig.begin(120)
-    end = c.AttemptItem((1, T0 + 120, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
+    end = AttemptItem.of((1, T0 + 120, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
     (sealed,) = rig.append(c.Seal(1), c.Report((end,))).sealed
     assert [row.scheduled_s - T0 for row in Tail.of(sealed.tail.whole()).all_rows()] == [60, 120]
     assert rig.state.history.open_rows == 0

@@ -25,7 +25,7 @@ def told_in_all_ways() -> StateRig:
     rig.begin(60)
     rig.lost(60)
     rig.answer(c.Pause(("default/backup",), "new disks", 0, "anna"))
-    item = c.SkipItem(T0 + 120, T0 + 240, 3, Reason.PAUSED)
+    item = c.Instants(T0 + 120, -1, False, Reason.PAUSED, 3, T0 + 240)
     rig.to(240).account(to=240, skipped=(item,))
     rig.to(300).account(300)
     rig.put(removed=("default/backup",))

@@ -13,7 +13,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
-from tests.batches import launched_item, lost_item, refused_item
+from tests.batches import AttemptItem, launched_item, lost_item, refused_item
 from tests.unit.state_rig import T0, StateRig, job, open_on, said
 
 KEY = (1, T0 + 60, 0)
@@ -44,7 +44,7 @@ def launched(rig: StateRig, part: int) -> Verdict:
 def ended(rig: StateRig, part: int, **fields: Any) -> Verdict:
     usual: dict[str, Any] = {"state": LaunchState.SUCCEEDED, "reason": Reason.NONE}
     usual |= {"exit_code": 0, "started_ms": rig.at_ms, "finished_ms": rig.at_ms + part}
-    return rig.item(c.Report((c.AttemptItem(KEY, 1, part=part, **usual | fields),)))
+    return rig.item(c.Report((AttemptItem.of(KEY, 1, part=part, **usual | fields),)))
 
 
 def failed(rig: StateRig, part: int, **fields: Any) -> Verdict:

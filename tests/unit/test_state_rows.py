@@ -17,8 +17,10 @@ from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import NO_ROW, Chunk
 from launcher.pool.pool import Pool
+from launcher.protocol.columns import differences
+from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Reason, Status
-from tests.batches import BeginItem, begin_of, lost_item
+from tests.batches import AttemptItem, BeginItem, begin_of, lost_item
 from tests.unit.history_rig import row
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
@@ -104,8 +106,8 @@ def test_what_was_refused_begins_again_as_a_usual_row() -> None:
     assert encode_state(decode_state([encode_state(rig.state)])) == encode_state(rig.state)
     orders = Dispatcher(Pool.__new__(Pool)).orders(rig.state, batch)
     assert [(order.rows, order.attempts) for order in orders] == [([1, 2], [2, 2])]
-    done = c.AttemptRows(index, 1, LaunchState.SUCCEEDED, (1,), exit_code=0, started_ms=(T0,))
-    rig.append(c.Report(rows=(done,)))
+    done = BatchReport(index, Status.ENDED, Reason.NONE, 0, [1], [T0])
+    rig.append(c.Report(rows=((1, done),)))
     assert [row.attempt for row in rig.outcome.rows] == [2]
     rig.append(c.Report(executors=(c.LostExecutor(1, index),)))
     assert list(rig.state.lost) == [((1, T0 + 120, 0), 2)]
@@ -134,7 +136,7 @@ def test_what_is_remembered_as_the_row_of_another_launch_does_not_take_its_place
     rig.restore(120)
     for second in (60, 120):
         rig.remember(second, Status.ACCEPTED, name="other", begun=begun)
-    assert rig.memories[1]["default/other@2026-11-20T16:01:00Z#1"].report.row == 0
+    assert rig.memories[1]["default/other@2026-11-20T16:01:00Z#1"].row == 0
     rig.resolve()
     rows = [found(rig, 1, begun, row) for row in (0, 1, NO_ROW - 1)]
     numbers = [rig.state.executors[1].batches[begun].launch(row) for row in (0, NO_ROW - 1)]
@@ -169,7 +171,7 @@ def test_each_part_of_a_lost_attempt_is_found() -> None:
     places = {(index, "e1", "l1", 0): attempt, (index, "e2", "l2", 0): attempt}
     assert rig.state.lost_at == places
     news = (attempt[0], 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
-    assert rig.item(c.Report((c.AttemptItem(*news, part=2),))) is Verdict.AMENDED
+    assert rig.item(c.Report((AttemptItem.of(*news, part=2),))) is Verdict.AMENDED
     assert rig.state.lost_at == places  # the other one may have its news, too
 
 
@@ -185,10 +187,9 @@ def test_where_it_was_begun_is_forgotten_with_the_attempt() -> None:
 
 
 def end_rows(rig: StateRig, index: int, rows: range) -> list[Verdict]:
-    times = (rig.at_ms,)
-    end = (LaunchState.SUCCEEDED, Reason.NONE, 0)
-    ends = c.AttemptRows(index, 1, end[0], deltas(list(rows)), *end[1:], times, times)
-    return rig.items(c.Report((), (ends,)))
+    end, times = (Status.ENDED, Reason.NONE, 0), [rig.at_ms]
+    ends = BatchReport(index, *end, differences(rows), times, times)
+    return rig.items(c.Report((), ((1, ends),)))
 
 
 def begun_at_once(jobs: int) -> StateRig:
@@ -198,7 +199,7 @@ def begun_at_once(jobs: int) -> StateRig:
     rig.join()
     rig.to(60)
     numbers = deltas(list(range(1, jobs + 1)))
-    line = c.AccountLine(numbers, 1, T0, T0 + 60, (c.DueItem(T0 + 60),))
+    line = c.AccountLine(numbers, 1, T0, T0 + 60, (c.Instants(T0 + 60),))
     spec = c.BatchSpec(1, 1, rig.at_ms + 5_000, T0 + 60, numbers)
     outcome = rig.append(c.Account((line,)), c.Begin((spec,)))
     assert outcome.results[1].items == ()

@@ -9,6 +9,7 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.outcome import Verdict
+from cron.state.rows import Row
 from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
@@ -59,7 +60,7 @@ def rest_ms(rig: StateRig) -> int:
     return resting(rig).not_before_ms - rig.at_ms
 
 
-def letter(rig: StateRig) -> pool.DeadLetter:
+def letter(rig: StateRig) -> Row:
     assert rig.state.row(KEY) is None
     return rig.state.dead[KEY]
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from launcher.clock import wall_ms
-from launcher.executor.rows import Change, LedgerRow
+from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
 from launcher.worker.wire import Result
@@ -53,9 +53,9 @@ class Book(Ear):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[str, LedgerRow] = {}
+        self.rows: dict[str, RowReport] = {}
 
-    def send(self, changes: list[Change]) -> None:
+    def send(self, changes: list[BatchReport]) -> None:
         super().send(changes)
         self.rows.update((row.name, row) for row in rows_of(changes))
 
@@ -117,7 +117,7 @@ class Floor(Shop):
         starts = [Start(name, spec, wall_ms() - late_ms) for name in names]
         self.executor_loop.order(self.ear, orders(*starts))
 
-    async def told(self, name: str, status: int) -> LedgerRow:
+    async def told(self, name: str, status: int) -> RowReport:
         """The row of a launch, once the leader was told of that status."""
         await until(lambda: self.book.status(name) == status)
         return self.book.rows[name]

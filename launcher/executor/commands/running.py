@@ -320,7 +320,8 @@ class Commands(Group):
                 _fail(attempt, rest[0], rest[1], wall_ms)
             else:
                 attempt.status = ENDED
-                attempt.exit_code, attempt.reason, attempt.finished_ms = rest[:3]
+                attempt.exit_code, attempt.finished_ms = rest[0], rest[2]
+                attempt.reason = Reason(rest[1])
                 attempt.output_bytes, attempt.detail = rest[3:5]
                 if group:
                     self._measure(attempt, group)
@@ -334,7 +335,7 @@ class Commands(Group):
         # An earlier reason counts. So does a success, although a part of the command was killed
         # (kernels without memory.oom.group).
         if usage.oom_killed and attempt.exit_code and not attempt.reason:
-            attempt.reason = int(Reason.MEMORY)
+            attempt.reason = Reason.MEMORY
             limit = _size(attempt.spec.memory_bytes)
             attempt.detail = f"it was killed at its limit of memory, {limit}"
         attempt.cpu_ms = -(-usage.cpu_usec // 1_000)
@@ -358,7 +359,7 @@ def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:
     """End an attempt that could not be started."""
     attempt.status = ENDED
     attempt.exit_code = _CANNOT_START.get(reason, 127)
-    attempt.reason, attempt.detail, attempt.finished_ms = reason, detail, wall_ms
+    attempt.reason, attempt.detail, attempt.finished_ms = Reason(reason), detail, wall_ms
 
 
 def _size(count: int) -> str:

@@ -384,7 +384,7 @@ class Heartbeat(google.protobuf.message.Message):
 global___Heartbeat = Heartbeat
 
 @typing.final
-class Report(google.protobuf.message.Message):
+class RowReport(google.protobuf.message.Message):
     """One row of a Recollection."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -448,7 +448,7 @@ class Report(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "row", b"row", "started_ms", b"started_ms", "status", b"status"]) -> None: ...
 
-global___Report = Report
+global___RowReport = RowReport
 
 @typing.final
 class BatchReport(google.protobuf.message.Message):
@@ -557,11 +557,11 @@ class Recollection(google.protobuf.message.Message):
     floor: builtins.int
     """of the ledger: rows at or below this log index may be forgotten"""
     @property
-    def reports(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Report]: ...
+    def reports(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RowReport]: ...
     def __init__(
         self,
         *,
-        reports: collections.abc.Iterable[global___Report] | None = ...,
+        reports: collections.abc.Iterable[global___RowReport] | None = ...,
         last: builtins.bool = ...,
         floor: builtins.int = ...,
     ) -> None: ...
@@ -803,7 +803,7 @@ class Orders(google.protobuf.message.Message):
         """before anything else in this message, in this order"""
 
     @property
-    def batches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Batch]: ...
+    def batches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StartBatch]: ...
     @property
     def fences(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Fence]:
         """leave a tombstone unless known; each is answered by a Report"""
@@ -819,7 +819,7 @@ class Orders(google.protobuf.message.Message):
         *,
         epoch: global___Epoch | None = ...,
         works: collections.abc.Iterable[global___Work] | None = ...,
-        batches: collections.abc.Iterable[global___Batch] | None = ...,
+        batches: collections.abc.Iterable[global___StartBatch] | None = ...,
         fences: collections.abc.Iterable[global___Fence] | None = ...,
         kills: collections.abc.Iterable[global___Kill] | None = ...,
         acks: collections.abc.Iterable[global___Ack] | None = ...,
@@ -859,7 +859,7 @@ class Work(google.protobuf.message.Message):
 global___Work = Work
 
 @typing.final
-class Batch(google.protobuf.message.Message):
+class StartBatch(google.protobuf.message.Message):
     """Rows of one batch to start, each once. A batch may come in several of these, and rows of it
     again. At or below the floor they are refused. A work's number that this stream has not given is
     an error that ends the stream.
@@ -919,7 +919,7 @@ class Batch(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "index", b"index", "not_after_ms", b"not_after_ms", "parts", b"parts", "rows", b"rows", "scheduled_s", b"scheduled_s", "triggers", b"triggers", "works", b"works"]) -> None: ...
 
-global___Batch = Batch
+global___StartBatch = StartBatch
 
 @typing.final
 class Fence(google.protobuf.message.Message):
