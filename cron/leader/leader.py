@@ -387,9 +387,12 @@ class Leader:
         is_housekeeping = self._housekeeping.is_due(now_mono)
         self.executors.place(self.indexes.queues)
         indexes, now_s, rows_max = self.indexes, now_ms // 1000, self._pace.rows_max
+        # The rest of an instant may take a whole turn, unless launches wait for slots meanwhile.
+        is_rest = indexes.due_heap.next_s() == 0 and not indexes.queues.fair.ready
+        due_max = rows_max if is_rest else self._pace.portion
         view = View(
             state=state,
-            due_jobs=indexes.due_heap.take(now_s, limit=self._pace.portion),
+            due_jobs=indexes.due_heap.take(now_s, limit=due_max),
             expired=expired,
             late_budget=self._late.starts(now_mono),
             steady_ms=self._steady.since(now_ms),

@@ -21,7 +21,7 @@ from cron.scheduler.flows import FlowKey
 from launcher.protocol.status import Reason
 
 SHARE: Final = 8
-"""Jobs of a tenant that are taken in one turn if not all jobs can be taken."""
+"""The fewest jobs of a tenant that are taken in one turn if not all jobs can be taken."""
 BEHIND_S: Final = 5
 """As long as a change of leader may take, for which nothing is skipped either."""
 PASSED_MAX: Final = 32
@@ -110,7 +110,10 @@ class Backlog:
         that is not `is_due(number)` leaves its line and takes no room.
         """
         taken: list[tuple[Line, list[int]]] = []
-        needs_turns = sum([len(line.numbers) for line in self.lines]) > limit
+        share = limit
+        if sum([len(line.numbers) for line in self.lines]) > limit:
+            # As many as possible in one turn, if all lines have theirs.
+            share = max(SHARE, limit // len(self.lines) // SHARE * SHARE)
         # Tenants of each class that are looked at before all of them were in vain.
         left = {key: len(tenants) for key, tenants in self._classes.items()}
         while left and limit > 0:
@@ -122,7 +125,7 @@ class Backlog:
                 found: list[int] = []
                 for line in list(lines):
                     lines.move_to_end(line)
-                    most = min(SHARE if needs_turns else limit, limit, rooms[line])
+                    most = min(share, limit, rooms[line])
                     found = _pick(line, most, is_waiting, is_due, doubtful)
                     if not line.numbers:
                         del self.lines[line], lines[line]

@@ -12,9 +12,10 @@ TURN_MS: Final = 50
 """How long one turn may keep the loop: heartbeats, leases and Raft wait as long."""
 ROWS_MIN: Final = 200
 """Fewer rows in an entry would not help: each entry has a cost of its own."""
-PORTIONS: Final = 4
-"""The divisor of a turn's rows for jobs that fall due: launches of the first portion start, and
-slots that come free get the next launches, while the others get their rows."""
+PORTIONS: Final = 2
+"""The divisor of a turn's rows for the jobs of an instant that get rows first: their launches start
+while the others get rows. If launches wait for slots, all portions are as small: slots that come
+free are empty until the turn is over."""
 MEASURED_MIN: Final = 100
 """Turns with fewer rows say little about the cost of a row."""
 LEAD_MAX_MS: Final = 1_000
@@ -61,7 +62,7 @@ class TurnPace:
 
     @property
     def portion(self) -> int:
-        """How many jobs that fall due get rows in one turn."""
+        """How many jobs get rows in a turn that must not take long."""
         return max(self.rows_max // PORTIONS, ROWS_MIN)
 
     def lead_ms(self, now_ms: int) -> int:

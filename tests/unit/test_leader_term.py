@@ -16,11 +16,11 @@ from cron.job import Catchup
 from cron.leader.applier import StateApplier
 from cron.leader.leader import BUSY_MS, BUSY_TURNS, Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
-from cron.scheduler.budget import ROWS_MIN
+from cron.scheduler.budget import PORTIONS, ROWS_MIN, TurnPace
 from cron.scheduler.plan import ROWS_MAX
 from cron.service import replica as serving
 from cron.state import commands as c
-from cron.state.outcome import Result, Verdict
+from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, Drain, Gate, GateAction, LiftGates
 from cron.state.state import State
 from launcher.pool.events import Event, Joined
@@ -401,3 +401,28 @@ async def test_a_long_turn_counts_as_rest_while_launches_wait_for_room() -> None
         await after_a_turn_without_rest(one, ROWS_MAX)
         async with asyncio.timeout(WITHIN_S):
             await one.leader.append(c.Trigger("default/j1", "first", "anna"))
+
+
+@pytest.mark.parametrize(("is_paused", "portions"), [(True, [200, 300]), (False, [200, 200, 100])])
+async def test_an_instant_gets_rows_in_portions(
+    is_paused: bool, portions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is small. So are the others if launches wait for room, as they do here unless
+    their jobs are paused."""
+    monkeypatch.setattr(TurnPace, "took", lambda *_: None)
+    async with reigning() as one:
+        await one.put(*(job(f"j{number}") for number in range(sum(portions))))
+        if is_paused:
+            await one.leader.append(c.Pause(tuple(one.state.jobs), "", 0, "anna"))
+        one.leader._pace.rows_max = PORTIONS * ROWS_MIN
+        await one.until(lambda: one.leader.indexes.due_heap.next_s() != 0)  # it looks at new jobs
+        found: list[int] = []
+
+        def applied(_: int, outcome: Outcome) -> None:
+            accounts = [one for one in outcome.commands if isinstance(one, c.Account)]
+            found.extend(sum(len(line.jobs) for line in one.lines) for one in accounts)
+
+        one.applier.subscribe(applied)
+        one.clock.ms = (T0 + 60) * 1000
+        await one.until(lambda: sum(found) >= sum(portions))
+        assert found == portions
