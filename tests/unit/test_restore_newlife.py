@@ -27,10 +27,10 @@ UNTOUCHED = {
     "format", "job_numbers", "forgotten_s", "revisions", "opened", "resets",
     "digest", "at_ms", "leader_terms", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
-    "limits", "gates", "gate_numbers", "dead", "budgets", "running",
+    "limits", "gates", "gate_numbers", "dead", "budgets",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
-NOT_KEPT = {"imagings", "delays_s"}
+NOT_KEPT = {"imagings", "delays_s", "limited", "doubtful", "running"}
 HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
 TAIL = ("content", "rows", "first_s", "last_s", "last_index")
