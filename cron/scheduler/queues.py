@@ -113,8 +113,9 @@ class Queues:
         """Update the queues from State after an entry."""
         planned, self._planned = self._planned, {}
         lines = {(executor, at_s): numbers for executor, at_s, numbers in outcome.begun_rows}
+        uncounted: list[Key] = []
         if outcome.begun or len(planned) != len(outcome.begun_rows) or lines != planned:
-            self._follow_begun(planned, outcome)
+            uncounted = self._follow_begun(planned, outcome)
         ended, self._ended = self._ended, []
         moved, others, place = outcome.moved, [], 0
         for rows in outcome.ended_rows:
@@ -122,19 +123,21 @@ class Queues:
                 place += 1
             else:
                 others.append(rows)
-        if place < len(ended):
-            others, moved = self._take_back(ended[place:], others, moved)
+        if uncounted or place < len(ended):
+            uncounted += chain.from_iterable(map(_keys_of, ended[place:]))
+            others, moved = self._take_back(uncounted, others, moved)
         if others:
             self._end_rows(others)
         if moved:
             self.follow(moved, moved)
 
     def _take_back(
-        self, early: list[EndedRows], ended: list[EndedRows], moved: Mapping[Key, int]
+        self, uncounted: Iterable[Key], ended: list[EndedRows], moved: Mapping[Key, int]
     ) -> tuple[list[EndedRows], Mapping[Key, int]]:
-        """Count those of rows again that the plan has ended, and State has not. Return the other
-        rows that it has ended, and what has moved, with no executor for these rows."""
-        known = dict.fromkeys(chain.from_iterable(map(_keys_of, early)))
+        """Count those launches that are active after all, though the plan has ended them. Return
+        the rows of other launches that State has ended, and what has moved, with no executor for
+        these launches."""
+        known = dict.fromkeys(uncounted)
         for key in known:
             row = self.state.active.get(key)
             if row is not None:
@@ -163,8 +166,11 @@ class Queues:
         self.placement.vacate(over)
         self.fair.ended(over)
 
-    def _follow_begun(self, planned: dict[tuple[int, int], list[int]], outcome: Outcome) -> None:
-        """Count what an entry has begun, if that is not what the plan began by count."""
+    def _follow_begun(
+        self, planned: dict[tuple[int, int], list[int]], outcome: Outcome
+    ) -> list[Key]:
+        """Count what an entry has begun, if that is not what the plan began by count. Return what
+        it has ended as well, and is not counted."""
         begun = dict.fromkeys(outcome.begun)
         for executor, at_s, numbers in outcome.begun_rows:
             if planned.get((executor, at_s)) == numbers:
@@ -173,11 +179,15 @@ class Queues:
                 begun.update(dict.fromkeys(zip(numbers, repeat(at_s), repeat(0))))
         for (executor, _), numbers in planned.items():  # not accepted as they were planned
             self._uncount({executor: Counter(self._flows_of(numbers))})
+        over: list[Key] = []
         for key in begun:
-            self._forget_waiting(key, is_running=True)
+            self._forget_waiting(key, is_running=key in self._running)
             row = self.state.active.get(key) if key not in self._running else None
             if row is not None:
                 self._run(row)
+            elif key not in self._running:
+                over.append(key)
+        return over
 
     def _flows_of(self, numbers: Iterable[int]) -> Iterator[FlowKey]:
         """Yield in which flow each of these jobs' launches is that is only counted."""
@@ -207,7 +217,7 @@ class Queues:
                     self.placement.keep(key, [start.executor for start in starts])
             elif ran is not None or executor:
                 # If it waits, it was cancelled before the plan's entry, or in it.
-                self._forget_waiting(key, is_running=True)
+                self._forget_waiting(key, is_running=ran is not None)
                 over[key] = None
                 if ran is None and executor not in self._given_up:
                     counts.setdefault(executor, Counter()).update(self._flows_of(key[:1]))
