@@ -234,7 +234,7 @@ def test_entries_of_executors_with_the_most_labels_fit_the_log() -> None:
     assert len(sizes) > 10
 
 
-def test_floors_are_raised_for_all_some_in_each_turn() -> None:
+async def test_watermarks_are_raised_for_all_some_in_each_turn() -> None:
     world = World(WATERMARKS_PER_TURN + 10)
     inbox = inbox_of(world)
     told: set[str] = set()
