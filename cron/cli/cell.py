@@ -95,7 +95,11 @@ def status_at(leader_at: int | None) -> render.Listing[StatusRow]:
 
 
 def _notes(view: StatusRow, leader_at: int | None) -> list[str]:
-    notes = [f"{view.running} of {view.slots} slots"] if view.kind == "executor" else []
+    notes = []
+    if view.kind == "executor":
+        # Of more launches than slots, some wait there for a slot, or handlers run them.
+        counted = " launches," if view.running > view.slots else " of"
+        notes = [f"{view.running}{counted} {view.slots} slots"]
     if view.clock_offset_ms and abs(view.clock_offset_ms) >= 1_000:
         notes.append(f"clock {show_length(view.clock_offset_ms)} off")
     if view.joining:

@@ -74,9 +74,7 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
             "role": lambda view: (
                 "draining" if view.drained_by and view.role == "connected" else view.role
             ),
-            "used": lambda view: (
-                f"{view.open}/{view.slots + sum(group.slots for group in view.groups)}"
-            ),
+            "used": _used,
             "groups": lambda view: _groups(view) or "-",
             "labels": lambda view: " ".join(view.labels) or "-",
             "cpu": lambda view: show_cpu(view.cpu_milli),
@@ -87,6 +85,19 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
         narrow="version host cpu memory heard labels",
         spill="id",
     )
+
+
+def _used(view: ExecutorView) -> str:
+    """Return how many slots of an executor are taken, and how many launches wait there."""
+    slots = view.slots + sum(group.slots for group in view.groups)
+    waiting = f" +{view.open - slots}" if view.open > slots else ""
+    return f"{min(view.open, slots)}/{slots}{waiting}"
+
+
+def _slots(open_: int, slots: int) -> str:
+    """Return how many of these slots open launches take; launches beyond them wait there."""
+    waiting = f", {open_ - slots} more wait" if open_ > slots else ""
+    return f"{min(open_, slots)} of {slots} slots{waiting}"
 
 
 def _heard(view: ExecutorView) -> str:
@@ -151,9 +162,9 @@ def _show_one(settings: Settings, report: ExecutorReport) -> None:
 def _detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
     """Return an executor as names and values for people."""
     view = detail.executor
-    slots = [("commands", f"{detail.commands} of {view.slots} slots")] if view.slots else []
+    slots = [("commands", _slots(detail.commands, view.slots))] if view.slots else []
     slots += [
-        (f"group {group.group}", f"{group.open} of {group.slots} slots: {' '.join(group.handlers)}")
+        (f"group {group.group}", f"{_slots(group.open, group.slots)}: {' '.join(group.handlers)}")
         for group in view.groups
     ]
     clock, offset_ms = "", view.clock_offset_ms

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import time
 
+import msgspec
 import pytest
 
 from cron.api import client as route
@@ -51,6 +52,13 @@ async def test_status_as_a_table_names_slots_and_clocks_that_are_off():
     assert leader.split()[5:8] == ["4", "88", "abababababab"]
     assert "clock -2.5s off" in away
     assert "3 of 8 slots" in executor
+
+
+async def test_status_counts_launches_that_wait_for_slots_of_an_executor():
+    busy = [msgspec.structs.replace(ROWS[-1], running=71)]
+    async with serving(FakeBackend(status=busy)) as server:
+        result = await run_cli("status", server=server)
+    assert "71 launches, 8 slots" in result.stdout
 
 
 async def test_a_cell_of_which_nobody_answers_exits_with_five(monkeypatch):

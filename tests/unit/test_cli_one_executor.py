@@ -96,6 +96,16 @@ async def test_one_executor_is_shown_line_by_line_with_what_runs_there() -> None
     assert backend.calls == [("executor", (ExecutorQuery(executor="e1", limit=2),))]
 
 
+async def test_launches_beyond_the_slots_are_shown_as_waiting() -> None:
+    details = [ExecutorDetail(executor=group_open(9), commands=71, runs=RUNS)]
+    shown = (await cli(FakeBackend(executor=report(details=details)), "e1")).stdout
+    assert "4 of 4 slots, 67 more wait\n" in shown
+    assert "8 of 8 slots, 1 more wait: a b c d e" in shown
+    busy = ExecutorsReport(executors=[msgspec.structs.replace(E1, open=80)])
+    listed = (await cli(FakeBackend(executors=busy))).stdout
+    assert "12/12 +68" in listed
+
+
 async def test_one_executor_for_programs() -> None:
     (row,) = rows(
         await cli(FakeBackend(executor=report(duplicate_ids=[DUPLICATE_ID])), "e1", "-o", "json")
