@@ -13,7 +13,7 @@ import msgspec
 from cron import limits
 from cron.api.http2 import Answer, Http2Connection, NoAnswer, too_late
 from cron.api.reading import BEHIND, STALE, Behind
-from cron.api.rpc import Request, Rpc, encode
+from cron.api.rpc import Request, Rpc, decode, encode
 from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal
 from cron.errors import CronError, LimitExceeded
 from launcher.reach import Unreached, greet
@@ -61,9 +61,9 @@ class Link:
         try:
             answer = connection.call(rpc.path, content, metadata, timeout_ms)
             if answer.code:
-                raise self._judge(answer, timeout_ms)
+                raise self._judge(answer, timeout_ms, is_change=rpc.is_change(request))
             behind = dict(answer.metadata).get(BEHIND)
-            self.behind = msgspec.json.decode(behind, type=Behind) if behind else None
+            self.behind = decode(behind, Behind) if behind else None
             return rpc.read_answer(answer.messages)
         except msgspec.DecodeError as error:
             raise NoAnswer(f"its answer is of another version: {error}") from error
@@ -94,13 +94,15 @@ class Link:
             )
         return self._connection
 
-    def _judge(self, answer: Answer, timeout_ms: int) -> Exception:
+    def _judge(self, answer: Answer, timeout_ms: int, *, is_change: bool) -> Exception:
         """What an answer means that is not OK; without raftcron's code it is gRPC's own word."""
         said = from_refusal(answer.code, answer.details, answer.metadata)
         if said is not None:
             error, refusal = said
             return Refused(error, refusal.peers)
         if answer.code == Code.RESOURCE_EXHAUSTED:
+            if is_change and "Sent message larger" in answer.details:
+                return NoAnswer("its answer is longer than messages may be")
             return LimitExceeded(answer.details)
         if answer.code == Code.UNIMPLEMENTED:
             return Unreached("it does not know this request: another program, or version")

@@ -27,6 +27,20 @@ SERVICE: Final = "raftcron.v1.Admin"
 encode: Final = msgspec.json.Encoder().encode
 """Return the bytes of a request, of a view or of a page of rows."""
 
+T = TypeVar("T")
+
+
+def decode(content: bytes | str, kind: type[T]) -> T:
+    """Return the message that another program sent.
+
+    Raises:
+        msgspec.DecodeError: it is no such message.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a replica answers."""
@@ -111,11 +125,11 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
         answer: Any
         if self.is_stream:
             page: Any = list[self.view]  # type: ignore[name-defined]
-            pages = [msgspec.json.decode(content, type=page) for content in messages]
+            pages = [decode(content, page) for content in messages]
             answer = [row for rows in pages for row in rows]
         else:
             (content,) = messages
-            answer = msgspec.json.decode(content, type=self.view)
+            answer = decode(content, self.view)
         return cast(A, answer)
 
     def is_change(self, request: Q) -> bool:

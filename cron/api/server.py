@@ -18,7 +18,7 @@ import structlog
 from cron import limits
 from cron.api.checks import checked
 from cron.api.reading import BEHIND, reading
-from cron.api.rpc import SERVICE, Backend, Request, Rpc, Where, encode
+from cron.api.rpc import SERVICE, Backend, Request, Rpc, Where, decode, encode
 from cron.api.status import to_refusal
 from cron.api.table import TABLE
 from cron.errors import CronError, InvalidInput
@@ -161,8 +161,8 @@ def _reader(rpc: Rpc[Any, Any]) -> Callable[[bytes], Request | InvalidInput]:
 
     def read(content: bytes) -> Request | InvalidInput:
         try:
-            request: Request = msgspec.json.decode(content, type=rpc.request)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            request: Request = decode(content, rpc.request)
+        except msgspec.DecodeError as error:
             return InvalidInput(
                 f"{rpc.name}: the message is not a {rpc.request.__name__}: {error}",
                 "write it as schema.json says, or use the client of the replica's release",

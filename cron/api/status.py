@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from cron import limits
-from cron.api.rpc import View, encode
+from cron.api.rpc import View, decode, encode
 from cron.errors import (
     Conflict,
     CronError,
@@ -129,7 +129,7 @@ def from_refusal(code: int, message: str, metadata: Metadata) -> tuple[CronError
     """Return the error that a server raised, and what else it says; None where it was not
     raftcron's server that spoke: what gRPC itself reports has no `ERROR`."""
     try:
-        refusal = msgspec.json.decode(dict(metadata).get(ERROR, b""), type=Refusal)
+        refusal = decode(dict(metadata).get(ERROR, b""), Refusal)
     except msgspec.DecodeError:
         return None
     by_code = next((kind for kind, its in TABLE if its == code), CronError)

@@ -15,6 +15,7 @@ from cron.api.link import Link, Refused
 from cron.api.table import JOBS, PUT_JOBS, TABLE
 from cron.errors import LimitExceeded, UnknownJob
 from launcher.reach import Unreached
+from tests.unit import api_rig
 from tests.unit.api_rig import (
     FakeBackend,
     closed_address,
@@ -137,6 +138,17 @@ async def test_a_request_over_the_limit_is_not_sent(link_to, monkeypatch):
             )
     assert isinstance(caught.value.error, LimitExceeded)
     assert backend.calls == []
+
+
+async def test_a_change_whose_answer_is_too_long_may_have_happened(link_to, monkeypatch):
+    monkeypatch.setattr(api_rig, "SERVER_OPTIONS", [("grpc.max_send_message_length", 1_000)])
+    long = launch(detail="x" * 2_000)
+    async with serving(FakeBackend(trigger=long, show=[long])) as server:
+        link = link_to(server)
+        with pytest.raises(NoAnswer, match="longer"):
+            await call(link, "Trigger")
+        with pytest.raises(Refused, match="larger"):
+            await call(link, "Show")
 
 
 async def test_a_proxy_of_the_environment_is_not_asked(link_to, monkeypatch):

@@ -294,6 +294,7 @@ async def test_bytes_that_are_no_message_are_refused_before_the_backend_sees_the
         (b'{"job":"\xc3\x28","request_id":"1"}', ""),
         (b'{"job":"b"}', "missing required field `request_id`"),
         (b'{"job":7,"request_id":"1"}', "Expected `str`, got `int` - at `$.job`"),
+        pytest.param(b'{"new":' + 9_999 * b"[" + 9_999 * b"]" + b"}", "recursion", id="deep"),
     ],
 )
 async def test_a_request_that_is_not_what_its_struct_says_is_refused(message, why):

@@ -111,6 +111,9 @@ def test_what_grpc_itself_reports_is_no_error_of_ours():
     assert from_refusal(Code.UNAVAILABLE, "connection reset", ()) is None
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"{}", b'{"code":"schedule","column":"-x"}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff", b"{}", b'{"code":"schedule","column":"-x"}', b'{"code":"\xff"}', 9_999 * b"["],
+)
 def test_metadata_that_cannot_be_read_is_no_error_of_ours(content):
     assert from_refusal(Code.INVALID_ARGUMENT, "bad", ((ERROR, content),)) is None
