@@ -216,11 +216,11 @@ def _open_again(
 
 
 def _bury(context: Context, record: JobRecord, row: LaunchRow, end: Part, reason: Reason) -> None:
-    """Keep the row of a launch that is given up, the newest of this entry; of too many the oldest
-    goes."""
+    """Keep the row of a launch that is given up, the newest of this entry, without its parts, which
+    history has; of too many the oldest goes."""
     dead, place = context.state.dead, (context.index, context.at_ms, context.rows - 1)
     ended = row_of(context.state, row, end, place)
-    letter = msgspec.structs.replace(ended, reason=reason, tries=_tries(row, end))
+    letter = msgspec.structs.replace(ended, reason=reason, tries=_tries(row, end), parts=())
     context.bury(record, row.key, letter)
     while len(dead) > DEAD_KEPT:
         context.unbury(next(iter(dead)))

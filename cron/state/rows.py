@@ -81,7 +81,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `memory_peak_bytes` are what the control group of a command measured, 0 where there was none.
     `row` is the number of an attempt without parts among what its entry began on its executor. Only
     State and commands have it, for late reports of the attempt; it is not in history. Nor is
-    `tries`: of a dead letter, which is the row of its last attempt, how many attempts failed.
+    `tries`: of a dead letter, which is the row of its last attempt without its parts, how many
+    attempts failed.
     """
 
     kind: RowKind
