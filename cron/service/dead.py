@@ -11,6 +11,7 @@ from cron.api.dead import DEAD_MAX, DeadChange, DeadOutcome, DeadQuery, DeadRepo
 from cron.api.launches import LaunchView
 from cron.errors import LimitExceeded, NotFound
 from cron.limits import ATTEMPTS_MAX
+from cron.pace import in_turns
 from cron.scheduler.admission import Admission
 from cron.scheduler.job_filter import JobFilter, selector
 from cron.service.launches import of_row
@@ -40,7 +41,7 @@ async def listed(replica: Replica, query: DeadQuery) -> DeadReport:
     found = await _find(replica.state, query)
     if query.is_newest:
         found.reverse()
-    letters = [_view(one) for one in found[: query.limit]]
+    letters = [_view(one) async for one in in_turns(found[: query.limit])]
     return DeadReport(letters=letters, total=len(found))
 
 

@@ -25,6 +25,7 @@ from cron.calendar.schedule import next_times, unreadable
 from cron.clock import Clock
 from cron.errors import CronError, LimitExceeded, OutcomeUnknown
 from cron.job import Job
+from cron.pace import in_turns
 from cron.scheduler.gates import Gates
 from cron.scheduler.job_filter import JobFilter, select_jobs
 from cron.service.gates import of_gate
@@ -197,9 +198,9 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
     now_ms = replica.clock.wall_ms()
     lasts = await replica.row_store.last_of_each(names[:LAST_SHOWN_MAX])
     views, running = [], replica.state.count_running()
-    for name in names:
-        record, last = replica.state.jobs[name], lasts.get(name)
-        if record.job is not None:
+    async for name in in_turns(names):
+        record, last = replica.state.jobs.get(name), lasts.get(name)
+        if record is not None and record.job is not None:
             view = of_row(last) if last is not None else None
             shown = of_job(record, record.job, view, now_ms, running[record.number])
             gate = gates.of(record, record.job, now_ms)

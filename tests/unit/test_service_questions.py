@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 
 from consensus.log import Position
 from cron import limits
-from cron.api.jobs import JobsRequest
+from cron.api.jobs import JobsRequest, JobView
 from cron.api.launches import (
     AuditReport,
     AuditRequest,
@@ -26,6 +27,7 @@ from cron.history.store import RowStore
 from cron.job import Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.leader.applier import StateApplier
+from cron.pace import TURN_ITEMS
 from cron.scheduler.views import Wait, WaitFor
 from cron.service import jobs, launches, proofs
 from cron.service.replica import Replica
@@ -371,6 +373,31 @@ async def test_history_takes_patterns_and_filters(
 async def test_a_pattern_that_matches_no_job_is_unknown(row_store: RowStore) -> None:
     with pytest.raises(UnknownJob, match="matches no job"):
         await Nightly(row_store).history(HistoryQuery(job="acme/x*"))
+
+
+async def test_many_jobs_are_listed_in_turns_with_what_ticks(
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, shown, stretches = Asked(row_store, Overlap.ALLOW), [0], [0]
+    rig.put(*(job(f"j{number}") for number in range(3 * TURN_ITEMS)))
+    of_job = jobs.of_job
+
+    def counted(*given: Any) -> JobView:
+        shown[0] += 1
+        return of_job(*given)
+
+    async def tick() -> None:
+        while True:
+            before = shown[0]
+            await asyncio.sleep(0)
+            stretches.append(shown[0] - before)
+
+    monkeypatch.setattr(jobs, "of_job", counted)
+    ticking = asyncio.create_task(tick())
+    views = await jobs.listed(rig.served, JobsRequest())
+    ticking.cancel()
+    assert len(views) == 3 * TURN_ITEMS + 1
+    assert max(stretches) <= TURN_ITEMS
 
 
 async def test_jobs_takes_filters_and_names_the_gate_that_decides(
