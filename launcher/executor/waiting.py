@@ -32,7 +32,7 @@ _Level = OrderedDict[str, OrderedDict[str, Attempt]]
 
 
 class Buffer:
-    """The launches that wait for one group of workers."""
+    """The launches that wait for the slots of one group."""
 
     def __init__(self) -> None:
         self._levels: list[_Level] = [OrderedDict() for _ in range(PRIORITIES)]

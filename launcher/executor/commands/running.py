@@ -46,7 +46,7 @@ ROOT: Final = "root"
 KEPT_MS: Final = 2_000
 """What commands took counts for about so long."""
 ENDS_MIN: Final = 8
-"""So many commands must have ended in this time, or no more are asked for than run."""
+"""If fewer commands than this end soon, or ended in this time, no more are offered than run."""
 _CANNOT_START = {int(Reason.USER): 126}
 """Exit codes of shells for a command that could not be started; 127 for any other reason."""
 
