@@ -23,7 +23,7 @@ from launcher.protocol.work import WorkSpec
 from launcher.worker import wire
 from launcher.worker.wire import Result
 from tests.unit.rows_rig import Start, orders
-from tests.unit.workers_rig import HANDLER, Floor, floor, named, names_of, until
+from tests.unit.workers_rig import HANDLER, Floor, floor, named, names_of, running, until
 
 A, B, C, D, E, F = (named(number) for number in range(6))
 
@@ -187,6 +187,20 @@ async def test_a_busy_executor_writes_reports_of_workers_with_the_next_orders(
     await shop.told(A, ENDED)
     assert (A, ACCEPTED) not in shop.book.told
     assert shop.on_disk(B) == ACCEPTED
+
+
+async def test_what_a_worker_says_while_a_turn_takes_long_is_read_before_its_deadlines(
+    shop: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puppet = await running(shop, A, B)
+    [worker] = shop.executor_loop.workers.groups.workers()
+    monkeypatch.setattr(executor_loop, "BUSY_TURNS", 0)
+    monkeypatch.setattr(executor_loop, "BUSY_MS", 1 << 60)
+    monkeypatch.setattr(executor_loop, "GATHER_MS", 3_600_000)
+    puppet.finish(A)
+    await until(lambda: shop.executor_loop.is_gathering)
+    puppet.finish(B)
+    await until(lambda: not worker.given)
 
 
 async def test_short_launches_are_given_ahead_and_long_ones_wait_here(shop: Floor) -> None:

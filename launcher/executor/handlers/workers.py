@@ -86,7 +86,7 @@ class Workers:
         self.launches = Launches(self.groups, lease, self._writer, listener.hear, listener.starting)
         self._deaths = Deaths()
         self._unread: list[WorkerProcess] = []
-        """Workers that are not read from until the next turn."""
+        """Workers that are not read from until the next turn or look."""
         self.visitors: set[Visitor] = set()
         """Connections that have not sent their Hello yet."""
         self._noted = ""
@@ -288,7 +288,7 @@ class Workers:
             self._unread.append(worker)
 
     def read(self) -> None:
-        """Read what workers have sent since a turn was put off."""
+        """Read what workers have sent since they were paused."""
         some, self._unread = self._unread, []
         for worker in some:
             if worker.unwritten_bytes <= PIECE_BYTES_PENDING_MAX:
@@ -347,6 +347,7 @@ class Workers:
 
     def tick(self) -> None:
         """Check everything that has a deadline, once."""
+        self.read()  # a turn may take long: what a worker said meanwhile counts
         now_ms, now_wall_ms = boot_ms(), wall_ms()
         is_leased = self._lease.valid(now_ms)
         for group in self.groups:
