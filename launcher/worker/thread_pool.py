@@ -86,7 +86,8 @@ class ThreadPool:
 
     def nudge(self) -> None:
         """Wake threads for the tasks that wait: a call before them takes longer than expected."""
-        for _ in range(min(len(self._ready), len(self._threads))):
+        wanted = min(len(self._ready), len(self._threads))
+        for _ in range(wanted - self._calls.qsize()):  # no more than all threads can take
             self._calls.put(None)
 
     def cancel(self, held: HeldTask, reason: str) -> None:
