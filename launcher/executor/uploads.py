@@ -119,8 +119,9 @@ class Uploads:
 
     def fetched(self, name: str) -> None:
         """Wait as long again for the answer to an offer: the leader fetches that output."""
-        if name in self._offers:
-            self._offers[name][1].reschedule(asyncio.get_running_loop().time() + ANSWER_S)
+        _, limit = self._offers.get(name, (None, None))
+        if limit is not None and not limit.expired():
+            limit.reschedule(asyncio.get_running_loop().time() + ANSWER_S)
 
     async def run(self) -> None:
         """Upload outputs until cancelled."""

@@ -265,6 +265,26 @@ async def test_a_leader_that_fetches_an_output_is_waited_for(
         rig.uploads.fetched(one)
 
 
+async def test_a_leader_may_fetch_an_output_at_the_moment_in_which_it_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as rig:
+        rig.attach()
+        one = rig.printed(1)
+        rig.leader.is_silent = True
+        rig.uploads.look()
+        await until(lambda: rig.leader.offered)
+        monkeypatch.setattr(uploads, "ANSWER_S", 0.0)
+
+        async def fetch() -> None:
+            rig.uploads.fetched(one)
+
+        await fetch()
+        await asyncio.create_task(fetch())  # the time is over, and the upload has not seen it
+        await rig.settle()
+        assert rig.uploads.problem == "the leader does not answer"
+
+
 @pytest.mark.parametrize(("answer", "said"), REFUSALS)
 async def test_a_store_that_refuses_is_told_of_without_the_url_and_tried_again(
     tmp_path: Path, answer: bytes, said: str
