@@ -65,7 +65,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 GATES = (
-    Gate("epoch-in-machine", Mood(4.0, {"isolate": 1}), "d", 4),
+    Gate("epoch-in-machine", Mood(2.0, {"isolate": 1, "depose": 1}), "d", 2),
     Gate("epoch-at-executors", AMBUSH, "d"),
     Gate("fence", AMBUSH, "c"),
     Gate("tombstones", AMBUSH, "c"),
