@@ -43,6 +43,8 @@ def reset_clock(context: Context, command: ResetClock) -> Result:
     for record in state.by_number.values():
         state.touch(record)
         _move_times(record, reset)
+        if record.held_until_ms or record.held:  # what was over may not be over now
+            state.doubtful[record.number] = None
     for number, gate in state.gates.items():
         if gate.since_ms > reset.to_ms:
             until_ms = gate.until_ms and reset.moved(gate.until_ms)
