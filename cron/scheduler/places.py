@@ -185,11 +185,12 @@ class ExecutorView:
         return bool(need.memory_bytes) and memory > memory_max
 
     def weigh(self) -> None:
-        """Recompute the load: the highest of slots, cpu and memory counts."""
+        """Recompute the load: the highest of slots, cpu and memory counts. An executor with a free
+        slot is never as full as one where launches would wait for a slot."""
         place = self.place
         cpu = self.cpu_milli * FULL // place.cpu_milli if place.cpu_milli else 0
         memory = self.memory_bytes * FULL // place.memory_bytes if place.memory_bytes else 0
-        self.load = max(cpu, memory)
+        self.load = min(max(cpu, memory), FULL - 1)
         for group in self.groups:
             slots = group.used * FULL // group.slots if group.slots else FULL
             group.load = max(slots, self.load)

@@ -35,8 +35,9 @@ class NaivePlaces:
         assert at is not None
         _, cpu, memory = self.used(place.number)
         loads = [self.slots_used(place, pool) * 1_000_000 // place.capacities[at].slots]
-        loads += [cpu * 1_000_000 // place.cpu_milli] if place.cpu_milli else []
-        loads += [memory * 1_000_000 // place.memory_bytes] if place.memory_bytes else []
+        most = 999_999  # a free slot is better than none, whatever else is short
+        loads += [min(cpu * 1_000_000 // place.cpu_milli, most)] if place.cpu_milli else []
+        loads += [min(memory * 1_000_000 // place.memory_bytes, most)] if place.memory_bytes else []
         return max(loads)
 
     def has_room_at(self, place: Place, need: Need) -> bool:

@@ -72,6 +72,18 @@ def test_a_launch_waits_where_slots_come_free_soon_only_if_no_slot_is_free_anywh
     assert places.may_wait == 0
 
 
+@pytest.mark.parametrize("cpu_milli", [1000, 2000])
+def test_a_free_slot_is_taken_before_a_launch_waits_whatever_cpu_has_been_taken_beside_it(
+    cpu_milli: int,
+) -> None:
+    places = cell(Place(0, {}, (Capacity(2, ahead=2),)), place(1, cpu_milli=cpu_milli))
+    places.take(1, Need(cpu_milli=cpu_milli))
+    places.put(place(1, cpu_milli=1000))  # it came back, and may have less
+    places.take(0, ANY, 2)
+    assert places.spread(ANY, 3) == {1: 3}
+    assert place_all(places, ANY, 5) == [1, 1, 1, 0, 0]
+
+
 def test_executors_that_are_cordoned_get_nothing() -> None:
     places = cell(place(0), place(1))
     places.cordon(0, is_cordoned=True)
