@@ -65,6 +65,7 @@ def _drop(state: State, record: JobRecord) -> None:
     state.touch(record)
     del state.by_number[record.number]
     del state.jobs[record.name]
+    state.doubtful.pop(record.number, None)
     state.forgotten_s = max(state.forgotten_s, record.horizon_s)
 
 

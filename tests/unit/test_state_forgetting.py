@@ -278,3 +278,15 @@ def test_tenants_in_debt_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         rig.begin(60, number=number)
         rig.finished(60, number=number, state=LaunchState.FAILED, exit_code=1)
     assert list(rig.state.budgets) == ["t3", "t4", "t5"]
+
+
+def test_nothing_is_kept_of_a_forgotten_job_that_has_had_a_lost_launch() -> None:
+    rig = with_job(overlap=Overlap.FORBID).to(60)
+    rig.account(60)
+    rig.begin(60)
+    rig.lost(60, held_until=80)
+    assert rig.finished(60) is Verdict.AMENDED
+    assert rig.put(removed=(BACKUP,)).verdict is Verdict.ACCEPTED
+    assert forget(rig.to(600), before=600) == 1
+    state = rig.state
+    assert not any((state.by_number, state.doubtful, state.limited, state.delays_s, state.running))
