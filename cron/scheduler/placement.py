@@ -248,6 +248,8 @@ class Placement:
         else:
             avoid = (refused_by, *late) if refused_by else late
             executor = self.places.choose(wanted.need, avoid)
+            if refused_by and executor in late:
+                executor = self.places.choose(wanted.need, late)
             chosen = () if executor is None else (executor,)
         return () if any(number in late for number in chosen) else chosen
 

@@ -155,6 +155,20 @@ def test_a_launch_goes_to_the_executor_whose_clock_allows_it() -> None:
     assert told(rig, queues=with_clocks(rig, {1: 1_500}, second=1)) == ["begin 1@60#1 on 2"]
 
 
+def test_a_launch_goes_again_to_the_executor_that_refused_it_if_the_others_clocks_forbid_it() -> (
+    None
+):
+    rig = with_job(deadline_s=30).to(60)
+    rig.join("e2", "l2")
+    rig.account(60)
+    rig.begin(60, executor=2)
+    rig.refused(60)
+    rig.to(89)
+    queues = with_clocks(rig, {1: 1_500}, second=4)
+    queues.places.take(2, Need())
+    assert told(rig, queues=queues) == ["begin 1@60#2 on 2"]
+
+
 def test_a_launch_that_waits_for_such_an_executor_holds_up_no_other() -> None:
     rig = with_job(deadline_s=30).to(60)
     rig.join("e2", "l2")
