@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -51,6 +52,10 @@ class Group:
         self.shell.wait()
         assert self.shell.stdout is not None
         self.shell.stdout.close()
+        # The next test must not find a child that is still dying.
+        until = time.monotonic() + 60
+        while lives(self.child) and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 @pytest.fixture
