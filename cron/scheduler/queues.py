@@ -160,8 +160,7 @@ class Queues:
                 numbers = [key[0] for key in keys if key not in mine] if mine else numbers
                 over |= mine
             if numbers and executor not in self._given_up:
-                flows = map(self._flows.__getitem__, numbers)
-                counts.setdefault(executor, Counter()).update(flows)
+                counts.setdefault(executor, Counter()).update(self._flows_of(numbers))
         self._uncount(counts)
         self.placement.vacate(over)
         self.fair.ended(over)

@@ -21,7 +21,7 @@ from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Kept, OutputWriter
 from launcher.executor.rows import ACCEPTED, ENDED
-from launcher.executor.rules import COMMANDS, LEASE_OVER
+from launcher.executor.rules import LEASE_OVER
 from launcher.executor.waiting import Group
 from launcher.protocol.status import Reason
 from launcher.worker.wire import Ends
@@ -73,7 +73,7 @@ class Launches:
     def accept(self, some: Iterable[Attempt]) -> None:
         """Accept launches whose rows are in the journal."""
         groups: dict[str, tuple[Group, list[Attempt]]] = {}
-        here, handlers, commands = self._here, self.groups.handlers, self.groups.commands
+        here, handlers = self._here, self.groups.handlers
         for attempt in some:
             if attempt.name in here:
                 attempt.refuse(TWICE)
@@ -83,7 +83,7 @@ class Launches:
             # Its worker may have left within this turn; the launch waits a while for its return.
             name = handlers.get(attempt.spec.handler, NOBODY)
             if name not in groups:
-                groups[name] = commands if name == COMMANDS else self.groups.of(name), []
+                groups[name] = self.groups.of(name), []
             group, fresh = groups[name]
             attempt.group = name
             group.opened += 1
@@ -170,12 +170,12 @@ class Launches:
 
     def recorded(self, some: Iterable[Attempt]) -> None:
         """Forget launches whose ends are in the journal."""
-        here, groups = self._here, self.groups
+        here = self._here
         gone = [attempt for attempt in some if here.get(attempt.name) is attempt]
         for attempt in gone:
             del here[attempt.name]
         for name, count in Counter(map(_GROUP, gone)).items():
-            (groups.commands if name == COMMANDS else groups.of(name)).opened -= count
+            self.groups.of(name).opened -= count
 
     def done(self, worker: WorkerProcess, ends: Iterable[Ends], now_wall_ms: int) -> int:
         """Record how tasks of a worker ended; return the number of one that it lacks, or 0."""

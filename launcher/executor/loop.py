@@ -583,9 +583,8 @@ class ExecutorLoop:
     def _act(self, written: Written, *, has_lapsed: bool) -> None:
         """Start and kill attempts as decided, and leave streams with bad orders."""
         accepted = written.accepted
-        if (
-            accepted and has_lapsed
-        ):  # while it was written: the lease that is valid now is not theirs
+        if accepted and has_lapsed:
+            # The lease ended while this was written; the one that is valid now is not theirs.
             for attempt in accepted:
                 attempt.refuse(LEASE_OVER)
             self.hear(accepted)

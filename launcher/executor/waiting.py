@@ -15,6 +15,7 @@ Pure: the caller passes the time.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final, Protocol
@@ -146,7 +147,7 @@ class Taker(Protocol):
         """Run launches, whose start records are durable."""
 
 
-class Group:
+class Group(ABC):
     """Launches that share slots.
 
     `opened` counts launches that have a slot or wait for one: those that wait, those that a taker
@@ -168,26 +169,26 @@ class Group:
         """Return how many launches no taker has."""
         return len(self.buffer) + len(self.starting) + len(self.ready)
 
+    @abstractmethod
     def serving(self) -> Sequence[Taker]:
         """Return what takes launches now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def handlers(self) -> list[str]:
         """Return the handlers that it serves now, sorted; none for commands."""
-        raise NotImplementedError
 
+    @abstractmethod
     def offered(self, waiting_max: int) -> int:
         """Return how many slots it offers the leader: for the launches that it runs at once and
         those that end soon; 0 to offer nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pace(self, now_ms: int) -> None:
         """Offer more or fewer slots if launches have become shorter or longer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
         """Return why no launch that waits here will begin, or ""."""
-        raise NotImplementedError
 
     def set_ahead(self, ahead: int) -> None:
         """Offer slots for `ahead` launches beyond those that run, if this is at least twice as many

@@ -94,7 +94,7 @@ class SimExecutorLoop(ExecutorLoop):
         self._children = self.spawner  # type: ignore[assignment]
 
     def _order(self, attempt: Attempt) -> dict[str, Any]:
-        """Return what the spawner of this simulation is told of a command."""
+        """Return the order that the spawner of this simulation gets for a command."""
         work, name = attempt.spec, attempt.name
         run_s, fails, codes = plan_of(work.argv[-1])
         self.host.accepted_at[name] = self.host.boot_ms()

@@ -54,7 +54,7 @@ def limits(kernel: FakeCgroups) -> ControlGroups:
 
 
 class CommandsRig(Commands):
-    """Commands, with what the spawner and the journal are told."""
+    """Commands, with the messages to the spawner and the reports to the journal."""
 
     def __init__(self, config: ExecutorConfig, outputs: Outputs, limits: ControlGroups) -> None:
         self.orders: list[list[Any]] = []

@@ -255,7 +255,7 @@ class Commands(Group):
 
     def pace(self, now_ms: int) -> None:
         """Offer more or fewer slots if commands have become shorter or longer."""
-        self._pace.hold(self.capacity - self.room(), now_ms)
+        self._pace.hold(len(self._here), now_ms)
         self.set_ahead(self._pace.ahead(self.capacity, now_ms))
 
     def hopeless(self, now_ms: int, *, is_leased: bool) -> str:

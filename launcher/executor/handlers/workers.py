@@ -68,7 +68,7 @@ SILENT: Final = (
 
 
 class Workers:
-    """All workers of one executor, and what waits for them or for the spawner of `commands`."""
+    """All workers of one executor, and the launches that wait for them or for the spawner."""
 
     def __init__(
         self,
