@@ -47,11 +47,11 @@ from cron.scheduler.policy import (
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.batches import taken
-from cron.state.columns import deltas
 from cron.state.ends import state_of
 from cron.state.outcome import EndedRows
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
+from launcher.protocol.columns import differences
 from launcher.protocol.status import Reason
 
 _number: Final = attrgetter("number")
@@ -327,7 +327,7 @@ class _Choice:
             window_ms = self._now_ms + self._view.start_window_ms
             catalog = self._view.state.catalog
             usual = [
-                c.BatchSpec(executor, catalog, window_ms, at_s, deltas(numbers))
+                c.BatchSpec(executor, catalog, window_ms, at_s, tuple(differences(numbers)))
                 for (executor, at_s), numbers in self._usual.items()
             ]
             detailed = c.Begin.of(catalog, window_ms, self._begin).batches if self._begin else ()

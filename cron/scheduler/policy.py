@@ -26,9 +26,9 @@ from cron.calendar.schedule import Tick, Ticks
 from cron.job import Catchup, Job, Overlap
 from cron.limits import CATCHUP_ALL_MAX
 from cron.notes import Note, NoteCode
-from cron.state.columns import deltas
 from cron.state.commands import AccountLine, Instants
 from cron.state.state import JobRecord, State
+from launcher.protocol.columns import differences
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
 
@@ -113,7 +113,7 @@ def as_lines(
     """Return the lines of an Account: each gives the same rows to several jobs, by number.
     `catalog`: the revision of the set of jobs that was looked at."""
     return tuple(
-        msgspec.structs.replace(line, jobs=deltas(sorted(numbers)), catalog=catalog)
+        msgspec.structs.replace(line, jobs=tuple(differences(sorted(numbers))), catalog=catalog)
         for line, numbers in accounts
     )
 

@@ -11,16 +11,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from launcher.protocol.columns import differences
-
 Deltas: TypeAlias = tuple[int, ...]
 _FITS: Final = 1 << 62
 """Nothing that State counts or dates comes near; sums of a few such fit into 64 bits."""
-
-
-def deltas(values: Sequence[int]) -> Deltas:
-    """Return the first integer and the differences of those after it."""
-    return tuple(differences(values))
 
 
 def spread(

@@ -23,8 +23,8 @@ import msgspec
 from cron.job import Job
 from cron.notes import Note
 from cron.state import pool
-from cron.state.columns import deltas
 from cron.state.rows import Part, Row
+from launcher.protocol.columns import differences
 from launcher.protocol.reports import BatchReport
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
@@ -246,7 +246,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
                     catalog,
                     not_after_ms,
                     instants[0],
-                    deltas(numbers),
+                    tuple(differences(numbers)),
                     later if any(later) else (),
                     triggers if any(triggers) else (),
                     tries if any(attempt != 1 for attempt in tries) else (),

@@ -19,11 +19,12 @@ import msgspec
 from cron.errors import InvariantViolated, TooOld
 from cron.launch_state import ACTIVE, LaunchState
 from cron.state.batches import COLUMNS
-from cron.state.columns import Deltas, deltas
+from cron.state.columns import Deltas
 from cron.state.commands import FORMAT, LEAST_FORMAT, Instants, Key
 from cron.state.rows import Column, Row, column, values
 from cron.state.state import JobRecord, State
 from cron.state.tail import RowsDamaged, Tail
+from launcher.protocol.columns import differences
 from launcher.protocol.work import Epoch
 
 IMAGE_VERSION: Final = 12
@@ -83,7 +84,7 @@ def encode_head(state: State) -> bytes:
         alike: dict[Instants, list[int]] = {}
         for number in sorted(mine):
             alike.setdefault(mine[number], []).append(number)
-        lines += sorted((due, deltas(numbers)) for due, numbers in alike.items())
+        lines += sorted((due, tuple(differences(numbers))) for due, numbers in alike.items())
     batches = [
         (
             batch.executor,

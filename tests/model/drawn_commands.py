@@ -9,7 +9,7 @@ from cron.job import Job, OnLost, Overlap, Retry, Schedule
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
-from cron.state.columns import deltas
+from launcher.protocol.columns import differences
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from tests.batches import AttemptItem, BeginItem, begin_of, launched_item, lost_item, refused_item
@@ -180,7 +180,7 @@ class Commands:
             item = c.Instants(instants[0], local_min, False, Reason.MISSED, count + wrong, last_s)
             skipped = (item,)
         due = tuple(c.Instants(s, next(times) if has_local else -1) for s in instants[count:])
-        jobs = list(deltas(numbers))
+        jobs = differences(numbers)
         jobs[-1] += self.slip()
         return c.AccountLine(tuple(jobs), catalog, from_s, to_s, due, skipped)
 

@@ -18,7 +18,6 @@ from cron.state import pool
 from cron.state import state as state_module
 from cron.state.archive import History
 from cron.state.codec import encode_entry
-from cron.state.columns import deltas
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
@@ -183,7 +182,7 @@ class World:
         due = (c.Instants(now_s, local_min, self.chance.random() < 0.2),)
         return c.Account(
             tuple(
-                c.AccountLine(deltas(numbers), state.catalog, from_s, now_s, due)
+                c.AccountLine(tuple(differences(numbers)), state.catalog, from_s, now_s, due)
                 for from_s, numbers in lines.items()
             )
         )

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cron.state import commands as c
-from cron.state.columns import deltas
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
+from launcher.protocol.columns import differences
 from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0, StateRig, job
 
@@ -62,7 +62,9 @@ def spread(count: int) -> StateRig:
 
 
 def begin(rig: StateRig, at_s: int, number: int, executor: int = 1) -> None:
-    spec = c.BatchSpec(executor, rig.state.catalog, rig.at_ms + 5_000, at_s, deltas((number,)))
+    spec = c.BatchSpec(
+        executor, rig.state.catalog, rig.at_ms + 5_000, at_s, tuple(differences((number,)))
+    )
     rig.append(c.Begin((spec,)))
     assert rig.state.active.usual[at_s].keys() == {number}
 

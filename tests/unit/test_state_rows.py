@@ -11,7 +11,6 @@ from cron.leader.dispatch import Dispatcher
 from cron.limits import LOST_KEPT
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
-from cron.state.columns import deltas
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -198,7 +197,7 @@ def begun_at_once(jobs: int) -> StateRig:
     rig.put(*(job(f"j{number}") for number in range(jobs)))
     rig.join()
     rig.to(60)
-    numbers = deltas(list(range(1, jobs + 1)))
+    numbers = tuple(differences(range(1, jobs + 1)))
     line = c.AccountLine(numbers, 1, T0, T0 + 60, (c.Instants(T0 + 60),))
     spec = c.BatchSpec(1, 1, rig.at_ms + 5_000, T0 + 60, numbers)
     outcome = rig.append(c.Account((line,)), c.Begin((spec,)))
