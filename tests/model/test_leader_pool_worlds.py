@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -48,6 +49,15 @@ TENANTS = ("acme", "blue", "core")
 HANDLERS = ("h0", "h1", "h2")
 GROUPS = (("g", ("h0", "h1")), ("g", HANDLERS), ("k", ("h1",)), ("m", ("h2",)))
 PLENTY = 1000
+
+
+class Open(NamedTuple):
+    """What is open at a tick: what runs by the scopes that limit it and by job, and the oldest
+    launch of each job."""
+
+    counts: Counter[Scope]
+    active: Counter[int]
+    oldest: dict[int, c.Key]
 
 
 class PoolWorld(World):
@@ -314,19 +324,24 @@ class PoolWorld(World):
 
     def check_nothing_is_left(self) -> None:
         """Whatever is due and may begin has begun, since there was budget for all."""
-        state, counts = self.machine.state, self.counts()
+        state = self.machine.state
         if any(limits.reserved for limits in state.limits.values()):
             return
+        found = self.open()
         for row in state.due.values():
             record = state.by_number[row.number]
             assert record.job is not None
-            reason = self.reason(row, record, record.job, counts)
+            reason = self.reason(row, record, record.job, found)
             assert reason, (record.name, row, self.indexes.queues.why(row.key))
             self.seen[reason] += 1
 
-    def reason(
-        self, row: LaunchRow, record: JobRecord, declared: Job, counts: Counter[Scope]
-    ) -> str:
+    def open(self) -> Open:
+        state, oldest = self.machine.state, dict[int, c.Key]()
+        for row in chain(state.due.values(), state.active.values()):
+            oldest[row.number] = min(row.key, oldest.get(row.number, row.key))
+        return Open(self.counts(), Counter(row.number for row in state.active.values()), oldest)
+
+    def reason(self, row: LaunchRow, record: JobRecord, declared: Job, found: Open) -> str:
         """Why a launch need not have begun; empty if it should have."""
         state, now_ms = self.machine.state, self.now_ms
         if row.not_before_ms > now_ms:
@@ -337,15 +352,15 @@ class PoolWorld(World):
             gate.holds(now_ms) and fits(gate, record, declared) for gate in state.gates.values()
         ):
             return "gate"
-        active = len(state.active_of(record))
+        active = found.active[row.number]
         if declared.overlap is not Overlap.ALLOW:
-            is_behind = any(one.key < row.key for one in state.open_of(record).values())
+            is_behind = found.oldest[row.number] < row.key
             if active or record.held_until_ms > now_ms:
                 return "overlap"
             return (
                 "queue"
                 if declared.overlap is Overlap.QUEUE and is_behind
-                else self.elsewhere(record, declared, counts)
+                else self.elsewhere(record, declared, found.counts)
             )
         held = sum(count for until_ms, count in record.held.items() if until_ms > now_ms)
         is_in_doubt = record.held_until_ms > now_ms
@@ -354,7 +369,7 @@ class PoolWorld(World):
         wait = self.indexes.queues.why(row.key) if declared.concurrency and held else None
         if wait is not None and 0 < wait.until_ms <= now_ms + HELD_REST_MS:
             return "concurrency"  # one that ran has just ended: it is looked at in a moment
-        return self.elsewhere(record, declared, counts)
+        return self.elsewhere(record, declared, found.counts)
 
     def elsewhere(self, record: JobRecord, declared: Job, counts: Counter[Scope]) -> str:
         """Which limit or lack of room keeps a launch waiting that its job would let begin."""
