@@ -46,7 +46,7 @@ from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
-from cron.errors import ConfigError, CronError, Unavailable
+from cron.errors import ConfigError, CronError, TooNew, TooOld, Unavailable
 from cron.fresh import FreshStart, has_log, keep
 from cron.garbage import Garbage
 from cron.history.store import RowStore
@@ -486,7 +486,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             failpoints.arm()
             zones.pin()
             return asyncio.run(_run(config, start))
-    except (CronError, ConsensusError, LauncherError) as error:
+    except (CronError, ConsensusError, LauncherError, TooNew, TooOld) as error:
         _report(error)
         return endings.exit_code(error, is_start=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from consensus.errors import DiskFull, Replaced, UnknownFormat
-from cron.errors import Superseded, TooOld
+from cron.errors import Superseded, TooNew, TooOld
 
 STOPPED: Final = 0
 FAILED: Final = 1
@@ -18,6 +18,7 @@ TOO_OLD: Final = 3
 REPLACED: Final = 4
 DISK_FULL: Final = 5
 SUPERSEDED: Final = 6
+TOO_NEW: Final = 7
 
 MEANINGS: Final = {
     STOPPED: "the replica was told to stop",
@@ -27,6 +28,7 @@ MEANINGS: Final = {
     REPLACED: "another disk has replaced this one; never start a replica on this data again",
     DISK_FULL: "the disk is full; a restarted replica waits ten minutes for free space",
     SUPERSEDED: "the cell was restored elsewhere; never start a replica on this data again",
+    TOO_NEW: "the data is of an older version, which this one does not read; nothing was changed",
 }
 
 _TABLE: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -34,6 +36,7 @@ _TABLE: Final[tuple[tuple[type[Exception], int], ...]] = (
     (DiskFull, DISK_FULL),
     (UnknownFormat, TOO_OLD),
     (TooOld, TOO_OLD),
+    (TooNew, TOO_NEW),
     (Superseded, SUPERSEDED),
 )
 

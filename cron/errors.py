@@ -247,6 +247,10 @@ class TooOld(InvariantViolated):
     """The log or the state is of a newer release: the replica stops until it is upgraded."""
 
 
+class TooNew(InvariantViolated):
+    """The log or the state is of an older release, whose format this one does not read."""
+
+
 def invariant(condition: bool, message: str) -> None:
     """Stop with `message` unless `condition` holds; never removed by `python -O`."""
     if not condition:

@@ -13,7 +13,7 @@ import launcher.failpoints
 from cron.cli.render import BREAKS, visible
 from cron.clock import Clock
 from cron.dev.files import EXECUTOR, REPLICA, Member
-from cron.endings import REPLACED, SUPERSEDED
+from cron.endings import REPLACED, SUPERSEDED, TOO_NEW
 from cron.errors import ConfigError
 from cron.parent import PARENT_VARIABLE
 from launcher.private import umask_before
@@ -125,6 +125,11 @@ class Child:
             return (
                 f"{ended}: the cell was restored elsewhere, so it is never started again on this "
                 f"data; end of {log}:\n{self._tail(LAST_WORDS)}"
+            )
+        if member.kind == REPLICA and code == TOO_NEW:
+            return (
+                f"{ended}: an older release wrote its data, so it stays down; "
+                f"end of {log}:\n{self._tail(LAST_WORDS)}"
             )
         if member.kind == EXECUTOR and code == 0:  # it was drained, or a person sent a TERM
             return (

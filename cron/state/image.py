@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cron.errors import InvariantViolated, TooOld
+from cron.errors import InvariantViolated, TooNew, TooOld
 from cron.launch_state import ACTIVE, LaunchState
 from cron.state.batches import COLUMNS
 from cron.state.columns import Deltas
@@ -215,7 +215,7 @@ def _decode_head(part: bytes) -> tuple[State, int]:
             "upgrade this replica"
         )
     if version < IMAGE_VERSION:
-        raise InvariantViolated(
+        raise TooNew(
             f"state image has version {version}, this program reads none before {IMAGE_VERSION}: "
             "an earlier version of raftcron wrote it; use that version, or start a new cell"
         )
@@ -247,14 +247,14 @@ def check_format(format_: int) -> None:
     """Refuse a format that this program cannot apply.
 
     Raises:
-        TooOld: it is newer than this program. InvariantViolated: it is an earlier version's.
+        TooOld: it is newer than this program. TooNew: it is an earlier version's.
     """
     if format_ > FORMAT:
         raise TooOld(
             f"the cell has format {format_}, this program knows {FORMAT}: upgrade this replica"
         )
     if format_ < LEAST_FORMAT:
-        raise InvariantViolated(
+        raise TooNew(
             f"the cell has format {format_}, this program knows none before {LEAST_FORMAT}: "
             "an earlier version of raftcron wrote it; use that version, or start a new cell"
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cron import endings
-from cron.errors import InvariantViolated, TooOld
+from cron.errors import TooNew, TooOld
 from cron.state import commands as c
 from cron.state import image
 from cron.state.image import decode_state
@@ -68,12 +68,17 @@ def test_a_log_of_a_format_that_is_read_no_more_is_refused_with_the_way_out(
     log_format: int,
 ) -> None:
     founder = StateRig(is_claimed=False)
-    with pytest.raises(InvariantViolated, match=r"earlier version.* wrote it; .* start a new cell"):
+    with pytest.raises(TooNew, match=r"earlier version.* wrote it; .* start a new cell"):
         founder.append(c.Claim("2026b", "0.1.0", log_format))
 
 
 def test_a_replica_that_is_too_old_ends_with_the_exit_code_of_one() -> None:
     assert endings.exit_code(TooOld("upgrade this replica"), is_start=False) == endings.TOO_OLD
+
+
+def test_a_replica_that_is_too_new_for_its_data_says_so_in_its_exit_code() -> None:
+    for is_start in (True, False):
+        assert endings.exit_code(TooNew("of before"), is_start=is_start) == endings.TOO_NEW
 
 
 @pytest.mark.parametrize("log_format", [c.FORMAT, LATER])
