@@ -17,6 +17,8 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyprojec
   --generate-hashes --no-header --no-annotate --no-emit-index-url
 SHELL := bash
 export PYTHONTZPATH :=
+# A cell is many short processes: to compile all modules in each of them takes longer than its work.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-flood bench-keeping bench-launches bench-memory bench-overload \
