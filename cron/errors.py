@@ -2,14 +2,17 @@
 
 CronError                     .code (stable, snake_case)   .hint (what the operator can do, or "")
 ├ InvalidInput                CrontabError(problems)  ScheduleError(column)  ConfigError(path)
-├ NotFound                    UnknownJob  UnknownLaunch  UnknownReplica
+│                             PositionGone
+├ NotFound                    UnknownJob  UnknownLaunch  UnknownReplica  UnknownTask
+│                             UnknownQueue  UnknownHandler
 ├ Conflict                    RevisionConflict  NotNow  StillAlive
+├ AlreadyExists               OtherContent
 ├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway  StorageAway
 │                             ReplicaFault
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
 ├ NotAllowed                  NotAuthenticated
 ├ Superseded                  the cell was restored elsewhere; the replica must never act again
-└ LimitExceeded               TooManyTimes
+└ LimitExceeded               TooManyTimes  QueueFull  RateExceeded
 InvariantViolated(Exception)  a bug. Not a CronError, never caught: the replica stops
 
 Messages are lower case, have no full stop, and begin with the thing that is wrong.
@@ -109,6 +112,12 @@ class ConfigError(InvalidInput):
     code = "config"
 
 
+class PositionGone(InvalidInput):
+    """The changes after a position are not kept any more, or a page is of a list that is over."""
+
+    code = "position_gone"
+
+
 class NotFound(CronError):
     """The named object does not exist."""
 
@@ -131,6 +140,24 @@ class UnknownReplica(NotFound):
     """The cell has no such replica."""
 
     code = "unknown_replica"
+
+
+class UnknownTask(NotFound):
+    """No such task, or it is forgotten."""
+
+    code = "unknown_task"
+
+
+class UnknownQueue(NotFound):
+    """No such queue of tasks."""
+
+    code = "unknown_queue"
+
+
+class UnknownHandler(NotFound):
+    """No worker serves the handler, and no queue waits for it."""
+
+    code = "unknown_handler"
 
 
 class Superseded(CronError):
@@ -161,6 +188,18 @@ class StillAlive(Conflict):
     """The replica to be replaced seems to be alive; the caller must confirm."""
 
     code = "still_alive"
+
+
+class AlreadyExists(CronError):
+    """What was to be made is there already, and is something else; nothing changed."""
+
+    code = "already_exists"
+
+
+class OtherContent(AlreadyExists):
+    """A task has this key and other content."""
+
+    code = "other_content"
 
 
 class Unavailable(CronError):
@@ -231,6 +270,18 @@ class LimitExceeded(CronError):
     """A documented limit is exceeded; nothing changed."""
 
     code = "limit_exceeded"
+
+
+class QueueFull(LimitExceeded):
+    """As many tasks wait in the queue as it takes; nothing changed."""
+
+    code = "queue_full"
+
+
+class RateExceeded(LimitExceeded):
+    """Tasks come faster than their queue takes them; nothing changed."""
+
+    code = "rate_exceeded"
 
 
 class TooManyTimes(LimitExceeded):

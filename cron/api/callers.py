@@ -35,8 +35,8 @@ def may(kind: str, method: str) -> bool:
     """Whether a certificate of this kind may call `/package.Service/Method`."""
     if method.startswith(POOL):
         return kind == EXECUTOR
-    rpc = TABLE.get(method.removeprefix(ADMIN)) if method.startswith(ADMIN) else None
-    return rpc is not None and kind in rpc.roles
+    rpc = TABLE.get(method.rpartition("/")[2])
+    return rpc is not None and rpc.path == method and kind in rpc.roles
 
 
 def caller_of(properties: Properties, cell: str) -> Identity:

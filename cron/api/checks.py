@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 import msgspec
 
 from cron import limits
-from cron.api.rpc import Request
+from cron.api.rpc import Fields, Request
 from cron.errors import InvalidInput, LimitExceeded, UnknownJob
 from cron.launch_state import LaunchState
 from launcher.address import split_address
@@ -244,7 +244,7 @@ RequestId = Annotated[
 ]
 FileName = Annotated[str, matching("[0-9a-z.-]{1,80}", "{} is not the name of a file that is kept")]
 
-Q = TypeVar("Q", bound=Request)
+Q = TypeVar("Q", bound=Fields)
 
 
 def checked(request: Q) -> Q:
@@ -264,7 +264,7 @@ def checked(request: Q) -> Q:
 
 
 @cache
-def _checks(request: type[Request]) -> tuple[tuple[str, Any, Callable[[Any], Any]], ...]:
+def _checks(request: type[Fields]) -> tuple[tuple[str, Any, Callable[[Any], Any]], ...]:
     """The fields that are checked: name, default, and check."""
     return tuple(
         (field.name, field.default, check)

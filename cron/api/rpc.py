@@ -61,9 +61,8 @@ def _shared(view: type[View], source: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(name for name in view.__struct_fields__ if name in source.__struct_fields__)
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a client asks, by itself a question without fields. Fields are checked one by one as
-    their types say (`cron.api.checks`)."""
+class Fields(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Fields that are checked one by one as their types say (`cron.api.checks`)."""
 
     def check(self) -> None:
         """Refuse fields that do not fit each other. Each of them is checked already.
@@ -71,6 +70,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             InvalidInput, LimitExceeded: they do not.
         """
+
+
+class Request(Fields, frozen=True, omit_defaults=True):
+    """What a client asks, by itself a question without fields."""
 
     def timeout_ms(self) -> int:
         """Return how long a client waits for the answer, unless its user says otherwise."""
@@ -100,7 +103,8 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
 
     `view` is the type of the answer, or of one row of a stream, whose answer is a list of rows.
     `roles` are the kinds of certificates that may call. A client may repeat a change that
-    `is_repeatable` although it does not know whether the first one happened.
+    `is_repeatable` although it does not know whether the first one happened. `name` is unique over
+    all services.
     """
 
     name: str
@@ -110,11 +114,12 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
     roles: tuple[str, ...] = (PERSON,)
     is_stream: bool = False
     is_repeatable: bool = False
+    service: str = SERVICE
 
     @property
     def path(self) -> str:
         """The path of the call in HTTP/2."""
-        return f"/{SERVICE}/{self.name}"
+        return f"/{self.service}/{self.name}"
 
     def read_answer(self, messages: Iterable[bytes]) -> A:
         """Return the answer that messages carry: a view, or the rows of all pages of a stream.
@@ -145,14 +150,17 @@ def unary(
     *,
     roles: tuple[str, ...] = (PERSON,),
     is_repeatable: bool = False,
+    service: str = SERVICE,
 ) -> Rpc[Q, R]:
     """Return the row of a call with one answer."""
-    return Rpc(name, request, answer, where, roles, is_repeatable=is_repeatable)
+    return Rpc(name, request, answer, where, roles, is_repeatable=is_repeatable, service=service)
 
 
-def stream(name: str, request: type[Q], row: type[R], where: Where) -> Rpc[Q, list[R]]:
+def stream(
+    name: str, request: type[Q], row: type[R], where: Where, *, service: str = SERVICE
+) -> Rpc[Q, list[R]]:
     """Return the row of a call that is answered with rows, in pages."""
-    return Rpc(name, request, row, where, is_stream=True)
+    return Rpc(name, request, row, where, is_stream=True, service=service)
 
 
 class Asks(Protocol):

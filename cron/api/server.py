@@ -18,7 +18,7 @@ import structlog
 from cron import limits
 from cron.api.checks import checked
 from cron.api.reading import BEHIND, reading
-from cron.api.rpc import SERVICE, Backend, Request, Rpc, Where, decode, encode
+from cron.api.rpc import Backend, Request, Rpc, Where, decode, encode
 from cron.api.status import to_refusal
 from cron.api.table import TABLE
 from cron.errors import CronError, InvalidInput
@@ -61,20 +61,20 @@ def add_admin(
     not among `calls` goes on to another replica.
     """
     answers = _Answers(backend, peers)
-    handlers = {}
+    services: dict[str, dict[str, Any]] = {}
     for rpc in calls:
         make = (
             grpc.unary_stream_rpc_method_handler
             if rpc.is_stream
             else grpc.unary_unary_rpc_method_handler
         )
-        handlers[rpc.name] = make(
+        services.setdefault(rpc.service, {})[rpc.name] = make(
             answers.stream(rpc) if rpc.is_stream else answers.unary(rpc),
             request_deserializer=_reader(rpc),
             response_serializer=encode,
         )
-    generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-    server.add_generic_rpc_handlers((generic,))
+    generic = [grpc.method_handlers_generic_handler(*one) for one in services.items()]
+    server.add_generic_rpc_handlers(tuple(generic))
 
 
 async def refuse(context: Context, error: CronError, peers: Sequence[str] = ()) -> NoReturn:

@@ -16,6 +16,7 @@ import msgspec
 from cron import limits
 from cron.api.rpc import View, decode, encode
 from cron.errors import (
+    AlreadyExists,
     Conflict,
     CronError,
     CrontabError,
@@ -67,6 +68,7 @@ TABLE: Final[tuple[tuple[type[CronError], Code], ...]] = (
     (InvalidInput, Code.INVALID_ARGUMENT),
     (NotFound, Code.NOT_FOUND),
     (Conflict, Code.ABORTED),
+    (AlreadyExists, Code.ALREADY_EXISTS),
     (NotLeader, Code.FAILED_PRECONDITION),
     (Unavailable, Code.UNAVAILABLE),
     (OutcomeUnknown, Code.UNKNOWN),
@@ -144,6 +146,11 @@ def from_refusal(code: int, message: str, metadata: Metadata) -> tuple[CronError
     else:
         error = kind(message, refusal.hint)
     return error, refusal
+
+
+def error_of(code: str, message: str, hint: str = "") -> CronError:
+    """Return the error of a stable code; a CronError of an unknown one."""
+    return _by_name().get(code, CronError)(message, hint)
 
 
 def _by_name() -> dict[str, type[CronError]]:

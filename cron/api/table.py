@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cron.api import dead, executors, gates, jobs, launches, limits, members, queues, snapshots
+from cron.api import (
+    dead,
+    executors,
+    gates,
+    jobs,
+    launches,
+    limits,
+    members,
+    queues,
+    snapshots,
+    task_queues,
+    tasks,
+)
 from cron.api.rpc import Request, Rpc, Where, stream, unary
 from launcher.identity import PERSON, REPLICA
 
@@ -75,6 +87,54 @@ FETCH_SEGMENT: Final = unary(
     snapshots.SegmentPiece,
     Where.REPLICA,
     roles=(REPLICA,),
+)
+
+# Tasks: the service raftcron.v1.Tasks. A task's key makes it safe to repeat these changes.
+SUBMIT: Final = unary(
+    "Submit",
+    tasks.SubmitRequest,
+    tasks.SubmitReport,
+    Where.CHANGE,
+    is_repeatable=True,
+    service=tasks.SERVICE,
+)
+CANCEL: Final = unary(
+    "Cancel",
+    tasks.CancelRequest,
+    tasks.TasksReport,
+    Where.CHANGE,
+    is_repeatable=True,
+    service=tasks.SERVICE,
+)
+RESCHEDULE: Final = unary(
+    "Reschedule", tasks.RescheduleRequest, tasks.TaskView, Where.CHANGE, service=tasks.SERVICE
+)
+RUN_NOW: Final = unary(
+    "RunNow",
+    tasks.TaskNames,
+    tasks.TasksReport,
+    Where.CHANGE,
+    is_repeatable=True,
+    service=tasks.SERVICE,
+)
+GET: Final = unary("Get", tasks.TaskQuery, tasks.TaskView, Where.ANY, service=tasks.SERVICE)
+LIST: Final = unary("List", tasks.TaskListQuery, tasks.TasksPage, Where.ANY, service=tasks.SERVICE)
+WATCH: Final = stream(
+    "Watch", tasks.WatchRequest, tasks.TaskChange, Where.ANY, service=tasks.SERVICE
+)
+PUT_QUEUES: Final = unary(
+    "PutQueues",
+    task_queues.PutQueuesRequest,
+    task_queues.PutQueuesReport,
+    Where.CHANGE,
+    service=tasks.SERVICE,
+)
+LIST_QUEUES: Final = unary(
+    "ListQueues",
+    task_queues.TaskQueuesQuery,
+    task_queues.TaskQueuesReport,
+    Where.ANY,
+    service=tasks.SERVICE,
 )
 
 TABLE: Final[dict[str, Rpc[Any, Any]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cron.errors import (
+    AlreadyExists,
     Conflict,
     CronError,
     InvalidInput,
@@ -30,7 +31,7 @@ MEANINGS: Final = {
     OK: "done",
     FAILED: "the launch failed, a check found damage, or you answered no",
     USAGE: "invalid input or usage; nothing changed",
-    NOT_FOUND: "no such job, launch, replica, executor, gate, limit or snapshot",
+    NOT_FOUND: "no such job, launch, task, queue, handler, executor, gate, limit or snapshot",
     CONFLICT: "conflict with another change or with the current state; nothing changed",
     UNAVAILABLE: "no replica can answer now; nothing changed",
     UNKNOWN: "the change may or may not happen, or is not complete; check before you retry",
@@ -42,6 +43,7 @@ TABLE: Final[tuple[tuple[type[CronError], int], ...]] = (
     (LimitExceeded, USAGE),
     (NotFound, NOT_FOUND),
     (Conflict, CONFLICT),
+    (AlreadyExists, CONFLICT),
     (Unavailable, UNAVAILABLE),
     (OutcomeUnknown, UNKNOWN),
     (NotAllowed, NOT_ALLOWED),

@@ -12,7 +12,7 @@ from cron.api import table as t
 from cron.api.members import StatusReport
 from cron.api.reading import Behind, current
 from cron.api.rpc import Request, Rpc, Where
-from cron.errors import NotLeader
+from cron.errors import NotLeader, Unavailable
 from cron.service import (
     backfill,
     catalog,
@@ -111,6 +111,8 @@ class CellService:
             NotLeader, Unavailable: it may not. What else a call raises, its function says.
         """
         await self._admit(rpc)
+        if rpc.name not in self._answers:
+            raise Unavailable(f"{rpc.name} is not answered by this release", "upgrade the replica")
         answer: Any = self._answers[rpc.name](self._replica, request)
         result: A = await answer if inspect.isawaitable(answer) else answer
         return result

@@ -22,8 +22,9 @@ from tests.style.tree import ROOT
 
 FILE: Final = ROOT / "cron" / "api" / "schema.json"
 ABOUT: Final = f"""\
-What the command line and other programs ask of a replica: gRPC calls of {SERVICE} whose messages
-are JSON (content type application/grpc+json). `make docs` writes this file from cron/api/table.py.
+What the command line and other programs ask of a replica: gRPC calls of {SERVICE}, or of the
+service that is named, whose messages are JSON (content type application/grpc+json). `make docs`
+writes this file from cron/api/table.py.
 A stream is answered with messages that are arrays of rows. Times end in _s (epoch seconds) or _ms
 (epoch milliseconds), UTC; 0 is never. Bytes are base64. A field that is left out has its default.
 Fields that a reader does not know are to be ignored. A refusal has a Refusal in the trailing
@@ -52,6 +53,8 @@ def text() -> str:
             "stream": rpc.is_stream,
             "answered": ANSWERED[rpc.where],
         }
+        if rpc.service != SERVICE:
+            calls[rpc.name]["service"] = rpc.service
     for message in messages.values():
         del message["title"]
         message["description"] = " ".join(inspect.cleandoc(message["description"]).split())

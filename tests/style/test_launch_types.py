@@ -27,6 +27,7 @@ OTHERS: Final = {
     "HistoryCursor": "a place in a list",
     "OutputHeader": "names an output in its file",
     "OutputQuery": "names an output",
+    "TaskView": "a task with the views of its attempts",
 }
 """Types with such fields that hold no launch."""
 BESIDE: Final = {

@@ -98,15 +98,12 @@ async def test_people_are_answered(certs: Certs) -> None:
         assert await ask(server, certs.credentials(*PERSON), "status") == StatusReport()
 
 
-def admin_methods() -> list[str]:
-    return [*table.TABLE]
-
-
 def test_a_replica_may_ask_what_peers_need_and_nothing_else() -> None:
-    allowed = {one for one in admin_methods() if may("replica", f"/raftcron.v1.Admin/{one}")}
+    calls = table.TABLE.values()
+    allowed = {one.name for one in calls if may("replica", one.path)}
     assert allowed == {"Status", "PeerStatus", "FetchSegment"}
-    for_people = {one for one in admin_methods() if may("person", f"/raftcron.v1.Admin/{one}")}
-    assert for_people == {*admin_methods()} - {"FetchSegment"}
+    for_people = {one.name for one in calls if may("person", one.path)}
+    assert for_people == {*table.TABLE} - {"FetchSegment"}
 
 
 async def test_a_replicas_certificate_does_not_administer(certs: Certs) -> None:

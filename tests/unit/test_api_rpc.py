@@ -33,6 +33,10 @@ def sample(annotation: Any, seed: int) -> Any:
         return f"ü {seed}\x00\n"
     if annotation is bytes:
         return b"\x00\xff"
+    if get_origin(annotation) is dict:
+        return {"ü": str(seed)}
+    if annotation is Any or annotation is msgspec.Raw:
+        return msgspec.Raw(b'{"a": 1}') if annotation is msgspec.Raw else {"a": [seed]}
     return full(annotation, seed)
 
 
