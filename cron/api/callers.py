@@ -1,30 +1,45 @@
-"""Who calls, and what they may: every call to a replica that has certificates passes here first.
+"""Who calls: every gRPC call to a replica passes here first.
 
 TLS proves that a caller's certificate is one of the cell's authority; what it says is read here.
-`may` decides by role, as `cron.api.table` says.
+`may` decides which kinds of certificates a service is for, and `cron.api.admission` what the roles
+of a person or a token allow.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from typing import Any, Final
 
 import grpc
-import msgspec
 import structlog
 
+from cron.access import AccessRules
+from cron.api.admission import Admission, Shown
 from cron.api.connections import ConnectionWatch
-from cron.api.rpc import SERVICE, Request
+from cron.api.reading import AUTHORIZATION
+from cron.api.rpc import SERVICE, Request, Rpc
 from cron.api.server import refuse
 from cron.api.table import TABLE
+from cron.clock import SystemClock
 from cron.errors import CronError, NotAllowed, NotAuthenticated
-from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, only_identity
+from launcher.identity import EXECUTOR, REPLICA, Identity, only_identity
 
 log = structlog.get_logger()
 
 TLS_VERSION: Final = b"TLSv1.3"
 ADMIN: Final = f"/{SERVICE}/"
+RECHECK_S: Final = 2.0
+"""How often a stream that is open is asked whether its caller may still see it."""
+BY_PATH: Final[dict[str, Rpc[Any, Any]]] = {rpc.path: rpc for rpc in TABLE.values()}
 POOL: Final = "/raftcron.pool.v1.Pool/"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -35,8 +50,8 @@ def may(kind: str, method: str) -> bool:
     """Whether a certificate of this kind may call `/package.Service/Method`."""
     if method.startswith(POOL):
         return kind == EXECUTOR
-    rpc = TABLE.get(method.rpartition("/")[2])
-    return rpc is not None and rpc.path == method and kind in rpc.roles
+    rpc = BY_PATH.get(method)
+    return rpc is not None and kind in rpc.roles
 
 
 def caller_of(properties: Properties, cell: str) -> Identity:
@@ -62,24 +77,38 @@ def _stated(properties: Properties) -> Identity | None:
     return only_identity(uri.decode(errors="replace") for uri in properties.get("peer_uri", ()))
 
 
-def name_of(identity: Identity) -> str:
-    """Return how the record names who made a change: people by their name alone."""
-    return identity.name if identity.kind == PERSON else f"{identity.kind} {identity.name}"
-
-
 def executor_of(context: Context) -> str:
     """Return the one executor that a caller whom the Guard let through may be."""
     identity = _stated(context.auth_context())
     return identity.name if identity is not None and identity.kind == EXECUTOR else ""
 
 
-class Guard(grpc.aio.ServerInterceptor):
-    """Stands before all services of a replica's server: refuses who may not, and writes who asks
-    over what a request says of it. Without a cell nobody is refused: there are no certificates."""
+def _authorization(context: Context) -> str:
+    return str(dict(context.invocation_metadata() or ()).get(AUTHORIZATION, ""))
 
-    def __init__(self, cell: str | None, watch: ConnectionWatch | None = None) -> None:
+
+def open_admission(cell: str, *, is_open: bool) -> Admission:
+    """Return what decides over calls where no roles and tokens are known: only certificates do."""
+    rules = AccessRules()
+    return Admission(cell, lambda: rules, SystemClock().wall_ms, is_open=is_open)
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Stands before all services of a replica's server: refuses callers who may not, and writes who
+    asks over what a request says of it. Without a cell there are no certificates, and nobody who
+    shows no token is refused."""
+
+    def __init__(
+        self,
+        cell: str | None,
+        watch: ConnectionWatch | None = None,
+        admission: Admission | None = None,
+        recheck_s: float = RECHECK_S,
+    ) -> None:
         self._cell = cell
         self._watch = watch
+        self._admission = admission or open_admission(cell or "", is_open=cell is None)
+        self._recheck_s = recheck_s
         self._noted = ""
 
     async def intercept_service(
@@ -104,36 +133,83 @@ class Guard(grpc.aio.ServerInterceptor):
             return await served(await self._admitted(request, context, method), context)
 
         async def answers(request: Any, context: Context) -> AsyncIterator[Any]:
-            async for one in served(await self._admitted(request, context, method), context):
+            admitted = await self._admitted(request, context, method)
+
+            async def is_allowed() -> None:
+                if await self._admitted(request, context, method) != admitted:
+                    error = NotAllowed("the caller's roles have changed", "ask again")
+                    await refuse(context, error)
+
+            rows = served(admitted, context)
+            if isinstance(request, Request) and self._is_proven(context):
+                rows = self._while_allowed(rows, is_allowed)
+            async for one in rows:
                 yield one
 
         return answers if inspect.isasyncgenfunction(served) else answer
 
+    async def _while_allowed(
+        self, rows: AsyncGenerator[Any, None], is_allowed: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[Any]:
+        """Yield what a stream yields; ask every few seconds whether its caller may still see it."""
+        time = asyncio.get_running_loop().time
+        next_s = time() + self._recheck_s
+        following = asyncio.ensure_future(anext(rows, None))
+        try:
+            while True:
+                done, _ = await asyncio.wait((following,), timeout=max(0.0, next_s - time()))
+                if time() >= next_s:
+                    await is_allowed()
+                    next_s = time() + self._recheck_s
+                if done:
+                    one = following.result()
+                    if one is None:
+                        return
+                    yield one
+                    following = asyncio.ensure_future(anext(rows, None))
+        finally:
+            following.cancel()
+            await asyncio.wait((following,))
+            await rows.aclose()
+
+    def _is_proven(self, context: Context) -> bool:
+        """Whether a caller shows who it is, and may lose what it may."""
+        return self._cell is not None or bool(_authorization(context))
+
     async def _admitted(self, request: Any, context: Context, method: str) -> Any:
         """Return the request of a caller who may, signed; else end the call."""
-        if self._cell is None:
-            if self._watch is not None:
-                self._watch.note(context.peer())
-            return request
         try:
-            caller = caller_of(context.auth_context(), self._cell)
-            if self._watch is not None:
-                self._watch.note(context.peer(), str(caller))
-            if not may(caller.kind, method):
-                service, _, call = method.strip("/").partition("/")
-                is_peer = caller.kind == REPLICA and method.startswith(ADMIN)
-                denied = call if is_peer else service.rpartition(".")[2]
-                hint = "people and executors have certificates of their own; `raftcron certs issue`"
-                raise NotAllowed(f"{caller} may not use {denied}", hint)
+            return self._admit(request, context, method)
         except CronError as error:
             self._note(context, error)
             await refuse(context, error)
-        if isinstance(request, Request) and "by" in request.__struct_fields__:
-            return msgspec.structs.replace(request, by=name_of(caller))
-        return request
+
+    def _admit(self, request: Any, context: Context, method: str) -> Any:
+        """Return the request of a caller who may, signed.
+
+        Raises:
+            CronError: it is refused.
+        """
+        identity = None if self._cell is None else caller_of(context.auth_context(), self._cell)
+        if self._watch is not None:
+            self._watch.note(context.peer(), str(identity or ""))
+        rpc = BY_PATH.get(method)
+        if rpc is None:  # the executors' service, whose callers are who their certificates say
+            if identity is not None and not may(identity.kind, method):
+                service, _, call = method.strip("/").partition("/")
+                is_peer = identity.kind == REPLICA and method.startswith(ADMIN)
+                denied = call if is_peer else service.rpartition(".")[2]
+                hint = "people and executors have certificates of their own; `raftcron certs issue`"
+                raise NotAllowed(f"{identity} may not use {denied}", hint)
+            return request
+        shown = Shown(identity, _authorization(context), context.peer())
+        if not isinstance(request, Request):  # it could not be read, which the server says
+            self._admission.caller(shown)
+            return request
+        return self._admission.admit(rpc, request, shown)
 
     def _note(self, context: Context, error: CronError) -> None:
         """Log a refusal that a person has to end; some clients try again several times a second."""
-        if str(error) != self._noted:
+        if isinstance(error, NotAllowed) and str(error) != self._noted:
             self._noted = str(error)
             log.warning("caller.refused", address=context.peer(), error=str(error))

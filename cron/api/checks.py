@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 import msgspec
 
 from cron import limits
+from cron.access import GRANTS_EACH_MAX
 from cron.api.rpc import Fields, Request
 from cron.errors import InvalidInput, LimitExceeded, UnknownJob
 from cron.launch_state import LaunchState
@@ -207,6 +208,12 @@ def states(labels: list[str]) -> list[str]:
     return [label for label in known if label in labels]
 
 
+def scopes(patterns: list[str]) -> list[str]:
+    """Return patterns of names, each once, in order."""
+    between(len(patterns), 0, GRANTS_EACH_MAX, "number of scopes")
+    return sorted({parse_pattern(one) for one in patterns})
+
+
 def _short(text: str, what: str, chars_max: int) -> str:
     if len(text) > chars_max:
         raise InvalidInput(f"{what} has {len(text)} characters, at most {chars_max} are allowed")
@@ -216,6 +223,9 @@ def _short(text: str, what: str, chars_max: int) -> str:
 FullJob = Annotated[str, job_name]
 LaunchText = Annotated[str, launch_name]
 Pattern = Annotated[str, parse_pattern]
+Within = Annotated[list[str], scopes]
+"""Patterns of jobs and queues to which an answer or a change is limited; none is no limit. The
+guard of a replica writes what the caller's roles cover, whatever the request says."""
 NamedPattern = Annotated[str, named_pattern]
 Person = Annotated[str, line("name of who asks", PERSON_CHARS_MAX)]
 Note = Annotated[str, line("reason", limits.NOTE_CHARS_MAX)]
@@ -245,6 +255,12 @@ RequestId = Annotated[
 FileName = Annotated[str, matching("[0-9a-z.-]{1,80}", "{} is not the name of a file that is kept")]
 
 Q = TypeVar("Q", bound=Fields)
+
+
+class Listing(Request, frozen=True, kw_only=True):
+    """A question for all that there is; the answer is of what its caller may see."""
+
+    within: Within = []
 
 
 def checked(request: Q) -> Q:

@@ -106,7 +106,7 @@ class Client:
     cell has certificates. `timeout_ms` is for every call; without it each request says how long to
     wait. With `on_behind`, reads of what every replica has may be stale: any replica answers at
     once, and `on_behind` hears how far behind that answer is. `by` says who asks, for changes that
-    do not say so; a certificate has the last word.
+    do not say so; a certificate has the last word, and `token` before that.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Client:
         credentials: Credentials | None = None,
         on_behind: Callable[[Behind], None] | None = None,
         by: Callable[[], str] = str,
+        token: str = "",
     ) -> None:
         self.is_stale = on_behind is not None
         self._servers = list(servers)
@@ -123,6 +124,7 @@ class Client:
         self._on_behind = on_behind
         self._by = by
         self._credentials = credentials
+        self._token = token
         self._links: dict[str, Link] = {}
         self._clock = SystemClock()
 
@@ -196,7 +198,7 @@ class Client:
 
     def _ask_one(self, server: str, course: _Course, left_ms: int) -> Any:
         """The server's answer; None where it was no use. Raises NotLeader and final errors."""
-        link = self._links.setdefault(server, Link(server, self._credentials))
+        link = self._links.setdefault(server, Link(server, self._credentials, self._token))
         # A replica that hangs must not use up the time of a read that another could answer.
         patience_ms = left_ms if course.is_change else min(left_ms, max(2_000, left_ms // 3))
         connect_ms = max(1, min(_CONNECT_MS, left_ms // 3))

@@ -11,6 +11,7 @@ from cron.api.checks import (
     Person,
     Pool,
     Tenant,
+    Within,
     bound,
     instant,
 )
@@ -51,6 +52,7 @@ class DeadQuery(Request, frozen=True, kw_only=True):
     limit: Annotated[int, bound(1, DEAD_MAX, "limit")] = 50
     is_newest: bool = False
     collection: Collection = ""
+    within: Within = []
 
 
 class DeadReport(View, frozen=True, kw_only=True):

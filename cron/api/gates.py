@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from cron.api import checks
-from cron.api.checks import Collection, Note, Pattern, Person, Pool, Priority, Tenant, instant
+from cron.api.checks import (
+    Collection,
+    Note,
+    Pattern,
+    Person,
+    Pool,
+    Priority,
+    Tenant,
+    Within,
+    instant,
+)
 from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
 
@@ -72,6 +82,7 @@ class GateOpening(Request, frozen=True, kw_only=True):
 
     numbers: Annotated[list[int], gate_numbers]
     by: Person = ""
+    within: Within = []
 
 
 class GatesReport(View, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from cron.api.checks import (
     Pool,
     Source,
     Tenant,
+    Within,
     bound,
     instant,
     second,
@@ -117,6 +118,7 @@ class JobsRequest(Request, frozen=True, kw_only=True):
     tenant: Tenant = ""
     pool: Pool = ""
     collection: Collection = ""
+    within: Within = []
 
 
 class NextRequest(Request, frozen=True, kw_only=True):
@@ -166,7 +168,7 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     `source` owns the jobs; None: each file's own base name. `prune` removes jobs of the same source
     that the files no longer have; more than `limits.PRUNE_WITHOUT_YES_MAX` of them, or all of a
     source, only if `is_confirmed`. `system`: crontabs have a user column. `tenant`: for names that
-    have none.
+    have none. All jobs that change have to be `within`.
     """
 
     files: list[SourceFile]
@@ -177,6 +179,7 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     by: Person = ""
     tenant: Annotated[str, tenant_of_files] = DEFAULT_TENANT
     is_confirmed: bool = False
+    within: Within = []
 
     def check(self) -> None:
         """Refuse no files, and too many."""

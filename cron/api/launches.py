@@ -16,6 +16,7 @@ from cron.api.checks import (
     Pool,
     RequestId,
     Tenant,
+    Within,
     bound,
     instant,
     pattern_or_all,
@@ -148,6 +149,7 @@ class HistoryQuery(Request, frozen=True, kw_only=True):
     collection: Collection = ""
     is_all: bool = False
     after: HistoryCursor | None = None
+    within: Within = msgspec.field(default_factory=list)
 
 
 class OutputQuery(Request, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from cron import limits
 from cron.api.http2 import Answer, Http2Connection, NoAnswer, too_late
-from cron.api.reading import BEHIND, STALE, Behind
+from cron.api.reading import AUTHORIZATION, BEHIND, STALE, Behind
 from cron.api.rpc import Request, Rpc, decode, encode
 from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal
 from cron.errors import CronError, LimitExceeded
@@ -34,8 +34,11 @@ class Refused(Exception):
 class Link:
     """A connection to one replica. Not thread-safe."""
 
-    def __init__(self, server: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, server: str, credentials: Credentials | None = None, token: str = ""
+    ) -> None:
         self.server = server
+        self._proof = ((AUTHORIZATION, f"Bearer {token}"),) if token else ()
         self._credentials = credentials
         self.behind: Behind | None = None
         self._connection: Http2Connection | None = None
@@ -57,7 +60,7 @@ class Link:
         """
         content = encode(request)
         connection = self._ready(connect_ms)
-        metadata = ((STALE, "1"),) if is_stale else ()
+        metadata = (*self._proof, (STALE, "1")) if is_stale else self._proof
         try:
             answer = connection.call(rpc.path, content, metadata, timeout_ms)
             if answer.code:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import grpc
 import structlog
 
+from cron.api.admission import Admission
 from cron.api.callers import Guard
 from cron.api.connections import HANDSHAKE_MS, IDLE_MS, ConnectionWatch
 from cron.api.members import StatusReport, StatusRow
@@ -31,10 +32,12 @@ def make_server(
     credentials: Current | None,
     watch: ConnectionWatch | None = None,
     listeners: int = 1,
+    admission: Admission | None = None,
 ) -> grpc.aio.Server:
     """Return a server without services. With credentials its callers must prove who they are.
-    `watch` hears of each caller, and its bound of connections is that of all `listeners`."""
-    guard = Guard(cell if credentials is not None else None, watch)
+    `watch` hears of each caller, and its bound of connections is that of all `listeners`.
+    `admission` decides by roles and tokens; without it certificates alone do."""
+    guard = Guard(cell if credentials is not None else None, watch, admission)
     options = [
         *SERVER_OPTIONS,
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from cron.api.checks import Collection, LaunchText, Pattern, Pool, Tenant, bound
+from cron.api.checks import Collection, LaunchText, Pattern, Pool, Tenant, Within, bound
 from cron.api.launches import LaunchView
 from cron.api.rpc import Request, View
 from cron.errors import InvalidInput
@@ -17,6 +17,7 @@ class QueueQuery(Request, frozen=True, kw_only=True):
 
     tenant: Tenant = ""
     pool: Pool = ""
+    within: Within = []
 
 
 class QueueView(View, frozen=True, kw_only=True):
@@ -48,6 +49,7 @@ class WaitQuery(Request, frozen=True, kw_only=True):
     job: Pattern = ""
     limit: Annotated[int, bound(1, WAITS_MAX, "limit")] = 50
     collection: Collection = ""
+    within: Within = []
 
     def check(self) -> None:
         """Refuse a query that names nothing, or more than one thing."""

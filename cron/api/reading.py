@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
+AUTHORIZATION: Final = "authorization"
+"""Metadata of a call, and a header of HTTP: `Bearer TOKEN`."""
 STALE: Final = "raftcron-stale"
 """Metadata of a call whose answer may be stale; its value is "1"."""
 BEHIND: Final = "raftcron-behind"

@@ -11,13 +11,14 @@ may be added, and a field that was released keeps its name and meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum, auto
 from functools import cache
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import msgspec
 
+from cron.access import Action
 from launcher.identity import PERSON
 
 TIMEOUT_MS: Final = 10_000
@@ -102,15 +103,19 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
     """One row of the table.
 
     `view` is the type of the answer, or of one row of a stream, whose answer is a list of rows.
-    `roles` are the kinds of certificates that may call. A client may repeat a change that
-    `is_repeatable` although it does not know whether the first one happened. `name` is unique over
-    all services.
+    `roles` are the kinds of certificates that may call. `action` is what a person or a token needs
+    a role for, and `reach` returns the scopes that a checked request is about, all of which the
+    role has to cover; none where any scope will do, as for a list, which is of what the caller may
+    see (`cron.api.reach`). A client may repeat a change that `is_repeatable` although it does not
+    know whether the first one happened. `name` is unique over all services.
     """
 
     name: str
     request: type[Q]
     view: type[View]
     where: Where
+    action: Action
+    reach: Callable[[Any], Collection[str]]
     roles: tuple[str, ...] = (PERSON,)
     is_stream: bool = False
     is_repeatable: bool = False
@@ -147,20 +152,24 @@ def unary(
     request: type[Q],
     answer: type[R],
     where: Where,
-    *,
-    roles: tuple[str, ...] = (PERSON,),
-    is_repeatable: bool = False,
-    service: str = SERVICE,
+    may: tuple[Action, Callable[[Any], Collection[str]]],
+    **more: Any,
 ) -> Rpc[Q, R]:
-    """Return the row of a call with one answer."""
-    return Rpc(name, request, answer, where, roles, is_repeatable=is_repeatable, service=service)
+    """Return the row of a call with one answer. `may` is its `action` and its `reach`, `more` are
+    further fields of the row."""
+    return Rpc(name, request, answer, where, *may, **more)
 
 
 def stream(
-    name: str, request: type[Q], row: type[R], where: Where, *, service: str = SERVICE
+    name: str,
+    request: type[Q],
+    row: type[R],
+    where: Where,
+    may: tuple[Action, Callable[[Any], Collection[str]]],
+    **more: Any,
 ) -> Rpc[Q, list[R]]:
     """Return the row of a call that is answered with rows, in pages."""
-    return Rpc(name, request, row, where, is_stream=True, service=service)
+    return Rpc(name, request, row, where, *may, is_stream=True, **more)
 
 
 class Asks(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cron.access import Action
 from cron.api import (
     dead,
     executors,
@@ -13,79 +14,192 @@ from cron.api import (
     limits,
     members,
     queues,
+    reach,
     snapshots,
     task_queues,
     tasks,
 )
+from cron.api.checks import Listing
 from cron.api.rpc import Request, Rpc, Where, stream, unary
 from launcher.identity import PERSON, REPLICA
 
 # Jobs
-PUT_JOBS: Final = unary("PutJobs", jobs.ApplyRequest, jobs.ApplyReport, Where.CHANGE)
-REMOVE_JOBS: Final = unary("RemoveJobs", jobs.RemoveRequest, jobs.RemoveReport, Where.CHANGE)
-PAUSE: Final = unary("Pause", jobs.PauseRequest, jobs.PauseReport, Where.CHANGE)
-RESUME: Final = unary("Resume", jobs.ResumeRequest, jobs.PauseReport, Where.CHANGE)
-JOBS: Final = stream("Jobs", jobs.JobsRequest, jobs.JobView, Where.ANY)
-NEXT: Final = unary("Next", jobs.NextRequest, jobs.NextTimes, Where.ANY)
+PUT_JOBS: Final = unary(
+    "PutJobs", jobs.ApplyRequest, jobs.ApplyReport, Where.CHANGE, (Action.EDIT, reach.anything)
+)
+REMOVE_JOBS: Final = unary(
+    "RemoveJobs", jobs.RemoveRequest, jobs.RemoveReport, Where.CHANGE, (Action.EDIT, reach.jobs)
+)
+PAUSE: Final = unary(
+    "Pause", jobs.PauseRequest, jobs.PauseReport, Where.CHANGE, (Action.OPERATE, reach.pattern)
+)
+RESUME: Final = unary(
+    "Resume", jobs.ResumeRequest, jobs.PauseReport, Where.CHANGE, (Action.OPERATE, reach.pattern)
+)
+JOBS: Final = stream("Jobs", jobs.JobsRequest, jobs.JobView, Where.ANY, (Action.READ, reach.listed))
+NEXT: Final = unary("Next", jobs.NextRequest, jobs.NextTimes, Where.ANY, (Action.READ, reach.job))
 
 # Launches
 TRIGGER: Final = unary(
-    "Trigger", launches.TriggerRequest, launches.LaunchView, Where.CHANGE, is_repeatable=True
+    "Trigger",
+    launches.TriggerRequest,
+    launches.LaunchView,
+    Where.CHANGE,
+    (Action.OPERATE, reach.job),
+    is_repeatable=True,
 )
-KILL: Final = unary("Kill", launches.KillRequest, launches.LaunchView, Where.CHANGE)
-BACKFILL: Final = unary("Backfill", launches.BackfillRequest, launches.BackfillReport, Where.CHANGE)
-HISTORY: Final = stream("History", launches.HistoryQuery, launches.LaunchView, Where.ANY)
-SHOW: Final = stream("Show", launches.ShowRequest, launches.LaunchView, Where.ANY)
-OUTPUT: Final = unary("Output", launches.OutputQuery, launches.OutputView, Where.LEADER)
-WHY: Final = unary("Why", launches.WhyRequest, launches.WhyReport, Where.ANY)
-AUDIT: Final = unary("Audit", launches.AuditRequest, launches.AuditReport, Where.ANY)
+KILL: Final = unary(
+    "Kill", launches.KillRequest, launches.LaunchView, Where.CHANGE, (Action.OPERATE, reach.launch)
+)
+BACKFILL: Final = unary(
+    "Backfill",
+    launches.BackfillRequest,
+    launches.BackfillReport,
+    Where.CHANGE,
+    (Action.OPERATE, reach.job),
+)
+HISTORY: Final = stream(
+    "History", launches.HistoryQuery, launches.LaunchView, Where.ANY, (Action.READ, reach.listed)
+)
+SHOW: Final = stream(
+    "Show", launches.ShowRequest, launches.LaunchView, Where.ANY, (Action.READ, reach.launch)
+)
+OUTPUT: Final = unary(
+    "Output", launches.OutputQuery, launches.OutputView, Where.LEADER, (Action.READ, reach.launch)
+)
+WHY: Final = unary(
+    "Why", launches.WhyRequest, launches.WhyReport, Where.ANY, (Action.READ, reach.job)
+)
+AUDIT: Final = unary(
+    "Audit", launches.AuditRequest, launches.AuditReport, Where.ANY, (Action.READ, reach.job)
+)
 
 # Limits, gates, dead letters. To set the same limit twice is to set it once.
 SET_LIMIT: Final = unary(
-    "SetLimit", limits.LimitChange, limits.LimitView, Where.CHANGE, is_repeatable=True
+    "SetLimit",
+    limits.LimitChange,
+    limits.LimitView,
+    Where.CHANGE,
+    (Action.ADMINISTER, reach.tenant),
+    is_repeatable=True,
 )
-REMOVE_LIMIT: Final = unary("RemoveLimit", limits.LimitRemoval, limits.LimitView, Where.CHANGE)
-LIMITS: Final = unary("Limits", Request, limits.LimitsReport, Where.ANY)
-CLOSE_GATE: Final = unary("CloseGate", gates.GateRequest, gates.GateView, Where.CHANGE)
-OPEN_GATES: Final = unary("OpenGates", gates.GateOpening, gates.GatesReport, Where.CHANGE)
-GATES: Final = unary("Gates", Request, gates.GatesReport, Where.ANY)
-DEAD: Final = unary("Dead", dead.DeadQuery, dead.DeadReport, Where.ANY)
-REDRIVE: Final = unary("Redrive", dead.DeadChange, dead.DeadOutcome, Where.CHANGE)
-DROP_DEAD: Final = unary("DropDead", dead.DeadChange, dead.DeadOutcome, Where.CHANGE)
+REMOVE_LIMIT: Final = unary(
+    "RemoveLimit",
+    limits.LimitRemoval,
+    limits.LimitView,
+    Where.CHANGE,
+    (Action.ADMINISTER, reach.tenant),
+)
+LIMITS: Final = unary(
+    "Limits", Listing, limits.LimitsReport, Where.ANY, (Action.READ, reach.listed)
+)
+CLOSE_GATE: Final = unary(
+    "CloseGate", gates.GateRequest, gates.GateView, Where.CHANGE, (Action.OPERATE, reach.gate)
+)
+OPEN_GATES: Final = unary(
+    "OpenGates",
+    gates.GateOpening,
+    gates.GatesReport,
+    Where.CHANGE,
+    (Action.OPERATE, reach.anything),
+)
+GATES: Final = unary("Gates", Listing, gates.GatesReport, Where.ANY, (Action.READ, reach.listed))
+DEAD: Final = unary("Dead", dead.DeadQuery, dead.DeadReport, Where.ANY, (Action.READ, reach.listed))
+REDRIVE: Final = unary(
+    "Redrive", dead.DeadChange, dead.DeadOutcome, Where.CHANGE, (Action.OPERATE, reach.letters)
+)
+DROP_DEAD: Final = unary(
+    "DropDead", dead.DeadChange, dead.DeadOutcome, Where.CHANGE, (Action.OPERATE, reach.letters)
+)
 
 # Executors and queues
-EXECUTORS: Final = unary("Executors", Request, executors.ExecutorsReport, Where.LEADER)
-EXECUTOR: Final = unary("Executor", executors.ExecutorQuery, executors.ExecutorReport, Where.LEADER)
-DRAIN: Final = unary(
-    "Drain", executors.DrainRequest, executors.ExecutorView, Where.CHANGE, is_repeatable=True
+EXECUTORS: Final = unary(
+    "Executors", Request, executors.ExecutorsReport, Where.LEADER, (Action.READ, reach.cell)
 )
-QUEUES: Final = unary("Queues", queues.QueueQuery, queues.QueuesReport, Where.LEADER)
-WAITS: Final = unary("Waits", queues.WaitQuery, queues.WaitsReport, Where.LEADER)
+EXECUTOR: Final = unary(
+    "Executor",
+    executors.ExecutorQuery,
+    executors.ExecutorReport,
+    Where.LEADER,
+    (Action.READ, reach.cell),
+)
+DRAIN: Final = unary(
+    "Drain",
+    executors.DrainRequest,
+    executors.ExecutorView,
+    Where.CHANGE,
+    (Action.ADMINISTER, reach.cell),
+    is_repeatable=True,
+)
+QUEUES: Final = unary(
+    "Queues", queues.QueueQuery, queues.QueuesReport, Where.LEADER, (Action.READ, reach.listed)
+)
+WAITS: Final = unary(
+    "Waits", queues.WaitQuery, queues.WaitsReport, Where.LEADER, (Action.READ, reach.listed)
+)
 
 # Snapshots
 SAVE_SNAPSHOT: Final = unary(
-    "SaveSnapshot", snapshots.SaveRequest, snapshots.SaveReport, Where.CHANGE, is_repeatable=True
+    "SaveSnapshot",
+    snapshots.SaveRequest,
+    snapshots.SaveReport,
+    Where.CHANGE,
+    (Action.ADMINISTER, reach.cell),
+    is_repeatable=True,
 )
 SNAPSHOTS: Final = unary(
-    "Snapshots", snapshots.SnapshotsRequest, snapshots.SnapshotsReport, Where.LEADER
+    "Snapshots",
+    snapshots.SnapshotsRequest,
+    snapshots.SnapshotsReport,
+    Where.LEADER,
+    (Action.READ, reach.cell),
 )
 VERIFY_SNAPSHOTS: Final = stream(
-    "VerifySnapshots", snapshots.SnapshotsRequest, snapshots.SnapshotView, Where.LEADER
+    "VerifySnapshots",
+    snapshots.SnapshotsRequest,
+    snapshots.SnapshotView,
+    Where.LEADER,
+    (Action.READ, reach.cell),
 )
 
 # The cell
-REPLACE: Final = unary("Replace", members.ReplaceRequest, members.ReplaceReport, Where.CHANGE)
-RESET_CLOCK: Final = unary("ResetClock", members.ClockRequest, members.ClockReport, Where.CHANGE)
+REPLACE: Final = unary(
+    "Replace",
+    members.ReplaceRequest,
+    members.ReplaceReport,
+    Where.CHANGE,
+    (Action.ADMINISTER, reach.cell),
+)
+RESET_CLOCK: Final = unary(
+    "ResetClock",
+    members.ClockRequest,
+    members.ClockReport,
+    Where.CHANGE,
+    (Action.ADMINISTER, reach.cell),
+)
 BOTH: Final = (PERSON, REPLICA)
 STATUS: Final = unary(
-    "Status", members.StatusRequest, members.StatusReport, Where.REPLICA, roles=BOTH
+    "Status",
+    members.StatusRequest,
+    members.StatusReport,
+    Where.REPLICA,
+    (Action.STATUS, reach.anything),
+    roles=BOTH,
 )
-PEER_STATUS: Final = unary("PeerStatus", Request, members.StatusRow, Where.REPLICA, roles=BOTH)
+PEER_STATUS: Final = unary(
+    "PeerStatus",
+    Request,
+    members.StatusRow,
+    Where.REPLICA,
+    (Action.STATUS, reach.anything),
+    roles=BOTH,
+)
 FETCH_SEGMENT: Final = unary(
     "FetchSegment",
     snapshots.SegmentRequest,
     snapshots.SegmentPiece,
     Where.REPLICA,
+    (Action.ADMINISTER, reach.cell),
     roles=(REPLICA,),
 )
 
@@ -95,6 +209,7 @@ SUBMIT: Final = unary(
     tasks.SubmitRequest,
     tasks.SubmitReport,
     Where.CHANGE,
+    (Action.SUBMIT, reach.submissions),
     is_repeatable=True,
     service=tasks.SERVICE,
 )
@@ -103,30 +218,57 @@ CANCEL: Final = unary(
     tasks.CancelRequest,
     tasks.TasksReport,
     Where.CHANGE,
+    (Action.CANCEL_TASK, reach.tasks),
     is_repeatable=True,
     service=tasks.SERVICE,
 )
 RESCHEDULE: Final = unary(
-    "Reschedule", tasks.RescheduleRequest, tasks.TaskView, Where.CHANGE, service=tasks.SERVICE
+    "Reschedule",
+    tasks.RescheduleRequest,
+    tasks.TaskView,
+    Where.CHANGE,
+    (Action.CANCEL_TASK, reach.task),
+    service=tasks.SERVICE,
 )
 RUN_NOW: Final = unary(
     "RunNow",
     tasks.TaskNames,
     tasks.TasksReport,
     Where.CHANGE,
+    (Action.CANCEL_TASK, reach.tasks),
     is_repeatable=True,
     service=tasks.SERVICE,
 )
-GET: Final = unary("Get", tasks.TaskQuery, tasks.TaskView, Where.ANY, service=tasks.SERVICE)
-LIST: Final = unary("List", tasks.TaskListQuery, tasks.TasksPage, Where.ANY, service=tasks.SERVICE)
+GET: Final = unary(
+    "Get",
+    tasks.TaskQuery,
+    tasks.TaskView,
+    Where.ANY,
+    (Action.READ_TASK, reach.task),
+    service=tasks.SERVICE,
+)
+LIST: Final = unary(
+    "List",
+    tasks.TaskListQuery,
+    tasks.TasksPage,
+    Where.ANY,
+    (Action.READ_TASK, reach.tasks),
+    service=tasks.SERVICE,
+)
 WATCH: Final = stream(
-    "Watch", tasks.WatchRequest, tasks.TaskChange, Where.ANY, service=tasks.SERVICE
+    "Watch",
+    tasks.WatchRequest,
+    tasks.TaskChange,
+    Where.ANY,
+    (Action.READ_TASK, reach.tasks),
+    service=tasks.SERVICE,
 )
 PUT_QUEUES: Final = unary(
     "PutQueues",
     task_queues.PutQueuesRequest,
     task_queues.PutQueuesReport,
     Where.CHANGE,
+    (Action.PUT_QUEUES, reach.anything),
     service=tasks.SERVICE,
 )
 LIST_QUEUES: Final = unary(
@@ -134,6 +276,7 @@ LIST_QUEUES: Final = unary(
     task_queues.TaskQueuesQuery,
     task_queues.TaskQueuesReport,
     Where.ANY,
+    (Action.READ_TASK, reach.queues),
     service=tasks.SERVICE,
 )
 

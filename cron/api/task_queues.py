@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from cron.api import checks
-from cron.api.checks import Person, Source, Tenant
+from cron.api.checks import Person, Source, Tenant, Within
 from cron.api.rpc import Request, View
 from cron.errors import InvalidInput, LimitExceeded
 
@@ -19,7 +19,8 @@ QUEUES_BYTES_MAX: Final = 1 << 20
 class PutQueuesRequest(Request, frozen=True, kw_only=True):
     """A file of queues to apply: all of it or nothing. `source` owns the queues that it declares.
 
-    `prune` removes queues of the same source that the text no longer has, if they are empty.
+    `prune` removes queues of the same source that the text no longer has, if they are empty. All
+    queues that change have to be `within`.
     """
 
     source: Source
@@ -27,6 +28,7 @@ class PutQueuesRequest(Request, frozen=True, kw_only=True):
     prune: bool = False
     is_dry_run: bool = False
     by: Person = ""
+    within: Within = []
 
     def check(self) -> None:
         """Refuse a text that is empty or too long."""
@@ -64,6 +66,7 @@ class TaskQueuesQuery(Request, frozen=True, kw_only=True):
 
     tenant: Tenant = ""
     queue: Annotated[str, checks.job_name] = ""
+    within: Within = []
 
 
 class TaskQueueView(View, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 
 from cron import limits
 from cron.api import checks
-from cron.api.checks import Collection, Person, Pool, Tenant, bound, instant
+from cron.api.checks import Collection, Person, Pool, Tenant, Within, bound, instant
 from cron.api.launches import LaunchView
 from cron.api.rpc import Fields, Request, View
 from cron.errors import InvalidInput, LimitExceeded
@@ -325,6 +325,7 @@ class TaskFilter(Request, frozen=True, kw_only=True):
     from_ms: Annotated[int, instant("from_ms")] = 0
     to_ms: Annotated[int, instant("to_ms")] = 0
     prefix: Key = ""
+    within: Within = []
 
     def check(self) -> None:
         """Refuse a state that is none, and a period that is empty."""
@@ -335,8 +336,8 @@ class TaskFilter(Request, frozen=True, kw_only=True):
 
     @property
     def is_all(self) -> bool:
-        """Return whether every task fits."""
-        return self == TaskFilter()
+        """Return whether every task fits that the caller may see."""
+        return self == TaskFilter(within=self.within)
 
 
 class TaskView(View, frozen=True, kw_only=True):

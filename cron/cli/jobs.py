@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -53,7 +53,7 @@ _CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms"
 )
 @stale_option
 @asks_cell
-def jobs_command(settings: Settings, /, is_long: bool, **wanted: str) -> None:
+def jobs_command(settings: Settings, /, is_long: bool, **wanted: Any) -> None:
     """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches.
 
     HELD shows why a job is not launched: a pause, or the number of a gate.

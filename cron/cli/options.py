@@ -20,7 +20,7 @@ from cron.cli import render
 from cron.cli.times import show_ms
 from cron.cli.values import LENGTH, TIME, TIMEOUT, count
 from cron.clock import SystemClock
-from cron.errors import CronError
+from cron.errors import CronError, InvalidInput
 from cron.scopes import ANY_PRIORITY
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Settings:
 
     def client(self) -> Client:
         """Return a client of the cell that --server, RAFTCRON_SERVER or the default names, with the
-        certificate that --tls or RAFTCRON_TLS names, if any.
+        certificate that --tls or RAFTCRON_TLS names, if any, and the token in RAFTCRON_TOKEN.
 
         Raises:
             InvalidInput: the list of servers, or the certificate, cannot be used.
@@ -67,7 +67,10 @@ class Settings:
         credentials = load_certificate(folder) if folder else None
         servers = parse_servers(text, is_secure=credentials is not None)
         on_behind = self._report_behind if self.is_stale else None
-        return Client(servers, self.timeout_ms, credentials, on_behind, person)
+        token = os.environ.get("RAFTCRON_TOKEN", "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise InvalidInput("RAFTCRON_TOKEN has characters that no token has", "copy it whole")
+        return Client(servers, self.timeout_ms, credentials, on_behind, person, token)
 
     def ask(self, rpc: Rpc[Q, A], request: Q | None = None) -> A:
         """Return the answer of the cell to one request; raises as `client` and `Client.ask`."""

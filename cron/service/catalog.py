@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
 
+from cron.access import names_within
 from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
@@ -34,6 +35,7 @@ from cron.errors import (
     CrontabError,
     InvalidInput,
     LimitExceeded,
+    NotAllowed,
     OutcomeUnknown,
     Problem,
     RevisionConflict,
@@ -70,6 +72,8 @@ class Declared(msgspec.Struct):
     source: str
     jobs: list[Job]
     files: dict[str, str] = {}
+    is_within: Callable[[str], bool] | None = None
+    """Which jobs the caller may change; None for all. Others of the source stay as they are."""
 
 
 class Diff(msgspec.Struct):
@@ -89,6 +93,7 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
 
     Raises:
         CrontabError: with all errors of all files.
+        NotAllowed: they declare a job that the caller may not change.
     """
     by_source: dict[str, Declared] = {}
     problems: list[Problem] = []
@@ -104,6 +109,13 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
         declared.files.update((job.name, name) for job in reading.jobs)
     if any(not problem.is_warning for problem in problems):
         raise CrontabError(problems)
+    is_within = names_within(request.within)
+    for one in by_source.values():
+        one.is_within = is_within
+        beyond = [job.name for job in one.jobs if is_within is not None and not is_within(job.name)]
+        if beyond:
+            text = f"job {beyond[0]} is not within {', '.join(request.within)}"
+            raise NotAllowed(f"{text}; nothing was changed", "leave it out, or ask an admin")
     return list(by_source.values()), problems
 
 
@@ -207,6 +219,7 @@ def _left_out(declared: Declared, live: Mapping[str, JobRecord]) -> list[str]:
         record.name
         for record in live.values()
         if record.source == declared.source and record.name not in names
+        if declared.is_within is None or declared.is_within(record.name)
     ]
 
 

@@ -128,7 +128,8 @@ async def _find(state: State, query: DeadQuery) -> list[Found]:
 
 
 def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
-    wanted = JobFilter(query.jobs, query.tenant, query.pool, query.collection)
+    within = tuple(query.within)
+    wanted = JobFilter(query.jobs, query.tenant, query.pool, query.collection, within)
     fitting = selector(wanted)
     jobs = {record.number: record for _, _, record in everything}
     fits = {number for number, record in jobs.items() if fitting(record)}

@@ -6,9 +6,11 @@ from typing import Final
 
 import msgspec
 
+from cron.access import CELL, covers
+from cron.api import reach
+from cron.api.checks import Listing
 from cron.api.gates import GateOpening, GateRequest, GatesReport, GateView
-from cron.api.rpc import Request
-from cron.errors import InvalidInput, LimitExceeded
+from cron.errors import InvalidInput, LimitExceeded, NotAllowed
 from cron.limits import GATES_MAX
 from cron.scheduler.job_filter import JobFilter
 from cron.service.replica import Replica
@@ -47,9 +49,17 @@ async def close(replica: Replica, request: GateRequest) -> GateView:
 
 
 async def open_gates(replica: Replica, opening: GateOpening) -> GatesReport:
-    """Open gates; the report names the numbers that no closed gate has."""
+    """Open gates; the report names the numbers that no closed gate has.
+
+    Raises:
+        NotAllowed: one of them holds launches beyond what the caller may open; none is opened.
+    """
     gates = replica.state.gates
     before = {number: gates[number] for number in opening.numbers if number in gates}
+    beyond = [number for number, gate in before.items() if not _is_within(gate, opening)]
+    if opening.within and beyond:
+        text = f"gate {beyond[0]} holds more than launches within {', '.join(opening.within)}"
+        raise NotAllowed(text, "an operator of the whole cell may open it")
     command = LiftGates(tuple(opening.numbers), opening.by)
     _, results = await replica.leader.append(command)
     opened = [
@@ -64,8 +74,15 @@ async def open_gates(replica: Replica, opening: GateOpening) -> GatesReport:
     return GatesReport(gates=views, unknown=sorted({*opening.numbers} - {*opened}))
 
 
-async def listed(replica: Replica, _request: Request) -> GatesReport:
-    """Return the gates that are closed now, by number."""
+def _is_within(gate: Gate, request: GateOpening | Listing) -> bool:
+    """Whether all that a gate holds is in one of the scopes of a request."""
+    return any(covers(scope, one) for one in reach.gate(gate) for scope in request.within)
+
+
+async def listed(replica: Replica, request: Listing) -> GatesReport:
+    """Return the gates that are closed now and that a caller may see, by number."""
     now_ms, gates = replica.clock.wall_ms(), replica.state.gates
     held = [gates[number] for number in sorted(gates) if gates[number].holds(now_ms)]
+    if request.within:  # a gate that names nobody holds everybody's launches
+        held = [one for one in held if reach.gate(one) == (CELL,) or _is_within(one, request)]
     return GatesReport(gates=[of_gate(gate) for gate in held])

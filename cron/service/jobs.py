@@ -190,9 +190,16 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
     Raises:
         UnknownJob: a pattern alone is named, and matches none.
     """
-    wanted = JobFilter(request.pattern, request.tenant, request.pool, request.collection)
+    wanted = JobFilter(
+        request.pattern,
+        request.tenant,
+        request.pool,
+        request.collection,
+        tuple(request.within),
+    )
     names = select_jobs(replica.state.jobs.values(), wanted, is_live=True)
-    if not names and wanted == JobFilter(request.pattern) and request.pattern:
+    is_alone = wanted == JobFilter(request.pattern, within=wanted.within)
+    if not names and is_alone and request.pattern:
         raise no_such_job(request.pattern)
     gates = Gates(replica.state)
     now_ms = replica.clock.wall_ms()

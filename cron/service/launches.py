@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from cron.access import names_within
 from cron.api.checks import is_wild, no_such_job, unknown_job
 from cron.api.launches import (
     HistoryQuery,
@@ -186,12 +187,13 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     state, shown = replica.state, open_viewer(replica)
     states = frozenset(LaunchState[label.upper()] for label in query.states)
     names = _named(state, query)
-    after = _after(query)
+    after, is_within = _after(query), names_within(query.within)
     end_ms = query.until_ms or 1000 * SCHEDULED_S_MAX + 1
     fitting = [
         row
         for row in _open_rows(state, names)
         if (not states or row.state in states) and query.since_ms <= row.scheduled_s * 1000 < end_ms
+        if is_within is None or is_within(state.by_number[row.number].name)
     ]
     if after is not None:
         fitting = [row for row in fitting if _place_of_open(state, row) < after]
@@ -210,6 +212,8 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
         if names and not rows and not any(name in state.jobs for name in names):
             raise unknown_job(query.job)
         known = [row for row in rows if row.ended_index <= index]
+        if is_within is not None:
+            known = [row for row in known if is_within(row.job)]
         amended = {} if query.is_all else await _amended(replica.row_store, known)
         ended = await _newest_ended(state, known, amended, query, until_ms, (after, floor))
         if len(ended) >= query.limit or floor is None:

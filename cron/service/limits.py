@@ -7,12 +7,13 @@ from typing import Final
 
 import msgspec
 
+from cron.access import tenants_within
+from cron.api.checks import Listing
 from cron.api.limits import LimitChange, LimitRemoval, LimitsReport, LimitView
-from cron.api.rpc import Request
 from cron.errors import InvalidInput, LimitExceeded, NotFound
 from cron.limits import LIMITS_MAX
 from cron.scheduler.job_filter import JobFilter
-from cron.scopes import EACH_TENANT, PRIORITIES, Scope, scope_text
+from cron.scopes import ALL_TENANTS, EACH_TENANT, PRIORITIES, Scope, scope_text
 from cron.service.replica import Replica
 from cron.service.unknown_names import unknown_names
 from cron.state import commands as c
@@ -75,10 +76,16 @@ async def remove(replica: Replica, removal: LimitRemoval) -> LimitView:
     return limit_view(scope, had, notes_of_removal(replica.state.limits, scope))
 
 
-async def listed(replica: Replica, _request: Request) -> LimitsReport:
-    """Return all limits: those of all tenants together, of each tenant, then of single ones."""
-    limits = replica.state.limits
-    return LimitsReport(limits=[limit_view(scope, limits[scope]) for scope in sorted(limits)])
+async def listed(replica: Replica, request: Listing) -> LimitsReport:
+    """Return the limits that a caller may see: those of all tenants together, of each tenant, then
+    of single tenants."""
+    limits, is_within = replica.state.limits, tenants_within(request.within)
+    shown = [
+        scope
+        for scope in sorted(limits)
+        if is_within is None or scope[0] in (ALL_TENANTS, EACH_TENANT) or is_within(scope[0])
+    ]
+    return LimitsReport(limits=[limit_view(scope, limits[scope]) for scope in shown])
 
 
 def held_by(limits: Mapping[Scope, Limits], scope: Scope) -> Limits | None:

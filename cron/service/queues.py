@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from cron.access import tenants_within
 from cron.api.checks import is_wild, unknown_job
 from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport
 from cron.errors import NotNow, Unavailable, UnknownLaunch
@@ -28,7 +29,7 @@ async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
     Raises:
         Unavailable: the queues are not made yet.
     """
-    queues = replica.leader.queues
+    queues, is_within = replica.leader.queues, tenants_within(query.within)
     if queues is None:
         raise Unavailable("the leader has no queues yet", "try again shortly")
     behind = replica.leader.behind()
@@ -39,6 +40,7 @@ async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
         _view(depth, behind.get(place, 0))
         for place, depth in sorted(depths.items(), key=lambda item: item[0])
         if query.tenant in ("", depth.tenant) and query.pool in ("", depth.pool)
+        if is_within is None or is_within(depth.tenant)
     ]
     return QueuesReport(queues=views, now_ms=replica.clock.wall_ms())
 
@@ -66,7 +68,9 @@ async def waits(replica: Replica, query: WaitQuery) -> WaitsReport:
 
 def _rows(state: State, query: WaitQuery) -> list[LaunchRow]:
     if query.collection or is_wild(query.job):
-        fits = selector(JobFilter(pattern=query.job, collection=query.collection))
+        fits = selector(
+            JobFilter(query.job, collection=query.collection, within=tuple(query.within))
+        )
         numbers = {one.number for one in state.jobs.values() if fits(one)}
         rows = [row for row in state.open_rows() if row.number in numbers]
         return sorted(rows, key=lambda row: (row.scheduled_s, row.number, row.trigger))

@@ -32,7 +32,7 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
-    "cron/scheduler/", "cron/scopes.py", "cron/where.py",
+    "cron/scheduler/", "cron/scopes.py", "cron/access.py", "cron/where.py",
     "launcher/worker/outcome.py",
     "launcher/worker/wire.py",
     "cron/leader/clocks.py",

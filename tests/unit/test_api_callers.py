@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from cron.api import table
-from cron.api.callers import caller_of, may, name_of
+from cron.api.admission import name_of
+from cron.api.callers import caller_of, may
 from cron.api.client import Client
 from cron.api.jobs import PauseReport, PauseRequest
 from cron.api.launches import BackfillRequest

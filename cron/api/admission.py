@@ -1,0 +1,228 @@
+"""Whether a call is let in: who calls, what their roles allow, and what of the request they decide.
+
+`Admission.admit` is the one door for every call, whether gRPC or HTTP carries it. It authenticates
+(a certificate that TLS proved, or a token), authorizes (`cron.access`), and writes over what the
+request says of its caller: `by` becomes the proven name, `within` the scopes that the caller's
+roles cover.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cron.access import (
+    CELL,
+    EVERYTHING,
+    TOKEN_CHARS,
+    AccessRules,
+    Grant,
+    Subject,
+    is_token,
+    may,
+    scopes_for,
+    token_id,
+)
+from cron.api.checks import checked
+from cron.api.rpc import Request, Rpc, Where
+from cron.errors import NotAllowed, NotAuthenticated, NotLeader
+from launcher.identity import PERSON, REPLICA, Identity
+
+_BEARER: Final = re.compile(r"bearer +(\S+) *", re.IGNORECASE | re.ASCII)
+_ISSUE: Final = "`raftcron token create NAME --role ROLE` makes a new one"
+
+Q = TypeVar("Q", bound=Request)
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What a caller shows: the identity of its certificate, if TLS proved one, the value of
+    `authorization`, "" for none, and the address that it calls from."""
+
+    identity: Identity | None = None
+    authorization: str = ""
+    address: str = ""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls. `kind` is as in certificates, a token is a person. `label` names it for people,
+    `origin` says how it is known, and the address. `is_anonymous`: nobody asked who it is, as
+    without TLS on loopback."""
+
+    kind: str
+    subject: Subject
+    label: str
+    origin: str
+    is_anonymous: bool = False
+
+    def __str__(self) -> str:
+        return self.label
+
+
+class Admission:
+    """Decides over the calls to one replica.
+
+    `rules` returns the bindings and tokens as they are applied here. With `is_open` nobody is
+    refused who shows nothing. `leader` returns the leader's client address where another replica
+    leads: what is refused here may have been granted there a moment ago.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        rules: Callable[[], AccessRules],
+        wall_ms: Callable[[], int],
+        *,
+        is_open: bool,
+        leader: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._cell = cell
+        self._rules = rules
+        self._wall_ms = wall_ms
+        self._is_open = is_open
+        self._leader = leader
+
+    def admit(self, rpc: Rpc[Any, Any], request: Q, shown: Shown) -> Q:
+        """Return the request of a caller who may make this call, in its canonical form, with the
+        caller's name and scopes in it.
+
+        Raises:
+            NotAuthenticated: it is not proven who calls. NotAllowed: the caller's roles do not
+                cover this. NotLeader: the leader may know better.
+            InvalidInput, LimitExceeded: the request cannot be checked.
+        """
+        return self.admitted(rpc, request, shown)[1]
+
+    def admitted(self, rpc: Rpc[Any, Any], request: Q, shown: Shown) -> tuple[Caller, Q]:
+        """Return who calls, too; else as `admit`."""
+        try:
+            caller = self.caller(shown)
+            _check_kind(rpc, caller)
+            if caller.is_anonymous:
+                return caller, request
+            request = checked(request)
+            return caller, _signed(rpc, request, caller)
+        except NotAllowed as error:
+            leader = self._leader() if rpc.where is not Where.REPLICA else None
+            if leader is not None:
+                raise NotLeader(leader) from error
+            raise
+
+    def caller(self, shown: Shown) -> Caller:
+        """Return who calls. A token counts before a certificate.
+
+        Raises:
+            NotAuthenticated: a token is of no use, or neither is shown and one is needed.
+            NotAllowed: the certificate's name has no role.
+        """
+        if shown.authorization:
+            return self._bearer(shown)
+        if shown.identity is not None:
+            return self._certified(shown, shown.identity)
+        if self._is_open:
+            nobody = Subject("", EVERYTHING)
+            return Caller(PERSON, nobody, "nobody", shown.address, is_anonymous=True)
+        raise NotAuthenticated(
+            "the call has neither a token nor a certificate",
+            "send `authorization: Bearer TOKEN` (RAFTCRON_TOKEN for the command line)",
+        )
+
+    def _bearer(self, shown: Shown) -> Caller:
+        match = _BEARER.fullmatch(shown.authorization)
+        if match is None:
+            hint = "send `authorization: Bearer TOKEN`"
+            raise NotAuthenticated("the authorization is not a bearer token", hint)
+        text = match[1]
+        number = token_id(text)
+        if not number:
+            problem = f"it has {len(text)} characters, a token has {TOKEN_CHARS}"
+            if len(text) == TOKEN_CHARS:
+                problem = "it has characters that no token has"
+            hint = "copy it whole, from rc1_ to its end"
+            raise NotAuthenticated(f"the token is not whole: {problem}", hint)
+        rules, now_ms = self._rules(), self._wall_ms()
+        token = rules.tokens.get(number)
+        if token is None or not is_token(text, token):
+            problem = f"token rc1_{number} is not one of cell {self._cell}"
+            raise NotAuthenticated(problem, f"it may be of another cell; {_ISSUE}")
+        if token.revoked_ms:
+            raise NotAuthenticated(f"token rc1_{number} of {token.name} was revoked", _ISSUE)
+        if not token.is_live(now_ms):
+            since_s = (now_ms - token.expires_ms) / 1000
+            expired = f"token rc1_{number} of {token.name} expired {since_s:,.0f} s ago"
+            raise NotAuthenticated(expired, _ISSUE)
+        subject = Subject(token.name, (Grant(token.role, token.scope),))
+        label = f"token rc1_{number} of {token.name}"
+        return Caller(PERSON, subject, label, _origin(f"token rc1_{number}", shown))
+
+    def _certified(self, shown: Shown, identity: Identity) -> Caller:
+        label, origin = str(identity), _origin("certificate", shown)
+        if identity.kind != PERSON:
+            return Caller(identity.kind, Subject(name_of(identity)), label, origin)
+        rules = self._rules()
+        grants = EVERYTHING if rules.is_open else rules.grants_of(identity.name)
+        if not grants:
+            hint = f"an admin grants one: `raftcron role grant {identity.name} viewer`"
+            raise NotAllowed(f"{identity} has no role", hint)
+        return Caller(PERSON, Subject(identity.name, grants), label, origin)
+
+
+def _origin(proof: str, shown: Shown) -> str:
+    return f"{proof}, {shown.address}" if shown.address else proof
+
+
+def name_of(identity: Identity) -> str:
+    """Return how the record names who made a change: people by their name alone."""
+    return identity.name if identity.kind == PERSON else f"{identity.kind} {identity.name}"
+
+
+def _check_kind(rpc: Rpc[Any, Any], caller: Caller) -> None:
+    if caller.kind in rpc.roles:
+        return
+    denied = rpc.name if caller.kind in (REPLICA, PERSON) else "Admin"
+    hint = "people and executors have certificates of their own; `raftcron certs issue`"
+    raise NotAllowed(f"{caller} may not use {denied}", hint)
+
+
+def _signed(rpc: Rpc[Any, Any], request: Q, caller: Caller) -> Q:
+    """Return a request with its caller's name and scopes.
+
+    Raises:
+        NotAllowed: the caller's roles do not cover what it is about.
+    """
+    scopes = [CELL]
+    if caller.kind == PERSON:
+        scopes = [*scopes_for(caller.subject, rpc.action)]
+        _check_reach(rpc, request, caller, scopes)
+    return written_over(request, caller.subject.name, [] if CELL in scopes else scopes)
+
+
+def _check_reach(rpc: Rpc[Any, Any], request: Request, caller: Caller, scopes: list[str]) -> None:
+    if not scopes:
+        held = ", ".join(sorted({one.role.label for one in caller.subject.grants}))
+        raise NotAllowed(
+            f"{caller} may not use {rpc.name}: it needs a role that may {rpc.action.value}, "
+            f"and {caller} is {held}",
+            "docs/security.md says which role may do what; an admin grants roles",
+        )
+    outside = [one for one in rpc.reach(request) if not may(caller.subject, rpc.action, one)]
+    if outside:
+        raise NotAllowed(
+            f"{caller} may {rpc.action.value} in {', '.join(scopes)} only; "
+            f"{rpc.name} is about {outside[0] or 'the whole cell'}",
+            f"name a job, tenant or pattern within {scopes[0]}",
+        )
+
+
+def written_over(request: Q, by: str, within: list[str]) -> Q:
+    """Return a request with the proven name and the scopes of its caller, in the fields that it has
+    for them; those of the query or filter that it carries, too."""
+    fields: dict[str, Any] = {"by": by, "within": within}
+    for name in ("query", "filter"):
+        chosen = getattr(request, name, None)
+        if isinstance(chosen, Request):
+            fields[name] = written_over(chosen, by, within)
+    known = {name: value for name, value in fields.items() if name in request.__struct_fields__}
+    return msgspec.structs.replace(request, **known) if known else request

@@ -1,0 +1,110 @@
+"""What a request is about, as scopes of `cron.access`: the column `reach` of `cron.api.table`.
+
+A function here returns the scopes that a caller's role has to cover, all of them. A list has none:
+the guard writes the scopes that its caller may see into the request's field `within`, and the
+answer is of those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cron.access import CELL
+from cron.api.checks import is_wild
+from cron.scopes import EACH_TENANT
+from launcher.protocol.names import parse_launch_name
+
+
+def anything(_request: Any) -> tuple[str, ...]:
+    """Of a call for which a role in any scope will do."""
+    return ()
+
+
+def cell(_request: Any) -> tuple[str, ...]:
+    """Of a call about the whole cell, or about what belongs to no tenant."""
+    return (CELL,)
+
+
+def job(request: Any) -> tuple[str, ...]:
+    """Of a call about one job; about the cell where it names none."""
+    return (request.job or CELL,)
+
+
+def jobs(request: Any) -> tuple[str, ...]:
+    """Of a call about several jobs, by their names."""
+    return tuple(request.jobs)
+
+
+def launch(request: Any) -> tuple[str, ...]:
+    """Of a call about one launch."""
+    return (_job_of(request.launch),)
+
+
+def pattern(request: Any) -> tuple[str, ...]:
+    """Of a change of all jobs that match a pattern."""
+    return (request.pattern,)
+
+
+def tenant(request: Any) -> tuple[str, ...]:
+    """Of a call about the limits of a tenant; about the cell where it is of all or of each."""
+    is_one = request.tenant not in (CELL, EACH_TENANT)
+    return (f"{request.tenant}/*",) if is_one else (CELL,)
+
+
+def gate(request: Any) -> tuple[str, ...]:
+    """Of a gate, which holds what fits all that it names."""
+    if not request.tenant:
+        return (request.jobs or CELL,)
+    within, _, name = request.jobs.partition("/")
+    is_plain = name and "[" not in within  # a class may match the slash
+    return (f"{request.tenant}/{name if is_plain else '*'}",)
+
+
+def listed(request: Any) -> tuple[str, ...]:
+    """Of a list: nothing, or the one launch or job that it names."""
+    if getattr(request, "launch", ""):
+        return (_job_of(request.launch),)
+    for field in ("job", "jobs", "pattern"):
+        named = getattr(request, field, "")
+        if named and not is_wild(named):
+            return (named,)
+    return ()
+
+
+def letters(request: Any) -> tuple[str, ...]:
+    """Of a change of the dead letters that a query chooses."""
+    return listed(request.query)
+
+
+def submissions(request: Any) -> tuple[str, ...]:
+    """Of tasks that are handed over: their queues."""
+    queues = {one.name.partition(":")[0] for one in request.tasks}
+    return tuple(sorted(queues))
+
+
+def task(request: Any) -> tuple[str, ...]:
+    """Of a call about one task: its queue."""
+    return (_queue_of(request.name),)
+
+
+def tasks(request: Any) -> tuple[str, ...]:
+    """Of a call about tasks: the queues of those that it names, and the queue of its filter."""
+    found = {_queue_of(name) for name in getattr(request, "names", ())}
+    chosen = getattr(request, "filter", None)
+    if chosen is not None:
+        found.update(queues(chosen))
+    return tuple(sorted(found))
+
+
+def queues(request: Any) -> tuple[str, ...]:
+    """Of a question about queues: the one that it names, or nothing."""
+    return (request.queue,) if request.queue else ()
+
+
+def _queue_of(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _job_of(name: str) -> str:
+    """The job of a launch; of a task's launch its queue."""
+    return _queue_of(parse_launch_name(name).job)
