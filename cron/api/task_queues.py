@@ -41,7 +41,7 @@ class PutQueuesRequest(Request, frozen=True, kw_only=True):
             )
 
 
-class QueueChange(View, frozen=True, kw_only=True):
+class QueueChange(View, frozen=True):
     """What an apply does to one queue. `action` is added, changed, removed, kept or unchanged;
     `what` names the fields that changed, `note` says why a queue is kept."""
 

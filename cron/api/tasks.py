@@ -31,7 +31,7 @@ TASKS_MAX: Final = 1_000
 """Tasks of one call, and of one page of a list."""
 LABELS_MAX: Final = 16
 LABEL_NAME_CHARS_MAX: Final = 63
-LABEL_VALUE_CHARS_MAX: Final = 255
+LABEL_VALUE_CHARS_MAX: Final = 100
 DELAY_MS_MAX: Final = 3_650 * 86_400_000
 """Ten years."""
 TRIES_MAX: Final = 1_001
@@ -291,8 +291,9 @@ class SubmitRequest(Request, frozen=True, kw_only=True):
 class SubmitVerdict(View, frozen=True, kw_only=True):
     """What became of one submission: the task as it stands, or an error.
 
-    `scheduled_at` and `at_ms` are when it is due. `is_new`: this call made it, or the same call
-    before it. After an error, `retry_after_ms` says when it may be worth another try; 0: never.
+    `scheduled_at` and `at_ms` are when it is due. `is_new`: this call made it; a call that is
+    repeated finds it there. After an error, `retry_after_ms` says when another try may be worth it,
+    0: never.
     """
 
     task: str

@@ -22,7 +22,7 @@ from cron.errors import CronError, InvalidInput, OutcomeUnknown
 NEVER_GUESSED: Final = frozenset(
     {
         *("restore", "remove", "kill", "dead", "backfill", "trigger"),
-        *("drop", "redrive", "replace"),
+        *("drop", "redrive", "replace", "cancel", "run-now"),
     }
 )
 """Commands that end, launch or replace something: a slip of the fingers must not lead to them."""
@@ -106,8 +106,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "trigger": ("cron.cli.acts", "Launch a job now."),
     "backfill": ("cron.cli.acts", "Launch a job's skipped, lost or failed instants again."),
     "kill": ("cron.cli.acts", "Cancel a launch."),
+    "task": ("cron.cli.tasks", "Submit, list, cancel and reschedule tasks of programs."),
     "dead": ("cron.cli.dead", "List, redrive or drop dead letters."),
-    "queue": ("cron.cli.queues", "Show how many launches wait in each queue, and why."),
+    "queue": ("cron.cli.queues", "Show what waits where, and declare queues of tasks."),
     "limit": ("cron.cli.limits", "Limit the launches of tenants and handlers."),
     "gate": ("cron.cli.gates", "Hold back or skip launches until a gate is opened."),
     "executors": ("cron.cli.executors", "List the executors: slots, labels, handlers."),

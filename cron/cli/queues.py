@@ -10,6 +10,7 @@ from cron.api import table
 from cron.api.launches import LaunchView
 from cron.api.queues import QueueQuery, QueueView, WaitQuery
 from cron.cli import render
+from cron.cli.app import WithOthers
 from cron.cli.logs import split_attempt
 from cron.cli.options import (
     Settings,
@@ -75,7 +76,12 @@ def _waits_for(view: LaunchView) -> str:
     return f"{view.waiting}{until}"
 
 
-@click.command("queue")
+@click.command(
+    "queue",
+    cls=WithOthers,
+    others={"apply": "cron.cli.task_queues", "list": "cron.cli.task_queues"},
+    takes_word=True,
+)
 @click.argument("target", default="", metavar="[JOB|PATTERN|LAUNCH]", callback=not_empty)
 @jobs_option("target")
 @filter_options
@@ -85,6 +91,8 @@ def queue_command(
     settings: Settings, target: str, tenant: str, pool: str, collection: str, limit: int
 ) -> None:
     """Show how many launches wait and run in each queue, and which limit is reached.
+
+    `queue apply` declares the queues that tasks are put in, `queue list` shows these.
 
     A job is "behind" if one of its instants fell due and has no launch yet, because more launches
     fall due than can begin.

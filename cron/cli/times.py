@@ -18,6 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 _AGE = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,10})s)?")
+_DELAY_MS = re.compile(r"(\d{1,12})ms", re.ASCII)
 _TIMEOUT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m)?")
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?( UTC|Z)?")
 _ZONE = re.compile(r"(?:Z| UTC|\d\d:\d\d[+-]\d\d:?\d\d|:\d\d(?:\.\d+)?[+-]\d\d:?\d\d)")
@@ -61,6 +62,19 @@ def parse_length(text: str) -> int:
         what = "cannot be read" if length_ms is None else "is zero"
         raise InvalidInput(f"length of time {text[:40]!r} {what}", "write 90s, 5m or 2h30m")
     return length_ms
+
+
+def parse_delay(text: str) -> int:
+    """Return the milliseconds of a delay such as `10ms`, `0s`, `90s` or `2h30m`.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
+    match = _DELAY_MS.fullmatch(text)
+    delay_ms = int(match[1]) if match else _age_ms(text)
+    if delay_ms is None:
+        raise InvalidInput(f"delay {text[:40]!r} cannot be read", "write 10ms, 90s, 5m or 2h30m")
+    return delay_ms
 
 
 def parse_timeout(text: str) -> int:

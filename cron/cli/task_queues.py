@@ -1,0 +1,98 @@
+"""queue apply and queue list: the queues that tasks are put in."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Final
+
+import click
+
+from cron.api import table
+from cron.api.task_queues import PutQueuesRequest, QueueChange, TaskQueuesQuery, TaskQueueView
+from cron.cli import render
+from cron.cli.options import Settings, asks_cell, not_empty, stale_option, word_option
+from cron.cli.times import show_length
+from cron.errors import InvalidInput
+from launcher.protocol.names import short_job_name
+
+_QUEUE_KEYS: Final = (
+    "queue tenant handler waiting running done failed waiting_max rate_per_s? burst? remember_s"
+    " priority tries? backoff_ms? deadline_s? timeout_s? collection? on_lost? source? revision"
+    " notes"
+)
+
+TASK_QUEUES: Final = render.Listing[TaskQueueView](
+    lambda view: render.row_of(
+        view, _QUEUE_KEYS, priority=view.priority if view.priority >= 0 else None
+    ),
+    "queue handler waiting running done failed most=waiting_max rate remembers source? note",
+    {
+        "queue": lambda view: short_job_name(view.queue),
+        "rate": lambda view: f"{view.rate_per_s:,}/s" if view.rate_per_s else "-",
+        "remembers": lambda view: show_length(view.remember_s * 1000),
+        "note": lambda view: "; ".join(view.notes),
+    },
+    nothing="no queues of tasks",
+    narrow="remembers rate source most",
+)
+
+
+@click.command("apply")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option(
+    "--source",
+    callback=not_empty,
+    default="",
+    help="The name of the source that owns the queues (default: the file's name).",
+)
+@click.option("--prune", is_flag=True, help="Remove queues of this source that the file has not.")
+@click.option("--dry-run", "--plan", is_flag=True, help="Only print what would change.")
+@asks_cell
+def apply_command(
+    settings: Settings, file: str, source: str, *, prune: bool, dry_run: bool
+) -> None:
+    """Declare the queues of a FILE in TOML: all of them or none.
+
+    Each [[queue]] has a name, a handler, limits and defaults for its tasks; see docs/tasks.md. A
+    queue that is removed keeps its tasks: it goes once it has none.
+    """
+    if file == "-" and not source:
+        raise click.UsageError("--source names the source of what comes from standard input")
+    try:
+        with click.open_file(file, "rb") as opened:
+            text = opened.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file} is not UTF-8: {error}", "save it as UTF-8") from error
+    except OSError as error:
+        raise InvalidInput(f"{file}: {(error.strerror or 'no file').lower()}") from error
+    request = PutQueuesRequest(
+        source=source or PurePath(file).name, text=text, prune=prune, is_dry_run=dry_run
+    )
+    report = settings.ask(table.PUT_QUEUES, request)
+    if settings.is_json:
+        keys = "action queue handler? what note?"
+        more = {"is_dry_run": report.is_dry_run, "source": report.source}
+        render.json_lines(render.row_of(change, keys) | more for change in report.changes)
+        return
+    for change in report.changes:
+        if change.action != "unchanged":
+            render.line(_change_line(change, is_plan=dry_run))
+    if all(change.action == "unchanged" for change in report.changes):
+        render.line("nothing changes" if dry_run else "nothing changed")
+
+
+def _change_line(change: QueueChange, *, is_plan: bool) -> str:
+    verb = f"would be {change.action}" if is_plan else change.action
+    what = f" ({', '.join(change.what)})" if change.what else ""
+    note = f": {change.note}" if change.note else ""
+    return f"queue {short_job_name(change.queue)} {verb}{what}{note}"
+
+
+@click.command("list")
+@word_option("--tenant", metavar="T", help="Only this tenant.")
+@stale_option
+@asks_cell
+def list_command(settings: Settings, tenant: str) -> None:
+    """List the queues of tasks: how many tasks wait and run in each, and its limits."""
+    report = settings.ask(table.LIST_QUEUES, TaskQueuesQuery(tenant=tenant))
+    settings.show(TASK_QUEUES, report.queues)

@@ -1,0 +1,460 @@
+"""task: work that programs hand over once; here a person does it, looks at it, or takes it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from cron import limits
+from cron.api import table, tasks
+from cron.api.status import error_of
+from cron.cli import exits, render
+from cron.cli.app import Group
+from cron.cli.options import (
+    Settings,
+    asks_cell,
+    cell_options,
+    collection_option,
+    limit_option,
+    new_request_id,
+    not_empty,
+    stale_option,
+    time_option,
+    together,
+    word_option,
+)
+from cron.cli.rows import LAUNCHES, launch_row
+from cron.cli.times import (
+    is_age,
+    parse_delay,
+    parse_length,
+    parse_moment,
+    show_exact_ms,
+    show_ms,
+)
+from cron.cli.values import Parsed, count, read_time
+from cron.cli.waiting import Wait
+from cron.clock import SystemClock
+from cron.errors import InvalidInput, OutcomeUnknown
+from launcher.protocol.names import short_job_name
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+_SUBMIT_KEYS: Final = "task state scheduled_at is_new revision"
+_TASK_KEYS: Final = (
+    "task queue key tenant handler state scheduled_at? submitted_at? ended_at? revision priority"
+    " collection? labels launch? reason? by? result?"
+)
+_WATCH_MS: Final = 1_500
+"""How long one question of `task watch` lasts: a replica that hangs for longer is left."""
+_POLL_S: Final = 0.05
+
+
+def task_row(view: tasks.TaskView) -> render.JsonRow:
+    """Return a task as JSON."""
+    return render.row_of(view, _TASK_KEYS)
+
+
+TASKS: Final = render.Listing[tasks.TaskView](
+    task_row,
+    "task state scheduled_utc@at_ms handler priority launch? note=reason",
+    {
+        "task": lambda view: short_job_name(view.task),
+        "launch": lambda view: short_job_name(view.launch) or "-",
+    },
+    nothing="no tasks",
+    narrow="priority handler launch",
+)
+
+
+def _read_at(text: str) -> int:
+    """Return the epoch milliseconds of the time when a task is due."""
+    if is_age(text):
+        raise InvalidInput(f"{text[:40]!r} is a length of time", f"write --delay {text[:40]}")
+    parse_moment(text, 0)
+    return read_time(text)
+
+
+def _read_payload(text: str) -> msgspec.Raw:
+    """Return the JSON of a text, or of the file `@FILE`; `@-` is standard input.
+
+    Raises:
+        InvalidInput: it is not JSON, too long, or the file cannot be read.
+    """
+    content = text.encode(errors="surrogateescape")
+    if text.startswith("@"):
+        try:
+            with click.open_file(text[1:], "rb") as file:
+                content = file.read(limits.PAYLOAD_BYTES_MAX + 1)
+        except OSError as error:
+            raise InvalidInput(f"{text[1:]}: {(error.strerror or 'no file').lower()}") from error
+    if len(content) > limits.PAYLOAD_BYTES_MAX:
+        raise InvalidInput(
+            f"payload has more than {limits.PAYLOAD_BYTES_MAX:,} bytes",
+            "keep it in object storage, and pass its name",
+        )
+    tasks.canonical_payload(content)
+    return msgspec.Raw(content.strip())
+
+
+def _read_label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"label {text[:40]!r} is not NAME=VALUE", "such as order=4711")
+    return name, value
+
+
+when_options = together(
+    click.option(
+        "--at",
+        "at_ms",
+        type=Parsed("TIME", _read_at),
+        default=0,
+        help="When it is due: ISO 8601, or 15:00 for today in UTC. A past time means now.",
+    ),
+    click.option(
+        "--delay",
+        "delay_ms",
+        type=Parsed("LENGTH", parse_delay),
+        default=None,
+        help="Due after this time, such as 10ms, 90s or 2h.",
+    ),
+)
+payload_option = click.option(
+    "--payload",
+    type=Parsed("JSON|@FILE", _read_payload),
+    default=None,
+    help="What the handler is given: JSON, or a file of it. @- is standard input.",
+)
+task_priority_option = click.option(
+    "--priority", type=count(0, 9), default=-1, help="0 (most urgent) to 9."
+)
+task_filter_options = together(
+    word_option("--queue", metavar="Q", help="Only this queue: QUEUE or TENANT/QUEUE."),
+    word_option("--tenant", metavar="T", help="Only this tenant."),
+    collection_option,
+    click.option(
+        "--state",
+        type=click.Choice(tasks.STATES),
+        callback=lambda _ctx, _param, said: said or "",
+        help="Only this state.",
+    ),
+    time_option("--from", "from_ms", help="Only tasks that are due at this time or later."),
+    time_option("--to", "to_ms", help="Only tasks that are due before this time."),
+    word_option("--prefix", metavar="TEXT", help="Only keys that begin with this."),
+)
+_FILTER: Final = ("queue", "tenant", "collection", "state", "from_ms", "to_ms", "prefix")
+
+
+def _filter(said: dict[str, Any]) -> tasks.TaskFilter:
+    """Take the filter out of the options of a command."""
+    return tasks.TaskFilter(**{field: said.pop(field) for field in _FILTER})
+
+
+def _when(said: dict[str, Any], unsaid_ms: int) -> None:
+    """Put `unsaid_ms` for a delay that was left out; a usage error where a time is said twice."""
+    if said["at_ms"] and said["delay_ms"] is not None:
+        raise click.UsageError("--at and --delay say the same thing: choose one")
+    if said["delay_ms"] is None:
+        said["delay_ms"] = unsaid_ms
+
+
+@click.group("task", cls=Group)
+@cell_options
+def task_command() -> None:
+    """Submit, list, cancel and reschedule tasks: work that programs hand over once.
+
+    A task is named QUEUE:KEY, or TENANT/QUEUE:KEY. When it is due it has a launch, which `history`,
+    `show`, `why`, `logs`, `dead` and `queue` show as any other.
+    """
+
+
+@task_command.command("submit")
+@word_option("--handler", metavar="H", help="The handler that runs it.")
+@payload_option
+@when_options
+@click.option(
+    "--key",
+    default="",
+    callback=not_empty,
+    help="Makes it safe to repeat: the same key and content is the same task. Drawn by default.",
+)
+@word_option("--queue", metavar="Q", help="Where it waits (default: the handler's name).")
+@click.option("--tenant", default="default", callback=not_empty, help="Whose task it is.")
+@task_priority_option
+@click.option("--tries", type=count(1, tasks.TRIES_MAX), default=0, help="Attempts at most.")
+@click.option(
+    "--backoff",
+    "backoff_ms",
+    type=Parsed("LENGTH", parse_length),
+    default=0,
+    help="Pause before the second attempt, such as 10s; it doubles with each further one.",
+)
+@click.option(
+    "--deadline",
+    "deadline_ms",
+    type=Parsed("LENGTH", parse_length),
+    default=0,
+    help="How long after its time it may begin, such as 1h; then it is skipped.",
+)
+@click.option(
+    "--attempt-timeout",
+    "attempt_timeout_ms",
+    type=Parsed("LENGTH", parse_length),
+    default=0,
+    help="How long one attempt may run, such as 5m.",
+)
+@word_option("--collection", metavar="WORD", help="A label for gates and filters.")
+@click.option(
+    "--on-lost",
+    type=click.Choice(["skip", "retry"]),
+    callback=lambda _ctx, _param, said: said or "",
+    help="What happens if nobody knows whether an attempt ran.",
+)
+@click.option(
+    "--label",
+    "labels",
+    type=Parsed("NAME=VALUE", _read_label),
+    multiple=True,
+    help="Kept with the task; may be given several times.",
+)
+@click.option("--wait", is_flag=True, help="Wait until the task is over; exit with 1 if it failed.")
+@asks_cell
+def submit_command(settings: Settings, /, **said: Any) -> None:
+    """Hand over a task: now, at a time, or after a delay.
+
+    With --wait, the command exits with 6 if --timeout expires first; the task continues.
+    """
+    if not said["handler"] and not said["queue"]:
+        raise click.UsageError("name a handler with --handler, or a declared queue with --queue")
+    is_waited_for = said.pop("wait")
+    _when(said, 0)
+    said["timeout_ms"] = said.pop("attempt_timeout_ms")
+    said["labels"] = dict(said["labels"])
+    said["key"] = said["key"] or new_request_id()
+    if said["payload"] is None:
+        del said["payload"]
+    request = tasks.SubmitRequest(tasks=[tasks.TaskSubmission(**said)])
+    with settings.client() as client:
+        (verdict,) = client.ask(table.SUBMIT, request).tasks
+        if verdict.error is not None:
+            raise error_of(verdict.error.code, verdict.error.message, verdict.error.hint)
+        name = short_job_name(verdict.task)
+        row = render.row_of(verdict, _SUBMIT_KEYS)
+        if not is_waited_for:
+            known = "" if verdict.is_new else ", known already"
+            text = f"{name} is {verdict.state}, due {show_exact_ms(verdict.at_ms)}{known}"
+            settings.show_row(row, text)
+            return
+        if not settings.is_json:
+            render.line(f"{name} is due {show_exact_ms(verdict.at_ms)}")
+        view = _until_over(settings, client, verdict.task)
+    row |= render.row_of(view, "state scheduled_at revision launch? reason? ended_at? result?")
+    settings.show_row(row, *([] if view.is_open else [f"{name} {_ending(view)}"]))
+    if view.is_open:
+        raise OutcomeUnknown(
+            f"{name} is not over {settings.within}: {view.state}",
+            "it goes on; `raftcron task get` says what became of it",
+        )
+    if view.state != "succeeded":
+        raise click.exceptions.Exit(exits.FAILED)
+
+
+def _until_over(settings: Settings, client: Client, name: str) -> tasks.TaskView:
+    """Return a task once it is over, or as it was last seen where --timeout is over first; a change
+    of leader is waited for."""
+    wait = Wait(settings, settings.timeout_ms, _POLL_S)
+    seen = tasks.TaskView(task=name, state="waiting")
+
+    def away(error: str) -> None:
+        wait.say(f"raftcron: {short_job_name(name)} waits: {error}")
+
+    for seen in wait.looks(lambda: client.ask(table.GET, tasks.TaskQuery(name=name)), away=away):
+        if not seen.is_open:
+            break
+        if seen.reason:
+            wait.say(f"raftcron: {short_job_name(name)} waits: {seen.reason}")
+    return seen
+
+
+def _ending(view: tasks.TaskView) -> str:
+    reason = f" ({view.reason})" if view.reason else ""
+    result = f": {view.result}" if view.result else ""
+    return f"{view.state}{reason}{result}"
+
+
+@task_command.command("get")
+@click.argument("task")
+@stale_option
+@asks_cell
+def get_command(settings: Settings, task: str) -> None:
+    """Show a TASK with its payload and all its attempts."""
+    view = settings.ask(table.GET, tasks.TaskQuery(name=task))
+    if settings.is_json:
+        attempts = [launch_row(one) for one in view.attempts]
+        render.json_lines([task_row(view) | {"payload": view.payload, "attempts": attempts}])
+        return
+    payload = "" if view.payload is None else msgspec.json.encode(view.payload).decode()
+    said = [
+        ("state", view.state),
+        ("reason", view.reason),
+        ("due", show_exact_ms(view.at_ms)),
+        ("handler", view.handler),
+        ("priority", str(view.priority)),
+        ("collection", view.collection),
+        ("labels", " ".join(f"{name}={value}" for name, value in view.labels.items())),
+        ("payload", payload),
+        ("submitted", view.submitted_at),
+        ("by", view.by),
+        ("ended", view.ended_at),
+        ("result", view.result),
+        ("revision", str(view.revision)),
+        ("launch", short_job_name(view.launch)),
+    ]
+    render.pairs(short_job_name(view.task), said)
+    if view.attempts:
+        render.line()
+        settings.show(LAUNCHES, view.attempts)
+
+
+@task_command.command("list")
+@task_filter_options
+@limit_option(1_000_000, 50)
+@stale_option
+@asks_cell
+def list_command(settings: Settings, /, *, limit: int, **said: Any) -> None:
+    """List tasks, those that were submitted last first."""
+    query = tasks.TaskListQuery(filter=_filter(said), limit=min(limit, tasks.TASKS_MAX))
+    found: list[tasks.TaskView] = []
+    with settings.client() as client:
+        while True:
+            page = client.ask(table.LIST, query)
+            found += page.tasks
+            if not page.next or len(found) >= limit:
+                break
+            query = msgspec.structs.replace(query, page=page.next)
+    settings.show(TASKS, found[:limit])
+    if page.next or len(found) > limit:
+        render.line("raftcron: there may be more; choose a higher --limit", err=True)
+
+
+@task_command.command("cancel")
+@click.argument("names", nargs=-1, metavar="[TASK]...")
+@task_filter_options
+@click.option("--dry-run", is_flag=True, help="Only list the tasks; change nothing.")
+@asks_cell
+def cancel_command(
+    settings: Settings, /, *, names: tuple[str, ...], dry_run: bool, **said: Any
+) -> None:
+    """Cancel TASKs, or all that fit a filter and are not over.
+
+    A task that waits never begins. A task that runs is asked to stop; `task get` says when it has.
+    """
+    wanted = _filter(said)
+    if bool(names) == (not wanted.is_all):
+        raise click.UsageError("name tasks, or choose them by --queue or another filter")
+    request = tasks.CancelRequest(
+        names=[*names], filter=None if names else wanted, is_dry_run=dry_run
+    )
+    report = settings.ask(table.CANCEL, request)
+    _show_report(settings, report, "would be cancelled" if dry_run else "cancelled")
+
+
+def _show_report(settings: Settings, report: tasks.TasksReport, what: str) -> None:
+    """Print what a change was made of; it fails where some of what was named was refused."""
+    if settings.is_json:
+        render.json_lines(map(task_row, report.tasks))
+    else:
+        for view in render.first_of(report.tasks, "task"):
+            more = " and still runs" if what == "cancelled" and view.is_open else ""
+            render.line(f"{short_job_name(view.task)} {what}{more}")
+        if report.truncated or not report.tasks:
+            render.line(f"{render.number(report.count, 'task')} {what}")
+    for refused in report.errors:
+        render.error(error_of(refused.error.code, refused.error.message, refused.error.hint))
+    if report.errors:
+        code = exits.exit_code(error_of(report.errors[0].error.code, ""))
+        raise click.exceptions.Exit(code)
+
+
+@task_command.command("reschedule")
+@click.argument("task")
+@when_options
+@task_priority_option
+@payload_option
+@click.option(
+    "--revision",
+    type=count(1, 1 << 62),
+    default=0,
+    help="Only if the task still has this revision.",
+)
+@asks_cell
+def reschedule_command(settings: Settings, /, *, task: str, **said: Any) -> None:
+    """Give a TASK that waits another time, priority or payload."""
+    _when(said, -1)
+    if said["payload"] is None:
+        del said["payload"]
+    request = tasks.RescheduleRequest(name=task, **said)
+    if not request.has_time and request.priority < 0 and "payload" not in said:
+        raise click.UsageError("nothing is to change: say --at, --delay, --priority or --payload")
+    view = settings.ask(table.RESCHEDULE, request)
+    text = f"{short_job_name(view.task)} is {view.state}, due {show_exact_ms(view.at_ms)}"
+    settings.show_row(task_row(view), text)
+
+
+@task_command.command("run-now")
+@click.argument("names", nargs=-1, required=True, metavar="TASK...")
+@asks_cell
+def run_now_command(settings: Settings, names: tuple[str, ...]) -> None:
+    """Make TASKs that wait due now."""
+    report = settings.ask(table.RUN_NOW, tasks.TaskNames(names=[*names]))
+    _show_report(settings, report, "is due")
+
+
+@task_command.command("watch")
+@task_filter_options
+@click.option("--position", default="", help="Resume after this position, as -o json prints it.")
+@click.option(
+    "--count", "most", type=count(1), default=0, help="End after so many changes (default: never)."
+)
+@asks_cell
+def watch_command(settings: Settings, /, *, position: str, most: int, **said: Any) -> None:
+    """Print each change of tasks as it happens, until you interrupt it.
+
+    Several changes of one task in quick succession may be printed as one.
+    """
+    request = tasks.WatchRequest(filter=_filter(said), position=position, wait_ms=_WATCH_MS)
+    seen = 0
+    with settings.client() as client:
+        for change in _changes(settings, client, request):
+            if change.task is None:
+                continue
+            view = change.task
+            if settings.is_json:
+                render.json_lines([{"position": change.position} | task_row(view)])
+            else:
+                now = show_ms(SystemClock().wall_ms())
+                render.line(f"{now}  {short_job_name(view.task)} {_ending(view)}")
+            seen += 1
+            if seen == most:
+                return
+
+
+def _changes(
+    settings: Settings, client: Client, request: tasks.WatchRequest
+) -> Iterator[tasks.TaskChange]:
+    """Yield changes for ever; a change of leader is waited for."""
+    wait = Wait(settings, None, _POLL_S)
+    request = msgspec.structs.replace(request, limit=tasks.TASKS_MAX)
+
+    def ask() -> list[tasks.TaskChange]:
+        return client.ask(table.WATCH, request)
+
+    for changes in wait.looks(ask, away=lambda error: wait.say(f"raftcron: {error}")):
+        yield from changes
+        if changes:
+            request = msgspec.structs.replace(request, position=changes[-1].position)
