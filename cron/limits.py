@@ -101,5 +101,21 @@ AHEAD_MS_MAX: Final = 60_000
 """How far a new entry's time may be ahead of a replica's clock for the replica to acknowledge it:
 much more than synchronised clocks differ, and short enough to wait for.
 """
+TASKS_WAITING_MAX: Final = 1_000_000
+"""Tasks of a cell that wait: about 500 bytes each, and their payloads."""
+TASKS_REMEMBERED_MAX: Final = 1_000_000
+"""Ended tasks whose keys are remembered; of more, those that ended first are forgotten early."""
+TASK_PAYLOADS_BYTES_MAX: Final = 512 << 20
+"""Payloads of all tasks that are not over: a million of 500 bytes, or 2,000 of the largest."""
+TASK_AHEAD_MS_MAX: Final = 3_650 * 86_400_000
+"""How far ahead a task may be due: ten years."""
+QUEUES_MAX: Final = 10_000
+"""Queues of tasks, which every snapshot writes at once."""
+LABELS_MAX: Final = 32
+"""Labels of one task."""
+LABEL_CHARS_MAX: Final = 100
+"""Characters of a label's name or value, of a handler and of a collection."""
+TASK_TEXT_CHARS_MAX: Final = 200
+"""Characters of the name of whoever submitted or cancelled a task."""
 PARTS_MAX: Final = 100
 """Executors on which one launch may run at once."""

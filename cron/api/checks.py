@@ -26,12 +26,13 @@ from launcher.protocol.names import (
     SCHEDULED_S_MAX,
     BadName,
     parse_job_name,
+    parse_job_or_task_name,
     parse_launch_name,
     short_job_name,
 )
 
 PATTERN_CHARS_MAX: Final = 2 * NAME_PART_CHARS_MAX + 1
-_LEGAL = re.compile(r"[A-Za-z0-9_.*?!\[\]-]+(?:/[A-Za-z0-9_.*?!\[\]-]+)?")
+_LEGAL = re.compile(r"[A-Za-z0-9_.:*?!\[\]-]+(?:/[A-Za-z0-9_.:*?!\[\]-]+)?")
 EVERYTHING: Final = "*/*"
 _WILD = frozenset("*?[")
 
@@ -59,7 +60,7 @@ def parse_pattern(text: str) -> str:
     if is_wild(text):
         return text if "/" in text else f"{DEFAULT_TENANT}/{text}"
     try:
-        return parse_job_name(text)
+        return parse_job_or_task_name(text)
     except BadName as error:
         raise InvalidInput(str(error)) from error
 

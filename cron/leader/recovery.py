@@ -117,7 +117,7 @@ def _gather_one(
 ) -> None:
     launch = parse_attempt_name(recalled.name).launch
     item = _remembered(executor, recalled)
-    record = state.jobs.get(launch.job)
+    record = state.record_of(launch.job)
     if record is None:
         if _is_new(state, recalled):
             into.strangers.setdefault(launch.job, []).append(item)
@@ -243,8 +243,10 @@ def recover_items(
         is_new = restored is not None and record.recovered != restored.generation
         ran = gathered.by_job.get(record.number, []) if is_new else []
         due = doubtful.get(record.number, ())
-        if record.horizon_s < to_s or ran or due:
-            item = recover_job(record, ran, due, max(to_s, record.horizon_s))
+        # The job of a task has one instant, which has its row.
+        until_s = max(to_s, record.horizon_s) if not record.task else record.horizon_s
+        if record.horizon_s < until_s or ran or due:
+            item = recover_job(record, ran, due, until_s)
             yield msgspec.structs.replace(item, not_before_ms=not_before_ms)
     for name, items in gathered.strangers.items():
         if restored is not None and name not in restored.strangers:

@@ -117,7 +117,9 @@ class DueHeap:
         """
         number, job, line = record.number, record.job, None
         before = self._leave(number)
-        if job is not None and (scheduled := self._scheduled(record, job)) is not None:
+        # The launch of a task has its row already.
+        is_due_again = job is not None and not record.task
+        if job is not None and is_due_again and (scheduled := self._scheduled(record, job)):
             placed = self._queues.placed(record, job) if self._queues else None
             key = (placed or placed_of(record.name, job)).live
             line = self._lines.get(key)

@@ -73,7 +73,7 @@ def _ahead(state: State, to_s: int) -> list[JobRecord]:
     has left them. A horizon goes with the clock, or a change of jobs: one that is ahead of
     State's time by more than a moment is one of these."""
     state_s = max(to_s, state.at_ms // 1000 if state.resets else to_s)
-    return [one for one in state.by_number.values() if one.horizon_s > state_s]
+    return [one for one in state.by_number.values() if one.horizon_s > state_s and not one.task]
 
 
 async def _reset_horizons(replica: Replica, to_s: int) -> int:

@@ -22,7 +22,7 @@ import msgspec
 
 from cron.job import Job
 from cron.notes import Note
-from cron.state import pool
+from cron.state import pool, tasks
 from cron.state.rows import Part, Row
 from launcher.protocol.columns import differences
 from launcher.protocol.reports import BatchReport
@@ -30,11 +30,11 @@ from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 7
+FORMAT: Final = 8
 """The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
 "Formats")."""
-LEAST_FORMAT: Final = 7
-"""The oldest that it can apply: cells of formats 1 to 6 are refused."""
+LEAST_FORMAT: Final = 8
+"""The oldest that it can apply: cells of formats 1 to 7 are refused."""
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""
@@ -463,6 +463,13 @@ Command: TypeAlias = (
     | pool.Redrive
     | pool.DropDead
     | pool.Drain
+    | tasks.SubmitTasks
+    | tasks.CancelTasks
+    | tasks.RescheduleTasks
+    | tasks.RunTasks
+    | tasks.ReadyTasks
+    | tasks.ForgetTasks
+    | tasks.PutQueues
 )
 
 

@@ -20,6 +20,7 @@ from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.rows import NO_ROW, Chunk, Part, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.tasks import TaskRecord
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
@@ -33,8 +34,10 @@ class Context(msgspec.Struct):
 
     `encoded` is what history keeps of these, `rows` how many they are. `seals`: a Seal is in this
     entry. `jobs_changed` is by the newest PutJobs in it that happened. `begun`, `moved`,
-    `begun_rows` and `ended_rows` are as in Outcome. `rows_begun` are the rows that it began on each
-    executor, the refused ones as well.
+    `begun_rows`, `ended_rows`, `moved_tasks` and `gone_jobs` are as in Outcome. `rows_begun` are
+    the rows that it began on each executor, the refused ones as well. `task_ends` has, by the
+    number of a task's job, how its newest launch ended. `over_tasks` are the numbers of tasks that
+    are over and have no job since this entry.
     """
 
     state: State
@@ -52,6 +55,10 @@ class Context(msgspec.Struct):
     begun_rows: list[tuple[int, int, list[int]]] = []
     ended_rows: list[tuple[int, Sequence[int], Sequence[int]]] = []
     rows_begun: dict[int, int] = {}
+    moved_tasks: dict[int, None] = {}
+    gone_jobs: list[int] = []
+    task_ends: dict[int, tuple[LaunchState, Reason]] = {}
+    over_tasks: list[int] = []
 
     def record(self, item: Row | Chunk) -> None:
         """Append what ended to history, in log order. Its rows get their numbers in this entry
@@ -80,6 +87,20 @@ class Context(msgspec.Struct):
         self.moved.setdefault(key, 0)
         if record.dead:
             self.unbury(key)
+        if record.task:
+            self._reopen_task(record)
+
+    def _reopen_task(self, record: JobRecord) -> None:
+        """Note that the launch of a task is due; the task may have been over."""
+        task = self.state.tasks.by_number.get(record.task)
+        if task is not None and task.is_over:
+            self.put_task(task, state=LaunchState.DUE, reason=Reason.NONE, ended_ms=0)
+
+    def put_task(self, task: TaskRecord, **changes: object) -> None:
+        """Replace a task by one that has changes."""
+        changed = msgspec.structs.replace(task, **changes, revision=self.index)
+        self.state.tasks.put(changed)
+        self.moved_tasks[task.number] = None
 
     def bury(self, record: JobRecord, key: Key, letter: Row) -> None:
         """Keep what is left of a launch that is over."""
@@ -93,6 +114,8 @@ class Context(msgspec.Struct):
             record = self.state.by_number[key[0]]
             self.state.touch(record)
             del record.dead[key[1:]]
+            if record.task:
+                self.state.over_jobs[record.number] = None
 
     def set_active(self, row: LaunchRow) -> None:
         """Move a due launch among those that may be running, on its executor."""
@@ -161,6 +184,8 @@ class Context(msgspec.Struct):
             known = msgspec.structs.replace(ended, row=row.row)
             self.state.remember_lost(key, row.attempt, known)
         self.record(ended)
+        if record.task:
+            self.task_ends[record.number] = (end.state, end.reason)
 
 
 def row_of(

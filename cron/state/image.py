@@ -3,15 +3,17 @@
 The image is canonical: replicas with equal logs make equal bytes, so its digest can be compared.
 What can be derived (who is due, who is active, what is open on an executor) is not in it.
 
-Layout: parts, each `length u32 | msgpack`. The first is everything but the jobs, with their number;
-each further one is an array of JobRecords, in the order of their numbers.
+Layout: parts, each `length u32 | msgpack`. The first is everything but the jobs and the tasks, and
+how many of each there are; then come arrays of JobRecords, in the order of their numbers, then
+arrays of TaskRecords, in the order of theirs.
 """
 
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Final
 
 import msgspec
@@ -24,10 +26,11 @@ from cron.state.commands import FORMAT, LEAST_FORMAT, Instants, Key
 from cron.state.rows import Column, Row, column, values
 from cron.state.state import JobRecord, State
 from cron.state.tail import RowsDamaged, Tail
+from cron.state.tasks import TaskRecord
 from launcher.protocol.columns import differences
 from launcher.protocol.work import Epoch
 
-IMAGE_VERSION: Final = 12
+IMAGE_VERSION: Final = 13
 """The only one that is read."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
@@ -35,7 +38,7 @@ _ARRAY32: Final = 0xDD
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """State without its jobs; append at the end with a default.
+    """State without its jobs and tasks; append at the end with a default.
 
     `lines` are due launches without rows of their own, with the delta-coded numbers of their jobs.
     `batches` are those that have usual rows, by executor and log index, as
@@ -49,6 +52,7 @@ class _Head(msgspec.Struct, array_like=True):
     lost: list[tuple[Key, int, Row]]
     lines: list[tuple[Instants, Deltas]]
     batches: list[tuple[int, int, int, Epoch, bytes, bytes, tuple[Column, ...]]]
+    tasks: int = 0
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -72,13 +76,14 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_encoded)
 _versions = msgspec.msgpack.Decoder(_Versioned)
 _heads = msgspec.msgpack.Decoder(_Head, dec_hook=_decoded)
 _records = msgspec.msgpack.Decoder(list[JobRecord])
+_tasks = msgspec.msgpack.Decoder(list[TaskRecord])
 
 
 # --- writing
 
 
 def encode_head(state: State) -> bytes:
-    """Return the first part of the image of State: everything but the jobs."""
+    """Return the first part of the image of State: everything but the jobs and the tasks."""
     lines: list[tuple[Instants, Deltas]] = []
     for _, mine in sorted(state.due.usual.items()):
         alike: dict[Instants, list[int]] = {}
@@ -106,6 +111,7 @@ def encode_head(state: State) -> bytes:
         [(key, attempt, one) for (key, attempt), one in state.lost.items()],
         lines,
         batches,
+        len(state.tasks_by_number),
     )
     return _part(_encoder.encode(head))
 
@@ -115,8 +121,13 @@ def encode_record(record: JobRecord) -> bytes:
     return _encoder.encode(_without_copies(record))
 
 
-def encode_jobs(records: list[bytes]) -> bytes:
-    """Return a part with jobs that are encoded already."""
+def encode_task(task: TaskRecord) -> bytes:
+    """Return the bytes of one task, for `encode_records`."""
+    return _encoder.encode(task)
+
+
+def encode_records(records: list[bytes]) -> bytes:
+    """Return a part with jobs, or with tasks, that are encoded already."""
     return _part(bytes((_ARRAY32, *len(records).to_bytes(4, "big"))) + b"".join(records))
 
 
@@ -156,25 +167,34 @@ def decode_state(pieces: Iterable[bytes]) -> State:
 
 def _decode(parts: Iterator[bytes]) -> State:
     try:
-        state, jobs = _decode_head(next(parts, b""))
-        for part in parts:
+        head = _decode_head(next(parts, b""))
+        state = head.state
+        while len(state.by_number) < head.jobs and (part := next(parts, b"")):
             for record in _records.decode(part):
-                state.jobs[record.name] = record
                 state.by_number[record.number] = record
-                state.note_job(record)
-    except _UNREADABLE as error:
+                if not record.task:
+                    state.jobs[record.name] = record
+                    state.note_job(record)
+        state.tasks.load(chain.from_iterable(map(_tasks.decode, parts)))
+    except (*_UNREADABLE, KeyError) as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
-    numbers = list(state.by_number)
-    if any(later <= number for number, later in pairwise(numbers)):
-        raise InvariantViolated("state image cannot be read: its jobs are not in order")
-    if numbers and numbers[-1] > state.job_numbers:
-        raise InvariantViolated(f"state image cannot be read: job {numbers[-1]} was never numbered")
-    if len(state.by_number) != jobs:
-        raise InvariantViolated(
-            f"state image cannot be read: it has {len(state.by_number)} of {jobs} jobs"
-        )
+    _check_numbers("job", list(state.by_number), head.jobs, state.job_numbers)
+    _check_numbers("task", list(state.tasks_by_number), head.tasks, state.task_numbers)
     _derive(state)
+    _derive_tasks(state)
     return state
+
+
+def _check_numbers(what: str, numbers: list[int], count: int, given: int) -> None:
+    """Refuse an image that lacks a job or a task, or has one that cannot be."""
+    if any(later <= number for number, later in pairwise(numbers)):
+        raise InvariantViolated(f"state image cannot be read: its {what}s are not in order")
+    if numbers and numbers[-1] > given:
+        message = f"state image cannot be read: {what} {numbers[-1]} was never numbered"
+        raise InvariantViolated(message)
+    if len(numbers) != count:
+        message = f"state image cannot be read: it has {len(numbers)} of {count} {what}s"
+        raise InvariantViolated(message)
 
 
 def decode_outline(pieces: Iterable[bytes]) -> tuple[State, int]:
@@ -184,7 +204,8 @@ def decode_outline(pieces: Iterable[bytes]) -> tuple[State, int]:
         InvariantViolated: it is of an unknown version or cannot be read.
     """
     try:
-        return _decode_head(next(_parts(pieces), b""))
+        head = _decode_head(next(_parts(pieces), b""))
+        return head.state, head.jobs
     except _UNREADABLE as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
 
@@ -207,7 +228,7 @@ def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
         raise InvariantViolated(f"state image cannot be read: {len(buffer)} bytes are left over")
 
 
-def _decode_head(part: bytes) -> tuple[State, int]:
+def _decode_head(part: bytes) -> _Head:
     version = _versions.decode(part).version
     if version > IMAGE_VERSION:
         raise TooOld(
@@ -240,7 +261,7 @@ def _decode_head(part: bytes) -> tuple[State, int]:
         batch.lates += lates
         batch.states += states
         batch.usual = len(states) - states.count(0)
-    return state, head.jobs
+    return head
 
 
 def check_format(format_: int) -> None:
@@ -301,6 +322,20 @@ def _derive(state: State) -> None:
         for place, letter in record.dead.items()
     ]
     state.dead = dict(sorted(dead, key=lambda item: (item[1].ended_index, item[1].number)))
+
+
+def _derive_tasks(state: State) -> None:
+    """Fill what follows from the jobs of tasks."""
+    lost = Counter(key[0] for key, _ in state.lost)
+    for record in state.by_number.values():
+        if not record.task:
+            continue
+        if record.job is not None:
+            state.tasks.payload_bytes += len(record.job.work.payload)
+        if record.number in lost:
+            state.lost_tasks[record.number] = lost[record.number]
+        elif not record.open and not record.dead:
+            state.over_jobs[record.number] = None
 
 
 def _check_known(is_known: bool, what: str) -> None:

@@ -14,11 +14,11 @@ nothing had begun to change. What was half changed while it was encoded is throw
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from cron.errors import invariant
-from cron.state.image import encode_head, encode_jobs, encode_record
+from cron.state.image import encode_head, encode_record, encode_records, encode_task
 from cron.state.state import JobRecord, State
 
 PART_BYTES: Final = 64 * 1024
@@ -33,6 +33,7 @@ class Imaging:
         self._state = state
         self._head = encode_head(state)
         self._records = list(state.by_number.values())
+        self._tasks = list(state.tasks_by_number.values())  # replaced where they change
         self._kept: dict[int, bytes] = {}
         self._last = self._records[-1].number if self._records else 0
         self._done = 0  # number of the last job whose bytes are decided
@@ -55,28 +56,34 @@ class Imaging:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the image; in any one thread."""
-        records = self._records  # none once it was given up: half an image must not look whole
+        # None once it was given up: half an image must not look whole.
+        records, tasks = self._records, self._tasks
         try:
             invariant(self.is_open, "the image of the state was given up")
             yield self._head
-            part: list[bytes] = []
-            size = 0
-            for record in records:
-                invariant(self.is_open, "the image of the state was given up")
-                part.append(self._bytes_of(record))
-                size += len(part[-1])
-                if size >= PART_BYTES:
-                    yield encode_jobs(part)
-                    part, size = [], 0
-            if part:
-                yield encode_jobs(part)
+            yield from self._parts(map(self._bytes_of, records))
+            yield from self._parts(map(encode_task, tasks))
         finally:
             self.close()
 
     def close(self) -> None:
         """End it; pieces that are asked for afterwards raise InvariantViolated."""
         self.is_open = False
-        self._records = []
+        self._records, self._tasks = [], []
+
+    def _parts(self, encoded: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield parts with jobs or tasks that are encoded when their turn comes."""
+        part: list[bytes] = []
+        size = 0
+        for one in encoded:
+            invariant(self.is_open, "the image of the state was given up")
+            part.append(one)
+            size += len(one)
+            if size >= PART_BYTES:
+                yield encode_records(part)
+                part, size = [], 0
+        if part:
+            yield encode_records(part)
 
     def _bytes_of(self, record: JobRecord) -> bytes:
         number, encoded = record.number, None

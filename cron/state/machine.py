@@ -27,6 +27,8 @@ from cron.state import (
     pooling,
     recovery,
     revisions,
+    tasking,
+    tasks,
 )
 from cron.state import commands as c
 from cron.state.codec import decode_entry
@@ -64,6 +66,8 @@ class Machine:
         is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
         is_current = entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch
         results: list[Result] = []
+        if state.over_jobs and is_current:
+            tasking.drop_jobs(context)
         for command in entry.commands if is_current else ():
             if isinstance(command, _LAUNCHING) and state.is_resolving:
                 results.append(_not_resolved(command))
@@ -72,6 +76,8 @@ class Machine:
             results.append(result)
             if isinstance(command, revisions.KEPT):
                 revisions.note(context, command, result)
+        if context.task_ends or context.over_tasks:
+            tasking.settle(context)
         if context.seals:  # all rows of an entry are on one side of it
             context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)
         outcome = Outcome(
@@ -85,6 +91,8 @@ class Machine:
             context.moved,
             context.begun_rows,
             context.ended_rows,
+            context.moved_tasks,
+            context.gone_jobs,
         )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.
@@ -104,6 +112,12 @@ def _not_resolved(command: c.Command) -> Result:
         asked = [row for spec in command.batches for row in spec.jobs]
     elif isinstance(command, pool.Redrive):
         asked = command.keys
+    elif isinstance(command, tasks.SubmitTasks):
+        asked = command.tasks
+    elif isinstance(command, tasks.RunTasks):
+        asked = command.names
+    elif isinstance(command, tasks.ReadyTasks):
+        asked = command.numbers
     return Result(Verdict.RESOLVING, tuple(Verdict.RESOLVING for _ in asked))
 
 
@@ -130,7 +144,17 @@ def _set_format(state: State, format_: int) -> None:
     state.format = format_
 
 
-_LAUNCHING: Final = (c.PutJobs, c.Account, c.Begin, c.Trigger, c.Reopen, pool.Redrive)
+_LAUNCHING: Final = (
+    c.PutJobs,
+    c.Account,
+    c.Begin,
+    c.Trigger,
+    c.Reopen,
+    pool.Redrive,
+    tasks.SubmitTasks,
+    tasks.RunTasks,
+    tasks.ReadyTasks,
+)
 """What could lead to a launch, and waits until a restored cell knows what ran (rule R13)."""
 
 _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
@@ -164,4 +188,11 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     pool.Redrive: pooling.redrive,
     pool.DropDead: pooling.drop_dead,
     pool.Drain: pooling.drain,
+    tasks.SubmitTasks: tasking.submit,
+    tasks.CancelTasks: tasking.cancel,
+    tasks.RescheduleTasks: tasking.reschedule,
+    tasks.RunTasks: tasking.run,
+    tasks.ReadyTasks: tasking.ready,
+    tasks.ForgetTasks: tasking.forget,
+    tasks.PutQueues: tasking.put_queues,
 }

@@ -44,6 +44,12 @@ class Verdict(enum.IntEnum):
     BAD_LIMITS = 24  # a scope that limits nothing, or numbers that are none
     WRONG_PARTS = 25  # not as many executors as the job has parts, or one of them twice
     LEAVING = 26  # launches of the job that had this name are not ended yet
+    UNKNOWN_TASK = 27
+    UNKNOWN_QUEUE = 28
+    OTHER_CONTENT = 29  # a task of that name has another content
+    QUEUE_FULL = 30  # as many tasks of the queue wait as may
+    ENDED = 31  # the task is over
+    BAD_TASK = 32  # its name, payload or options are out of range
 
     @property
     def label(self) -> str:
@@ -72,7 +78,9 @@ class Outcome(msgspec.Struct, frozen=True):
     `begun_rows` are the lines that it began: executor, instant, job numbers. `begun` are other
     launches that it began. `ended_rows` are rows that are over by it. `moved` are other launches
     that are due or over by it, or have one part less, each with the executor that it left, 0 for
-    none.
+    none. `moved_tasks` are the numbers of tasks that are new, changed or forgotten by it.
+    `gone_jobs` are the numbers of jobs of tasks that State has forgotten: their last launches were
+    over by an entry before.
     """
 
     verdict: Verdict
@@ -85,6 +93,8 @@ class Outcome(msgspec.Struct, frozen=True):
     moved: Mapping[Key, int] = {}
     begun_rows: Sequence[tuple[int, int, list[int]]] = ()
     ended_rows: Sequence[EndedRows] = ()
+    moved_tasks: Collection[int] = ()
+    gone_jobs: Sequence[int] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -53,7 +53,8 @@ def resolve(context: Context, command: c.Resolve) -> Result:
     if state.restored is None or not state.is_resolving:
         return Result(Verdict.ALREADY)
     for record in state.by_number.values():
-        if record.job is not None and record.horizon_s < command.to_s:
+        is_behind = record.horizon_s < command.to_s and not record.task
+        if record.job is not None and is_behind:
             return Result(Verdict.WRONG_HORIZON, number=record.number)
     state.restored = msgspec.structs.replace(
         state.restored, resolved_at_ms=max(context.at_ms, 1), resolved_s=command.to_s

@@ -11,7 +11,7 @@ from typing import Final
 from cron.limits import NOTE_CHARS_MAX, REVISIONS_KEPT
 from cron.scopes import scope_text
 from cron.state import commands as c
-from cron.state import pool
+from cron.state import pool, tasks
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import Revision
@@ -43,6 +43,8 @@ def _count(context: Context, command: c.Command, result: Result) -> int:
         return context.jobs_changed
     if result.items:
         return sum(item == Verdict.ACCEPTED for item in result.items)
+    if isinstance(command, tasks.PutQueues):
+        return len(command.queues) + len(command.removed)
     return int(isinstance(command, pool.CloseGate | pool.Drain | c.ResetClock))
 
 
@@ -56,8 +58,12 @@ def _by(command: c.Command) -> str:
 
 def _subject(context: Context, command: c.Command) -> str:
     state = context.state
-    if isinstance(command, c.PutJobs):
+    if isinstance(command, c.PutJobs | tasks.PutQueues):
         return command.source
+    if isinstance(command, tasks.CancelTasks | tasks.RunTasks):
+        return command.names[0]
+    if isinstance(command, tasks.RescheduleTasks):
+        return command.items[0].name
     if isinstance(command, c.Pause | c.Resume):
         return command.jobs[0]
     if isinstance(command, pool.SetLimits):
@@ -87,4 +93,8 @@ KEPT: Final = (
     pool.Redrive,
     pool.DropDead,
     pool.Drain,
+    tasks.CancelTasks,
+    tasks.RescheduleTasks,
+    tasks.RunTasks,
+    tasks.PutQueues,
 )

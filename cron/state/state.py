@@ -27,7 +27,8 @@ from cron.state.commands import LEAST_FORMAT, Instants, Key
 from cron.state.launch_index import LaunchIndex
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.rows import NO_ROW, Part, Place, Row
-from launcher.protocol.names import LaunchName
+from cron.state.tasks import QueueRecord, TaskTable
+from launcher.protocol.names import TASK_MARK, LaunchName
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
@@ -149,6 +150,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     triggered_s: int = 0  # the newest second of a manual launch before the clock was reset
     changed_by: str = ""  # who applied the newest change of it, and when
     changed_ms: int = 0
+    task: int = 0  # the number of the task whose job it is
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -292,6 +294,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     opened: list[OpenedGate] = []  # gates that let wait, the one opened last at the end
     budgets: dict[str, int] = {}  # tenant -> thousandths of retries it is ahead
     history: History = msgspec.field(default_factory=History)
+    task_numbers: int = 0  # given so far; none is given twice
+    queues: dict[str, QueueRecord] = {}
+    queues_revision: int = 0  # counts the changes of declared queues
 
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
@@ -313,6 +318,11 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.dead: dict[Key, Row] = {}  # in the order of dying
         self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
+        self.tasks = TaskTable(self.queues)
+        self.tasks_by_number = self.tasks.by_number
+        # Jobs of tasks of which nothing may be open, dead or lost; the next entry looks at them.
+        self.over_jobs: dict[int, None] = {}
+        self.lost_tasks: dict[int, int] = {}  # by job of a task: lost attempts that are remembered
 
     def _due_row(self, number: int, scheduled_s: int, due: Instants) -> LaunchRow:
         """Return the row of a launch that stands in a line: its job is as it was then."""
@@ -545,6 +555,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         R9)."""
         self.forget_lost(key, attempt)
         self.lost[(key, attempt)] = lost
+        record = self.by_number.get(key[0])
+        if record is not None and record.task:
+            self._count_lost_task(key[0], 1)
         for place in lost.places():
             if place[-1] != NO_ROW:
                 self.lost_at[place] = (key, attempt)
@@ -554,8 +567,19 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     def forget_lost(self, key: Key, attempt: int) -> None:
         """Let go of a lost attempt; no error where there is none."""
         known = self.lost.pop((key, attempt), None)
-        for place in known.places() if known is not None else ():
+        if known is None:
+            return
+        for place in known.places():
             self.lost_at.pop(place, None)
+        if key[0] in self.lost_tasks:
+            self._count_lost_task(key[0], -1)
+
+    def _count_lost_task(self, number: int, change: int) -> None:
+        count = self.lost_tasks.pop(number, 0) + change
+        if count:
+            self.lost_tasks[number] = count
+        else:
+            self.over_jobs[number] = None
 
     @property
     def is_resolving(self) -> bool:
@@ -569,8 +593,16 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
 
     def key_of(self, name: LaunchName) -> Key | None:
         """Return the key of a name, None where there never was such a job."""
-        record = self.jobs.get(name.job)
+        record = self.record_of(name.job)
         return None if record is None else (record.number, name.scheduled_s, name.trigger)
+
+    def record_of(self, name: str) -> JobRecord | None:
+        """Return the record of a job, or of the job that a task has; None where there is none."""
+        record = self.jobs.get(name)
+        if record is None and TASK_MARK in name:
+            task = self.tasks.get(name)
+            record = self.by_number.get(task.job) if task is not None else None
+        return record
 
     def executor_of(self, executor: str, ledger: str) -> ExecutorRecord | None:
         """Return the record of that very executor and ledger."""

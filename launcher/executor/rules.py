@@ -31,7 +31,7 @@ from launcher.executor.rows import (
     tombstone,
 )
 from launcher.protocol.columns import BadColumn, differences, full, row_numbers, sums
-from launcher.protocol.names import BadName, parse_job_name
+from launcher.protocol.names import BadName, parse_job_or_task_name
 from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
@@ -78,7 +78,7 @@ class Works:
 
 def _is_name(text: str) -> bool:
     try:
-        return parse_job_name(text) == text
+        return parse_job_or_task_name(text) == text
     except BadName:
         return False
 

@@ -1,7 +1,8 @@
 """Names of launches: deterministic, so that the next leader can ask what became of one.
 
 A LaunchName is `tenant/job@2026-11-20T15:00:00Z`, followed by `+tN` if a person triggered it. An
-attempt appends `#2`, a part of an attempt `#2/1`. Names are computed, never random (SRE book
+attempt appends `#2`, a part of an attempt `#2/1`. A task has `queue:key` where a job has its name;
+only tasks have a colon. Names are computed, never random (SRE book
 ch. 24, "Resolving partial failures": the name of a launch must be known before it is launched).
 """
 
@@ -15,6 +16,8 @@ from typing import Final
 import msgspec
 
 DEFAULT_TENANT: Final = "default"
+TASK_MARK: Final = ":"
+"""Between the queue and the key of a task."""
 NAME_PART_CHARS_MAX: Final = 100
 """Longest tenant or job part: two, a time and a suffix fit into a file name of 255 bytes."""
 
@@ -35,8 +38,9 @@ class BadName(ValueError):
 class LaunchName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """A job and the instant of its launch: the key in log, journal, RPC, logs and command line.
 
-    `job` is `tenant/job`. `scheduled_s` is the ScheduledTime in seconds since the epoch, UTC.
-    `trigger` is 0 for a scheduled launch, N for the N-th manual trigger of that job and second.
+    `job` is `tenant/job`, or the name of a task. `scheduled_s` is the ScheduledTime in seconds
+    since the epoch, UTC. `trigger` is 0 for a scheduled launch, N for the N-th manual trigger of
+    that job and second.
     """
 
     job: str
@@ -103,6 +107,42 @@ def parse_job_name(text: str) -> str:
     return f"{tenant}/{job}"
 
 
+@lru_cache(maxsize=16_384)
+def parse_task_name(text: str) -> str:
+    """Return `tenant/queue:key` for `queue:key` or `tenant/queue:key`.
+
+    Raises:
+        BadName: a part is empty or has a character that is not allowed, or it is too long.
+    """
+    tenant, slash, rest = text.partition("/")
+    if not slash:
+        tenant, rest = DEFAULT_TENANT, text
+    queue, _, key = rest.partition(TASK_MARK)
+    if not is_task_name(f"{tenant}/{queue}", key):
+        raise BadName(
+            f"{text!r} is not a task name: a queue and a key with a : between, up to "
+            f"{NAME_PART_CHARS_MAX} together, of A-Z a-z 0-9 _ . - not beginning with . or -"
+        )
+    return f"{tenant}/{rest}"
+
+
+def is_task_name(queue: str, key: str) -> bool:
+    """Return whether `tenant/queue` and a key together are the name of a task."""
+    tenant, _, short = queue.partition("/")
+    return len(short) + 1 + len(key) <= NAME_PART_CHARS_MAX and all(
+        map(_PART.fullmatch, (tenant, short, key))
+    )
+
+
+def parse_job_or_task_name(text: str) -> str:
+    """Return the full name of a job or of a task; the default tenant may be left out.
+
+    Raises:
+        BadName: it is neither.
+    """
+    return parse_task_name(text) if TASK_MARK in text else parse_job_name(text)
+
+
 def parse_launch_name(text: str) -> LaunchName:
     """Return the LaunchName of `tenant/job@TIME[+tN]`; the default tenant may be left out.
 
@@ -129,7 +169,7 @@ def _parse(text: str) -> AttemptName:
     if match is None:
         raise BadName(f"{text!r} is not a launch name like tenant/job@2026-11-20T15:00:00Z")
     job, time, trigger, attempt, part = match.groups()
-    launch = LaunchName(parse_job_name(job), parse_time(time), int(trigger or 0))
+    launch = LaunchName(parse_job_or_task_name(job), parse_time(time), int(trigger or 0))
     return AttemptName(launch, int(attempt or 1), int(part or 1))
 
 

@@ -16,6 +16,7 @@ from cron.job import Job, Retry
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
+from cron.state import tasks as t
 from cron.state.codec import decode_entry, encode_entry
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -96,6 +97,8 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
         return begin_of((item,))
     if isinstance(command, pool.Redrive | pool.DropDead) and state.dead and chance.random() < 0.8:
         return type(command)((chance.choice(list(state.dead)), (1, 2, 3)))
+    if isinstance(command, STEERED_TASKS) and chance.random() < 0.8:
+        return steered_tasks(command, machine, chance)
     keyed = (c.Report, c.Cancel, c.Skip)
     if isinstance(command, keyed) and state.active and chance.random() < 0.8:
         row = chance.choice(list(state.active.values()))
@@ -106,6 +109,28 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
         items = tuple(msgspec.structs.replace(item, key=row.key) for item in command.items)
         return type(command)(items)
     return command
+
+
+STEERED_TASKS = (t.SubmitTasks, t.CancelTasks, t.RescheduleTasks, t.RunTasks, t.ReadyTasks)
+
+
+def steered_tasks(command: Any, machine: Machine, chance: Random) -> Any:
+    """A command about tasks that can be, or that are there."""
+    if isinstance(command, t.SubmitTasks):
+        fields = {"queue": "default/mail", "key": f"k{chance.randint(1, 9)}", "digest": bytes(16)}
+        options = t.TaskOptions("h", tries=chance.randint(0, 2))
+        some = [
+            msgspec.structs.replace(task, **fields, options=chance.choice((options, task.options)))
+            for task in command.tasks
+        ]
+        return t.SubmitTasks(tuple(some))
+    if isinstance(command, t.ReadyTasks):
+        return t.ReadyTasks(tuple(machine.state.tasks_by_number)[-3:])
+    names = chance.sample(sorted(machine.state.tasks), min(len(machine.state.tasks), 2))
+    if isinstance(command, t.RescheduleTasks):
+        items = zip(command.items, names, strict=False)
+        return t.RescheduleTasks(tuple(msgspec.structs.replace(i, name=name) for i, name in items))
+    return type(command)(tuple(names))
 
 
 TOLD = [

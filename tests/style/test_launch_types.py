@@ -24,6 +24,7 @@ SAYS: Final = {"attempt", "attempts", "state", "states", "status", "started_ms",
 OTHERS: Final = {
     "AttemptName": "a name",
     "Context": "holds State itself",
+    "TaskRecord": "a task that waits or is over: its launch is a LaunchRow",
     "HistoryCursor": "a place in a list",
     "OutputHeader": "names an output in its file",
     "OutputQuery": "names an output",

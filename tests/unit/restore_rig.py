@@ -27,6 +27,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
+from cron.state.tasks import PutQueues, QueueSpec, ReadyTasks, SubmitTasks
 from cron.storage import restoring
 from cron.storage.folders import Folders, name_of
 from cron.storage.new_generation import NewGeneration, begin_generation
@@ -44,6 +45,7 @@ from snapshots.store import ObjectStore
 from tests.fakes.memory_store import MemoryStore
 from tests.unit.disk_rig import more
 from tests.unit.state_rig import T0, StateRig, job
+from tests.unit.tasks_rig import task
 
 CELL = "prod"
 NOW_MS = (T0 + 90_000) * 1000
@@ -75,6 +77,9 @@ def rich() -> StateRig:
     rig.trigger("request-1")
     rig.append(c.Pause(("default/other",), "holidays", 0, "anna"))
     fill_pool(rig, at + 180)
+    rig.append(SubmitTasks((task("ready"), task("waits", 9_000_000)), "shop"))
+    rig.append(ReadyTasks((1,)))
+    rig.append(PutQueues("queues.toml", 0, (QueueSpec("default/other", "h"),)))
     rig.append(c.SnapshotAt())
     key = next(iter(rig.state.history.segments))
     rig.append(c.BackedUp("memory://test", (key,), 1, 1, 5, 7, claim="first life"))

@@ -28,9 +28,10 @@ UNTOUCHED = {
     "digest", "at_ms", "leader_terms", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
     "limits", "gates", "gate_numbers", "dead", "budgets",
+    "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
-NOT_KEPT = {"imagings", "delays_s", "limited", "doubtful", "running"}
+NOT_KEPT = {"imagings", "delays_s", "limited", "doubtful", "running", "over_jobs", "lost_tasks"}
 HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
 TAIL = ("content", "rows", "first_s", "last_s", "last_index")

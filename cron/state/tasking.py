@@ -1,0 +1,451 @@
+"""How commands about tasks and queues change State, and how a task gets its job and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from cron.job import Job, OnLost, Retry, Schedule
+from cron.launch_state import LaunchState
+from cron.limits import (
+    ATTEMPTS_MAX,
+    DEADLINE_S_MAX,
+    LABEL_CHARS_MAX,
+    LABELS_MAX,
+    PAYLOAD_BYTES_MAX,
+    QUEUES_MAX,
+    TASK_AHEAD_MS_MAX,
+    TASK_PAYLOADS_BYTES_MAX,
+    TASK_TEXT_CHARS_MAX,
+    TASKS_REMEMBERED_MAX,
+    TASKS_WAITING_MAX,
+    TIMEOUT_S_MAX,
+)
+from cron.scopes import PRIORITIES
+from cron.state import launches
+from cron.state import tasks as t
+from cron.state.commands import Cancel, CancelItem
+from cron.state.context import Context
+from cron.state.outcome import Result, Verdict
+from cron.state.rows import Row, RowKind
+from cron.state.state import JobRecord, LaunchRow, Span
+from launcher.protocol.names import SCHEDULED_S_MAX, is_task_name
+from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
+
+ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
+DUE: Final = LaunchState.DUE
+LOST: Final = LaunchState.LOST
+DIGEST_BYTES: Final = 16
+_BACKOFF_MS_MAX: Final = 31 * 86_400_000
+_RATE_MAX: Final = 1_000_000
+_PRIORITY_DEFAULT: Final = 5
+_ONCE: Final = Schedule("")
+"""The schedule of a task's job, which is never due by itself."""
+
+
+# ---- commands of programs
+
+
+def submit(context: Context, command: t.SubmitTasks) -> Result:
+    """Take tasks; a verdict for each. One that is known is answered and not repeated."""
+    by = command.by[:TASK_TEXT_CHARS_MAX]
+    items = tuple([_submit(context, spec, by) for spec in command.tasks])
+    return Result(ACCEPTED, items, number=context.state.task_numbers)
+
+
+def _submit(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
+    state = context.state
+    queue = state.queues.get(spec.queue)
+    known = queue.tasks.get(spec.key) if queue is not None else None
+    if known is not None:
+        return Verdict.ALREADY if known.digest == spec.digest else Verdict.OTHER_CONTENT
+    if not _is_sound(spec):
+        return Verdict.BAD_TASK
+    if spec.at_ms > _latest_ms(context):
+        return Verdict.BAD_TIMES
+    tasks = state.tasks
+    is_full = tasks.payload_bytes + len(spec.payload) > TASK_PAYLOADS_BYTES_MAX
+    if is_full or tasks.waiting >= TASKS_WAITING_MAX:
+        return Verdict.TOO_MANY
+    if queue is None:
+        if not spec.options.handler:
+            return Verdict.UNKNOWN_QUEUE
+        if len(state.queues) >= QUEUES_MAX:
+            return Verdict.TOO_MANY
+        queue = t.QueueRecord(spec.queue, spec.options.handler, revision=context.index)
+        state.queues[queue.name] = queue
+    elif queue.waiting >= queue.waiting_max:
+        return Verdict.QUEUE_FULL
+    own = spec.options
+    if own.handler == queue.handler:
+        own = msgspec.structs.replace(own, handler="")
+    state.task_numbers += 1
+    task = t.TaskRecord(
+        state.task_numbers,
+        queue.name,
+        spec.key,
+        max(spec.at_ms, context.at_ms),
+        spec.payload,
+        spec.digest,
+        queue.shared(own),
+        context.index,
+        context.at_ms,
+        by,
+    )
+    tasks.put(task)
+    context.moved_tasks[task.number] = None
+    return ACCEPTED
+
+
+def _latest_ms(context: Context) -> int:
+    """Return the latest time for which a task may be submitted. Later than the last year there are
+    no names of launches."""
+    return min(context.at_ms + TASK_AHEAD_MS_MAX, SCHEDULED_S_MAX * 1000)
+
+
+def _is_sound(spec: t.TaskSpec) -> bool:
+    """Whether name, digest, payload and options are within their limits."""
+    return (
+        is_task_name(spec.queue, spec.key)
+        and len(spec.digest) == DIGEST_BYTES
+        and len(spec.payload) <= PAYLOAD_BYTES_MAX
+        and (spec.options == t.NO_OPTIONS or _are_sound(spec.options))
+    )
+
+
+def _are_sound(options: t.TaskOptions) -> bool:
+    texts = [options.handler, options.collection, options.traceparent]
+    texts += [text for label in options.labels for text in label]
+    return (
+        0 <= options.priority < PRIORITIES
+        and 0 <= options.tries <= ATTEMPTS_MAX
+        and 0 <= options.backoff_ms <= _BACKOFF_MS_MAX
+        and 0 <= options.deadline_s <= DEADLINE_S_MAX
+        and 0 <= options.timeout_s <= TIMEOUT_S_MAX
+        and -1 <= options.on_lost <= max(OnLost)
+        and len(options.labels) <= LABELS_MAX
+        and all(len(text) <= LABEL_CHARS_MAX for text in texts)
+    )
+
+
+def cancel(context: Context, command: t.CancelTasks) -> Result:
+    """End tasks that wait, and cancel the launches of others (rule R8); a verdict for each."""
+    by = command.by[:TASK_TEXT_CHARS_MAX]
+    return _each(context, command.names, lambda task: _cancel(context, task, by))
+
+
+def _cancel(context: Context, task: t.TaskRecord, by: str) -> Verdict:
+    if task.is_over:
+        return Verdict.ENDED
+    if task.is_waiting:
+        _end_waiting(context, task, LaunchState.CANCELLED, Reason.KILLED, by)
+        return ACCEPTED
+    record = context.state.by_number[task.job]
+    keys = [row.key for row in record.open.values()]
+    items = tuple(CancelItem(key, Reason.KILLED, by) for key in keys)
+    result = launches.cancel(context, Cancel(items))
+    context.moved_tasks[task.number] = None
+    return Verdict(result.items[0]) if result.items else Verdict.ENDED
+
+
+def _end_waiting(
+    context: Context, task: t.TaskRecord, end: LaunchState, reason: Reason, by: str
+) -> None:
+    """End a task that never had a launch; it gets a row of history as a launch would."""
+    scheduled_s = task.at_ms // 1000
+    context.record(
+        Row(
+            kind=RowKind.ENDED,
+            job=task.name,
+            revision=context.state.catalog,
+            scheduled_s=scheduled_s,
+            trigger=0,
+            attempt=0,
+            state=end,
+            reason=reason,
+            ended_index=context.index,
+            ended_at_ms=context.at_ms,
+            last_s=scheduled_s,
+            by=by,
+            due_at_ms=task.at_ms,
+        )
+    )
+    context.put_task(task, state=end, reason=reason, ended_ms=context.at_ms, payload=b"")
+    context.over_tasks.append(task.number)
+
+
+def reschedule(context: Context, command: t.RescheduleTasks) -> Result:
+    """Give tasks that wait another time, priority or payload; a verdict for each."""
+    items = [
+        Verdict.UNKNOWN_TASK if task is None else _reschedule(context, task, item)
+        for item in command.items
+        for task in (context.state.tasks.get(item.name),)
+    ]
+    return Result(ACCEPTED, tuple(items))
+
+
+def _reschedule(context: Context, task: t.TaskRecord, item: t.RescheduleItem) -> Verdict:
+    if task.is_over:
+        return Verdict.ENDED
+    if item.revision not in (0, task.revision):
+        return Verdict.STALE_REVISION
+    if not task.is_waiting:
+        return Verdict.WRONG_STATE
+    at_ms = task.at_ms if item.at_ms < 0 else max(item.at_ms, context.at_ms)
+    if at_ms > _latest_ms(context):
+        return Verdict.BAD_TIMES
+    payload = task.payload if item.payload is None else item.payload
+    if len(payload) > PAYLOAD_BYTES_MAX or not 0 <= item.priority < PRIORITIES:
+        return Verdict.BAD_TASK
+    tasks, more = context.state.tasks, len(payload) - len(task.payload)
+    if more > 0 and tasks.payload_bytes + more > TASK_PAYLOADS_BYTES_MAX:
+        return Verdict.TOO_MANY
+    own = task.own
+    if item.priority:
+        own = msgspec.structs.replace(task.options, priority=item.priority)
+        own = context.state.queues[task.queue].shared(own)
+    context.put_task(task, at_ms=at_ms, payload=payload, own=own)
+    return ACCEPTED
+
+
+def run(context: Context, command: t.RunTasks) -> Result:
+    """Make tasks due that wait; a verdict for each, ALREADY for one that is due."""
+    return _each(context, command.names, lambda task: _run(context, task))
+
+
+def _run(context: Context, task: t.TaskRecord) -> Verdict:
+    if task.is_over:
+        return Verdict.ENDED
+    if not task.is_waiting or task.at_ms <= context.at_ms:
+        return Verdict.ALREADY
+    context.put_task(task, at_ms=context.at_ms)
+    return ACCEPTED
+
+
+def _each(
+    context: Context, names: Iterable[str], change: Callable[[t.TaskRecord], Verdict]
+) -> Result:
+    tasks = context.state.tasks
+    items = [
+        Verdict.UNKNOWN_TASK if task is None else change(task) for task in map(tasks.get, names)
+    ]
+    return Result(ACCEPTED, tuple(items))
+
+
+# ---- commands of the leader
+
+
+def ready(context: Context, command: t.ReadyTasks) -> Result:
+    """Give tasks that are due a job each, with a launch that is due; a verdict for each."""
+    by_number = context.state.tasks.by_number
+    items = [
+        Verdict.UNKNOWN_TASK if task is None else _ready(context, task)
+        for task in map(by_number.get, command.numbers)
+    ]
+    return Result(ACCEPTED, tuple(items))
+
+
+def _ready(context: Context, task: t.TaskRecord) -> Verdict:
+    if task.is_over:
+        return Verdict.ENDED
+    if task.job:
+        return Verdict.ALREADY
+    if task.at_ms > context.at_ms:
+        return Verdict.NOT_DUE
+    state, scheduled_s = context.state, task.at_ms // 1000
+    job = job_of(task, state.queues[task.queue])
+    state.job_numbers += 1
+    record = JobRecord(
+        number=state.job_numbers,
+        name=task.name,
+        source="",
+        revision=state.catalog,
+        horizon_s=scheduled_s,
+        job=job,
+        spans=[Span(state.catalog, scheduled_s - 1, 0, _ONCE)],
+        task=task.number,
+    )
+    state.by_number[record.number] = record
+    state.tasks.payload_bytes += len(job.work.payload)
+    context.put_task(task, job=record.number, payload=b"")
+    context.open_due(
+        record,
+        LaunchRow(
+            number=record.number,
+            scheduled_s=scheduled_s,
+            trigger=0,
+            state=DUE,
+            deadline_ms=task.at_ms + job.deadline_s * 1000,
+            revision=record.revision,
+            by=task.by,
+            due_at_ms=max(task.at_ms, 1),
+        ),
+    )
+    return ACCEPTED
+
+
+def job_of(task: t.TaskRecord, queue: t.QueueRecord) -> Job:
+    """Return the job that a task becomes: what its own options leave open is as its queue says."""
+    own, default = task.options, queue.defaults
+    on_lost = OnLost(max(own.on_lost if own.on_lost >= 0 else default.on_lost, 0))
+    usual = Retry()
+    retry = Retry(
+        own.tries or default.tries or usual.tries,
+        own.backoff_ms or default.backoff_ms or usual.backoff_ms,
+    )
+    return Job(
+        task.name,
+        _ONCE,
+        WorkSpec(
+            (),
+            handler=handler_of(task, queue),
+            payload=task.payload,
+            timeout_ms=(own.timeout_s or default.timeout_s) * 1000,
+            guarded=on_lost is OnLost.RETRY,
+            priority=priority_of(task, queue),
+        ),
+        on_lost=on_lost,
+        deadline_s=own.deadline_s or default.deadline_s or DEADLINE_S_MAX,
+        retry=retry,
+        collection=own.collection or default.collection,
+    )
+
+
+def handler_of(task: t.TaskRecord, queue: t.QueueRecord) -> str:
+    """Return the handler that runs a task."""
+    return task.options.handler or queue.handler
+
+
+def priority_of(task: t.TaskRecord, queue: t.QueueRecord) -> int:
+    """Return the priority of a task, 1 (first) to 9."""
+    return task.options.priority or queue.defaults.priority or _PRIORITY_DEFAULT
+
+
+def forget(context: Context, command: t.ForgetTasks) -> Result:
+    """Forget tasks that have been over for as long as their queues remember them; a verdict for
+    each."""
+    by_number = context.state.tasks.by_number
+    items = [
+        Verdict.UNKNOWN_TASK if task is None else _forget(context, task)
+        for task in map(by_number.get, command.numbers)
+    ]
+    return Result(ACCEPTED, tuple(items))
+
+
+def _forget(context: Context, task: t.TaskRecord) -> Verdict:
+    state = context.state
+    queue = state.queues[task.queue]
+    if task.job or not task.is_over:
+        return Verdict.STILL_OPEN
+    if task.ended_ms + queue.remember_s * 1000 > context.at_ms:
+        return Verdict.BAD_TIMES
+    state.tasks.drop(task)
+    context.moved_tasks[task.number] = None
+    _let_go(context, queue)
+    return ACCEPTED
+
+
+def _let_go(context: Context, queue: t.QueueRecord) -> None:
+    """Forget a queue that nobody declares once it has no tasks."""
+    if not queue.source and not queue.tasks:
+        del context.state.queues[queue.name]
+
+
+# ---- queues
+
+
+def put_queues(context: Context, command: t.PutQueues) -> Result:
+    """Add, change and remove the queues that one source declares, all or nothing."""
+    verdict = _check(context, command)
+    state = context.state
+    if verdict is not ACCEPTED:
+        return Result(verdict, number=state.queues_revision)
+    state.queues_revision += 1
+    for spec in command.queues:
+        queue = state.queues.setdefault(spec.name, t.QueueRecord(spec.name, spec.handler))
+        for name in t.DECLARED:
+            setattr(queue, name, getattr(spec, name))
+        queue.source, queue.revision = command.source, context.index
+    for name in command.removed:
+        queue = state.queues[name]
+        queue.source, queue.revision = "", context.index
+        _let_go(context, queue)
+    return Result(ACCEPTED, number=state.queues_revision)
+
+
+def _check(context: Context, command: t.PutQueues) -> Verdict:
+    """Whether the whole change may happen."""
+    queues = context.state.queues
+    if command.base != context.state.queues_revision:
+        return Verdict.STALE_REVISION
+    names = [*(spec.name for spec in command.queues), *command.removed]
+    if len(dict.fromkeys(names)) < len(names):
+        return Verdict.REPEATED
+    if not command.source or not all(map(_is_queue, command.queues)):
+        return Verdict.BAD_TASK
+    if any(name not in queues for name in command.removed):
+        return Verdict.UNKNOWN_QUEUE
+    known = [queues[name] for name in names if name in queues]
+    if any(queue.source not in ("", command.source) for queue in known):
+        return Verdict.WRONG_SOURCE
+    is_over = len(queues) + sum(name not in queues for name in names) > QUEUES_MAX
+    return Verdict.TOO_MANY if is_over else ACCEPTED
+
+
+def _is_queue(spec: t.QueueSpec) -> bool:
+    numbers = (spec.waiting_max, spec.rate_per_s, spec.burst, spec.remember_s)
+    most = (TASKS_WAITING_MAX, _RATE_MAX, _RATE_MAX, t.REMEMBER_S_MAX)
+    return (
+        is_task_name(spec.name, "k")
+        and 0 < len(spec.handler) <= LABEL_CHARS_MAX
+        and all(0 <= number <= bound for number, bound in zip(numbers, most, strict=True))
+        and spec.remember_s >= t.REMEMBER_S
+        and _are_sound(spec.defaults)
+    )
+
+
+# ---- after an entry
+
+
+def drop_jobs(context: Context) -> None:
+    """Forget the jobs of tasks of which nothing is open, dead or lost since the entry before. A
+    job stays through the entry by which its launch ended, so that whoever follows can name it."""
+    state = context.state
+    looked_at, state.over_jobs = sorted(state.over_jobs), {}
+    for number in looked_at:
+        record = state.by_number.get(number)
+        if record is None or record.open or record.dead or number in state.lost_tasks:
+            continue
+        state.touch(record)
+        del state.by_number[number]
+        state.doubtful.pop(number, None)
+        if record.job is not None:
+            state.tasks.payload_bytes -= len(record.job.work.payload)
+        context.gone_jobs.append(number)
+        task = state.tasks.by_number.get(record.task)
+        if task is not None:
+            context.put_task(task, job=0)
+            context.over_tasks.append(task.number)
+
+
+def settle(context: Context) -> None:
+    """End the tasks whose launches are over by this entry, and keep to the bound of those that are
+    remembered."""
+    state, by_number = context.state, context.state.tasks.by_number
+    for number, (end, reason) in context.task_ends.items():
+        record = state.by_number[number]
+        task = by_number.get(record.task)
+        if record.open or task is None:
+            continue  # it begins again
+        state.over_jobs[number] = None
+        if not task.is_over or task.state is LOST:  # a late report says more (rule R9)
+            ended_ms = task.ended_ms if task.is_over else context.at_ms
+            context.put_task(task, state=end, reason=reason, ended_ms=ended_ms)
+    state.tasks.remember(context.over_tasks)
+    excess = state.tasks.over - TASKS_REMEMBERED_MAX
+    if excess > 0:
+        gone = state.tasks.forget_oldest(excess)
+        context.moved_tasks.update(dict.fromkeys(gone))

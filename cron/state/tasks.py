@@ -1,0 +1,331 @@
+"""Tasks and their queues as State keeps them, and the commands about them.
+
+A task is work that a program hands over once. While it waits, it is one slim record. Once it is due
+and there is room for it, it has a job of its own, which has one launch. Once that is over, the job
+goes, and the record keeps the end for as long as its key is remembered.
+
+A record is never changed: `TaskTable.put` replaces it. So an image that is being written has each
+record as it was when the image began.
+
+Evolution: as in `commands.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from cron.errors import invariant
+from cron.launch_state import LaunchState
+from launcher.protocol.names import TASK_MARK
+from launcher.protocol.status import Reason
+
+DUE: Final = LaunchState.DUE  # members of an enumeration are slow to look up
+SUCCEEDED: Final = LaunchState.SUCCEEDED
+_FAILURES: Final = (LaunchState.FAILED, LaunchState.LOST)
+REMEMBER_S: Final = 86_400
+"""How long the key of a task is remembered after its end, unless its queue says longer."""
+REMEMBER_S_MAX: Final = 366 * 86_400
+WAITING_MAX: Final = 100_000
+"""How many tasks of a queue may wait, unless the queue says another number."""
+
+
+class TaskOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a task runs. 0, "" and -1 (of `on_lost`) mean what its queue says, or the default.
+
+    `priority` is 1 (first) to 9. `tries` counts attempts, `on_lost` is a number of `OnLost`.
+    """
+
+    handler: str = ""
+    priority: int = 0
+    tries: int = 0
+    backoff_ms: int = 0
+    deadline_s: int = 0
+    timeout_s: int = 0
+    collection: str = ""
+    on_lost: int = -1
+    labels: tuple[tuple[str, str], ...] = ()
+    traceparent: str = ""
+
+
+NO_OPTIONS: Final = TaskOptions()
+
+
+class TaskSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A task that is submitted. Its name is `queue:key`, where `queue` has its tenant.
+
+    `at_ms` is when it is due; a time that is over means now. `digest` covers all that makes two
+    tasks of one key the same task. `payload` is JSON.
+    """
+
+    queue: str
+    key: str
+    at_ms: int
+    payload: bytes
+    digest: bytes
+    options: TaskOptions = NO_OPTIONS
+
+
+class TaskRecord(msgspec.Struct, array_like=True, gc=False):
+    """A task. Do not change it: `TaskTable.put` replaces it.
+
+    `own` is None where all options are as the queue says. `job` is the number of its job, 0 while
+    it waits and once its job is gone; the job has the payload then. `state` is DUE until the task
+    is over. `revision` is the log index of its newest change.
+    """
+
+    number: int
+    queue: str
+    key: str
+    at_ms: int
+    payload: bytes
+    digest: bytes
+    own: TaskOptions | None
+    revision: int
+    submitted_ms: int
+    by: str = ""
+    job: int = 0
+    ended_ms: int = 0
+    state: LaunchState = DUE
+    reason: Reason = Reason.NONE
+
+    @property
+    def name(self) -> str:
+        """Its full name, `tenant/queue:key`."""
+        return f"{self.queue}{TASK_MARK}{self.key}"
+
+    @property
+    def options(self) -> TaskOptions:
+        """The options that it was submitted with."""
+        return self.own or NO_OPTIONS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state is not DUE
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has neither a launch nor an end."""
+        return not self.job and self.state is DUE
+
+
+class QueueSpec(msgspec.Struct, frozen=True, array_like=True):
+    """A queue as its file declares it; fields as in QueueRecord."""
+
+    name: str
+    handler: str
+    defaults: TaskOptions = NO_OPTIONS
+    waiting_max: int = WAITING_MAX
+    rate_per_s: int = 0
+    burst: int = 0
+    remember_s: int = REMEMBER_S
+    waits_for_handler: bool = False
+
+
+class QueueRecord(msgspec.Struct, array_like=True, dict=True):
+    """Where the tasks of one kind wait. `name` has its tenant.
+
+    `waiting_max` tasks may wait, `rate_per_s` may be submitted in a second and `burst` at once (0:
+    any number); keys are remembered for `remember_s` after the end. `waits_for_handler`: tasks are
+    taken though no worker serves their handler. `source` is the file that declares it, "" where a
+    task made it. `revision` is the log index of its newest change. `done`, `failed` and `dropped`
+    count the ends in its life: succeeded; failed or lost; cancelled or skipped.
+    """
+
+    name: str
+    handler: str
+    defaults: TaskOptions = NO_OPTIONS
+    waiting_max: int = WAITING_MAX
+    rate_per_s: int = 0
+    burst: int = 0
+    remember_s: int = REMEMBER_S
+    waits_for_handler: bool = False
+    revision: int = 0
+    source: str = ""
+    waiting: int = 0
+    running: int = 0  # has a launch that is not over
+    done: int = 0
+    failed: int = 0
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self.tasks: dict[str, TaskRecord] = {}  # by key
+        self.options: dict[TaskOptions, TaskOptions] = {}  # equal ones of its tasks, kept once
+
+    def shared(self, options: TaskOptions | None) -> TaskOptions | None:
+        """Return equal options that a task of the queue has already, None for the default ones."""
+        if options is None or options == NO_OPTIONS:
+            return None
+        if len(self.options) >= _SHARED_MAX:
+            self.options.clear()
+        return self.options.setdefault(options, options)
+
+
+DECLARED: Final = QueueSpec.__struct_fields__
+"""The fields of a QueueRecord that its file declares."""
+_SHARED_MAX: Final = 64
+_STALE_MAX: Final = 1_024
+_by_revision: Final = attrgetter("revision", "number")
+
+
+class TaskTable(Mapping[str, TaskRecord]):
+    """All tasks by name; `by_number` has them in ascending order.
+
+    `waiting` counts those that wait, `over` those that are over and have no job. `payload_bytes` is
+    what the payloads of all tasks and of their jobs take.
+    """
+
+    def __init__(self, queues: dict[str, QueueRecord]) -> None:
+        self.by_number: dict[int, TaskRecord] = {}
+        self.waiting = 0
+        self.payload_bytes = 0
+        self.over = 0
+        # Those that are over and have no job, oldest first; with some that are forgotten.
+        self._remembered: deque[int] = deque()
+        self._queues = queues
+
+    def __len__(self) -> int:
+        return len(self.by_number)
+
+    def __iter__(self) -> Iterator[str]:
+        return (task.name for task in self.by_number.values())
+
+    def __getitem__(self, name: str) -> TaskRecord:
+        queue_name, _, key = name.partition(TASK_MARK)
+        return self._queues[queue_name].tasks[key]
+
+    def put(self, task: TaskRecord) -> None:
+        """Add a task, or replace the one that has its number."""
+        known, queue = self.by_number.get(task.number), self._queues[task.queue]
+        if known is not None:
+            self._count(queue, known, -1)
+        self._count(queue, task, 1)
+        queue.tasks[task.key] = self.by_number[task.number] = task
+
+    def drop(self, task: TaskRecord) -> None:
+        """Forget a task that is over and has no job."""
+        self.over -= 1
+        del self.by_number[task.number]
+        del self._queues[task.queue].tasks[task.key]
+        if len(self._remembered) > 2 * self.over + _STALE_MAX:
+            self._remembered = deque(filter(self.by_number.__contains__, self._remembered))
+
+    def load(self, tasks: Iterable[TaskRecord]) -> None:
+        """Take over tasks of an image, whose queues count them already.
+
+        Raises:
+            KeyError: a queue is not there.
+        """
+        people: dict[str, str] = {}
+        for task in tasks:
+            queue = self._queues[task.queue]
+            task.by = people.setdefault(task.by, task.by)
+            task.queue, task.own = queue.name, queue.shared(task.own)
+            invariant(task.key not in queue.tasks, f"two tasks have the name {task.name}")
+            queue.tasks[task.key] = self.by_number[task.number] = task
+            self.payload_bytes += len(task.payload)
+            self.waiting += task.is_waiting
+            self.over += task.is_over and not task.job
+        over = (task for task in self.by_number.values() if task.is_over and not task.job)
+        self._remembered = deque(task.number for task in sorted(over, key=_by_revision))
+
+    def remember(self, numbers: Iterable[int]) -> None:
+        """Note tasks that are over and have no job from this entry on."""
+        self._remembered += sorted(numbers)
+
+    def forget_oldest(self, count: int) -> list[int]:
+        """Forget so many tasks, those first that have been over longest; return their numbers."""
+        gone: list[int] = []
+        while len(gone) < count:
+            task = self.by_number.get(self._remembered.popleft())
+            if task is not None:
+                self.drop(task)
+                gone.append(task.number)
+        return gone
+
+    def _count(self, queue: QueueRecord, task: TaskRecord, change: int) -> None:
+        self.payload_bytes += change * len(task.payload)
+        if task.state is DUE:
+            if task.job:
+                queue.running += change
+            else:
+                queue.waiting += change
+                self.waiting += change
+            return
+        if not task.job:
+            self.over += change
+        if task.state is SUCCEEDED:
+            queue.done += change
+        elif task.state in _FAILURES:
+            queue.failed += change
+        else:
+            queue.dropped += change
+
+
+class SubmitTasks(msgspec.Struct, frozen=True, array_like=True, tag="submit-tasks"):
+    """Tasks that programs hand over, each by itself; an item each. A queue that is not there is
+    made where the task names a handler."""
+
+    tasks: tuple[TaskSpec, ...]
+    by: str = ""
+
+
+class CancelTasks(msgspec.Struct, frozen=True, array_like=True, tag="cancel-tasks"):
+    """Tasks to be ended, by full name; an item each. What has begun is cancelled as any launch
+    (rule R8)."""
+
+    names: tuple[str, ...]
+    by: str = ""
+
+
+class RescheduleItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Another time, priority or payload of a task that waits: -1, 0 and None leave what it has.
+    `revision` is what the caller read, 0 for any."""
+
+    name: str
+    revision: int = 0
+    at_ms: int = -1
+    priority: int = 0
+    payload: bytes | None = None
+
+
+class RescheduleTasks(msgspec.Struct, frozen=True, array_like=True, tag="reschedule-tasks"):
+    """Changes of tasks that wait; an item each."""
+
+    items: tuple[RescheduleItem, ...]
+    by: str = ""
+
+
+class RunTasks(msgspec.Struct, frozen=True, array_like=True, tag="run-tasks"):
+    """Tasks that wait, by full name, become due; an item each."""
+
+    names: tuple[str, ...]
+    by: str = ""
+
+
+class ReadyTasks(msgspec.Struct, frozen=True, array_like=True, tag="ready-tasks"):
+    """Tasks that are due, by number, get a job and a launch that is due; an item each."""
+
+    numbers: tuple[int, ...]
+
+
+class ForgetTasks(msgspec.Struct, frozen=True, array_like=True, tag="forget-tasks"):
+    """Tasks, by number, whose keys need not be remembered any more; an item each."""
+
+    numbers: tuple[int, ...]
+
+
+class PutQueues(msgspec.Struct, frozen=True, array_like=True, tag="put-queues"):
+    """A change of the queues that one source declares, all or nothing, made from revision `base` of
+    the declared queues. A removed queue stays, without a source, while it has tasks."""
+
+    source: str
+    base: int
+    queues: tuple[QueueSpec, ...] = ()
+    removed: tuple[str, ...] = ()
+    by: str = ""
