@@ -120,7 +120,7 @@ def _are_sound(options: t.TaskOptions) -> bool:
     texts = [options.handler, options.collection, options.traceparent]
     texts += [text for label in options.labels for text in label]
     return (
-        0 <= options.priority < PRIORITIES
+        -1 <= options.priority < PRIORITIES
         and 0 <= options.tries <= ATTEMPTS_MAX
         and 0 <= options.backoff_ms <= _BACKOFF_MS_MAX
         and 0 <= options.deadline_s <= DEADLINE_S_MAX
@@ -198,13 +198,13 @@ def _reschedule(context: Context, task: t.TaskRecord, item: t.RescheduleItem) ->
     if at_ms > _latest_ms(context):
         return Verdict.BAD_TIMES
     payload = task.payload if item.payload is None else item.payload
-    if len(payload) > PAYLOAD_BYTES_MAX or not 0 <= item.priority < PRIORITIES:
+    if len(payload) > PAYLOAD_BYTES_MAX or not -1 <= item.priority < PRIORITIES:
         return Verdict.BAD_TASK
     tasks, more = context.state.tasks, len(payload) - len(task.payload)
     if more > 0 and tasks.payload_bytes + more > TASK_PAYLOADS_BYTES_MAX:
         return Verdict.TOO_MANY
     own = task.own
-    if item.priority:
+    if item.priority >= 0:
         own = msgspec.structs.replace(task.options, priority=item.priority)
         own = context.state.queues[task.queue].shared(own)
     context.put_task(task, at_ms=at_ms, payload=payload, own=own)
@@ -320,8 +320,9 @@ def handler_of(task: t.TaskRecord, queue: t.QueueRecord) -> str:
 
 
 def priority_of(task: t.TaskRecord, queue: t.QueueRecord) -> int:
-    """Return the priority of a task, 1 (first) to 9."""
-    return task.options.priority or queue.defaults.priority or _PRIORITY_DEFAULT
+    """Return the priority of a task, 0 (first) to 9."""
+    own, default = task.options.priority, queue.defaults.priority
+    return own if own >= 0 else default if default >= 0 else _PRIORITY_DEFAULT
 
 
 def forget(context: Context, command: t.ForgetTasks) -> Result:

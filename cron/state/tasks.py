@@ -35,13 +35,14 @@ WAITING_MAX: Final = 100_000
 
 
 class TaskOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a task runs. 0, "" and -1 (of `on_lost`) mean what its queue says, or the default.
+    """How a task runs. 0, "" and -1 (of `priority`, `on_lost`) mean what its queue says, or the
+    default.
 
-    `priority` is 1 (first) to 9. `tries` counts attempts, `on_lost` is a number of `OnLost`.
+    `priority` is 0 (first) to 9. `tries` counts attempts, `on_lost` is a number of `OnLost`.
     """
 
     handler: str = ""
-    priority: int = 0
+    priority: int = -1
     tries: int = 0
     backoff_ms: int = 0
     deadline_s: int = 0
@@ -284,13 +285,13 @@ class CancelTasks(msgspec.Struct, frozen=True, array_like=True, tag="cancel-task
 
 
 class RescheduleItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Another time, priority or payload of a task that waits: -1, 0 and None leave what it has.
+    """Another time, priority or payload of a task that waits: -1 and None leave what it has.
     `revision` is what the caller read, 0 for any."""
 
     name: str
     revision: int = 0
     at_ms: int = -1
-    priority: int = 0
+    priority: int = -1
     payload: bytes | None = None
 
 

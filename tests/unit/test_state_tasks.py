@@ -103,7 +103,7 @@ BAD: dict[str, t.TaskSpec] = {
         f"options {number}": task(options=msgspec.structs.replace(t.TaskOptions("h"), **one))
         for number, one in enumerate(
             (
-                {"priority": -1},
+                {"priority": -2},
                 {"priority": 10},
                 {"tries": -1},
                 {"backoff_ms": -1},
