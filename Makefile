@@ -11,9 +11,13 @@ BASE ?= a8027c6
 PAIRS ?= 5
 MINIO ?= $(shell command -v minio)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Of what pip says, a line for each package: progress, without the noise.
-BRIEFLY := sed -n -u -E 's/^Collecting ([^ ]+).*/  \1/p'
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml \
+# uv installs packages several times as fast as pip does. It reads no settings of pip, so it is told
+# the index. Where uv cannot be had or cannot reach the index, pip installs.
+INDEX := $(PIP) config list | sed -n "s/.*\.index-url='\(.*\)'/\1/p" | tail -n 1
+UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(INDEX))}" $(BIN)/uv --quiet
+install = $(UV) pip install --python $(BIN)/python --compile-bytecode $(1) || \
+  $(PIP) install --quiet $(1)
+LOCK := $(UV) pip compile --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url
 SHELL := bash
 export PYTHONTZPATH :=
@@ -29,18 +33,19 @@ help: ## this list
 
 setup: $(VENV)/.ready ## make .venv with the command raftcron in it
 
-$(VENV)/.ready: requirements.lock pyproject.toml
-	@echo "setting up $(VENV), half a minute or so, once"
+$(VENV)/.ready: requirements-uv.lock requirements.lock pyproject.toml
+	@echo "setting up $(VENV), a quarter of a minute or so, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@set -o pipefail; $(PIP) install --no-compile --require-hashes -r requirements.lock | $(BRIEFLY)
-	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@-$(PIP) install --quiet --require-hashes -r requirements-uv.lock
+	@$(call install,--require-hashes -r requirements.lock)
+	@$(call install,--no-deps --no-build-isolation -e .)
 	@touch $@
 
 setup-tests: $(VENV)/.ready-tests ## and what the tests, checks and benchmarks need
 
 $(VENV)/.ready-tests: $(VENV)/.ready requirements-dev.lock
-	@echo "installing what the tests need, a minute or so, once"
-	@set -o pipefail; $(PIP) install --require-hashes -r requirements-dev.lock | $(BRIEFLY)
+	@echo "installing what the tests need, once"
+	@$(call install,--require-hashes -r requirements-dev.lock)
 	@touch $@
 
 run: setup ## three replicas and an executor run examples/crontab on this machine; Ctrl-C ends it
@@ -120,10 +125,10 @@ docs: setup-tests ## write docs/cli.md, the schema of the API and the path of a 
 	$(BIN)/python -m tests.style.api_schema
 	$(BIN)/python -m tests.simulation.walk --write >/dev/null
 
-lock: setup ## write requirements.lock and requirements-dev.lock anew from pyproject.toml
-	$(PIP) install --quiet uv
-	$(LOCK) --group dev --group setup -o requirements-dev.lock
-	$(LOCK) --group setup --constraint requirements-dev.lock -o requirements.lock
+lock: setup ## write the lock files anew from pyproject.toml
+	$(LOCK) pyproject.toml --group dev --group setup -o requirements-dev.lock
+	$(LOCK) pyproject.toml --group setup --constraint requirements-dev.lock -o requirements.lock
+	echo uv | $(LOCK) - -o requirements-uv.lock
 
 proto: ## generate the gRPC code with a pinned generator in an environment of its own
 	@test -x .proto-venv/bin/python || $(PYTHON) -m venv .proto-venv
