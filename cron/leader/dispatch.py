@@ -6,14 +6,16 @@ append, which may be lost (cron/DESIGN.md, "One turn of the leader").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from operator import not_
 from typing import Any, Final
 
 import msgspec
 
 from cron.errors import InvariantViolated
 from cron.failpoints import hit
-from cron.launch_state import LaunchState
+from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.reports import Source
 from cron.state import commands as c
 from cron.state.batches import Batch
@@ -22,6 +24,7 @@ from cron.state.ends import state_of
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Part
 from cron.state.state import LaunchRow, State
+from cron.state.tasks import CancelTasks
 from launcher.pool.pool import Pool
 from launcher.protocol.orders import JobWork, KillOrder, StartBatch, work_of
 from launcher.protocol.status import Reason
@@ -60,6 +63,8 @@ class Dispatcher:
                     launch = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
                     if launch is not None:
                         self._kill(state, launch)
+            elif isinstance(command, CancelTasks):
+                self._kill_tasks(state, compress(command.names, map(not_, result.items)))
         late = 0
         for number in begun:
             record = state.executors.get(number)
@@ -72,6 +77,14 @@ class Dispatcher:
             detailed = (one for one in batch.detailed.values() if one.executor == number)
             late += batch.lates.count(True) + sum(one.is_late for one in detailed)
         return late
+
+    def _kill_tasks(self, state: State, names: Iterable[str]) -> None:
+        """Order the ends of launches of tasks whose cancels are committed."""
+        for name in names:
+            record = state.record_of(name)
+            for launch in [] if record is None else record.open.values():
+                if launch.state in ACTIVE:
+                    self._kill(state, launch)
 
     def _kill(self, state: State, launch: LaunchRow) -> None:
         """Order the end of each part of an attempt whose Cancel is committed (rule R8)."""
@@ -142,6 +155,8 @@ class Dispatcher:
     def _work(self, state: State, number: int, launch: LaunchRow | None = None) -> JobWork:
         """Return the work of a job as it is now, or as it was when a launch began."""
         record = state.by_number[number]
+        if record.task and launch is not None and launch.job is not None:  # it has one launch
+            return work_of(record.name, encode_work(launch.job.work))
         revision = record.revision if launch is None else launch.revision
         job = record.job if launch is None else launch.job
         work = self._works.get((number, revision))

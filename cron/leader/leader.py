@@ -410,6 +410,7 @@ class Leader:
             indexes.due_heap.retry(number)
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
+        commands += indexes.plan_tasks(now_ms, rows_max)
         if is_housekeeping:
             self.overload.look(indexes.due_heap.behind(), now_s)
             self._inbox.stale(state, now_ms)
@@ -538,11 +539,12 @@ class Leader:
     def _idle_ms(self) -> int:
         """Return in how many ms the leader has something to do by itself."""
         delay_ms = self._settings.housekeeping_ms
-        next_s, queued_ms = self.indexes.due_heap.next_s(), self.indexes.queues.next_ms()
+        next_s = self.indexes.due_heap.next_s()
         if next_s is not None:
             delay_ms = min(delay_ms, next_s * 1000 - self._clock.wall_ms())
-        if queued_ms is not None:
-            delay_ms = min(delay_ms, queued_ms - self.now_ms())
+        for next_ms in (self.indexes.queues.next_ms(), self.indexes.tasks.next_ms()):
+            if next_ms is not None:
+                delay_ms = min(delay_ms, next_ms - self.now_ms())
         return delay_ms
 
     async def _answer_beats(self) -> None:

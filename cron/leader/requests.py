@@ -15,6 +15,7 @@ from cron.state import commands as c
 from cron.state.commands import Command
 from cron.state.outcome import Result
 from cron.state.state import State
+from cron.state.tasks import ReadyTasks
 
 _log = structlog.get_logger()
 
@@ -148,6 +149,8 @@ def rows_of(command: Command, state: State) -> int:
         return sum(len(spec.jobs) for spec in command.batches)
     if isinstance(command, c.Account):
         return sum(len(line.jobs) for line in command.lines)
+    if isinstance(command, ReadyTasks):
+        return len(command.numbers)
     rows = len(command.items) if isinstance(command, _DIVISIBLE) else 0
     if isinstance(command, c.Report):
         rows += sum(len(said.rows) for _, said in command.rows)

@@ -13,10 +13,12 @@ from cron.scheduler.candidates import Candidate
 from cron.scheduler.due import DueHeap
 from cron.scheduler.forgetting import Forgetting
 from cron.scheduler.queues import Queues
+from cron.scheduler.tasks import TaskIndex
 from cron.state import commands as c
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
 from cron.state.state import State
+from cron.state.tasks import ForgetTasks, PutQueues, ReadyTasks
 
 LET_GO_AT_ONCE: Final = 5_000
 """Launches of removed jobs that one turn takes out of the queues: about 0.03 s."""
@@ -30,6 +32,7 @@ class LeaderIndexes:
         self.queues = Queues(state)
         self.due_heap = DueHeap(state, self.queues)
         self.forgetting = Forgetting(state)
+        self.tasks = TaskIndex(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
 
     def let_go(self) -> bool:
@@ -47,6 +50,9 @@ class LeaderIndexes:
     def follow(self, outcome: Outcome) -> None:
         """Update the indexes after an entry."""
         self.queues.applied(outcome)
+        if outcome.moved_tasks or outcome.gone_jobs or self.tasks.unbegun:
+            self.tasks.follow(outcome)
+            self.queues.jobs_gone(outcome.gone_jobs)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for spec in command.batches:
@@ -93,6 +99,16 @@ class LeaderIndexes:
             # Horizons have moved, and what was in doubt is decided.
             self.queues = Queues(self._state)
             self.due_heap = DueHeap(self._state, self.queues)
+        elif isinstance(command, ReadyTasks):
+            self.tasks.put_back(compress(command.numbers, result.items))
+        elif isinstance(command, PutQueues):  # handlers and priorities may have changed
+            self.tasks = TaskIndex(self._state)
+
+    def plan_tasks(self, now_ms: int, most: int) -> list[ReadyTasks | ForgetTasks]:
+        """Return the commands by which tasks become ready, `most` at most, and are forgotten."""
+        if self.tasks.is_stale:
+            self.tasks = TaskIndex(self._state)
+        return self.tasks.plan(now_ms, self.queues.slots_of, most)
 
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
         if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:

@@ -38,7 +38,7 @@ from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
 from cron.scheduler.placed import Placed, placed_of
 from cron.scheduler.placement import Placement, Running
-from cron.scheduler.places import Wanted
+from cron.scheduler.places import Need, Wanted
 from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, unbound, why
 from cron.scheduler.waiting import WaitingByJob
@@ -249,6 +249,13 @@ class Queues:
         """Forget what is known of a job beside its launches."""
         self._tell_apart(number)
         self.gates.forget(number)
+
+    def jobs_gone(self, numbers: Iterable[int]) -> None:
+        """Forget jobs that State has forgotten."""
+        for number in numbers:
+            self._placed.pop(number, None)
+            self._flows.pop(number, None)
+            self.gates.forget(number)
 
     def _tell_apart(self, number: int) -> None:
         """Give what runs of a job, and was only counted, entries of its own, if the job may have
@@ -609,6 +616,11 @@ class Queues:
         return known[1]
 
     # ---- what decides how much more may fall due
+
+    def slots_of(self, pool: str) -> int:
+        """Return how many launches of a work pool may run at once on the executors that may get
+        work, full slots included."""
+        return sum(group.slots for group in self.places.fit(Need(pool)).groups.values())
 
     def is_served(self, flow: FlowKey) -> bool:
         """Return whether an executor that may get work has slots, free or not, for the launches of

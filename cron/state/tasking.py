@@ -280,7 +280,6 @@ def _ready(context: Context, task: t.TaskRecord) -> Verdict:
             state=DUE,
             deadline_ms=task.at_ms + job.deadline_s * 1000,
             revision=record.revision,
-            by=task.by,
             due_at_ms=max(task.at_ms, 1),
         ),
     )
@@ -308,7 +307,7 @@ def job_of(task: t.TaskRecord, queue: t.QueueRecord) -> Job:
             priority=priority_of(task, queue),
         ),
         on_lost=on_lost,
-        deadline_s=own.deadline_s or default.deadline_s or DEADLINE_S_MAX,
+        deadline_s=deadline_s_of(task, queue),
         retry=retry,
         collection=own.collection or default.collection,
     )
@@ -323,6 +322,11 @@ def priority_of(task: t.TaskRecord, queue: t.QueueRecord) -> int:
     """Return the priority of a task, 0 (first) to 9."""
     own, default = task.options.priority, queue.defaults.priority
     return own if own >= 0 else default if default >= 0 else _PRIORITY_DEFAULT
+
+
+def deadline_s_of(task: t.TaskRecord, queue: t.QueueRecord) -> int:
+    """Return how long after its time a task may begin, in seconds."""
+    return task.options.deadline_s or queue.defaults.deadline_s or DEADLINE_S_MAX
 
 
 def forget(context: Context, command: t.ForgetTasks) -> Result:

@@ -1,0 +1,320 @@
+"""When tasks become ready, and when they are forgotten: the leader's index of them. Pure.
+
+Theory of operation. Tasks that wait for their time are numbers in arrays, one array for each second
+that has any. When its second has come, a task moves to a heap by milliseconds, and once it is due,
+to the line of its queue, by priority, then time. A task costs the same whatever waits beside it.
+
+A task that is due gets its launch only if that will soon have a slot: of each work pool as many are
+ready and have not begun as the pool has slots, and some more, so that slots never wait for the next
+launch. The others stay slim records of State. Lines of one pool take turns.
+
+The index never looks for an entry to remove it. An entry that is not true any more, of a task that
+was cancelled, put off or changed, is passed over when its turn comes.
+
+After a takeover the index is loaded in portions, and follows what changes meanwhile.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from cron.launch_state import LaunchState
+from cron.state import tasks as t
+from cron.state.outcome import Outcome
+from cron.state.state import State
+from cron.state.tasking import deadline_s_of, handler_of, priority_of
+
+LOADED_AT_ONCE: Final = 10_000
+"""Tasks that one turn loads after a takeover, or sorts into lines: about 0.02 s."""
+READY_MAX: Final = 1_000
+"""Tasks that one entry makes ready."""
+RESERVE: Final = 100
+"""So many more tasks of a pool than it has slots are ready and have not begun."""
+FORGET_MAX: Final = 1_000
+"""Tasks that one entry forgets."""
+EXPIRED_MAX: Final = 100
+"""Tasks past their deadline of one line that one entry makes ready, though their pool has no room:
+the plan then skips them."""
+EXPIRY_MS: Final = 1_000
+"""How often lines without room are searched for them."""
+STALE_MAX: Final = 100_000
+"""Entries that are not true any more, beside as many as there are tasks that wait."""
+_MINUTE_MS: Final = 60_000
+_NUMBER_BITS: Final = 40
+_TIME_BITS: Final = 48
+_NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
+
+
+class _Line(msgspec.Struct, eq=False):
+    """The tasks of one queue and work pool that are due: a heap of integers, each with the
+    priority, the time and the number of a task, from the top."""
+
+    queue: str
+    pool: str
+    entries: list[int] = []
+
+
+class TaskIndex:
+    """The tasks of a State, as one leader's term needs them. `unbegun` are the jobs of tasks that
+    are ready and never began, by number, each with its work pool."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._loading: Iterator[int] = iter(list(state.tasks_by_number))
+        self._is_loading = bool(state.tasks_by_number)
+        self._now_ms = 0  # of the newest plan
+        self._opened_s = 0  # seconds up to it have no array
+        self._seconds: dict[int, array[int]] = {}
+        self._by_second: list[int] = []  # a heap of these
+        self._opening: deque[array[int]] = deque()  # of seconds that have come
+        self._soon: list[tuple[int, int]] = []  # a heap of (at_ms, number)
+        self._entries = 0  # in all of these
+        self._lines: dict[tuple[str, str], _Line] = {}
+        self._pools: dict[str, deque[_Line]] = {}  # those that have entries
+        self._is_more = False  # one plan had not enough room for all that could be ready
+        self._expiry_ms = 0
+        self._over: dict[int, array[int]] = {}  # by the minute in which they may be forgotten
+        self._by_minute: list[int] = []  # a heap of these
+        self._forgettable: deque[int] = deque()
+        self.unbegun: dict[int, str] = {}
+        self._counts: Counter[str] = Counter()  # of these, by pool
+        for key in state.due.detailed:
+            self._look_at_job(key[0])
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether so many entries are not true any more that a new index is cheaper."""
+        return not self._is_loading and self._entries > 2 * self._state.tasks.waiting + STALE_MAX
+
+    # ---- what State says
+
+    def follow(self, outcome: Outcome) -> None:
+        """Update the index from State after an entry."""
+        for number in outcome.moved_tasks:
+            self._put(number)
+        if self.unbegun:
+            for key in (*outcome.begun, *outcome.moved):
+                if key[0] in self.unbegun:
+                    self._look_at_job(key[0])
+            for number in outcome.gone_jobs:
+                self._look_at_job(number)
+
+    def put_back(self, numbers: Iterable[int]) -> None:
+        """Take back tasks that a plan made ready and State has refused."""
+        for number in numbers:
+            self._put(number)
+
+    def _put(self, number: int) -> None:
+        task = self._state.tasks_by_number.get(number)
+        if task is None:
+            return
+        if task.is_waiting:
+            self._wait(task)
+        elif task.job:
+            self._look_at_job(task.job)
+        else:
+            self._remember(task)
+
+    def _look_at_job(self, number: int) -> None:
+        """Count the job of a task if its launch is due and never began, and do not otherwise."""
+        record = self._state.by_number.get(number)
+        is_unbegun = (
+            record is not None
+            and record.task > 0
+            and any(
+                row.state is LaunchState.DUE and not row.attempt for row in record.open.values()
+            )
+        )
+        known = self.unbegun.get(number)
+        if is_unbegun and known is None and record is not None and record.job is not None:
+            self.unbegun[number] = record.job.pool
+            self._counts[record.job.pool] += 1
+        elif not is_unbegun and known is not None:
+            del self.unbegun[number]
+            self._counts[known] -= 1
+
+    def _wait(self, task: t.TaskRecord) -> None:
+        second = task.at_ms // 1000
+        if task.at_ms <= self._now_ms:
+            self._line_up(task)
+        elif second <= self._opened_s:
+            heapq.heappush(self._soon, (task.at_ms, task.number))
+            self._entries += 1
+        else:
+            numbers = self._seconds.get(second)
+            if numbers is None:
+                numbers = self._seconds[second] = array("Q")
+                heapq.heappush(self._by_second, second)
+            numbers.append(task.number)
+            self._entries += 1
+
+    def _line_up(self, task: t.TaskRecord) -> None:
+        queue = self._state.queues[task.queue]
+        key = (task.queue, handler_of(task, queue))
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line(*key)
+        if not line.entries:
+            self._pools.setdefault(line.pool, deque()).append(line)
+        entry = (priority_of(task, queue) << _TIME_BITS | task.at_ms) << _NUMBER_BITS | task.number
+        heapq.heappush(line.entries, entry)
+        self._entries += 1
+
+    def _remember(self, task: t.TaskRecord) -> None:
+        """Note when a task that is over may be forgotten."""
+        remember_s = self._state.queues[task.queue].remember_s
+        minute = (task.ended_ms + remember_s * 1000) // _MINUTE_MS + 1
+        numbers = self._over.get(minute)
+        if numbers is None:
+            numbers = self._over[minute] = array("Q")
+            heapq.heappush(self._by_minute, minute)
+        numbers.append(task.number)
+
+    # ---- what the plan does
+
+    def plan(
+        self, now_ms: int, slots: Callable[[str], int], most: int
+    ) -> list[t.ReadyTasks | t.ForgetTasks]:
+        """Return the commands by which tasks become ready, `most` at most, and are forgotten.
+        `slots`: how many launches of a work pool may run at once, full slots included."""
+        self._now_ms = max(self._now_ms, now_ms)
+        self._load()
+        self._open()
+        ready = self._ready(slots, min(most, READY_MAX))
+        forget = self._forget()
+        commands: list[t.ReadyTasks | t.ForgetTasks] = []
+        if ready:
+            commands.append(t.ReadyTasks(tuple(ready)))
+        if forget:
+            commands.append(t.ForgetTasks(forget))
+        return commands
+
+    def _load(self) -> None:
+        """Load a portion of what was there when the index was made."""
+        if self._is_loading:
+            portion = list(islice(self._loading, LOADED_AT_ONCE))
+            self._is_loading = len(portion) == LOADED_AT_ONCE
+            for number in portion:
+                self._put(number)
+
+    def _open(self) -> None:
+        """Move tasks whose second has come, and tasks that are due, to where they belong; a portion
+        of them."""
+        now_ms, by_number = self._now_ms, self._state.tasks_by_number
+        self._opened_s = max(self._opened_s, now_ms // 1000)
+        while self._by_second and self._by_second[0] <= self._opened_s:
+            self._opening.append(self._seconds.pop(heapq.heappop(self._by_second)))
+        left = LOADED_AT_ONCE
+        while self._opening and left > 0:
+            numbers = self._opening.popleft()
+            if len(numbers) > left:
+                self._opening.appendleft(numbers[left:])
+                numbers = numbers[:left]
+            left -= len(numbers)
+            self._entries -= len(numbers)
+            for number in numbers:
+                task = by_number.get(number)
+                if task is not None and task.is_waiting and task.at_ms // 1000 <= self._opened_s:
+                    self._wait(task)
+        soon = self._soon
+        while soon and soon[0][0] <= now_ms and left > 0:
+            at_ms, number = heapq.heappop(soon)
+            left -= 1
+            self._entries -= 1
+            task = by_number.get(number)
+            if task is not None and task.is_waiting and task.at_ms == at_ms:
+                self._line_up(task)
+
+    def _ready(self, slots: Callable[[str], int], most: int) -> dict[int, None]:
+        """Return which tasks become ready, in the order in which their launches are to begin."""
+        ready: dict[int, None] = {}
+        is_time = self._now_ms >= self._expiry_ms
+        if is_time:
+            self._expiry_ms = self._now_ms + EXPIRY_MS
+        self._is_more = False
+        for pool in list(self._pools):
+            if len(ready) >= most:
+                self._is_more = True
+                break  # it is the first one in the next plan
+            count = slots(pool)
+            room = count + RESERVE - self._counts[pool] if count else 0
+            lines = self._pools.pop(pool)
+            while lines and room > 0 and len(ready) < most:
+                line = lines.popleft()
+                number = self._next(line)
+                if number and number not in ready:
+                    ready[number] = None
+                    room -= 1
+                if line.entries:
+                    lines.append(line)
+                else:
+                    del self._lines[line.queue, line.pool]
+            for line in [*lines] if is_time else ():
+                ready.update(dict.fromkeys(self._expired(line)))
+                if not line.entries:
+                    lines.remove(line)
+                    del self._lines[line.queue, line.pool]
+            if lines:
+                self._pools[pool] = lines  # behind the others
+                self._is_more |= room > 0
+        return ready
+
+    def _next(self, line: _Line, *, is_expired: bool = False) -> int:
+        """Take the next task out of a line and return its number, 0 where none is there; with
+        `is_expired` only if its deadline is over."""
+        entries, state = line.entries, self._state
+        while entries:
+            number = entries[0] & _NUMBER_MASK
+            task = state.tasks_by_number.get(number)
+            is_true = False
+            if task is not None and task.is_waiting:
+                queue = state.queues[task.queue]
+                place = priority_of(task, queue) << _TIME_BITS | task.at_ms
+                is_true = place == entries[0] >> _NUMBER_BITS
+                deadline_ms = task.at_ms + deadline_s_of(task, queue) * 1000
+                if is_true and is_expired and self._now_ms < deadline_ms:
+                    return 0
+            heapq.heappop(entries)
+            self._entries -= 1
+            if is_true:
+                return number
+        return 0
+
+    def _expired(self, line: _Line) -> Iterator[int]:
+        """Yield tasks at the front of a line whose deadlines are over."""
+        for _ in range(EXPIRED_MAX):
+            number = self._next(line, is_expired=True)
+            if not number:
+                return
+            yield number
+
+    def _forget(self) -> tuple[int, ...]:
+        """Return tasks that State may forget."""
+        state = self._state
+        while self._by_minute and self._by_minute[0] * _MINUTE_MS <= self._now_ms:
+            self._forgettable.extend(self._over.pop(heapq.heappop(self._by_minute)))
+        found: list[int] = []
+        while self._forgettable and len(found) < FORGET_MAX:
+            task = state.tasks_by_number.get(self._forgettable.popleft())
+            if task is None or task.job or not task.is_over:
+                continue
+            if task.ended_ms + state.queues[task.queue].remember_s * 1000 <= self._now_ms:
+                found.append(task.number)
+            else:  # its queue remembers longer by now
+                self._remember(task)
+        return tuple(found)
+
+    def next_ms(self) -> int | None:
+        """Return when there may be work that no entry brings about; None for never, 0 for now."""
+        if self._is_loading or self._opening or self._is_more:
+            return 0
+        times_ms = [self._soon[0][0]] if self._soon else []
+        times_ms += [self._by_second[0] * 1000] if self._by_second else []
+        return min(times_ms, default=None)
