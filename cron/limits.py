@@ -62,6 +62,14 @@ REVISIONS_KEPT: Final = 1_000
 """Changes whose author State keeps; the leader's log has a line for every change."""
 REQUEST_IDS_KEPT: Final = 4_096
 """Manual triggers remembered, so that a repeated request is answered and not repeated."""
+CHANGED_KEPT: Final = 20
+"""Objects of one change that are kept with what they were before and are after it."""
+CHANGED_CHARS_MAX: Final = 120
+"""Characters of what an object of a change was, or is."""
+BINDINGS_MAX: Final = 10_000
+"""Roles that are granted to names."""
+TOKENS_MAX: Final = 10_000
+"""Tokens; of more, those that expired or were revoked are forgotten."""
 LIFE_ENTRIES: Final = 10**12
 """Log indexes reserved for each generation of a cell: at a hundred entries a second they last three
 hundred years, and the indexes of two generations never overlap.

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cron import origin
 from cron.access import (
     CELL,
     EVERYTHING,
@@ -88,12 +89,16 @@ class Admission:
         """Return the request of a caller who may make this call, in its canonical form, with the
         caller's name and scopes in it.
 
+        `cron.origin` has the call's origin from here on.
+
         Raises:
             NotAuthenticated: it is not proven who calls. NotAllowed: the caller's roles do not
                 cover this. NotLeader: the leader may know better.
             InvalidInput, LimitExceeded: the request cannot be checked.
         """
-        return self.admitted(rpc, request, shown)[1]
+        caller, admitted = self.admitted(rpc, request, shown)
+        origin.CURRENT.set(caller.origin)
+        return admitted
 
     def admitted(self, rpc: Rpc[Any, Any], request: Q, shown: Shown) -> tuple[Caller, Q]:
         """Return who calls, too; else as `admit`."""

@@ -10,10 +10,13 @@ import structlog
 
 from consensus.errors import ConsensusError, QueueFull, Stopped
 from consensus.errors import NotLeader as LogNotLeader
+from cron import origin
 from cron.errors import CronError, LimitExceeded, NotLeader, OutcomeUnknown, Unavailable
 from cron.state import commands as c
+from cron.state.access import CameFrom
 from cron.state.commands import Command
 from cron.state.outcome import Result
+from cron.state.revisions import is_kept
 from cron.state.state import State
 from cron.state.tasks import ReadyTasks
 
@@ -28,14 +31,16 @@ WAITING_MAX = 1_000
 
 
 class Change:
-    """A change under way: its function to build commands, and the future of its results."""
+    """A change under way: its function to build commands, and the future of its results. `origin`
+    says where the call came from; "" once nothing is kept of it."""
 
-    __slots__ = ("build", "changes_jobs", "commands", "done", "first")
+    __slots__ = ("build", "changes_jobs", "commands", "done", "first", "origin")
 
     def __init__(self, build: Build, *, changes_jobs: bool) -> None:
         self.build = build
         self.changes_jobs = changes_jobs
         self.commands: list[Command] = []
+        self.origin = origin.CURRENT.get()
         self.first = 0  # place of its first command in the entry
         self.done: asyncio.Future[tuple[int, tuple[Result, ...]]] = (
             asyncio.get_running_loop().create_future()
@@ -85,6 +90,11 @@ class Changes:
             if not change.commands:
                 change.done.set_result((state.index, ()))
                 continue
+            kept = sum(map(is_kept, change.commands)) if change.origin else 0
+            if kept:
+                change.commands.insert(0, CameFrom(change.origin, kept))
+            else:
+                change.origin = ""
             taken.append(change)
             if change.changes_jobs:
                 break
@@ -167,7 +177,8 @@ def answer(changes: Sequence[Change], index: int, results: Sequence[Result]) -> 
     """Give each change the results of its own commands."""
     for change in changes:
         if not change.done.done():
-            mine = tuple(results[change.first : change.first + len(change.commands)])
+            first = change.first + bool(change.origin)  # after the command that says whence
+            mine = tuple(results[first : change.first + len(change.commands)])
             change.done.set_result((index, mine))
 
 

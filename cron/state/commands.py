@@ -22,7 +22,7 @@ import msgspec
 
 from cron.job import Job
 from cron.notes import Note
-from cron.state import pool, tasks
+from cron.state import access, pool, tasks
 from cron.state.rows import Part, Row
 from launcher.protocol.columns import differences
 from launcher.protocol.reports import BatchReport
@@ -470,6 +470,11 @@ Command: TypeAlias = (
     | tasks.ReadyTasks
     | tasks.ForgetTasks
     | tasks.PutQueues
+    | access.GrantRole
+    | access.RevokeRole
+    | access.CreateToken
+    | access.RevokeTokens
+    | access.CameFrom
 )
 
 

@@ -15,11 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from cron.state import (
+    access,
     accounts,
     begins,
     clock,
     ends,
     forgetting,
+    granting,
     jobs,
     keeping,
     launches,
@@ -31,6 +33,7 @@ from cron.state import (
     tasks,
 )
 from cron.state import commands as c
+from cron.state.changed import looks
 from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.image import check_format
@@ -72,10 +75,12 @@ class Machine:
             if isinstance(command, _LAUNCHING) and state.is_resolving:
                 results.append(_not_resolved(command))
                 continue
+            is_kept = isinstance(command, revisions.KEPT)
+            before = looks(state, command) if is_kept else {}
             result = _TABLE[type(command)](context, command)
             results.append(result)
-            if isinstance(command, revisions.KEPT):
-                revisions.note(context, command, result)
+            if is_kept:
+                revisions.note(context, command, result, before)
         if context.task_ends or context.over_tasks:
             tasking.settle(context)
         if context.seals:  # all rows of an entry are on one side of it
@@ -195,4 +200,9 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     tasks.ReadyTasks: tasking.ready,
     tasks.ForgetTasks: tasking.forget,
     tasks.PutQueues: tasking.put_queues,
+    access.GrantRole: granting.grant_role,
+    access.RevokeRole: granting.revoke_role,
+    access.CreateToken: granting.create_token,
+    access.RevokeTokens: granting.revoke_tokens,
+    access.CameFrom: granting.came_from,
 }

@@ -50,6 +50,8 @@ class Verdict(enum.IntEnum):
     QUEUE_FULL = 30  # as many tasks of the queue wait as may
     ENDED = 31  # the task is over
     BAD_TASK = 32  # its name, payload or options are out of range
+    BAD_ACCESS = 33  # a name, scope or hash that is none
+    NO_ADMIN = 34  # the cell would have no admin
 
     @property
     def label(self) -> str:

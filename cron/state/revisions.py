@@ -6,31 +6,50 @@ kept here. Where the cell has certificates the name is the proven one (`api/call
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from cron.limits import NOTE_CHARS_MAX, REVISIONS_KEPT
 from cron.scopes import scope_text
+from cron.state import access as a
 from cron.state import commands as c
 from cron.state import pool, tasks
+from cron.state.changed import keys_of, looks
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
-from cron.state.state import Revision
+from cron.state.state import Changed, Revision
 from launcher.protocol.status import Reason
 
 
-def note(context: Context, command: c.Command, result: Result) -> None:
-    """Keep that a person changed something, if one of the commands in `KEPT` did."""
+def is_kept(command: c.Command) -> bool:
+    """Return whether a command is a person's, of which State keeps that it changed something."""
+    if isinstance(command, c.Cancel):  # the leader cancels what was replaced
+        return all(item.reason is Reason.KILLED for item in command.items)
+    return isinstance(command, KEPT)
+
+
+def note(context: Context, command: c.Command, result: Result, before: Mapping[str, str]) -> None:
+    """Keep that a person changed something, if a command did of which `is_kept` says so. `before`
+    is what `looks` said before it was applied."""
+    if not is_kept(command):
+        return
     state = context.state
-    if isinstance(command, c.Cancel) and any(
-        item.reason is not Reason.KILLED for item in command.items
-    ):
-        return  # the leader cancels what was replaced
+    origin = context.origin if context.origin_left > 0 else ""
+    context.origin_left -= 1
     count = _count(context, command, result)
     if count:
         by = _by(command)[:NOTE_CHARS_MAX]
         subject = _subject(context, command)[:NOTE_CHARS_MAX]
         kind = str(type(command).__struct_config__.tag)
-        revision = Revision(context.index, context.at_ms, by, kind, subject, count)
+        after = looks(state, command)
+        if isinstance(command, pool.CloseGate):
+            before = {}  # only State gave it its number
+        changed = tuple(
+            Changed(name, was, now)
+            for name in {**before, **after}
+            if (was := before.get(name, "")) != (now := after.get(name, ""))
+        )
+        revision = Revision(context.index, context.at_ms, by, kind, subject, count, origin, changed)
         state.revisions.append(revision)
         del state.revisions[:-REVISIONS_KEPT]
 
@@ -45,7 +64,7 @@ def _count(context: Context, command: c.Command, result: Result) -> int:
         return sum(item == Verdict.ACCEPTED for item in result.items)
     if isinstance(command, tasks.PutQueues):
         return len(command.queues) + len(command.removed)
-    return int(isinstance(command, pool.CloseGate | pool.Drain | c.ResetClock))
+    return int(isinstance(command, _SINGLE))
 
 
 def _by(command: c.Command) -> str:
@@ -74,11 +93,26 @@ def _subject(context: Context, command: c.Command) -> str:
         return str(command.numbers[0])
     if isinstance(command, pool.Drain):
         return command.executor
-    keys = command.keys if isinstance(command, pool.Redrive | pool.DropDead) else ()
-    items = command.items if isinstance(command, c.Cancel | c.Reopen) else ()
-    key = next(iter(keys), None) or next((item.key for item in items), None)
+    if isinstance(command, a.GrantRole | a.RevokeRole):
+        return command.subject
+    if isinstance(command, a.CreateToken):
+        return command.name
+    if isinstance(command, a.RevokeTokens):
+        token = state.access.tokens.get(command.ids[0])
+        return token.name if token is not None else ""
+    key = next(keys_of(command), None)
     return str(state.launch_name(key)) if key is not None and key[0] in state.by_number else ""
 
+
+_SINGLE: Final = (
+    pool.CloseGate,
+    pool.Drain,
+    c.ResetClock,
+    a.GrantRole,
+    a.RevokeRole,
+    a.CreateToken,
+)
+"""Commands about one thing, whose result has no items."""
 
 KEPT: Final = (
     c.PutJobs,
@@ -97,4 +131,8 @@ KEPT: Final = (
     tasks.RescheduleTasks,
     tasks.RunTasks,
     tasks.PutQueues,
+    a.GrantRole,
+    a.RevokeRole,
+    a.CreateToken,
+    a.RevokeTokens,
 )

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from cron.access import AccessRules
 from cron.job import Job, Overlap, Schedule
 from cron.launch_state import ACTIVE, LaunchState
 from cron.limits import LOST_KEPT
@@ -201,9 +202,19 @@ class ExecutorRecord(msgspec.Struct, array_like=True, dict=True):
         return None if batch is None else batch.launch(row)
 
 
+class Changed(msgspec.Struct, frozen=True, array_like=True):
+    """An object of a change, in short what it was before, and what it is after; "" is nothing."""
+
+    name: str
+    before: str
+    after: str
+
+
 class Revision(msgspec.Struct, frozen=True, array_like=True):
     """A change that a person made: the entry, the log's time, who, which command, and what it was
-    about. `subject` names a source, or the first of `count` jobs, launches, scopes or gates."""
+    about. `subject` names a source, or the first of `count` jobs, launches, scopes or gates.
+    `origin` says how the person was known, and from where the call came. `changed` are the first
+    objects that it changed."""
 
     index: int
     at_ms: int
@@ -211,6 +222,8 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     command: str
     subject: str
     count: int
+    origin: str = ""
+    changed: tuple[Changed, ...] = ()
 
 
 class LeaderTerm(msgspec.Struct, frozen=True, array_like=True):
@@ -297,6 +310,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     task_numbers: int = 0  # given so far; none is given twice
     queues: dict[str, QueueRecord] = {}
     queues_revision: int = 0  # counts the changes of declared queues
+    access: AccessRules = msgspec.field(default_factory=AccessRules)
 
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}

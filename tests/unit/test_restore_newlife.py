@@ -27,7 +27,7 @@ UNTOUCHED = {
     "format", "job_numbers", "forgotten_s", "revisions", "opened", "resets",
     "digest", "at_ms", "leader_terms", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
-    "limits", "gates", "gate_numbers", "dead", "budgets",
+    "limits", "gates", "gate_numbers", "dead", "budgets", "access",
     "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}

@@ -1,0 +1,57 @@
+"""Commands about roles and tokens, and about where a change came from. `cron.access` has what is
+kept of them.
+
+Evolution: as in `commands.py`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.access import CELL, Role
+
+
+class GrantRole(msgspec.Struct, frozen=True, array_like=True, tag="grant-role"):
+    """A role for a name, in the cell or in a scope. The first one makes an admin of the cell."""
+
+    subject: str
+    role: Role
+    scope: str = CELL
+    by: str = ""
+
+
+class RevokeRole(msgspec.Struct, frozen=True, array_like=True, tag="revoke-role"):
+    """A role that a name has no more in that scope. The cell's last admin stays."""
+
+    subject: str
+    role: Role
+    scope: str = CELL
+    by: str = ""
+
+
+class CreateToken(msgspec.Struct, frozen=True, array_like=True, tag="create-token"):
+    """A token by its id and the hash of its text; `expires_ms` 0 is never. The same id and hash
+    again is the same token."""
+
+    id: str
+    name: str
+    role: Role
+    scope: str
+    digest: bytes
+    expires_ms: int = 0
+    by: str = ""
+
+
+class RevokeTokens(msgspec.Struct, frozen=True, array_like=True, tag="revoke-tokens"):
+    """Tokens that may not be used any more, by their ids; an item each."""
+
+    ids: tuple[str, ...]
+    by: str = ""
+
+
+class CameFrom(msgspec.Struct, frozen=True, array_like=True, tag="came-from"):
+    """How the caller was known who asked for the next `count` changes of this entry that are kept
+    (`cron.state.revisions`), and from where it called."""
+
+    origin: str
+    count: int

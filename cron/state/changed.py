@@ -1,0 +1,175 @@
+"""What a change is about, in short: its objects, each with what it is at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import Any, Final
+
+import msgspec
+
+from cron.access import Role, Token
+from cron.limits import CHANGED_CHARS_MAX, CHANGED_KEPT, NOTE_CHARS_MAX
+from cron.notes import shortened
+from cron.scopes import scope_text
+from cron.state import access as a
+from cron.state import commands as c
+from cron.state import pool, tasks
+from cron.state.state import State
+from launcher.protocol.names import SCHEDULED_S_MAX, format_time
+
+
+def looks(state: State, command: c.Command) -> dict[str, str]:
+    """Return the first objects that a command is about, each with what it is now; none of a command
+    that is not in the table below."""
+    objects = _OBJECTS.get(type(command))
+    if objects is None:
+        return {}
+    return {
+        name[:NOTE_CHARS_MAX]: shortened(text, CHANGED_CHARS_MAX)
+        for name, text in islice(objects(state, command), CHANGED_KEPT)
+    }
+
+
+def keys_of(command: c.Command) -> Iterator[c.Key]:
+    """Yield the launches that a command is about."""
+    if isinstance(command, pool.Redrive | pool.DropDead):
+        yield from command.keys
+    elif isinstance(command, c.Cancel | c.Reopen):
+        yield from (item.key for item in command.items)
+
+
+# ---- the objects of each command
+
+
+def _launches(state: State, command: c.Command) -> Iterator[tuple[str, str]]:
+    for key in islice(keys_of(command), CHANGED_KEPT):
+        if key[0] in state.by_number and 0 <= key[1] <= SCHEDULED_S_MAX:
+            yield str(state.launch_name(key)), _launch_text(state, key)
+
+
+def _limits(state: State, command: pool.SetLimits) -> Iterator[tuple[str, str]]:
+    for item in command.items:
+        yield scope_text(item.scope), _limits_text(state.limits.get(item.scope))
+
+
+def _gates(state: State, command: pool.CloseGate | pool.LiftGates) -> Iterator[tuple[str, str]]:
+    newest = (state.gate_numbers,)
+    for number in command.numbers if isinstance(command, pool.LiftGates) else newest:
+        yield str(number), _gate_text(state.gates.get(number))
+
+
+def _executor(state: State, command: pool.Drain) -> Iterator[tuple[str, str]]:
+    mine = (one for one in state.executors.values() if one.executor == command.executor)
+    yield command.executor, "drained" if any(one.drained_by for one in mine) else ""
+
+
+def _clock(state: State, _command: c.ResetClock) -> Iterator[tuple[str, str]]:
+    yield "clock", format_time(state.at_ms // 1000)
+
+
+def _roles(state: State, command: a.GrantRole | a.RevokeRole) -> Iterator[tuple[str, str]]:
+    bindings = state.access.bindings.get(command.subject, ())
+    yield command.subject, "; ".join(_grant_text(one.role, one.scope) for one in bindings)
+
+
+def _token(state: State, command: a.CreateToken) -> Iterator[tuple[str, str]]:
+    yield f"token rc1_{command.id}", _token_text(state.access.tokens.get(command.id))
+
+
+def _tokens(state: State, command: a.RevokeTokens) -> Iterator[tuple[str, str]]:
+    for number in command.ids:
+        yield f"token rc1_{number}", _token_text(state.access.tokens.get(number))
+
+
+def _named(
+    text: Callable[[State, str], str], names: Callable[[Any], Iterable[str]]
+) -> Callable[[State, Any], Iterator[tuple[str, str]]]:
+    """Return what yields the objects that a command has names of, with their texts."""
+    return lambda state, command: ((name, text(state, name)) for name in names(command))
+
+
+def _job_text(state: State, name: str) -> str:
+    record = state.jobs.get(name)
+    if record is None or record.job is None:
+        return ""
+    work = record.job.work
+    return f"{record.job.schedule.text} {work.handler or ' '.join(work.argv[-1:])}"
+
+
+def _pause_text(state: State, name: str) -> str:
+    record = state.jobs.get(name)
+    return "paused" if record is not None and record.paused is not None else ""
+
+
+def _limits_text(limits: pool.Limits | None) -> str:
+    if limits is None:
+        return ""
+    named = zip(limits.__struct_fields__, msgspec.structs.astuple(limits), strict=True)
+    return ", ".join(f"{name} {value}" for name, value in named if value) or "not limited"
+
+
+def _gate_text(gate: pool.Gate | None) -> str:
+    if gate is None:
+        return ""
+    named = filter(None, (gate.pool, gate.collection, gate.tenant, gate.jobs))
+    return f"{gate.action.name.lower()} {' '.join(named) or 'everything'}: {gate.reason}"
+
+
+def _grant_text(role: Role, scope: str) -> str:
+    return f"{role.label} in {scope}" if scope else role.label
+
+
+def _token_text(token: Token | None) -> str:
+    if token is None or token.revoked_ms:
+        return ""
+    return f"{token.name}: {_grant_text(token.role, token.scope)}"
+
+
+def _launch_text(state: State, key: c.Key) -> str:
+    row = state.row(key)
+    if row is None:
+        return "dead letter" if key in state.dead else ""
+    return f"{row.state.label}, {row.cancel.label}" if row.cancel else row.state.label
+
+
+def _task_text(state: State, name: str) -> str:
+    task = state.tasks.get(name)
+    if task is None:
+        return ""
+    if task.is_over:
+        return task.state.label
+    return f"at {format_time(task.at_ms // 1000)}" if task.is_waiting else "due or running"
+
+
+def _queue_text(state: State, name: str) -> str:
+    queue = state.queues.get(name)
+    if queue is None:
+        return ""
+    return f"{queue.handler}, waiting {queue.waiting_max}, rate {queue.rate_per_s}, {queue.source}"
+
+
+_OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] = {
+    c.PutJobs: _named(_job_text, lambda put: chain((job.name for job in put.jobs), put.removed)),
+    c.Pause: _named(_pause_text, lambda pause: pause.jobs),
+    c.Resume: _named(_pause_text, lambda resume: resume.jobs),
+    c.Cancel: _launches,
+    c.Reopen: _launches,
+    c.ResetClock: _clock,
+    pool.SetLimits: _limits,
+    pool.CloseGate: _gates,
+    pool.LiftGates: _gates,
+    pool.Redrive: _launches,
+    pool.DropDead: _launches,
+    pool.Drain: _executor,
+    tasks.CancelTasks: _named(_task_text, lambda cancel: cancel.names),
+    tasks.RunTasks: _named(_task_text, lambda run: run.names),
+    tasks.RescheduleTasks: _named(_task_text, lambda move: (item.name for item in move.items)),
+    tasks.PutQueues: _named(
+        _queue_text, lambda put: chain((queue.name for queue in put.queues), put.removed)
+    ),
+    a.GrantRole: _roles,
+    a.RevokeRole: _roles,
+    a.CreateToken: _token,
+    a.RevokeTokens: _tokens,
+}

@@ -1,0 +1,127 @@
+"""How commands about roles and tokens change State."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from cron.access import CELL, EVERYTHING, GRANTS_EACH_MAX, NAME_RULE, Binding, Token
+from cron.limits import BINDINGS_MAX, NOTE_CHARS_MAX, TOKENS_MAX
+from cron.state import access as a
+from cron.state.context import Context
+from cron.state.outcome import Result, Verdict
+from launcher.protocol.names import NAME_PART_CHARS_MAX, SCHEDULED_S_MAX
+
+SCOPE_CHARS_MAX: Final = 2 * NAME_PART_CHARS_MAX + 1
+_NAME: Final = re.compile(NAME_RULE, re.ASCII)
+_SCOPE: Final = re.compile(r"[!-.0-~]+/[!-.0-~]+", re.ASCII)
+_ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
+_DIGEST_BYTES: Final = 32
+
+
+def grant_role(context: Context, command: a.GrantRole) -> Result:
+    """Grant a role; the first one is that of an admin of the cell."""
+    rules = context.state.access
+    if not (_is_name(command.subject) and _is_scope(command.scope)):
+        return Result(Verdict.BAD_ACCESS)
+    binding = Binding(
+        command.subject, command.role, command.scope, command.by[:NOTE_CHARS_MAX], context.at_ms
+    )
+    if rules.is_open and binding.grant != EVERYTHING[0]:
+        return Result(Verdict.NO_ADMIN)
+    mine = rules.bindings.get(command.subject, ())
+    if any(one.grant == binding.grant for one in mine):
+        return Result(Verdict.ALREADY)
+    if len(mine) >= GRANTS_EACH_MAX or sum(map(len, rules.bindings.values())) >= BINDINGS_MAX:
+        return Result(Verdict.TOO_MANY)
+    rules.bindings[command.subject] = (*mine, binding)
+    rules.revision = context.index
+    return Result(Verdict.ACCEPTED)
+
+
+def revoke_role(context: Context, command: a.RevokeRole) -> Result:
+    """Take a role away, unless nobody would be an admin of the cell any more."""
+    rules = context.state.access
+    mine = rules.bindings.get(command.subject, ())
+    taken = [one for one in mine if (one.role, one.scope) == (command.role, command.scope)]
+    if not taken:
+        return Result(Verdict.ALREADY)
+    if taken[0].grant == EVERYTHING[0] and rules.admins() == 1:
+        return Result(Verdict.NO_ADMIN)
+    left = tuple(one for one in mine if one not in taken)
+    if left:
+        rules.bindings[command.subject] = left
+    else:
+        del rules.bindings[command.subject]
+    rules.revision = context.index
+    return Result(Verdict.ACCEPTED)
+
+
+def create_token(context: Context, command: a.CreateToken) -> Result:
+    """Make a token known. Where there are too many, those that ended go, the oldest first."""
+    rules = context.state.access
+    is_known = (
+        _ID.fullmatch(command.id) is not None
+        and _is_name(command.name)
+        and _is_scope(command.scope)
+        and len(command.digest) == _DIGEST_BYTES
+    )
+    if not is_known:
+        return Result(Verdict.BAD_ACCESS)
+    if command.expires_ms and not context.at_ms < command.expires_ms <= SCHEDULED_S_MAX * 1000:
+        return Result(Verdict.BAD_TIMES)
+    known = rules.tokens.get(command.id)
+    if known is not None:
+        is_same = (known.name, known.digest) == (command.name, command.digest)
+        return Result(Verdict.ALREADY if is_same else Verdict.REPEATED)
+    if len(rules.tokens) >= TOKENS_MAX:
+        ended = (one for one in rules.tokens.values() if not one.is_live(context.at_ms))
+        oldest = next(ended, None)
+        if oldest is None:
+            return Result(Verdict.TOO_MANY)
+        del rules.tokens[oldest.id]
+    rules.tokens[command.id] = Token(
+        command.id,
+        command.name,
+        command.role,
+        command.scope,
+        command.digest,
+        context.at_ms,
+        command.expires_ms,
+        command.by[:NOTE_CHARS_MAX],
+    )
+    rules.revision = context.index
+    return Result(Verdict.ACCEPTED)
+
+
+def revoke_tokens(context: Context, command: a.RevokeTokens) -> Result:
+    """Revoke tokens; an item each. They stay known, so that whoever shows one is told."""
+    rules = context.state.access
+    items = []
+    for one in command.ids:
+        token = rules.tokens.get(one)
+        is_new = token is not None and not token.revoked_ms
+        if token is not None and is_new:
+            revoked_ms = max(1, context.at_ms)
+            rules.tokens[one] = msgspec.structs.replace(token, revoked_ms=revoked_ms)
+            rules.revision = context.index
+        items.append(Verdict.ACCEPTED if is_new else Verdict.ALREADY)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def came_from(context: Context, command: a.CameFrom) -> Result:
+    """Note where the changes that follow in this entry come from."""
+    context.origin = command.origin[:NOTE_CHARS_MAX]
+    context.origin_left = command.count
+    return Result(Verdict.ACCEPTED)
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def _is_scope(text: str) -> bool:
+    is_pattern = len(text) <= SCOPE_CHARS_MAX and _SCOPE.fullmatch(text) is not None
+    return text == CELL or is_pattern
