@@ -7,9 +7,23 @@ import ipaddress
 import re
 from typing import Final
 
+CLIENT_PORT: Final = 7400
+DEV_REPLICAS: Final = 3
+DEV_CELL: Final = ",".join(f"127.0.0.1:{CLIENT_PORT + n}" for n in range(DEV_REPLICAS))
+"""What is asked where nobody names a server: the replicas of `raftcron dev`."""
+SERVERS_MAX: Final = 32
+
 _ADDRESS: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):(?P<port>[0-9]{1,5})"
 )
+
+
+class BadAddress(ValueError):
+    """A text is no address of a replica; the message says why, `hint` what to write."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def split_address(text: str) -> tuple[str, int] | None:
@@ -36,3 +50,38 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def parse_servers(text: str, *, is_secure: bool = False) -> list[str]:
+    """Return the addresses of a comma list, each once, in order; a missing port is 7400.
+
+    Raises:
+        BadAddress: an address cannot be read, or is not on loopback and not secure.
+    """
+    each = (one.strip() for one in text.split(","))
+    found = list(dict.fromkeys(parse_server(one, is_secure=is_secure) for one in each if one))
+    if not found:
+        hint = f"--server {DEV_CELL}, or leave --server and RAFTCRON_SERVER"
+        raise BadAddress("list of servers is empty", hint)
+    if len(found) > SERVERS_MAX:
+        raise BadAddress(f"list of servers has {len(found)}, at most {SERVERS_MAX} are allowed")
+    return found
+
+
+def parse_server(text: str, *, is_secure: bool = False) -> str:
+    """Return `host:port` of one server, which must be on loopback unless TLS makes it secure.
+
+    Raises:
+        BadAddress: it cannot be read, or is not on loopback and not secure.
+    """
+    has_port = ":" in text and not text.endswith("]")
+    found = split_address(text if has_port else f"{text}:{CLIENT_PORT}")
+    if found is None:
+        raise BadAddress(f"server {text[:100]!r} is not host:port", "such as 127.0.0.1:7400")
+    host, port = found
+    if not is_secure and not is_loopback(host):
+        raise BadAddress(
+            f"server {text[:100]!r} is beyond loopback, where anybody could read and change jobs",
+            "with TLS any address will do: --tls DIR or RAFTCRON_TLS, a folder of `raftcron certs`",
+        )
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

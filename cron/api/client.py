@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from cron.api.address import SERVERS_MAX, parse_server
-from cron.api.http2 import NoAnswer
 from cron.api.link import Link, Refused
 from cron.api.reading import HINT, Behind
 from cron.api.rpc import Request, Rpc, Where
@@ -37,6 +36,7 @@ from cron.errors import (
     StorageAway,
     Unavailable,
 )
+from launcher.http2 import NoAnswer
 from launcher.reach import Unreached
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cron import limits
-from cron.api.http2 import Answer, Http2Connection, NoAnswer, too_late
 from cron.api.reading import AUTHORIZATION, BEHIND, STALE, Behind
 from cron.api.rpc import Request, Rpc, decode, encode
 from cron.api.status import METADATA_BYTES_MAX, Code, from_refusal
 from cron.errors import CronError, LimitExceeded
+from launcher.http2 import Answer, Http2Connection, NoAnswer, TooLong, too_late
 from launcher.reach import Unreached, greet
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ class Link:
             return rpc.read_answer(answer.messages)
         except msgspec.DecodeError as error:
             raise NoAnswer(f"its answer is of another version: {error}") from error
-        except (Unreached, NoAnswer, LimitExceeded) as error:
+        except (Unreached, NoAnswer, TooLong, LimitExceeded) as error:
             self.close()  # this connection is of no use any more
-            if isinstance(error, LimitExceeded):
-                raise Refused(error, []) from error
+            if isinstance(error, TooLong | LimitExceeded):
+                raise Refused(LimitExceeded(str(error)), []) from error
             raise
 
     def close(self) -> None:

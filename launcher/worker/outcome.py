@@ -3,20 +3,16 @@
 A handler raises or returns `Retry` (try again), `Fatal` (trying again is of no use) or `Snooze`
 (not now, and that is no failure). Any other exception is `raised`. Any other value is success; a
 text is kept as the launch's detail. A handler stores results of more than a line itself.
-
-Lengths of time are as authors of handlers write them: `90`, `1.5`, `"5m"`, `"1h30m"`.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
-import re
 import traceback
-from datetime import timedelta
 from types import TracebackType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from launcher.lengths import LENGTH_MS_MAX, Length, length_ms
 from launcher.worker.errors import BadPayload
 from launcher.worker.wire import DETAIL_CHARS_MAX, Result
 
@@ -177,37 +173,3 @@ def _whole(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, _own(error)))
     except BaseException:  # noqa: BLE001 - its __str__ is the user's code
         return "".join(_headline(error))
-
-
-Length: TypeAlias = int | float | str | timedelta
-"""Seconds as a number, a text with units (d, h, m, s, ms), or a timedelta."""
-
-_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_PIECE: Final = re.compile(r"(\d+)(ms|[dhms])", re.ASCII)
-_TEXT: Final = re.compile(r"(?:\d+(?:ms|[dhms]))+", re.ASCII)
-LENGTH_MS_MAX: Final = 366 * 86_400_000
-"""A leap year: whoever waits longer means a schedule."""
-
-
-def length_ms(length: Length) -> int:
-    """Return the milliseconds of a length, rounded up.
-
-    Raises:
-        ValueError: it is no length, is negative, or is over a year.
-        TypeError: it is neither number, text nor timedelta.
-    """
-    number = length.total_seconds() if isinstance(length, timedelta) else length
-    problem = f"{length!r} is not a length like 90, '5m' or timedelta(minutes=5)"
-    if isinstance(number, str):
-        if not _TEXT.fullmatch(number):
-            raise ValueError(f"{length!r} is not a length like 90s, 5m or 1h30m")
-        ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _PIECE.findall(number))
-    elif isinstance(number, bool) or not isinstance(number, int | float):
-        raise TypeError(problem)
-    elif not math.isfinite(number):
-        raise ValueError(problem)
-    else:
-        ms = math.ceil(number * 1000)
-    if not 0 <= ms <= LENGTH_MS_MAX:
-        raise ValueError(f"{length!r} is not between 0 and 366 days")
-    return ms

@@ -22,11 +22,11 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 import msgspec
 
 from launcher.errors import LauncherError
+from launcher.lengths import Length, length_ms
 from launcher.protocol.names import NAME_PART_CHARS_MAX
 from launcher.protocol.work import NO_TIMEOUT_MS
 from launcher.worker.context import Context
 from launcher.worker.errors import BadApp, BadHandler, BadPayload
-from launcher.worker.outcome import Length, length_ms
 from launcher.worker.wire import Served
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -16,9 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from launcher.clock import boot_ms
+from launcher.lengths import Length, length_ms
 from launcher.worker.context import Context, logging_to_output
 from launcher.worker.errors import BadHandler
-from launcher.worker.outcome import Ended, Length, length_ms
+from launcher.worker.outcome import Ended
 from launcher.worker.registry import REGISTRY, Handler, describe, dump
 from launcher.worker.thread_pool import invoke, invoke_async
 from launcher.worker.wire import Result, Tasks, TaskWork, effective_ms

@@ -8,12 +8,12 @@ import pytest
 
 from cron import limits
 from cron.api.executors import ExecutorDetail, ExecutorView
-from cron.api.http2 import NoAnswer
 from cron.api.jobs import ApplyRequest, JobsRequest, SourceFile
 from cron.api.launches import ShowRequest, TriggerRequest
 from cron.api.link import Link, Refused
 from cron.api.table import JOBS, PUT_JOBS, TABLE
 from cron.errors import LimitExceeded, UnknownJob
+from launcher.http2 import NoAnswer
 from launcher.reach import Unreached
 from tests.unit import api_rig
 from tests.unit.api_rig import (

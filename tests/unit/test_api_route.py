@@ -8,11 +8,11 @@ import pytest
 
 from cron.api import client as route
 from cron.api.client import Client
-from cron.api.http2 import NoAnswer
 from cron.api.launches import KillRequest, ShowRequest
 from cron.api.link import Refused
 from cron.api.table import JOBS, KILL, QUEUES, SHOW
 from cron.errors import NoQuorum, NotLeader, Unavailable
+from launcher.http2 import NoAnswer
 
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
 

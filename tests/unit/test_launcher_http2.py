@@ -1,4 +1,4 @@
-"""cron.api.http2: calls against a server that says what a test has written down for it."""
+"""launcher.http2: calls against a server that says what a test has written down for it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cron.api import hpack, http2
-from cron.api.http2 import (
+from launcher import hpack, http2
+from launcher.http2 import (
     ACK,
     CONTINUATION,
     DATA,
@@ -27,9 +27,9 @@ from cron.api.http2 import (
     WINDOW_UPDATE,
     Http2Connection,
     NoAnswer,
+    TooLong,
 )
-from cron.api.http2 import _frame as frame
-from cron.errors import LimitExceeded
+from launcher.http2 import _frame as frame
 from launcher.reach import Unreached
 
 WAIT_MS = 60_000
@@ -336,12 +336,12 @@ def test_an_answer_above_the_limit_is_not_read() -> None:
 
     with (
         talking(script, bytes_max=1_000) as connection,
-        pytest.raises(LimitExceeded, match="1,024"),
+        pytest.raises(TooLong, match="1,024"),
     ):
         call(connection)
     with (
         talking(hung_up, bytes_max=1_000) as connection,
-        pytest.raises(LimitExceeded, match="1,001"),
+        pytest.raises(TooLong, match="1,001"),
     ):
         call(connection, bytes(1_001))
 

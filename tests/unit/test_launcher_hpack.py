@@ -1,4 +1,4 @@
-"""cron.api.hpack, by the examples of RFC 7541."""
+"""launcher.hpack, by the examples of RFC 7541."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cron.api import hpack
+from launcher import hpack
 
 HUFFMAN = [  # appendix C.4 and C.6
     ("f1e3c2e5f23a6ba0ab90f4ff", b"www.example.com"),

@@ -1,10 +1,10 @@
-"""gRPC calls over one connection of HTTP/2: what a command line needs, and no more.
+"""gRPC calls over one connection of HTTP/2: what a client of a cell needs, and no more.
 
-Theory of operation. To import grpc costs seven times what Python costs to start, so the client of
-the command line speaks the protocol itself (RFC 9113; doc/PROTOCOL-HTTP2.md of grpc/grpc). One call
-is under way at a time, without a thread: frames are read while its answer is waited for. Answers
-have windows that do not close (2 GiB), and headers need no dynamic table. Servers, and replicas
-among each other, use grpc.
+Theory of operation. To import grpc costs seven times what Python costs to start, so the command
+line and programs that submit tasks speak the protocol themselves (RFC 9113; doc/PROTOCOL-HTTP2.md
+of grpc/grpc). One call is under way at a time, without a thread: frames are read while its answer
+is waited for. Answers have windows that do not close (2 GiB), and headers need no dynamic table.
+Servers, and replicas among each other, use grpc.
 
 A call that failed either was certainly not handled (`Unreached`) or may have been (`NoAnswer`). A
 server acts only on a whole message. So a call did not reach it until its last byte was given to the
@@ -22,9 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cron.api import hpack
-from cron.api.status import Code
-from cron.errors import LimitExceeded
+from launcher import hpack
 from launcher.reach import Unreached
 
 DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
@@ -33,6 +31,8 @@ END_STREAM, END_HEADERS, PADDED, PRIORITY, ACK = 0x1, 0x4, 0x8, 0x20, 0x1
 HEADER_TABLE_SIZE, ENABLE_PUSH, INITIAL_WINDOW_SIZE = 1, 2, 4
 MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
 REFUSED_STREAM: Final = 7
+UNIMPLEMENTED: Final = 12
+"""gRPC's code of a server that does not know the call."""
 
 _FRAME_HEADER_BYTES: Final = 9
 _FRAME_BYTES_OURS: Final = 1 << 20
@@ -54,6 +54,10 @@ class NoAnswer(Exception):
     def __init__(self, reason: str, *, is_fault: bool = False) -> None:
         super().__init__(reason)
         self.is_fault = is_fault
+
+
+class TooLong(Exception):
+    """A message is longer than it may be: the request, which was not sent, or an answer."""
 
 
 class Answer(NamedTuple):
@@ -103,10 +107,10 @@ class Http2Connection:
 
         Raises:
             Unreached: it was not handled. NoAnswer: it may have been.
-            LimitExceeded: a message is too long: the request, which was not sent, or an answer.
+            TooLong: a message is too long: the request, which was not sent, or an answer.
         """
         if len(request) > self._bytes_max:
-            raise LimitExceeded(f"a request of {len(request):,} bytes is above {self._bytes_max:,}")
+            raise TooLong(f"a request of {len(request):,} bytes is above {self._bytes_max:,}")
         self._deadline_s = time.monotonic() + timeout_ms / 1000
         self._stream += 2
         self._stream_window = self._window_start
@@ -279,7 +283,7 @@ class _Call:
             if is_compressed:
                 raise NoAnswer("it compresses its answer, unasked")
             if length > self._bytes_max:
-                raise LimitExceeded(f"an answer of {length:,} bytes is above {self._bytes_max:,}")
+                raise TooLong(f"an answer of {length:,} bytes is above {self._bytes_max:,}")
             if len(self._data) - at - 5 < length:
                 break
             self._messages.append(bytes(self._data[at + 5 : at + 5 + length]))
@@ -296,7 +300,7 @@ class _Call:
         status = self._headers.get("grpc-status", b"").decode(errors="replace")
         if not status.isdecimal():
             if self._headers.get(":status") == b"404":
-                return Answer([], Code.UNIMPLEMENTED, "", ())
+                return Answer([], UNIMPLEMENTED, "", ())
             raise NoAnswer("its answer is not one of gRPC")
         metadata = [(name, _metadata_value(name, raw)) for name, raw in self._headers.items()]
         details = _unquoted(self._headers.get("grpc-message", b""))
