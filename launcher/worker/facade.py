@@ -1,6 +1,9 @@
-"""What authors of handlers use: `from raftcron import handler`. The installed `raftcron.py`."""
+"""What users import: `from raftcron import handler, Client`. The installed `raftcron.py`."""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from launcher.worker import testing
 from launcher.worker.context import Cancellation, Context, current
@@ -10,21 +13,88 @@ from launcher.worker.outcome import Cancelled, Fatal, Retry, Snooze
 from launcher.worker.registry import Registry, handler
 from launcher.worker.wire import Result
 
+if TYPE_CHECKING:
+    from launcher.client import outbox
+    from launcher.client.aio import AsyncClient, AsyncTask
+    from launcher.client.client import Batch, Client, Task
+    from launcher.client.errors import (
+        BadTask,
+        Denied,
+        NotAllSubmitted,
+        NotOver,
+        OtherContent,
+        OutcomeUnknown,
+        QueueFull,
+        TaskError,
+        TaskOver,
+        Unavailable,
+        UnknownHandler,
+        UnknownQueue,
+        UnknownTask,
+    )
+    from launcher.client.messages import TaskView
+
 __all__ = [
+    "AsyncClient",
+    "AsyncTask",
     "BadApp",
     "BadHandler",
     "BadPayload",
+    "BadTask",
+    "Batch",
     "Cancellation",
     "Cancelled",
+    "Client",
     "Context",
+    "Denied",
     "Fatal",
     "NoExecutor",
+    "NotAllSubmitted",
+    "NotOver",
+    "OtherContent",
+    "OutcomeUnknown",
+    "QueueFull",
     "Registry",
     "Result",
     "Retry",
     "Snooze",
+    "Task",
+    "TaskError",
+    "TaskOver",
+    "TaskView",
+    "Unavailable",
+    "UnknownHandler",
+    "UnknownQueue",
+    "UnknownTask",
     "Worker",
     "current",
     "handler",
+    "outbox",
     "testing",
 ]
+
+_LATER = {
+    "AsyncClient": "launcher.client.aio",
+    "AsyncTask": "launcher.client.aio",
+    "Batch": "launcher.client.client",
+    "Client": "launcher.client.client",
+    "Task": "launcher.client.client",
+    "TaskView": "launcher.client.messages",
+    **dict.fromkeys(
+        (
+            *("BadTask", "Denied", "NotAllSubmitted", "NotOver", "OtherContent", "OutcomeUnknown"),
+            *("QueueFull", "TaskError", "TaskOver", "Unavailable", "UnknownHandler"),
+            *("UnknownQueue", "UnknownTask"),
+        ),
+        "launcher.client.errors",
+    ),
+}
+"""Imported where it is used first: a worker that submits nothing needs none of it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "outbox":
+        return import_module("launcher.client.outbox")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

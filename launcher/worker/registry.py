@@ -17,10 +17,11 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
+from launcher.client.front import Front, HandlerFunction
 from launcher.errors import LauncherError
 from launcher.lengths import Length, length_ms
 from launcher.protocol.names import NAME_PART_CHARS_MAX
@@ -29,7 +30,8 @@ from launcher.worker.context import Context
 from launcher.worker.errors import BadApp, BadHandler, BadPayload
 from launcher.worker.wire import Served
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 _NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
 _RESERVED: Final = "command"
 """The pool of jobs that are commands."""
@@ -65,6 +67,17 @@ class Handler:
         if self._call is None:
             self._call = self._resolved()
         return self._call
+
+    def check(self, payload: bytes) -> None:
+        """Check JSON that is to become a payload.
+
+        Raises:
+            BadPayload: it does not fit the type that the handler declares.
+            BadHandler: as `resolve`.
+        """
+        read = self.resolve().read
+        if read is not None and read is not bytes:
+            read(payload)
 
     def _resolved(self) -> Call:
         named = _taken(self.function, self.place)
@@ -142,14 +155,24 @@ class Registry:
         *,
         timeout: Length | None = None,
         heartbeat: Length | None = None,
-    ) -> Callable[[Function], Function]:
-        """Return a decorator that registers a function and returns it unchanged; see `handler`."""
+    ) -> Decorator:
+        """Return a decorator that registers a function and returns it, with `submit`; see
+        `handler`."""
 
-        def register(function: Function) -> Function:
-            self.add(describe(function, name, timeout, heartbeat))
-            return function
+        def register(function: Callable[P, R]) -> HandlerFunction[P, R]:
+            described = describe(function, name, timeout, heartbeat)
+            self.add(described)
+            vars(function)["submit"] = Front(described.name, described.check)
+            return cast("HandlerFunction[P, R]", function)
 
         return register
+
+
+class Decorator(Protocol):
+    """What registers a function as a handler."""
+
+    def __call__(self, function: Callable[P, R], /) -> HandlerFunction[P, R]:
+        """Return the function, with `submit`."""
 
 
 REGISTRY: Final = Registry()
@@ -157,7 +180,7 @@ REGISTRY: Final = Registry()
 
 
 @overload
-def handler(name: Function) -> Function: ...
+def handler(name: Callable[P, R]) -> HandlerFunction[P, R]: ...
 
 
 @overload
@@ -166,7 +189,7 @@ def handler(
     *,
     timeout: Length | None = None,
     heartbeat: Length | None = None,
-) -> Callable[[Function], Function]: ...
+) -> Decorator: ...
 
 
 def handler(
@@ -180,7 +203,8 @@ def handler(
     The name defaults to `module.function`. After `timeout`, by default an hour ("none": any time),
     it is cancelled, and killed 10 s later (the executor's `term_grace_ms`); so it is where it lets
     `heartbeat` pass without `Context.heartbeat`. A job may say less of both.
-    The function is returned unchanged.
+    The function is returned as it is, with `submit` (`launcher.client.front`): it is called as
+    before, and `invoice.submit(payload)` hands over a task.
 
     Launches of one handler may be of several collections: a job says its own.
 

@@ -3,15 +3,20 @@
     ran = testing.run(invoice, {"customer": "acme"}, attempt=3)
     assert ran.outcome is testing.Result.RETRY and ran.after == 60
 
+    with testing.cell() as cell:
+        place_order("acme")                  # submits tasks, with any client or `invoice.submit`
+        assert cell.tasks["default/mail.send:order-7"].state == "succeeded"
+
 The payload is converted as a job's is: into JSON, and from there into the type that the handler
 declares. A function that was not decorated may be run too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,11 +25,14 @@ from launcher.lengths import Length, length_ms
 from launcher.worker.context import Context, logging_to_output
 from launcher.worker.errors import BadHandler
 from launcher.worker.outcome import Ended
-from launcher.worker.registry import REGISTRY, Handler, describe, dump
+from launcher.worker.registry import REGISTRY, Handler, Registry, describe, dump
 from launcher.worker.thread_pool import invoke, invoke_async
 from launcher.worker.wire import Result, Tasks, TaskWork, effective_ms
 
-__all__ = ["JOB", "SCHEDULED", "Ran", "Result", "run", "run_async"]
+if TYPE_CHECKING:
+    from launcher.worker.local_cell import LocalCell
+
+__all__ = ["JOB", "SCHEDULED", "Ran", "Result", "cell", "run", "run_async"]
 SCHEDULED: Final = datetime(2026, 11, 20, 15, tzinfo=UTC)
 """When a launch is due unless a test says otherwise."""
 JOB: Final = "default/test"
@@ -139,6 +147,21 @@ async def run_async(
 
     with logging_to_output():
         return trial.ran(await asyncio.to_thread(invoke, *trial.call))
+
+
+@contextmanager
+def cell(registry: Registry = REGISTRY, now: datetime | None = None) -> Iterator[LocalCell]:
+    """While open, run the tasks that this process submits, in process, without a cell: those that
+    are due at once, others as the test lets time pass (`cell.advance("10m")`, `cell.run_all()`).
+
+    `now` is the time that the cell believes, in the beginning.
+    """
+    from launcher.client.front import all_clients_use
+    from launcher.worker.local_cell import LocalCell
+
+    local = LocalCell(registry, now)
+    with all_clients_use(local):
+        yield local
 
 
 async def _awaited(trial: _Trial) -> Ran:

@@ -1,0 +1,172 @@
+"""`raftcron.testing.cell`: submitted tasks run in process, synchronously."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from launcher.client.aio import AsyncClient
+from launcher.client.client import Client
+from launcher.client.errors import OtherContent, TaskOver, UnknownHandler, UnknownTask
+from launcher.worker import testing
+from launcher.worker.context import Context
+from launcher.worker.outcome import Fatal, Retry, Snooze
+from launcher.worker.registry import Registry
+
+registry = Registry()
+ran: list[object] = []
+
+
+@registry.handler("mail.send")
+def send(to: str) -> str:
+    ran.append(to)
+    return f"sent to {to}"
+
+
+@registry.handler("order.place")
+def place(number: int) -> None:
+    send.submit(f"{number}@example.com", key=f"mail-{number}")
+
+
+@registry.handler("flaky")
+def flaky(payload: dict[str, int], context: Context) -> None:
+    ran.append(context.attempt)
+    if context.attempt < payload["ends"]:
+        raise Retry("1m", "not yet")
+
+
+@registry.handler("slow")
+async def slow(payload: str) -> str:
+    return payload.upper()
+
+
+@registry.handler("says")
+def says(kind: str) -> None:
+    raise {"fatal": Fatal("no"), "bug": ValueError("oh")}[kind]
+
+
+@registry.handler("snoozes")
+def snoozes(payload: None, context: Context) -> None:
+    if context.attempt == 1:
+        raise Snooze("5m")
+
+
+@pytest.fixture
+def cell():
+    ran.clear()
+    with testing.cell(registry, datetime(2026, 11, 20, 15, tzinfo=UTC)) as cell:
+        yield cell
+
+
+def test_a_task_that_is_due_is_over_when_submit_returns(cell):
+    task = send.submit("ada")
+    assert ran == ["ada"]
+    assert task.get().result == "sent to ada"
+    assert task.wait().succeeded
+
+
+def test_a_client_that_knows_no_cell_uses_the_one_in_process(cell):
+    assert Client("127.0.0.1:1").submit("mail.send", "ada").get().succeeded
+
+
+def test_a_handler_may_submit_tasks(cell):
+    place.submit(7)
+    assert cell.tasks["default/mail.send:mail-7"].state == "succeeded"
+
+
+def test_a_task_waits_for_its_time(cell):
+    task = send.submit("ada", delay="10m")
+    later = send.submit("bob", at=datetime(2027, 1, 1, tzinfo=UTC))
+    cell.advance("9m59s")
+    assert task.get().state == "waiting"
+    cell.advance(1)
+    assert task.get().state == "succeeded"
+    cell.run_all()
+    assert later.get().succeeded
+    assert cell.now == datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def test_a_task_has_its_tries(cell):
+    task = flaky.submit({"ends": 3}, tries=3)
+    assert task.get().state == "waiting"
+    cell.run_all()
+    assert task.get().succeeded
+    assert [one.outcome.name for one in cell.runs(task)] == ["RETRY", "RETRY", "OK"]
+    out_of_tries = flaky.submit({"ends": 9}, tries=2, backoff=5)
+    cell.run_all()
+    assert out_of_tries.get().state == "failed"
+
+
+@pytest.mark.parametrize(("kind", "runs"), [("fatal", 1), ("bug", 2)])
+def test_a_task_fails(cell, kind, runs):
+    task = says.submit(kind, tries=2)
+    cell.run_all()
+    view = task.get()
+    assert view.state == "failed"
+    assert len(cell.runs(task)) == runs
+
+
+def test_a_snooze_is_no_try(cell):
+    task = Client().submit("snoozes")
+    cell.advance("5m")
+    assert task.get().succeeded
+
+
+def test_the_same_key_runs_once(cell):
+    assert send.submit("ada", key="k").is_new
+    assert not send.submit("ada", key="k").is_new
+    assert ran == ["ada"]
+    with pytest.raises(OtherContent):
+        send.submit("bob", key="k")
+
+
+def test_a_cancelled_task_never_runs(cell):
+    task = send.submit("ada", delay=1)
+    assert task.cancel().state == "cancelled"
+    cell.run_all()
+    assert ran == []
+    with pytest.raises(TaskOver):
+        task.cancel()
+
+
+def test_a_task_is_rescheduled_and_run_now(cell):
+    client = Client()
+    task = client.submit("mail.send", "ada", delay="1h")
+    client.reschedule(task, delay="2h", payload="bob")
+    cell.advance("1h")
+    assert ran == []
+    client.run_now(task)
+    assert ran == ["bob"]
+
+
+def test_unknown_handlers_and_tasks_are_said(cell):
+    with pytest.raises(UnknownHandler, match="nobody"):
+        Client().submit("nobody")
+    with pytest.raises(UnknownTask):
+        Client().get("h:1")
+
+
+def test_batches_and_many_tasks_run_too(cell):
+    client = Client()
+    assert len(client.submit_many([("mail.send", "a"), ("mail.send", "b")])) == 2
+    with client.batch() as batch:
+        batch.submit(send, "c")
+        assert ran == ["a", "b"]
+    assert ran == ["a", "b", "c"]
+
+
+async def test_async_handlers_and_clients_run_too(cell):
+    async with AsyncClient() as client:
+        task = await client.submit(slow, "ada")
+        assert (await task.get()).result == "ADA"
+
+
+def test_tasks_without_end_are_said(cell):
+    @registry.handler("endless")
+    def endless() -> None:
+        endless.submit(delay="1s")
+
+    endless.submit(delay=1)
+    with pytest.raises(RecursionError):
+        cell.run_all()
