@@ -16,10 +16,12 @@ from cron.storage.archived_rows import ArchivedRows
 
 if TYPE_CHECKING:  # they answer calls themselves
     from cron.service.executors import DrainedExecutors
+    from cron.service.intake import Intake
     from cron.service.jobs import Aside
     from cron.service.members import CellLog, ClusterStatus
     from cron.service.replacing import Replacing
     from cron.service.snapshots import Saving
+    from cron.service.task_feed import TaskFeed
 
 _NONE: Final[Any] = None
 
@@ -44,6 +46,8 @@ class Replica(msgspec.Struct, frozen=True):
     saving: Saving = _NONE
     aside: Aside = _NONE
     drained: DrainedExecutors = _NONE
+    feed: TaskFeed = _NONE
+    intake: Intake = _NONE
 
     @property
     def state(self) -> State:

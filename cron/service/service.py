@@ -12,7 +12,7 @@ from cron.api import table as t
 from cron.api.members import StatusReport
 from cron.api.reading import Behind, current
 from cron.api.rpc import Request, Rpc, Where
-from cron.errors import NotLeader, Unavailable
+from cron.errors import NotLeader
 from cron.service import (
     backfill,
     catalog,
@@ -26,8 +26,13 @@ from cron.service import (
     proofs,
     queues,
     resetting,
+    task_queues,
+    task_views,
+    tasks,
 )
+from cron.service.intake import Intake
 from cron.service.replica import Replica
+from cron.service.task_feed import TaskFeed
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
@@ -89,6 +94,15 @@ ANSWERS: Final = (
     _row(t.REPLACE, lambda replica, asks: replica.replacing.replace(asks)),
     _row(t.RESET_CLOCK, resetting.reset),
     _row(t.STATUS, _status),
+    _row(t.SUBMIT, tasks.submit),
+    _row(t.CANCEL, tasks.cancel),
+    _row(t.RESCHEDULE, tasks.reschedule),
+    _row(t.RUN_NOW, tasks.run_now),
+    _row(t.GET, task_views.get),
+    _row(t.LIST, task_views.listed),
+    _rows(t.WATCH, task_views.watch),
+    _row(t.PUT_QUEUES, task_queues.put),
+    _row(t.LIST_QUEUES, task_queues.listed),
     _row(t.PEER_STATUS, lambda replica, _: replica.cluster_status.own()),
 )
 
@@ -101,7 +115,11 @@ class CellService:
             replica,
             aside=jobs.Aside(replica.clock),
             drained=executors.DrainedExecutors(replica.applier),
+            feed=TaskFeed(lambda: replica.applier.state),
+            intake=Intake(replica.leader, replica.clock),
         )
+        replica.applier.subscribe(self._replica.feed.follow)
+        replica.applier.subscribe(self._replica.intake.follow)
         self._answers = {rpc.name: answer for rpc, answer in ANSWERS}
 
     async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:
@@ -111,8 +129,6 @@ class CellService:
             NotLeader, Unavailable: it may not. What else a call raises, its function says.
         """
         await self._admit(rpc)
-        if rpc.name not in self._answers:
-            raise Unavailable(f"{rpc.name} is not answered by this release", "upgrade the replica")
         answer: Any = self._answers[rpc.name](self._replica, request)
         result: A = await answer if inspect.isawaitable(answer) else answer
         return result

@@ -1,0 +1,139 @@
+"""Queues of tasks: what a file declares, and what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cron.access import names_within
+from cron.api.task_queues import (
+    PutQueuesReport,
+    PutQueuesRequest,
+    QueueChange,
+    TaskQueuesQuery,
+    TaskQueuesReport,
+    TaskQueueView,
+)
+from cron.errors import Conflict, InvalidInput, LimitExceeded, NotAllowed, RevisionConflict
+from cron.job import OnLost
+from cron.service.queue_file import read_queues
+from cron.service.replica import Replica
+from cron.state import tasks as t
+from cron.state.outcome import Verdict
+from cron.state.state import State
+from launcher.protocol.names import short_job_name, split_job_name
+
+ATTEMPTS: Final = 5
+"""How often a change is made anew because others changed queues meanwhile."""
+_WORDS: Final = {
+    "waiting_max": "waiting",
+    "rate_per_s": "rate",
+    "remember_s": "remember",
+    "waits_for_handler": "unknown-handler",
+}
+
+
+async def put(replica: Replica, request: PutQueuesRequest) -> PutQueuesReport:
+    """Apply a file of queues: all of it, or nothing; or only say what would change.
+
+    Raises:
+        CrontabError, InvalidInput: the file has errors. Conflict: a queue is of another source.
+        NotAllowed: a queue is not within what the caller may change.
+    """
+    specs = read_queues(request.text, file=request.source)
+    for _ in range(ATTEMPTS):
+        state = replica.state
+        base = state.queues_revision
+        changes = list(_changes(state, request, specs))
+        _check(state, request, changes)
+        changed = {one.queue for one in changes if one.action in ("added", "changed")}
+        removed = tuple(one.queue for one in changes if one.action in ("removed", "kept"))
+        if request.is_dry_run or not (changed or removed):
+            break
+        put_specs = tuple(spec for spec in specs if spec.name in changed)
+        command = t.PutQueues(request.source, base, put_specs, removed, request.by)
+        _, results = await replica.leader.append(command)
+        verdict = results[0].verdict
+        if verdict is Verdict.ACCEPTED:
+            break
+        if verdict is Verdict.TOO_MANY:
+            raise LimitExceeded("the cell has as many queues as it may have", "remove some")
+        if verdict is not Verdict.STALE_REVISION:
+            raise InvalidInput(f"the queues are refused: {verdict.label}; nothing was changed")
+    else:
+        raise RevisionConflict("the queues were changed by others again and again", "try again")
+    return PutQueuesReport(
+        source=request.source,
+        changes=sorted(changes, key=lambda one: one.queue),
+        revision=replica.state.queues_revision,
+        is_dry_run=request.is_dry_run,
+    )
+
+
+def _changes(
+    state: State, request: PutQueuesRequest, specs: Sequence[t.QueueSpec]
+) -> Iterator[QueueChange]:
+    """Yield what a file changes; a queue that is removed is kept while it has tasks."""
+    for spec in specs:
+        known = state.queues.get(spec.name)
+        if known is None:
+            yield QueueChange("added", spec.name, spec.handler)
+            continue
+        what = [
+            _WORDS.get(field, field)
+            for field in t.DECLARED
+            if getattr(known, field) != getattr(spec, field)
+        ]
+        if known.source != request.source:
+            what.append("source")
+        yield QueueChange("changed" if what else "unchanged", spec.name, spec.handler, what)
+    declared = {spec.name for spec in specs}
+    for queue in state.queues.values() if request.prune else ():
+        if queue.source == request.source and queue.name not in declared:
+            if queue.tasks:
+                note = f"it goes once its {len(queue.tasks):,} tasks are over and forgotten"
+                yield QueueChange("kept", queue.name, queue.handler, [], note)
+            else:
+                yield QueueChange("removed", queue.name, queue.handler)
+
+
+def _check(state: State, request: PutQueuesRequest, changes: Sequence[QueueChange]) -> None:
+    within = names_within(request.within)
+    for change in changes:
+        short = short_job_name(change.queue)
+        if within is not None and change.action != "unchanged" and not within(change.queue):
+            text = f"queue {short} is not within {', '.join(request.within)}"
+            raise NotAllowed(text, "an editor of its tenant may change it")
+        known = state.queues.get(change.queue)
+        if known is not None and known.source not in ("", request.source):
+            hint = "name the same --source, or remove it from the other file first"
+            raise Conflict(f"queue {short} is declared by {known.source}", hint)
+
+
+async def listed(replica: Replica, query: TaskQueuesQuery) -> TaskQueuesReport:
+    """Return the queues that a caller may see, by name."""
+    within = names_within(query.within)
+    found = [
+        _view(replica, queue)
+        for name, queue in sorted(replica.state.queues.items())
+        if query.queue in ("", name)
+        and (not query.tenant or name.startswith(f"{query.tenant}/"))
+        and (within is None or within(name))
+    ]
+    return TaskQueuesReport(queues=found)
+
+
+def _view(replica: Replica, queue: t.QueueRecord) -> TaskQueueView:
+    defaults, notes = queue.defaults, []
+    if replica.leader.epoch is not None and not replica.intake.serves(queue.handler):
+        notes.append(f"no worker serves {queue.handler}")
+    if queue.waiting >= queue.waiting_max:
+        notes.append("it is full")
+    return TaskQueueView.of(
+        defaults,
+        queue,
+        queue=queue.name,
+        tenant=split_job_name(queue.name)[0],
+        on_lost=OnLost(defaults.on_lost).name.lower() if defaults.on_lost >= 0 else "",
+        notes=notes,
+    )

@@ -1,0 +1,297 @@
+"""Tasks as people and programs see them: one, a list page by page, a stream of changes.
+
+State has tasks by name, by number and by queue, all in the order in which they came in. A page of a
+list looks through a bounded number of them, newest first; where few fit, a page may be empty and
+yet have a next one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from cron.access import names_within
+from cron.api.launches import LaunchView, ShowRequest
+from cron.api.tasks import (
+    WATCH_MS_MAX,
+    TaskChange,
+    TaskFilter,
+    TaskListQuery,
+    TaskQuery,
+    TasksPage,
+    TaskView,
+    WatchRequest,
+    show_iso_ms,
+)
+from cron.errors import InvalidInput, PositionGone, UnknownLaunch, UnknownTask
+from cron.launch_state import ACTIVE, LaunchState
+from cron.pace import in_turns
+from cron.service.launches import open_viewer, show
+from cron.service.replica import Replica
+from cron.service.task_feed import WHOLE
+from cron.state.state import LaunchRow, State
+from cron.state.tasking import handler_of, priority_of
+from cron.state.tasks import TaskRecord
+from launcher.protocol.names import LaunchName, short_job_name, split_job_name
+
+LOOKS_MAX: Final = 20_000
+"""Tasks that one page looks through: some hundredths of a second."""
+PAGE_MS_MAX: Final = 3_600_000
+"""How old a page may be that the next one is asked for with."""
+RESULT_CHARS_MAX: Final = 1_024
+
+_number: Final = attrgetter("number")
+
+
+def unknown_task(name: str) -> UnknownTask:
+    """Return the error for a task that is not there."""
+    return UnknownTask(
+        f"task {short_job_name(name)} does not exist",
+        "`raftcron task list` lists them; one that is over is forgotten after a day",
+    )
+
+
+def open_row(state: State, task: TaskRecord) -> LaunchRow | None:
+    """Return the open launch of a task, None where it has none."""
+    record = state.by_number.get(task.job) if task.job else None
+    return next(iter(record.open.values()), None) if record is not None else None
+
+
+def state_of(state: State, task: TaskRecord, now_ms: int) -> str:
+    """Return the state of a task as it is shown. A task whose time has come is due, whether it has
+    a launch or not."""
+    if task.is_over:
+        return task.state.label
+    if task.is_waiting:
+        return "waiting" if task.at_ms > now_ms else "due"
+    row = open_row(state, task)
+    return "running" if row is None or row.state in ACTIVE else "due"
+
+
+def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
+    """Return a task as a list shows it."""
+    queue = state.queues[task.queue]
+    tenant, short = split_job_name(task.queue)
+    options = task.options
+    return TaskView(
+        task=task.name,
+        queue=short,
+        key=task.key,
+        tenant=tenant,
+        handler=handler_of(task, queue),
+        state=state_of(state, task, now_ms),
+        scheduled_at=show_iso_ms(task.at_ms),
+        at_ms=task.at_ms,
+        submitted_at=show_iso_ms(task.submitted_ms),
+        ended_at=show_iso_ms(task.ended_ms),
+        revision=task.revision,
+        priority=priority_of(task, queue),
+        collection=options.collection or queue.defaults.collection,
+        labels=dict(options.labels),
+        launch="" if task.is_waiting else str(launch_of(task)),
+        reason=task.reason.label if task.is_over else "",
+        by=task.by,
+    )
+
+
+def launch_of(task: TaskRecord) -> LaunchName:
+    """Return the name of the launch that a task has, had or would have."""
+    return LaunchName(task.name, task.at_ms // 1000)
+
+
+async def get(replica: Replica, request: TaskQuery) -> TaskView:
+    """Return one task, with its payload and all its attempts.
+
+    Raises:
+        UnknownTask: there is no such task, or it is forgotten.
+    """
+    state, now_ms = replica.state, replica.clock.wall_ms()
+    task = state.tasks.get(request.name)
+    if task is None:
+        raise unknown_task(request.name)
+    view, row = view_of(state, task, now_ms), open_row(state, task)
+    record = state.by_number.get(task.job) if task.job else None
+    payload = task.payload
+    if record is not None and record.job is not None:
+        payload = record.job.work.payload
+    reason = view.reason
+    if row is not None:
+        reason = open_viewer(replica)(row).waiting
+    elif view.state == "due":
+        reason = _no_launch_yet(replica, view.handler)
+    attempts = await _attempts(replica, task)
+    is_done = task.state is LaunchState.SUCCEEDED
+    return msgspec.structs.replace(
+        view,
+        payload=msgspec.json.decode(payload) if payload else None,
+        attempts=attempts,
+        reason=reason,
+        result=attempts[-1].detail[:RESULT_CHARS_MAX] if attempts and is_done else "",
+    )
+
+
+def _no_launch_yet(replica: Replica, handler: str) -> str:
+    """Return why a task that is due has no launch."""
+    if replica.leader.epoch is not None and not replica.intake.serves(handler):
+        return f"no worker serves handler {handler}"
+    return f"all slots of handler {handler} are taken"
+
+
+async def _attempts(replica: Replica, task: TaskRecord) -> list[LaunchView]:
+    if task.is_waiting:
+        return []
+    try:
+        return await show(replica, ShowRequest(launch=str(launch_of(task))))
+    except UnknownLaunch:
+        return []
+
+
+# ---- lists
+
+
+def fits(state: State, wanted: TaskFilter, now_ms: int) -> Callable[[TaskRecord], bool]:
+    """Return what says whether a task is one of those that a filter means."""
+    within = names_within(wanted.within)
+    tenant = f"{wanted.tenant}/"
+
+    def fit(task: TaskRecord) -> bool:
+        return (
+            (not wanted.queue or task.queue == wanted.queue)
+            and (not wanted.tenant or task.queue.startswith(tenant))
+            and task.key.startswith(wanted.prefix)
+            and task.at_ms >= wanted.from_ms
+            and (not wanted.to_ms or task.at_ms < wanted.to_ms)
+            and (not wanted.collection or wanted.collection == _collection(state, task))
+            and (not wanted.state or wanted.state == state_of(state, task, now_ms))
+            and (within is None or within(task.queue))
+        )
+
+    return fit
+
+
+def _collection(state: State, task: TaskRecord) -> str:
+    return task.options.collection or state.queues[task.queue].defaults.collection
+
+
+def chosen(state: State, wanted: TaskFilter) -> list[TaskRecord]:
+    """Return the tasks that a filter may mean, oldest first: those of its queue, or all."""
+    if wanted.queue:
+        queue = state.queues.get(wanted.queue)
+        return list(queue.tasks.values()) if queue is not None else []
+    return list(state.tasks_by_number.values())
+
+
+async def listed(replica: Replica, query: TaskListQuery) -> TasksPage:
+    """Return a page of tasks, those first that came in last.
+
+    Raises:
+        InvalidInput: the page is of another list. PositionGone: it is too old.
+    """
+    state, now_ms = replica.state, replica.clock.wall_ms()
+    last = _read_page(state, query, now_ms) if query.page else 0
+    looked_at = _below(state, query.filter, last)
+    fit, found = fits(state, query.filter, now_ms), list[TaskView]()
+    async for task in in_turns(looked_at):
+        last = task.number
+        if fit(task) and task.number in state.tasks_by_number and task.queue in state.queues:
+            found.append(view_of(state, task, now_ms))
+            if len(found) == query.limit:
+                break
+    is_end = len(looked_at) < LOOKS_MAX and (not looked_at or last == looked_at[-1].number)
+    return TasksPage(tasks=found, next="" if is_end else _page(state, query, last, now_ms))
+
+
+def _below(state: State, wanted: TaskFilter, last: int) -> Sequence[TaskRecord]:
+    """Return the tasks that a page looks through: those below a number (0: the newest)."""
+    if not last:
+        queue = state.queues.get(wanted.queue) if wanted.queue else None
+        if wanted.queue and queue is None:
+            return []
+        tasks = queue.tasks if queue is not None else state.tasks_by_number
+        return list(islice(reversed(tasks.values()), LOOKS_MAX))
+    if wanted.queue:
+        records = chosen(state, wanted)
+        end = bisect_left(records, last, key=_number)
+        return records[max(0, end - LOOKS_MAX) : end][::-1]
+    numbers = list(state.tasks_by_number)
+    end = bisect_left(numbers, last)
+    return [state.tasks_by_number[one] for one in reversed(numbers[max(0, end - LOOKS_MAX) : end])]
+
+
+def _page(state: State, query: TaskListQuery, last: int, now_ms: int) -> str:
+    """Return the text that asks for the page after a task."""
+    place = (1, state.epoch.generation, now_ms // 1000, _digest(query.filter), last)
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode()
+
+
+def _read_page(state: State, query: TaskListQuery, now_ms: int) -> int:
+    """Return the number of the task after which a page begins."""
+    hint = "begin again without a page"
+    try:
+        content = base64.b64decode(query.page, altchars=b"-_", validate=True)
+        place = msgspec.msgpack.decode(content, type=tuple[int, int, int, bytes, int])
+    except (ValueError, msgspec.DecodeError) as error:
+        raise InvalidInput("page is not one of a list of tasks", hint) from error
+    form, generation, made_s, digest, last = place
+    if form != 1 or digest != _digest(query.filter):
+        raise InvalidInput("page is of a list with another filter", hint)
+    age_ms = now_ms - made_s * 1000
+    if generation != state.epoch.generation or age_ms > PAGE_MS_MAX:
+        raise PositionGone("page is of a list that is over: an hour old, or of a cell before", hint)
+    return last
+
+
+def _digest(wanted: TaskFilter) -> bytes:
+    return hashlib.blake2b(msgspec.msgpack.encode(wanted), digest_size=8).digest()
+
+
+# ---- changes as they happen
+
+
+async def watch(replica: Replica, request: WatchRequest) -> AsyncIterator[TaskChange]:
+    """Yield the changes of tasks that fit after a position. The first row of a stream without a
+    position, and the last one of each, tell the position alone.
+
+    Raises:
+        PositionGone: the changes after the position are not kept any more, or are of another cell.
+    """
+    state, feed, clock = replica.state, replica.feed, replica.clock
+    end_ms = clock.mono_ms() + (request.wait_ms or WATCH_MS_MAX)
+    entry, _, place = request.position.partition(".")
+    index, number = int(entry or state.index), int(place or WHOLE)
+    if not entry:
+        yield TaskChange(position=str(index))
+    if replica.leader.epoch is not None and index > state.index:
+        raise PositionGone(f"position {request.position} is not of this cell", "list the tasks")
+    sent, told = 0, (index, number)
+    while True:
+        if not feed.has(index, number):
+            raise PositionGone(
+                f"the changes after position {index} are not kept any more",
+                "list the tasks, then watch from now on",
+            )
+        state, now_ms = replica.state, clock.wall_ms()
+        fit = fits(state, request.filter, now_ms)
+        for change in feed.after(index, number):
+            index, number, task_number = change
+            task = state.tasks_by_number.get(task_number)
+            if task is None or not fit(task):
+                continue
+            told = (index, number)
+            yield TaskChange(position=f"{index}.{number}", task=view_of(state, task, now_ms))
+            sent += 1
+            if sent == request.limit:
+                return
+        left_ms = end_ms - clock.mono_ms()
+        if left_ms <= 0 or (sent and request.limit):
+            break
+        await feed.wait(left_ms / 1000)
+    if told != (index, number):
+        yield TaskChange(position=f"{index}.{number}")
