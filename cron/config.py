@@ -127,6 +127,9 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     With [tls] they may be any address of this host, such as 0.0.0.0:7400 or one behind a port
     mapping.
 
+    `http`: the address of its HTTP API (default: none). Without [tls] it must be on loopback; with
+    [tls] it is HTTPS.
+
     `tls`: PEM files, relative to the file's directory: the certificate of the cell's authority
     (`ca`), this replica's `cert` and its `key`, as `raftcron certs` makes them. Without them, all
     addresses must be on loopback. With them, every caller needs a certificate of the authority,
@@ -144,6 +147,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cell: str = "default"
     client: str = ""
     raft: str = ""
+    http: str = ""
     zone: str = "UTC"
     tls: TlsFiles | None = None
     lease: LeaseConfig = LeaseConfig()
@@ -281,6 +285,12 @@ def _check_listening(config: ReplicaConfig, own: PeerAddresses, file: str) -> No
     if places[0] == places[1]:
         hint = "clients and replicas need a port each"
         raise ConfigError(f"{file}: raft: {config.raft} is already client", hint)
+    if config.http:
+        place = parse_address(config.http, f"{file}: http", is_secure=is_secure)
+        for field, other in zip(("client", "raft"), places, strict=True):
+            if place == other:
+                hint = "HTTP needs a port of its own, such as the client port + 80"
+                raise ConfigError(f"{file}: http: {config.http} is already {field}", hint)
 
 
 def _addresses(config: ReplicaConfig) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version as distribution_version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from launcher.grpc_settings import EXPERIMENTS
 
@@ -36,8 +36,8 @@ from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NoData
 from consensus.leadership import Leadership
 from cron import endings, failpoints
-from cron.api.callers import executor_of
-from cron.api.connections import ConnectionWatch, allow_connections
+from cron.api.callers import executor_of, open_admission
+from cron.api.connections import FILES_BESIDE, ConnectionWatch, allow_connections
 from cron.api.listening import answering, check_free, listen, make_server
 from cron.api.members import StatusRow
 from cron.api.peers import Peers
@@ -54,6 +54,7 @@ from cron.joining import watch_joining
 from cron.leader.applier import StateApplier
 from cron.leader.clocks import Ratchet
 from cron.leader.leader import Leader, LeaderSettings
+from cron.limits import HTTP_CONNECTIONS_MAX
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import with_room
@@ -74,6 +75,9 @@ from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
 from launcher.private import private_files
 from launcher.renewal import Current, LiveCredentials
+
+if TYPE_CHECKING:
+    from cron.web.server import HttpServer
 
 _log = structlog.get_logger()
 
@@ -122,6 +126,7 @@ class Daemon:
         self._leader = self._make_leader()
         self._peers = Peers(self._credentials)
         self._server: grpc.aio.Server | None = None
+        self._http: HttpServer | None = None
         self._watch = ConnectionWatch(0)
         self._port = 0
         self._cluster_status = self._make_cluster_status()
@@ -254,6 +259,9 @@ class Daemon:
             # Not earlier: a server that was bound and never started keeps its port.
             server = self._server = self._serve(listeners)
             await server.start()
+            if self._config.http:
+                self._http = self._make_http()
+                await self._http.start()
         except BaseException:
             await self._close()
             raise
@@ -304,6 +312,8 @@ class Daemon:
             keep(Path(self._config.data))
 
     async def _close(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
         with contextlib.suppress(ConsensusError):
             await self._replicated.stop()
         self._pool.watchers.close()
@@ -314,8 +324,18 @@ class Daemon:
         self._storage.stop()
         self._row_store.stop()
 
+    def _make_http(self) -> HttpServer:
+        from cron.web.replica import make_http_server  # 150 ms that a replica without HTTP saves
+
+        credentials = self._credentials
+        admission = open_admission(self._config.cell, is_open=credentials is None)
+        return make_http_server(
+            self._config, self._service, self._peers, self._replicated, credentials, admission
+        )
+
     def _serve(self, listeners: int) -> grpc.aio.Server:
-        bounds = allow_connections(self._pool.executors_max)
+        beside = FILES_BESIDE + (HTTP_CONNECTIONS_MAX if self._config.http else 0)
+        bounds = allow_connections(self._pool.executors_max, beside)
         self._pool.executors_max = bounds.executors
         self._watch = ConnectionWatch(bounds.connections)
         server = make_server(self._config.cell, self._credentials, self._watch, listeners)
@@ -435,6 +455,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     empty = parser.add_mutually_exclusive_group()
     empty.add_argument("--bootstrap", action="store_true", help="an empty disk is of a new cell")
     empty.add_argument("--join", action="store_true", help="an empty disk replaces a lost one")
+    parser.add_argument("--no-http", action="store_true", help="serve no HTTP")
     parser.add_argument("--die-with-parent", action="store_true", help="end when the parent does")
     return parser.parse_args(argv)
 
@@ -446,6 +467,8 @@ def _load(options: argparse.Namespace) -> ReplicaConfig:
         ConfigError: it is not valid.
     """
     config = load_replica_config(options.config)
+    if options.no_http:
+        config = msgspec.structs.replace(config, http="")
     if options.data is None:
         return config
     return msgspec.structs.replace(config, data=str(Path(options.data).absolute()))

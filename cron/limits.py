@@ -127,3 +127,23 @@ TASK_TEXT_CHARS_MAX: Final = 200
 """Characters of the name of whoever submitted or cancelled a task."""
 PARTS_MAX: Final = 100
 """Executors on which one launch may run at once."""
+
+HTTP_HEAD_BYTES_MAX: Final = 16 << 10
+"""Request line and headers of one HTTP request: twice what browsers send."""
+HTTP_BODY_BYTES_MAX: Final = 16 << 20
+"""One HTTP request. Larger crontabs and job files are applied with the command line."""
+HTTP_BODIES_BYTES_MAX: Final = 64 << 20
+"""Bodies of all HTTP requests that a replica holds at one time."""
+HTTP_QUERY_FIELDS_MAX: Final = 1_100
+"""Parameters of one query: the longest list has 1,000 values (`REMOVED_AT_ONCE_MAX`)."""
+HTTP_CONNECTIONS_MAX: Final = 1_100
+"""HTTP connections of one replica: 1,000 that are idle, and some more. Each is an open file."""
+HTTP_AT_ONCE_MAX: Final = 8
+"""HTTP requests that a replica answers at one time; the others wait. They share the event loop with
+the leader."""
+HTTP_LISTS_MAX: Final = 32
+"""HTTP answers with many rows that are sent at one time: each holds its rows, 20 MB at most."""
+HTTP_STREAMS_MAX: Final = 256
+"""HTTP answers whose rows come one by one, such as the changes of tasks that a client watches."""
+HTTP_WAITING_MAX: Final = 512
+"""HTTP requests that wait; further ones are refused."""

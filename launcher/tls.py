@@ -66,6 +66,13 @@ class Credentials(msgspec.Struct, frozen=True):
         context.sslsocket_class = TlsSocket
         return context
 
+    def server_context(self) -> ssl.SSLContext:
+        """Return a context for a server whose clients may show a certificate of the cell's
+        authority, or none: TLS 1.3, and our certificate."""
+        context = _context(ssl.PROTOCOL_TLS_SERVER, self.files, self.authority)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
 
 class TlsSocket(ssl.SSLSocket):
     """A socket that closes itself if the other side resets the connection.

@@ -25,13 +25,13 @@ import structlog
 from cron.access import AccessRules
 from cron.api.admission import Admission, Shown
 from cron.api.connections import ConnectionWatch
-from cron.api.reading import AUTHORIZATION
+from cron.api.reading import AUTHORIZATION, ON_BEHALF
 from cron.api.rpc import SERVICE, Request, Rpc
 from cron.api.server import refuse
 from cron.api.table import TABLE
 from cron.clock import SystemClock
 from cron.errors import CronError, NotAllowed, NotAuthenticated
-from launcher.identity import EXECUTOR, REPLICA, Identity, only_identity
+from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, is_name, only_identity
 
 log = structlog.get_logger()
 
@@ -85,6 +85,16 @@ def executor_of(context: Context) -> str:
 
 def _authorization(context: Context) -> str:
     return str(dict(context.invocation_metadata() or ()).get(AUTHORIZATION, ""))
+
+
+def _on_behalf(context: Context, cell: str) -> Identity:
+    """Return who calls: the person whose call another replica forwards, if it says so. A replica
+    may be believed: it could write to the log what it wants."""
+    identity = caller_of(context.auth_context(), cell)
+    named = dict(context.invocation_metadata() or ()).get(ON_BEHALF)
+    if identity.kind == REPLICA and named is not None and is_name(str(named)):
+        return Identity(cell, PERSON, str(named))
+    return identity
 
 
 def open_admission(cell: str, *, is_open: bool) -> Admission:
@@ -190,7 +200,7 @@ class Guard(grpc.aio.ServerInterceptor):
         Raises:
             CronError: it is refused.
         """
-        identity = None if self._cell is None else caller_of(context.auth_context(), self._cell)
+        identity = None if self._cell is None else _on_behalf(context, self._cell)
         if self._watch is not None:
             self._watch.note(context.peer(), str(identity or ""))
         rpc = BY_PATH.get(method)

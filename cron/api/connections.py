@@ -55,15 +55,15 @@ class Bounds(NamedTuple):
     connections: int
 
 
-def allow_connections(wanted: int) -> Bounds:
+def allow_connections(wanted: int, beside: int = FILES_BESIDE) -> Bounds:
     """Raise the limit of open files to what `wanted` executors take, as far as the host lets us,
-    and return how many executors and connections there may be."""
+    and return how many executors and connections there may be. `beside` files are for others."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = EACH * wanted + FILES_BESIDE
+    needed = EACH * wanted + beside
     if soft < needed:
         soft = max(soft, min(needed, hard))
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    connections = min(EACH * wanted, max(soft - FILES_BESIDE, soft // 2))
+    connections = min(EACH * wanted, max(soft - beside, soft // 2))
     executors = min(wanted, max(1, connections - connections // 8))
     if executors < wanted:
         hint = f"LimitNOFILE={needed} in its unit, or ulimit -n {needed}, allows {wanted}"

@@ -17,6 +17,8 @@ import msgspec
 
 AUTHORIZATION: Final = "authorization"
 """Metadata of a call, and a header of HTTP: `Bearer TOKEN`."""
+ON_BEHALF: Final = "raftcron-person"
+"""Metadata of a call that a replica forwards: the person whose certificate it was shown."""
 STALE: Final = "raftcron-stale"
 """Metadata of a call whose answer may be stale; its value is "1"."""
 BEHIND: Final = "raftcron-behind"

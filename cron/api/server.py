@@ -7,29 +7,24 @@ it whole, and tells the client no more than that it happened.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import grpc
 import msgspec
 import structlog
 
 from cron import limits
+from cron.api.calls import Calls, pages_of
 from cron.api.checks import checked
 from cron.api.reading import BEHIND, reading
-from cron.api.rpc import Backend, Request, Rpc, Where, decode, encode
+from cron.api.rpc import Backend, Request, Rpc, decode, encode
 from cron.api.status import to_refusal
 from cron.api.table import TABLE
 from cron.errors import CronError, InvalidInput
 from launcher.grpc_settings import OPTIONS
 
 log = structlog.get_logger()
-
-T = TypeVar("T")
-
-PAGE_ROWS: Final = 200
-"""Rows in one message of a stream."""
 
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *OPTIONS,
@@ -87,9 +82,8 @@ class _Answers:
     """Answers the calls to one replica."""
 
     def __init__(self, backend: Backend, peers: Callable[[], Sequence[str]]) -> None:
-        self._backend = backend
+        self._calls = Calls(backend)
         self._peers = peers
-        self._changes: set[asyncio.Task[Any]] = set()
 
     def unary(self, rpc: Rpc[Any, Any]) -> Callable[[Any, Context], Any]:
         """Return what gRPC calls for a call with one answer."""
@@ -104,31 +98,16 @@ class _Answers:
 
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             answer = await self._ended(context, self._answer(rpc, request, context))
-            pages = _pages(answer).__aiter__()
+            pages = pages_of(answer).__aiter__()
             while (rows := await self._ended(context, anext(pages, None))) is not None:
                 yield rows
 
         return call
 
     async def _answer(self, rpc: Rpc[Any, Any], request: Any, context: Context) -> Any:
-        """Return what the Backend answers.
-
-        A change goes on to its end even when the client gives up: half of an apply must not stay
-        behind because somebody pressed Ctrl-C.
-        """
+        """Return what the Backend answers."""
         with reading(context.invocation_metadata() or ()) as read:
-            answer = self._backend.answer(rpc, _canonical(request))
-            if rpc.where is not Where.CHANGE:
-                result = await answer
-            else:
-                task: asyncio.Task[Any] = asyncio.ensure_future(answer)
-                self._changes.add(task)
-                task.add_done_callback(self._changes.discard)
-                try:
-                    result = await asyncio.shield(task)
-                except asyncio.CancelledError:
-                    task.add_done_callback(_log_abandoned)
-                    raise
+            result = await self._calls.answer(rpc, _canonical(request))
         if read.behind is not None:
             context.set_trailing_metadata(((BEHIND, encode(read.behind).decode()),))
         return result
@@ -143,16 +122,6 @@ class _Answers:
             log.exception("request.failed", error=str(error))
             await context.abort(grpc.StatusCode.INTERNAL, "a bug ended the request; see the log")
         await refuse(context, refused, self._peers())
-
-
-async def _pages(answer: list[T] | AsyncIterator[T]) -> AsyncIterator[list[T]]:
-    """Yield the rows of an answer: a list in pages, and those that take time one by one."""
-    if isinstance(answer, list):
-        for first in range(0, len(answer), PAGE_ROWS):
-            yield answer[first : first + PAGE_ROWS]
-    else:
-        async for row in answer:
-            yield [row]
 
 
 def _reader(rpc: Rpc[Any, Any]) -> Callable[[bytes], Request | InvalidInput]:
@@ -181,9 +150,3 @@ def _canonical(request: Request | InvalidInput) -> Request:
     if isinstance(request, InvalidInput):
         raise request
     return checked(request)
-
-
-def _log_abandoned(task: asyncio.Task[Any]) -> None:
-    """Tell what became of a change whose client had gone."""
-    if not task.cancelled() and task.exception() is not None:
-        log.warning("request.abandoned", error=str(task.exception()))

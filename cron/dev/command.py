@@ -22,10 +22,10 @@ from cron.dev.options import DevOptions
 @click.option(
     "--port",
     metavar="P",
-    type=click.IntRange(1, 65_523),
+    type=click.IntRange(1, 65_453),
     default=7400,
     show_default=True,
-    help="Client ports P to P+2, Raft ports P+10 to P+12.",
+    help="Client ports P to P+2, Raft ports P+10 to P+12, HTTP ports P+80 to P+82.",
 )
 @click.option(
     "--for",
@@ -35,12 +35,13 @@ from cron.dev.options import DevOptions
 )
 @click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
 @click.option("--no-restart", is_flag=True, help="Do not restart processes that end.")
+@click.option("--no-http", is_flag=True, help="Do not serve the HTTP API.")
 @click.option("--system", is_flag=True, help="The crontab has a user column.")
 @click.option(
     "--object-storage", metavar="URL", default="", help="Back up to s3://... or file:///..."
 )
 @click.option("--restore", is_flag=True, help="Restore the replicas from object storage.")
-def dev_command(no_restart: bool, **said: Any) -> NoReturn:
+def dev_command(no_restart: bool, no_http: bool, **said: Any) -> NoReturn:
     """Run three replicas and an executor on this machine.
 
     Applies CRONTAB at the start, and removes jobs that are no longer in it. Ctrl-C stops
@@ -48,4 +49,4 @@ def dev_command(no_restart: bool, **said: Any) -> NoReturn:
     """
     from cron.dev.supervisor import run_dev
 
-    sys.exit(run_dev(DevOptions(restart=not no_restart, **said)))
+    sys.exit(run_dev(DevOptions(restart=not no_restart, http=not no_http, **said)))

@@ -33,6 +33,9 @@ from cron.errors import ConfigError
 HOST: Final = "127.0.0.1"
 RAFT_OFFSET: Final = 10
 """Raft listens on the client port + 10, by convention of `raftcron dev`."""
+HTTP_OFFSET: Final = 80
+"""HTTP listens on the client port + 80."""
+NO_HTTP: Final = "--no-http"
 
 REPLICA: Final = "replica"
 EXECUTOR: Final = "executor"
@@ -58,19 +61,27 @@ class Ports(msgspec.Struct, frozen=True):
         return [f"{HOST}:{port}" for port in self.client]
 
     @property
-    def all(self) -> list[tuple[str, int]]:
+    def http(self) -> tuple[int, ...]:
+        """The ports of r1, r2 and r3 for HTTP."""
+        return tuple(number + HTTP_OFFSET for number in self.client)
+
+    def all(self, *, is_http: bool = True) -> list[tuple[str, int]]:
         """Every port with what it is for."""
         clients = [(f"clients of r{n}", port) for n, port in enumerate(self.client, 1)]
-        return clients + [(f"Raft of r{n}", port) for n, port in enumerate(self.raft, 1)]
+        rafts = [(f"Raft of r{n}", port) for n, port in enumerate(self.raft, 1)]
+        https = [(f"HTTP of r{n}", port) for n, port in enumerate(self.http, 1)]
+        return clients + rafts + (https if is_http else [])
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One process of the cell: its id, what it is, its configuration and its log."""
+    """One process of the cell: its id, what it is, its configuration, its log, and options of the
+    command that starts it."""
 
     id: str
     kind: str
     config: Path
     log: Path
+    options: tuple[str, ...] = ()
 
     @property
     def argv(self) -> list[str]:
@@ -79,7 +90,7 @@ class Member(msgspec.Struct, frozen=True):
         # A replica learns from the environment whom it must not outlive, an executor from this.
         if self.kind == EXECUTOR:
             return [*program, f"--die-with-parent={os.getpid()}"]
-        return [*program, "--bootstrap", "--die-with-parent"]
+        return [*program, "--bootstrap", "--die-with-parent", *self.options]
 
 
 def write_cell(
@@ -89,11 +100,12 @@ def write_cell(
     executors: int = 1,
     replica_extra: str = "",
     executor_extra: str = "",
+    http: bool | None = None,
 ) -> list[Member]:
     """Return the processes of the cell in `folder`, after writing what is missing there.
 
     The extras are TOML text that new files get as well: fields of the executors, tables of the
-    replicas.
+    replicas. With `http` also replicas that had no HTTP get some; with False none serves it.
 
     Raises:
         ConfigError: a file that is there cannot be used, or the folder cannot be written.
@@ -101,6 +113,11 @@ def write_cell(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         members = [_replica(folder, ports, n, replica_extra) for n in range(1, REPLICAS + 1)]
+        if http:
+            for member, port in zip(members, ports.http, strict=True):
+                _allow_http(member.config, port)
+        elif http is False:
+            members = [msgspec.structs.replace(one, options=(NO_HTTP,)) for one in members]
         members += [_executor(folder, ports, n, executor_extra) for n in range(1, executors + 1)]
     except OSError as error:
         message = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
@@ -125,6 +142,16 @@ def _executor(folder: Path, ports: Ports, number: int, extra: str) -> Member:
     if os.geteuid() == 0:
         _allow_root(member.config)
     return member
+
+
+def _allow_http(config: Path, port: int) -> None:
+    """Let a replica serve HTTP at the port if its file does not say where."""
+    try:
+        text = config.read_text(encoding="utf-8")
+        if "http" not in tomllib.loads(text):
+            config.write_text(f'http = "{HOST}:{port}"\n{text}', encoding="utf-8")
+    except ValueError:
+        return  # no TOML: `_check` says what is wrong with it
 
 
 def _allow_root(config: Path) -> None:
@@ -186,7 +213,7 @@ def move_cell(folder: Path, old: Ports, new: Ports) -> None:
     Raises:
         ConfigError: a file cannot be read or written.
     """
-    pairs = zip(old.client + old.raft, new.client + new.raft, strict=True)
+    pairs = zip(old.client + old.raft + old.http, new.client + new.raft + new.http, strict=True)
     moves = {f'"{HOST}:{before}"': f'"{HOST}:{after}"' for before, after in pairs}
     for path in sorted([*folder.glob("r[123].toml"), *folder.glob("executor-*.toml")]):
         try:
@@ -235,9 +262,9 @@ def _cell_of(path: Path) -> str:
         ) from error
 
 
-def taken(ports: Ports) -> list[tuple[str, int]]:
+def taken(ports: Ports, *, is_http: bool = True) -> list[tuple[str, int]]:
     """Return what somebody else listens on already: what it would be for, and the port."""
-    return [(purpose, port) for purpose, port in ports.all if not _is_free(port)]
+    return [one for one in ports.all(is_http=is_http) if not _is_free(one[1])]
 
 
 def _is_free(port: int) -> bool:
@@ -252,14 +279,14 @@ def _is_free(port: int) -> bool:
     return True
 
 
-async def check_ports(ports: Ports, *, patience_ms: int = 1_000) -> None:
+async def check_ports(ports: Ports, *, patience_ms: int = 1_000, is_http: bool = True) -> None:
     """Return once all ports are free; those of a cell that just died take a moment.
 
     Raises:
         ConfigError: after `patience_ms` some are still in use; all of them are named.
     """
     for _ in range(max(1, patience_ms // 100)):
-        if not (rest := taken(ports)):
+        if not (rest := taken(ports, is_http=is_http)):
             return
         await asyncio.sleep(0.1)
     named = ", ".join(f"{port} ({purpose})" for purpose, port in rest)

@@ -13,7 +13,8 @@ class DevOptions(msgspec.Struct, frozen=True):
     on P+10 to P+12. `for_ms`: how long to run once there are a leader and the crontab; None is
     until Ctrl-C. `restart`: whether a process that dies is started again. `system`: the crontab has
     a user column. `object_storage`: a URL to back up to. `restore`: begin a new generation of the
-    cell from there.
+    cell from there. `http`: whether the replicas serve HTTP, on P+80 to
+    P+82.
     """
 
     crontab: str | None = None
@@ -25,3 +26,4 @@ class DevOptions(msgspec.Struct, frozen=True):
     system: bool = False
     object_storage: str = ""
     restore: bool = False
+    http: bool = True

@@ -26,7 +26,7 @@ from cron.cli.crontabs import read_source
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.feed import Connect, Feed
-from cron.dev.files import Member, Ports, check_ports, move_cell, ports_of, write_cell
+from cron.dev.files import HOST, Member, Ports, check_ports, move_cell, ports_of, write_cell
 from cron.dev.launches import Leaders
 from cron.dev.options import DevOptions
 from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
@@ -117,7 +117,7 @@ class _Dev:
     async def run(self, commands: Commands, connect: Connect) -> int:
         """Start everything, wait for the end, end everything."""
         ports = Ports.from_first(self._options.port)
-        await check_ports(ports)
+        await check_ports(ports, is_http=self._options.http)
         members = self._members(ports)
         cell = LocalCell(members, commands, self._clock, os.environ)
         look = Leaders(self._say, cell.died_ms, cell.is_ours).look
@@ -160,7 +160,11 @@ class _Dev:
             self._say(f"{self._folder}: moved from port {old.client[0]} to {ports.client[0]}")
         extra = storage_table(self._options.object_storage) if self._options.object_storage else ""
         members = write_cell(
-            self._folder, ports, executors=self._options.executors, replica_extra=extra
+            self._folder,
+            ports,
+            executors=self._options.executors,
+            replica_extra=extra,
+            http=self._options.http,
         )
         check_storage(self._folder, self._options)
         if self._options.restore:
@@ -204,6 +208,9 @@ class _Dev:
         pids = ", ".join(f"{child.member.id} pid {child.pid}" for child in cell.children)
         self._say(f"cell in {self._folder} ({kept}): {pids}; logs in <id>.log there")
         self._say(f"servers: {','.join(ports.servers)}; Ctrl-C ends all")
+        if self._options.http:
+            links = ", ".join(f"http://{HOST}:{port}" for port in ports.http)
+            self._say(f"HTTP API: {links}; its calls: /v1/openapi.json")
         if self._options.port != DevOptions().port:
             self._say(f"in another terminal: export RAFTCRON_SERVER={','.join(ports.servers)}")
 

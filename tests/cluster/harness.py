@@ -72,7 +72,7 @@ def wait_until(condition: Callable[[], Any], within_s: float = WAIT_S, what: str
 
 
 def free_ports() -> Ports:
-    """Six free ports as `dev` uses them: P, P+1, P+2 and P+10 to P+12."""
+    """Nine free ports as `dev` uses them: P, P+1, P+2, P+10 to P+12 and P+80 to P+82."""
     while True:
         ports = Ports.from_first(draw())
         if not taken(ports):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ from cron.api.reading import Behind
 from cron.api.rpc import SERVICE, Where
 from cron.api.status import Refusal
 from cron.api.table import TABLE
+from cron.web.openapi import bounds
 from tests.style.tree import ROOT
 
 FILE: Final = ROOT / "cron" / "api" / "schema.json"
@@ -61,22 +61,11 @@ def text() -> str:
     for rpc in TABLE.values():
         properties = messages[rpc.request.__name__]["properties"]
         for field in msgspec.structs.fields(rpc.request):
-            properties[field.name] |= _bounds(field.type)
+            properties[field.name] |= bounds(field.type)
     about = " ".join(ABOUT.split())
     return (
         "\n".join(_lines("", {"description": about, "calls": calls, "messages": messages})) + "\n"
     )
-
-
-def _bounds(annotation: Any) -> dict[str, int]:
-    """What the schema says of the check of a number."""
-    for check in getattr(annotation, "__metadata__", ()):
-        said = check.keywords if isinstance(check, partial) else {}
-        if "high" in said:
-            return {"minimum": said["low"], "maximum": said["high"]}
-        if "most" in said:
-            return {"minimum": 0, "maximum": said["most"]}
-    return {}
 
 
 def _lines(indent: str, value: dict[str, Any]) -> Iterator[str]:

@@ -67,6 +67,8 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "pyarrow": ("cron/cli/export.py",),
     "pysyncobj": ("consensus/engine/",),
     "rich": ("cron/cli/render.py",),
+    "starlette": ("cron/web/",),
+    "uvicorn": ("cron/web/",),
 }
 """Each thing from outside and the only places that import it themselves."""
 
@@ -77,6 +79,7 @@ VAGUE: Final = {
 VAGUE_VERBS: Final = {"handle", "process", "do", "perform"}
 """As the first word of a function's name; an OS process is a noun and stands elsewhere."""
 EXCUSED_NAMES: Final[dict[str, str]] = {
+    "cron/web/connection.py:data_received": "asyncio's name of a protocol's method",
     "consensus/engine/storage/journal.py:set_base": "Raft's word for where a compacted log begins",
     "consensus/errors.py:DataInUse": "`data` is the configuration's field",
     "consensus/errors.py:NoData": "`data` is the configuration's field",

@@ -11,6 +11,7 @@ import pytest
 
 from cron import limits
 from cron.api import checks
+from cron.api.calls import PAGE_ROWS
 from cron.api.client import Client
 from cron.api.jobs import (
     ApplyReport,
@@ -44,7 +45,7 @@ from cron.api.members import (
     StatusRow,
 )
 from cron.api.rpc import Request
-from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
+from cron.api.server import SERVER_OPTIONS
 from cron.api.snapshots import SnapshotsRequest, SnapshotView
 from cron.api.status import ERROR, Refusal
 from cron.api.table import TABLE, TRIGGER

@@ -233,3 +233,29 @@ def test_loopback_has_several_names() -> None:
     assert parse_address("localhost:1", "f") == ("127.0.0.1", 1)
     assert parse_address("[::1]:7400", "f") == ("::1", 7400)
     assert parse_address("127.0.0.2:7400", "f") == ("127.0.0.2", 7400)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('http = "127.0.0.1:7400"', r"http: 127\.0\.0\.1:7400 is already client"),
+        ('http = "localhost:7410"', r"http: localhost:7410 is already raft"),
+        ('http = "10.0.0.1:7480"', r"http: 10\.0\.0\.1:7480 is not loopback"),
+        ('http = "0.0.0.0:7480"', r"http: 0\.0\.0\.0:7480 is not loopback"),
+        ('http = "7480"', "http: '7480' is not host:port"),
+        ("http = 7480", "http: expected `str`"),
+    ],
+)
+def test_an_http_address_has_a_port_of_its_own_on_loopback(line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_replica_config(f"{HEAD}{line}\n{PEERS}", "r1.toml")
+
+
+def test_http_is_served_where_it_is_configured_and_with_tls_anywhere() -> None:
+    assert parse_replica_config(HEAD + PEERS, "r1.toml").http == ""
+    tls = '[tls]\nca = "a"\ncert = "b"\nkey = "c"\n'
+    for address in ("0.0.0.0:7480", "r1.example.com:7480"):
+        text = f'{HEAD}http = "{address}"\n{PEERS}{tls}'
+        assert parse_replica_config(text, "r1.toml").http == address
+    text = f'{HEAD}http = "127.0.0.1:7480"\n{PEERS}'
+    assert parse_replica_config(text, "r1.toml").http == "127.0.0.1:7480"

@@ -22,6 +22,7 @@ PORTS = Ports.from_first(17400)
 def test_ports_follow_the_first_one() -> None:
     assert PORTS.client == (17400, 17401, 17402)
     assert PORTS.raft == (17410, 17411, 17412)
+    assert PORTS.http == (17480, 17481, 17482)
     assert PORTS.servers == ["127.0.0.1:17400", "127.0.0.1:17401", "127.0.0.1:17402"]
 
 
@@ -59,6 +60,27 @@ def test_a_command_names_its_module_and_its_configuration(tmp_path: Path) -> Non
         )
     ]
     assert "launcher.executor" in members[3].argv
+
+
+def test_replicas_serve_http_unless_they_are_told_not_to(tmp_path: Path) -> None:
+    def http() -> list[str]:
+        return [load_replica_config(tmp_path / f"r{n}.toml").http for n in (1, 2, 3)]
+
+    wanted = [f"127.0.0.1:{port}" for port in PORTS.http]
+    write_cell(tmp_path, PORTS)
+    assert http() == ["", "", ""]
+    assert "--no-http" not in write_cell(tmp_path, PORTS, http=True)[0].argv
+    assert http() == wanted, "a folder of an earlier release"
+    members = write_cell(tmp_path, PORTS, http=False)
+    assert [("--no-http" in one.argv) for one in members] == [True, True, True, False]
+    assert http() == wanted
+    shifted = Ports.from_first(17401)
+    move_cell(tmp_path, PORTS, shifted)
+    assert http() == [f"127.0.0.1:{port}" for port in shifted.http]
+    own = tmp_path / "r1.toml"
+    own.write_text(own.read_text().replace("17481", "19999"))
+    write_cell(tmp_path, shifted, http=True)
+    assert http()[0] == "127.0.0.1:19999", "who writes an address of their own keeps it"
 
 
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
@@ -150,6 +172,14 @@ async def test_every_port_in_use_is_named_with_the_way_out() -> None:
     assert f"{ports.client[0]} (clients of r1), {ports.raft[2]} (Raft of r3)" in str(caught.value)
     assert "--port" in caught.value.hint
     await check_ports(ports, patience_ms=100)
+
+
+async def test_a_port_for_http_is_of_no_matter_without_http() -> None:
+    ports = free_ports()
+    with listening(ports.http[1]):
+        with pytest.raises(ConfigError, match=rf"{ports.http[1]} \(HTTP of r2\)"):
+            await check_ports(ports, patience_ms=100)
+        await check_ports(ports, patience_ms=100, is_http=False)
 
 
 async def test_ports_of_a_cell_that_is_just_dying_are_waited_for() -> None:

@@ -293,14 +293,14 @@ def test_ports_in_use_are_named_and_no_folder_is_left(
 ) -> None:
     ports = free_ports()
     with contextlib.ExitStack() as stack:
-        for _, port in ports.all:
+        for _, port in ports.all():
             taken = stack.enter_context(socket.socket())
             # As servers do: connections that are over are no reason not to listen.
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             taken.bind(("127.0.0.1", port))
             taken.listen()
         said = refused(port=ports.client[0], data=str(tmp_path / "new" / "data"))
-    assert all(f"{port} ({purpose})" in said for purpose, port in ports.all)
+    assert all(f"{port} ({purpose})" in said for purpose, port in ports.all())
     assert "--port" in said
     assert not (tmp_path / "new").exists()
 

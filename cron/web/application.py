@@ -1,0 +1,235 @@
+"""The HTTP API of one replica, as an ASGI application: its routes, and what each request passes.
+
+A request passes, in this order: the checks of where it comes from, the route, its body, the reading
+and checking of its fields, who its caller is and what they may, a turn, and the Backend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import structlog
+from starlette.routing import Route as Path
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from cron import limits
+from cron.api.admission import Admission, Shown
+from cron.api.calls import Calls, pages_of
+from cron.api.reading import AUTHORIZATION, BEHIND, STALE, reading
+from cron.api.rpc import Request, Rpc, Where, encode
+from cron.errors import (
+    CronError,
+    InvalidInput,
+    LimitExceeded,
+    NotLeader,
+    OutcomeUnknown,
+    Unavailable,
+)
+from cron.web import openapi
+from cron.web.exchange import Bodies, Exchange
+from cron.web.forwarding import Forwarding, calling, timeout_of
+from cron.web.health import HealthChecks
+from cron.web.origin import check_host, check_origin
+from cron.web.problems import Answer, Refusal, refused
+from cron.web.requests import JSON, Read, read_request
+from cron.web.routes import Route, routes
+from cron.web.tasks import answer_of_one
+from cron.web.turns import Turns
+
+log = structlog.get_logger()
+
+PEER: Final = "peer"
+"""The key of a connection's state that has the identity in its certificate."""
+LIST_S: Final = 60.0
+"""How long it may take to send a list."""
+_EXCHANGE: Final = "raftcron.exchange"
+_BUG: Final = Refusal(500, "bug", "a bug ended the request; see the replica's log")
+
+Endpoint = Callable[[Exchange, str], Any]
+
+
+class Application:
+    """Answers HTTP requests of one replica. Without `is_secure` it listens on loopback only, and
+    answers to names of loopback only."""
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        admission: Admission,
+        health: HealthChecks,
+        wall_ms: Callable[[], int],
+        *,
+        is_secure: bool = False,
+        turns: Turns | None = None,
+    ) -> None:
+        self._forwarding = forwarding
+        self._calls = Calls(forwarding)
+        self._admission = admission
+        self._wall_ms = wall_ms
+        self._is_secure = is_secure
+        self._turns = turns or Turns()
+        self._streams = Turns(limits.HTTP_STREAMS_MAX, waiting=0)
+        self._lists = Turns(limits.HTTP_LISTS_MAX, waiting=0)
+        self._bodies = Bodies()
+        listed = routes()
+        self._document = openapi.Document(listed)
+        self._router = Router(self._paths(listed, health), redirect_slashes=False)
+        self._router.default = self._unknown
+
+    def _paths(self, listed: Sequence[Route], health: HealthChecks) -> list[Path]:
+        resources: dict[str, dict[str, Endpoint]] = {
+            "/healthz": {"GET": _fixed(health.alive)},
+            "/readyz": {"GET": _fixed(health.ready)},
+            "/v1/openapi.json": {"GET": _fixed(self._document.answer)},
+        }
+        for route in listed:
+            # A name may contain slashes, and is therefore all that follows.
+            path = route.path.partition("{")[0] + ("{value:path}" if route.field else "")
+            resources.setdefault(path, {})[route.method] = self._endpoint(route)
+        return [Path(path, _Resource(methods)) for path, methods in resources.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send, self._wall_ms)
+        scope[_EXCHANGE] = exchange
+        try:
+            exchange.check_head()
+            host = exchange.header("host")
+            if not self._is_secure:
+                check_host(host)
+            check_origin(
+                exchange.header("origin"), exchange.header("sec-fetch-site"), host, scope["scheme"]
+            )
+            await self._router(scope, receive, send)
+        except (CronError, Refusal) as error:
+            answer = refused(error)
+        except TimeoutError:  # a client that reads a list slowly
+            answer = refused(Refusal(503, "timeout", "the answer took too long to send"))
+        except Exception as error:  # the top of a request: a bug ends it, not the replica
+            log.exception("request.failed", error=str(error))
+            answer = refused(_BUG)
+        else:
+            return
+        if exchange.is_begun:  # the connection ends, so that the client sees that rows are missing
+            raise ConnectionAbortedError
+        await exchange.answer(answer)
+
+    async def _unknown(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        path = scope["path"][:200]
+        raise Refusal(404, "unknown_path", f"there is no {path}", "/v1/openapi.json has all paths")
+
+    def _endpoint(self, route: Route) -> Endpoint:
+        async def answer(exchange: Exchange, path_value: str) -> None:
+            if route.field and not path_value:
+                raise Refusal(404, "unknown_path", f"{route.path}: {route.field} is empty")
+            read = await self._read(exchange, route, path_value)
+            shown = _shown(exchange)
+            stale = ((STALE, "1"),) if exchange.header(STALE) == "1" else ()
+            with reading(stale) as how, calling(shown):
+                async with self._turns.turn():
+                    result = await self._within(route.rpc, read.request, shown)
+                behind = {} if how.behind is None else {BEHIND: encode(how.behind).decode()}
+                if route.rpc.is_stream:
+                    await self._rows(exchange, route.rpc, result, behind, (read.request, shown))
+                elif read.is_one:
+                    await exchange.answer(answer_of_one(result))
+                else:
+                    headers = {"content-type": JSON, **behind}
+                    await exchange.answer(Answer(200, headers, encode(result)))
+
+        return answer
+
+    async def _read(self, exchange: Exchange, route: Route, path_value: str) -> Read:
+        """Return the request that was sent. Nobody who shows no credentials that are good sends a
+        body."""
+        self._admission.caller(_shown(exchange))
+        if route.has_body:
+            exchange.check_json()
+        body = await exchange.body(self._bodies)
+        try:
+            return read_request(route, path_value, exchange.scope["query_string"], body)
+        except LimitExceeded as error:  # by the request itself, whenever it is sent
+            raise InvalidInput(str(error), error.hint) from error
+        finally:
+            self._bodies.release(len(body))
+
+    async def _asked(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Any:
+        """Return the answer to a request, if its caller may make it."""
+        try:
+            admitted = self._admission.admit(rpc, request, shown)
+        except NotLeader as error:  # a role may have been granted there a moment ago
+            return await self._forwarding.ask(error.leader, rpc, request)
+        return await self._calls.answer(rpc, admitted)
+
+    async def _rows(
+        self,
+        exchange: Exchange,
+        rpc: Rpc[Any, Any],
+        result: Any,
+        headers: dict[str, str],
+        asked: tuple[Request, Shown],
+    ) -> None:
+        """Send the rows of a stream, for as long as the caller may see them."""
+        is_list = isinstance(result, list)
+
+        def check() -> None:
+            with contextlib.suppress(NotLeader):  # the leader, whose rows these are, checks
+                self._admission.admit(rpc, *asked)
+
+        async with (
+            (self._lists if is_list else self._streams).turn(),
+            asyncio.timeout(LIST_S if is_list else None),
+        ):
+            await exchange.rows(pages_of(result), headers, check)
+
+    async def _within(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Any:
+        """Return the answer to a request, if it comes in time."""
+        timeout_ms = timeout_of(rpc, request)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._asked(rpc, request, shown)
+        except TimeoutError:
+            text = f"{rpc.name} took longer than {timeout_ms} ms"
+            if rpc.where is Where.CHANGE and rpc.is_change(request):
+                hint = "it goes on; look whether it happened before you repeat it"
+                raise OutcomeUnknown(text, hint) from None
+            raise Unavailable(text, "try again") from None
+
+
+class _Resource:
+    """What has one path: an endpoint for each method."""
+
+    def __init__(self, methods: dict[str, Endpoint]) -> None:
+        self._methods = methods
+        names = {*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}
+        self._allowed = ", ".join(sorted(names))
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        exchange: Exchange = scope[_EXCHANGE]
+        if exchange.method == "OPTIONS":
+            await exchange.answer(Answer(204, {"allow": self._allowed}, b""))
+            return
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        endpoint = self._methods.get(method)
+        if endpoint is None:
+            text = f"{scope['path'][:200]} has no {exchange.method[:20]}"
+            raise Refusal(405, "method", text, f"it has {self._allowed}", allow=self._allowed)
+        await endpoint(exchange, next(iter(scope["path_params"].values()), ""))
+
+
+def _fixed(make: Callable[[], Answer]) -> Endpoint:
+    async def answer(exchange: Exchange, _path_value: str) -> None:
+        await exchange.answer(make())
+
+    return answer
+
+
+def _shown(exchange: Exchange) -> Shown:
+    """Return what the caller shows."""
+    host, port = exchange.scope.get("client") or ("", 0)
+    peer = exchange.scope.get("state", {}).get(PEER)
+    return Shown(peer, exchange.header(AUTHORIZATION), f"{host}:{port}")

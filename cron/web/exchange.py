@@ -1,0 +1,239 @@
+"""One HTTP request and its answer, above ASGI: headers, a bounded body, a problem or rows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from email.utils import formatdate
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
+
+from cron import limits
+from cron.api.rpc import encode
+from cron.web.problems import Answer, Refusal
+from cron.web.requests import JSON
+
+BODY_S: Final = 30.0
+"""How long a client may take to send a body."""
+RECHECK_S: Final = 2.0
+"""How often it is asked whether the client of a stream may still see it."""
+NDJSON: Final = "application/x-ndjson"
+DISCARD_BYTES: Final = 1 << 20
+DISCARD_S: Final = 1.0
+"""How much of a body is read that is not wanted, and for how long."""
+PIECE_BYTES: Final = 256 << 10
+"""A long answer is given to the connection in such pieces, so that a slow reader is waited for."""
+_ALWAYS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+class Bodies:
+    """Counts the bytes of all bodies that are held at one time."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def take(self, count: int) -> None:
+        """Count the bytes of a body that arrives.
+
+        Raises:
+            Refusal: there are too many already.
+        """
+        if self.held + count > limits.HTTP_BODIES_BYTES_MAX:
+            raise Refusal(503, "busy", "too many large requests at once", "try again shortly")
+        self.held += count
+
+    def release(self, count: int) -> None:
+        """Count bytes no more."""
+        self.held -= count
+
+
+class Exchange:
+    """One request; it is answered once."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, wall_ms: Callable[[], int]
+    ) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.is_begun = False
+        self._receive = receive
+        self._send = send
+        self._wall_ms = wall_ms
+        self._headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            # Twice the same header is one with a list, and none that is read here has a list.
+            before = self._headers.get(name)
+            self._headers[name] = value if before is None else before + b", " + value
+        self._has_body = self.header("content-length") not in ("", "0") or bool(
+            self.header("transfer-encoding")
+        )
+
+    def header(self, name: str) -> str:
+        """Return the value of a header, "" where there is none."""
+        return self._headers.get(name.encode(), b"").decode("latin-1").strip()
+
+    def check_head(self) -> None:
+        """Check that the request line and the headers are small. uvicorn bounds only those that do
+        not arrive at once.
+
+        Raises:
+            Refusal: they are too large.
+        """
+        pairs = [*self.scope["headers"], (self.scope["raw_path"], self.scope["query_string"])]
+        if sum(len(one) + len(other) for one, other in pairs) > limits.HTTP_HEAD_BYTES_MAX:
+            text = f"the headers are larger than {limits.HTTP_HEAD_BYTES_MAX} bytes"
+            raise Refusal(431, "headers", text, connection="close")
+
+    async def body(self, bodies: Bodies) -> bytes:
+        """Return the body of the request. The caller releases its bytes from `bodies`.
+
+        Raises:
+            Refusal: it is too large, or comes too slowly.
+        """
+        if not self._has_body:
+            return b""
+        length = self.header("content-length")
+        if length.isdecimal() and int(length) > limits.HTTP_BODY_BYTES_MAX:
+            raise _too_large()
+        content = bytearray()
+        try:
+            async with asyncio.timeout(BODY_S):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refusal(400, "incomplete", "the client went away")
+                    piece = message.get("body", b"")
+                    if len(content) + len(piece) > limits.HTTP_BODY_BYTES_MAX:
+                        raise _too_large()
+                    bodies.take(len(piece))
+                    content += piece
+                    if not message.get("more_body"):
+                        self._has_body = False
+                        return bytes(content)
+        except TimeoutError:
+            bodies.release(len(content))
+            text = f"the body took longer than {BODY_S:.0f} s"
+            raise Refusal(408, "timeout", text) from None
+        except BaseException:
+            bodies.release(len(content))
+            raise
+
+    def check_json(self) -> None:
+        """Check that the body is said to be JSON.
+
+        Raises:
+            Refusal: it is said to be something else.
+        """
+        if not self._has_body:
+            return
+        kind = self.header("content-type").partition(";")[0].strip().lower()
+        if kind != JSON:
+            said = repr(kind[:80]) if kind else "no content type"
+            text = f"the body has {said}, not {JSON}"
+            hint = f"send the header content-type: {JSON}"
+            raise Refusal(415, "content_type", text, hint, accept=JSON)
+
+    async def answer(self, answer: Answer) -> None:
+        """Send a whole answer."""
+        headers = {**answer.headers}
+        if answer.status != 204:
+            headers["content-length"] = str(len(answer.body))
+        await self._begin(answer.status, headers)
+        body = answer.body
+        for first in range(PIECE_BYTES, len(body), PIECE_BYTES):
+            piece = body[first - PIECE_BYTES : first]
+            await self._send_piece(piece)
+        rest = len(body) % PIECE_BYTES or min(len(body), PIECE_BYTES)
+        await self._send({"type": "http.response.body", "body": body[len(body) - rest :]})
+
+    async def rows(
+        self,
+        pages: AsyncIterator[list[Any]],
+        headers: dict[str, str],
+        check: Callable[[], None],
+    ) -> None:
+        """Send rows as one JSON array, page by page, or one a line where the client accepts
+        NDJSON. An error before the first row is raised as if nothing was sent. It ends without an
+        error when the client goes away. `check` is called every few seconds, and raises where the
+        client may not see more."""
+        by_line = NDJSON in self.header("accept")
+        kind = NDJSON if by_line else JSON
+        gone = asyncio.ensure_future(self._gone())
+        try:
+            page = await _before(gone, pages, check)
+            await self._begin(200, {"content-type": kind, **headers})
+            before = b"" if by_line else b"["
+            while page is not None:
+                if page:
+                    content = _lines(page) if by_line else encode(page)[1:-1]
+                    await self._send_piece(before + content)
+                    before = b"" if by_line else b","
+                page = await _before(gone, pages, check)
+        finally:
+            gone.cancel()
+        end = b"" if by_line else b"]" if before == b"," else b"[]"
+        await self._send({"type": "http.response.body", "body": end})
+
+    async def _discard(self) -> None:
+        """Read a small body that nobody wants: many clients read no answer before they have sent
+        it."""
+        rest = DISCARD_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_S):
+                while rest > 0:
+                    message = await self._receive()
+                    rest -= len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        self._has_body = False
+                        return
+
+    async def _send_piece(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _gone(self) -> None:
+        """Return once the client has gone away."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _begin(self, status: int, headers: dict[str, str]) -> None:
+        self.is_begun = True
+        if self._has_body and not self.header("expect"):
+            await self._discard()
+        listed = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        listed += _ALWAYS
+        listed.append((b"date", formatdate(self._wall_ms() / 1000, usegmt=True).encode()))
+        if self._has_body:  # not read: what follows on this connection is not the next request
+            listed.append((b"connection", b"close"))
+        await self._send({"type": "http.response.start", "status": status, "headers": listed})
+
+
+def _too_large() -> Refusal:
+    text = f"the body is larger than {limits.HTTP_BODY_BYTES_MAX} bytes"
+    hint = "send it in parts; `raftcron apply` takes larger crontabs"
+    return Refusal(413, "too_large", text, hint)
+
+
+async def _before(
+    gone: asyncio.Future[None], pages: AsyncIterator[list[Any]], check: Callable[[], None]
+) -> list[Any] | None:
+    """Return the next page; None where there is none, or the client has gone before it came."""
+    step = asyncio.ensure_future(anext(pages, None))
+    try:
+        both: set[asyncio.Future[Any]] = {gone, step}
+        once = asyncio.FIRST_COMPLETED
+        while not (await asyncio.wait(both, timeout=RECHECK_S, return_when=once))[0]:
+            check()
+        if step.done():
+            return await step
+        return None
+    finally:
+        step.cancel()
+
+
+def _lines(rows: list[Any]) -> bytes:
+    return b"".join(encode(row) + b"\n" for row in rows)

@@ -1,0 +1,42 @@
+"""The HTTP server of a replica, made from its parts."""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+from consensus.log import ReplicatedLog
+from cron import limits
+from cron.api.admission import Admission
+from cron.api.rpc import Backend
+from cron.clock import SystemClock
+from cron.config import ReplicaConfig
+from cron.web.application import Application
+from cron.web.forwarding import Forwarding, Forwards
+from cron.web.health import HealthChecks
+from cron.web.server import HttpServer
+from launcher.renewal import Current
+
+FILES_SHARE: Final = 8
+"""HTTP takes at most this share of the files that the process may open."""
+
+
+def make_http_server(
+    config: ReplicaConfig,
+    service: Backend,
+    peers: Forwards,
+    log: ReplicatedLog,
+    credentials: Current | None,
+    admission: Admission,
+) -> HttpServer:
+    """Return the server of the replica's HTTP API; it is not started yet."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    application = Application(
+        Forwarding(service, peers),
+        admission,
+        HealthChecks(config.id, lambda: log.leadership, lambda: log.freshness),
+        SystemClock().wall_ms,
+        is_secure=credentials is not None,
+    )
+    connections_max = min(limits.HTTP_CONNECTIONS_MAX, max(1, files // FILES_SHARE))
+    return HttpServer(application, config.http, credentials, connections_max)
