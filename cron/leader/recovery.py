@@ -23,6 +23,7 @@ from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import Given, account_for, skipped_run
 from cron.state import commands as c
 from cron.state.ends import state_of
+from cron.state.recovery import is_doubtful
 from cron.state.rows import NO_ROW, Part, Row, RowKind
 from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName, parse_attempt_name
@@ -250,7 +251,11 @@ def recover_items(
             yield msgspec.structs.replace(item, not_before_ms=not_before_ms)
     for name, items in gathered.strangers.items():
         if restored is not None and name not in restored.strangers:
-            yield c.RecoverItem(0, 0, 0, 0, ran=tuple(items), name=name)
+            held_ms = not_before_ms if name in state.tasks else 0
+            yield c.RecoverItem(0, 0, 0, 0, ran=tuple(items), name=name, not_before_ms=held_ms)
+    for task in list(state.tasks_by_number.values()):
+        if is_doubtful(task, to_s) and task.name not in gathered.strangers:
+            yield c.RecoverItem(0, 0, 0, 0, name=task.name, not_before_ms=not_before_ms)
 
 
 def _doubtful(state: State) -> dict[int, tuple[c.Key, ...]]:

@@ -367,7 +367,8 @@ class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     (from_s, to_s] are in `ran`, `due` (where the job says `on-lost=retry`) or `lost`. `doubtful`
     are launches that were due in the snapshot and may have run since. What is due after all begins
     at `not_before_ms`: it may be running until then. `name` stands for a job that the
-    snapshot does not know; its number is 0 and it has nothing but `ran`.
+    snapshot does not know; its number is 0 and it has nothing but `ran`. Or it is that of a task
+    that waited in the snapshot; without `ran` the task is in doubt.
     """
 
     number: int

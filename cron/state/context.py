@@ -99,11 +99,12 @@ class Context(msgspec.Struct):
         if task is not None and task.is_over:
             self.put_task(task, state=LaunchState.DUE, reason=Reason.NONE, ended_ms=0)
 
-    def put_task(self, task: TaskRecord, **changes: object) -> None:
-        """Replace a task by one that has changes."""
+    def put_task(self, task: TaskRecord, **changes: object) -> TaskRecord:
+        """Replace a task by one that has changes; return that."""
         changed = msgspec.structs.replace(task, **changes, revision=self.index)
         self.state.tasks.put(changed)
         self.moved_tasks[task.number] = None
+        return changed
 
     def bury(self, record: JobRecord, key: Key, letter: Row) -> None:
         """Keep what is left of a launch that is over."""

@@ -23,6 +23,8 @@ from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Part, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
+from cron.state.tasking import end_waiting, make_ready, on_lost_of
+from cron.state.tasks import TaskRecord
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
 
@@ -56,6 +58,10 @@ def resolve(context: Context, command: c.Resolve) -> Result:
         is_behind = record.horizon_s < command.to_s and not record.task
         if record.job is not None and is_behind:
             return Result(Verdict.WRONG_HORIZON, number=record.number)
+    for task in state.tasks_by_number.values():
+        is_lost = on_lost_of(task, state.queues[task.queue]) is not OnLost.RETRY
+        if is_lost and is_doubtful(task, command.to_s):
+            return Result(Verdict.WRONG_HORIZON, number=task.number)
     state.restored = msgspec.structs.replace(
         state.restored, resolved_at_ms=max(context.at_ms, 1), resolved_s=command.to_s
     )
@@ -64,6 +70,9 @@ def resolve(context: Context, command: c.Resolve) -> Result:
 
 def _recover(context: Context, item: c.RecoverItem) -> Verdict:
     if not item.number:
+        task = context.state.tasks.get(item.name)
+        if task is not None:
+            return _recover_task(context, task, item)
         return _record_stranger(context, item)
     record = context.state.by_number.get(item.number)
     if record is None:
@@ -77,6 +86,36 @@ def _recover(context: Context, item: c.RecoverItem) -> Verdict:
     context.state.touch(record)
     _account(context, record, _not_again(context, record, item))
     return Verdict.ACCEPTED
+
+
+def _recover_task(context: Context, task: TaskRecord, item: c.RecoverItem) -> Verdict:
+    """Record what became of a task that waited in the snapshot: what ran of it; or, if nobody
+    remembers it, that it is in doubt, because its time has come since."""
+    state = context.state
+    if not task.is_waiting:
+        return Verdict.ALREADY
+    if item.ran:
+        at_s = item.ran[0].scheduled_s
+        if at_s != task.at_ms // 1000:  # it was put off since, or made due
+            task = context.put_task(task, at_ms=at_s * 1000)
+        record = make_ready(context, task)
+        record.recovered = context.epoch.generation
+        for ran in item.ran:
+            _record_ran(context, record, ran, item.not_before_ms)
+        for row in record.open.values():
+            if row.state is LaunchState.DUE:
+                row.not_before_ms = max(row.not_before_ms, item.not_before_ms)
+    elif on_lost_of(task, state.queues[task.queue]) is OnLost.RETRY:
+        context.put_task(task, at_ms=max(task.at_ms, item.not_before_ms))
+    else:
+        end_waiting(context, task, _lost(NoteCode.IN_DOUBT))
+    return Verdict.ACCEPTED
+
+
+def is_doubtful(task: TaskRecord, to_s: int) -> bool:
+    """Return whether a task may have run up to `to_s`, as far as the snapshot of a restored cell
+    tells."""
+    return task.is_waiting and task.at_ms // 1000 <= to_s
 
 
 def _not_again(context: Context, record: JobRecord, item: c.RecoverItem) -> c.RecoverItem:
@@ -290,6 +329,9 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
             if late.state is not LaunchState.LOST:
                 state.forget_lost(*attempt)
             _record_row(context, name, late, RowKind.AMENDMENT, known.key if known else None)
+            task = state.tasks.get(name)
+            if task is not None and task.state is LaunchState.LOST:
+                context.put_task(task, state=late.state, reason=late.reason)
         elif record is not None and state.row(attempt[0]) is None:
             # It runs on an executor that came too late: its end will be reported.
             runs = msgspec.structs.replace(ran, revision=record.revision, parts=(), number=-1)

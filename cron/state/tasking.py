@@ -29,7 +29,7 @@ from cron.state import tasks as t
 from cron.state.commands import Cancel, CancelItem
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
-from cron.state.rows import Row, RowKind
+from cron.state.rows import Part, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Span
 from launcher.protocol.names import SCHEDULED_S_MAX, is_task_name
 from launcher.protocol.status import Reason
@@ -141,7 +141,7 @@ def _cancel(context: Context, task: t.TaskRecord, by: str) -> Verdict:
     if task.is_over:
         return Verdict.ENDED
     if task.is_waiting:
-        _end_waiting(context, task, LaunchState.CANCELLED, Reason.KILLED, by)
+        end_waiting(context, task, Part(0, LaunchState.CANCELLED, Reason.KILLED), by)
         return ACCEPTED
     record = context.state.by_number[task.job]
     keys = [row.key for row in record.open.values()]
@@ -151,9 +151,7 @@ def _cancel(context: Context, task: t.TaskRecord, by: str) -> Verdict:
     return Verdict(result.items[0]) if result.items else Verdict.ENDED
 
 
-def _end_waiting(
-    context: Context, task: t.TaskRecord, end: LaunchState, reason: Reason, by: str
-) -> None:
+def end_waiting(context: Context, task: t.TaskRecord, end: Part, by: str = "") -> None:
     """End a task that never had a launch; it gets a row of history as a launch would."""
     scheduled_s = task.at_ms // 1000
     context.record(
@@ -164,16 +162,18 @@ def _end_waiting(
             scheduled_s=scheduled_s,
             trigger=0,
             attempt=0,
-            state=end,
-            reason=reason,
+            state=end.state,
+            reason=end.reason,
             ended_index=context.index,
             ended_at_ms=context.at_ms,
             last_s=scheduled_s,
             by=by,
             due_at_ms=task.at_ms,
+            note=end.note,
         )
     )
-    context.put_task(task, state=end, reason=reason, ended_ms=context.at_ms, payload=b"")
+    changes = {"state": end.state, "reason": end.reason, "ended_ms": context.at_ms}
+    context.put_task(task, **changes, payload=b"")
     context.over_tasks.append(task.number)
 
 
@@ -255,6 +255,12 @@ def _ready(context: Context, task: t.TaskRecord) -> Verdict:
         return Verdict.ALREADY
     if task.at_ms > context.at_ms:
         return Verdict.NOT_DUE
+    make_ready(context, task)
+    return ACCEPTED
+
+
+def make_ready(context: Context, task: t.TaskRecord) -> JobRecord:
+    """Give a task that waits its job, and that a launch that is due; return the job's record."""
     state, scheduled_s = context.state, task.at_ms // 1000
     job = job_of(task, state.queues[task.queue])
     state.job_numbers += 1
@@ -283,13 +289,12 @@ def _ready(context: Context, task: t.TaskRecord) -> Verdict:
             due_at_ms=max(task.at_ms, 1),
         ),
     )
-    return ACCEPTED
+    return record
 
 
 def job_of(task: t.TaskRecord, queue: t.QueueRecord) -> Job:
     """Return the job that a task becomes: what its own options leave open is as its queue says."""
-    own, default = task.options, queue.defaults
-    on_lost = OnLost(max(own.on_lost if own.on_lost >= 0 else default.on_lost, 0))
+    own, default, on_lost = task.options, queue.defaults, on_lost_of(task, queue)
     usual = Retry()
     retry = Retry(
         own.tries or default.tries or usual.tries,
@@ -322,6 +327,12 @@ def priority_of(task: t.TaskRecord, queue: t.QueueRecord) -> int:
     """Return the priority of a task, 0 (first) to 9."""
     own, default = task.options.priority, queue.defaults.priority
     return own if own >= 0 else default if default >= 0 else _PRIORITY_DEFAULT
+
+
+def on_lost_of(task: t.TaskRecord, queue: t.QueueRecord) -> OnLost:
+    """Return what becomes of a task whose fate cannot be known."""
+    own = task.options.on_lost
+    return OnLost(max(own if own >= 0 else queue.defaults.on_lost, 0))
 
 
 def deadline_s_of(task: t.TaskRecord, queue: t.QueueRecord) -> int:

@@ -1,0 +1,153 @@
+"""Tasks of a restored cell: none runs twice that may have run since the snapshot (rule R13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cron.job import OnLost
+from cron.launch_state import LaunchState
+from cron.leader.recovery import amend_items, recover_items
+from cron.notes import NoteCode
+from cron.scheduler.tasks import TaskIndex
+from cron.state import commands as c
+from cron.state import tasks as t
+from cron.state.outcome import Verdict
+from launcher.protocol.status import Reason, Status
+from tests.unit.restored_rig import RestoredRig
+from tests.unit.state_rig import T0
+from tests.unit.tasks_rig import name, task
+
+ACCEPTED = Verdict.ACCEPTED
+RETRY = t.TaskOptions("mail.send", on_lost=OnLost.RETRY)
+
+
+@pytest.fixture
+def rig() -> RestoredRig:
+    return RestoredRig()
+
+
+def submit(rig: RestoredRig, *tasks: t.TaskSpec) -> None:
+    assert set(rig.items(t.SubmitTasks(tasks, "shop"))) == {ACCEPTED}
+
+
+def state_of(rig: RestoredRig, key: str = "a") -> LaunchState:
+    return rig.state.tasks[name(key)].state
+
+
+def planned(rig: RestoredRig) -> list[str]:
+    commands = TaskIndex(rig.state).plan(rig.at_ms, lambda _pool: 9, 100)
+    numbers = [n for one in commands if isinstance(one, t.ReadyTasks) for n in one.numbers]
+    return [rig.state.tasks_by_number[number].key for number in numbers]
+
+
+def test_a_task_whose_time_has_come_since_is_lost_where_nobody_remembers_it(
+    rig: RestoredRig,
+) -> None:
+    submit(rig, task("a", 60_000), task("later", 500_000))
+    rig.restore(120)
+    rig.resolve()
+    assert state_of(rig) is LaunchState.LOST
+    (row,) = (one for one in rig.rows if one.job == name("a"))
+    assert (row.state, row.reason, row.scheduled_s) == (
+        LaunchState.LOST,
+        Reason.RESTORED,
+        T0 + 60,
+    )
+    assert row.note is not None
+    assert row.note.code is NoteCode.IN_DOUBT
+    assert state_of(rig, "later") is LaunchState.DUE
+    assert planned(rig) == []
+    assert planned(rig.to(500)) == ["later"]  # type: ignore[arg-type]
+
+
+def test_a_task_that_would_rather_run_twice_waits_on(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000, options=RETRY))
+    rig.restore(120)
+    rig.resolve()
+    assert planned(rig) == ["a"]
+
+
+def test_a_task_that_an_executor_remembers_ended_as_it_says(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000), task("failed", 70_000), task("early", 900_000))
+    rig.restore(120)
+    rig.remember(60, name="mail:a")
+    rig.remember(70, name="mail:failed", exit_code=1, executor=2)
+    rig.remember(80, name="mail:early")  # somebody made it due
+    rig.resolve()
+    assert state_of(rig) is LaunchState.SUCCEEDED
+    assert state_of(rig, "failed") is LaunchState.FAILED
+    assert state_of(rig, "early") is LaunchState.SUCCEEDED
+    rows = {one.job: one for one in rig.rows if one.job.startswith("default/mail:")}
+    assert rows[name("a")].executor == "e1"
+    assert rows[name("early")].scheduled_s == T0 + 80
+    assert len(rows) == 3
+    assert planned(rig.to(2_000)) == []  # type: ignore[arg-type]
+
+
+def test_a_task_that_still_runs_is_open_and_ends_as_any_launch(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000))
+    rig.restore(120)
+    rig.remember(60, Status.ACCEPTED, name="mail:a")
+    rig.resolve()
+    assert state_of(rig) is LaunchState.DUE
+    record = rig.state.record_of(name("a"))
+    assert record is not None
+    assert rig.finished(60, 1, record.number) is ACCEPTED
+    assert state_of(rig) is LaunchState.SUCCEEDED
+
+
+def test_the_tries_of_a_task_that_was_lost_go_on(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000, options=RETRY))
+    rig.restore(120)
+    rig.remember(60, Status.INTERRUPTED, name="mail:a")
+    rig.resolve()
+    record = rig.state.record_of(name("a"))
+    assert record is not None
+    (row,) = record.open.values()
+    assert (row.state, row.attempt) == (LaunchState.DUE, 1)
+    assert planned(rig) == []  # it is ready already
+
+
+def test_a_ready_task_is_in_doubt_as_any_due_launch(rig: RestoredRig) -> None:
+    submit(rig, task("a"), task("b", options=RETRY))
+    assert rig.items(t.ReadyTasks((1, 2))) == [ACCEPTED] * 2
+    rig.restore(120)
+    rig.resolve()
+    assert state_of(rig) is LaunchState.LOST
+    assert state_of(rig, "b") is LaunchState.DUE
+    assert [row.number for row in rig.state.due.values()] == [3]
+
+
+def test_a_cell_resolves_only_when_its_tasks_are_accounted_for(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000))
+    rig.restore(120)
+    item = c.RecoverItem(1, rig.record().revision, T0, T0 + 120)
+    assert rig.items(c.Recover((item,))) == [ACCEPTED]
+    assert rig.answer(c.Resolve(T0 + 120)).verdict is Verdict.WRONG_HORIZON
+
+
+def test_a_leader_that_dies_half_way_records_nothing_twice(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000), task("b", 60_000))
+    rig.restore(120)
+    rig.remember(60, name="mail:a")
+    both = [c.RecoverItem(0, 0, 0, 0, name=name(key)) for key in "ab"]
+    first = c.RecoverItem(0, 0, 0, 0, tuple(rig.gathered().strangers[name("a")]), name=name("a"))
+    assert rig.items(c.Recover((first, both[1]))) == [ACCEPTED] * 2
+    rows = len(rig.rows)
+    assert rig.items(c.Recover((first, *both))) == [Verdict.ALREADY] * 3
+    gathered = rig.gathered()
+    items = tuple(recover_items(rig.state, gathered, T0 + 120))
+    assert rig.items(c.Recover(items)) == [ACCEPTED, Verdict.ALREADY]
+    assert rig.answer(c.Resolve(T0 + 120)).verdict is ACCEPTED
+    assert [row.job for row in rig.rows[rows:]] == ["default/backup"]
+
+
+def test_a_late_report_says_what_became_of_a_task_in_doubt(rig: RestoredRig) -> None:
+    # Rule R9.
+    submit(rig, task("a", 60_000))
+    rig.restore(120)
+    rig.resolve()
+    rig.remember(60, name="mail:a", executor=2)
+    items = amend_items(rig.state, 2, rig.memories[2])
+    assert rig.items(c.Recover(tuple(items), (2,))) == [Verdict.AMENDED]
+    assert state_of(rig) is LaunchState.SUCCEEDED
