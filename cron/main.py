@@ -19,6 +19,7 @@ PROCESSES: Final[dict[str, tuple[str, str]]] = {
     "replica": ("cron.cli.replica", "Run a replica, or replace one whose disk is lost."),
     "executor": ("cron.cli.executors", "Run an executor, or drain one."),
     "worker": ("cron.cli.worker", "Run the handlers of a Python module."),
+    "target": ("cron.cli.targets", "Hand launches over to places outside the cell."),
     "restore": (
         "cron.restore",
         "Restore a cell whose disks are all lost, or all but one.",

@@ -51,7 +51,9 @@ class Attempt(RowReport, eq=False, gc=False, kw_only=True):
     reported to the leader as started. `group` is its group of workers, and `number` that of its
     task at the worker that has it. `returns` counts how often a worker gave it back. `began_ms` is
     0 until a worker reports that it began it; `started_ms` is the same moment, or a command's
-    start, on the wall clock. `stopping` is why it has to end.
+    start, on the wall clock. `stopping` is why it has to end. `resumes` counts how often it had
+    begun at a worker that died, so that another one looks up what became of it. `is_lost`: it is
+    over, and nobody knows how it ended.
     """
 
     batch: Batch
@@ -70,6 +72,8 @@ class Attempt(RowReport, eq=False, gc=False, kw_only=True):
     kill_at_ms: int = NEVER_MS
     stopping: Reason = Reason.NONE
     has_output: bool = False
+    resumes: int = 0
+    is_lost: bool = False
 
     # ---- at a worker
 
@@ -77,13 +81,17 @@ class Attempt(RowReport, eq=False, gc=False, kw_only=True):
         """Let it wait again, after a worker gave it back."""
         self.was_announced = self.was_announced or self.began_ms > 0
         self.began_ms, self.stopping = 0, Reason.NONE
-        self.timeout_at_ms = self.silent_at_ms = self.kill_at_ms = NEVER_MS
+        self.silent_at_ms = self.kill_at_ms = NEVER_MS
+        if not self.resumes:
+            self.timeout_at_ms = NEVER_MS
         self.heartbeat_ms = 0
 
     def begin(self, now_ms: int, wall_ms: int) -> None:
-        """Record that it runs; its timeouts count from now."""
-        self.began_ms, self.started_ms = now_ms, wall_ms
-        if self.timeout_ms:
+        """Record that it runs; its timeouts count from now, or from its first start."""
+        self.began_ms = now_ms
+        if not self.resumes:
+            self.started_ms = wall_ms
+        if self.timeout_ms and not self.resumes:
             self.timeout_at_ms = now_ms + self.timeout_ms
         if self.heartbeat_ms:
             self.silent_at_ms = now_ms + self.heartbeat_ms
@@ -134,7 +142,9 @@ class Attempt(RowReport, eq=False, gc=False, kw_only=True):
         if not self.started_ms <= finished_ms <= wall_ms:
             finished_ms = min(max(finished_ms, self.started_ms), wall_ms)
         self.finished_ms = finished_ms
-        if how.result is not Result.OK:
+        if how.result is Result.LOST:
+            self.is_lost, self.detail = True, _text(how.detail)
+        elif how.result is not Result.OK:
             self.fail(self.stopping or _REASONS[how.result], how.detail)
             if self.reason in (Reason.RETRY, Reason.SNOOZE):
                 self.retry_after_ms = min(how.after_ms, RETRY_AFTER_MS_MAX)
@@ -150,6 +160,10 @@ class Attempt(RowReport, eq=False, gc=False, kw_only=True):
         self.started_ms = self.started_ms or wall_ms
         self.finished_ms = wall_ms
         self.fail(self.stopping or default, detail)
+
+    def lose(self, detail: str, wall_ms: int) -> None:
+        """Record that it is over, and that nobody knows how it ended."""
+        self.is_lost, self.finished_ms, self.detail = True, wall_ms, _text(detail)
 
 
 def _text(detail: str) -> str:

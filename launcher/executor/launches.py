@@ -20,7 +20,7 @@ from launcher.executor.handlers.groups import NOBODY, Groups
 from launcher.executor.handlers.worker import WorkerProcess
 from launcher.executor.lease import Lease
 from launcher.executor.outputs import Kept, OutputWriter
-from launcher.executor.rows import ACCEPTED, ENDED
+from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
 from launcher.executor.rules import LEASE_OVER
 from launcher.executor.waiting import Group
 from launcher.protocol.status import Reason
@@ -28,6 +28,8 @@ from launcher.worker.wire import Ends
 
 RETURNS_MAX: Final = 3
 """A launch that workers gave back so often is refused on this host."""
+RESUMES_MAX: Final = 20
+"""A launch whose workers died so often while they looked it up is lost."""
 STOPPING: Final = "the executor is stopping"
 KILLED: Final = "killed before it was started"
 LATE: Final = "not started in time"
@@ -204,7 +206,7 @@ class Launches:
             if attempt.has_output:
                 self._writer.close(attempt.name, partial(self._closed, attempt))
             else:
-                attempt.status = ENDED
+                attempt.status = INTERRUPTED if attempt.is_lost else ENDED
                 at_once.append(attempt)
         if at_once:
             self._report(at_once)
@@ -212,7 +214,7 @@ class Launches:
     def _closed(self, attempt: Attempt, kept: Kept) -> None:
         attempt.output_bytes = kept.size
         attempt.detail = attempt.detail or kept.problem
-        attempt.status = ENDED
+        attempt.status = INTERRUPTED if attempt.is_lost else ENDED
         self._report((attempt,))
 
     def give_back(self, worker: WorkerProcess, some: Sequence[Attempt]) -> None:
@@ -232,7 +234,7 @@ class Launches:
                 self._refuse(attempt, LEASE_OVER, stopping)
             elif stopping is not Reason.NONE:
                 self._refuse(attempt, KILLED, stopping)
-            elif attempt.returns >= RETURNS_MAX:
+            elif attempt.returns >= RETURNS_MAX or attempt.resumes > RESUMES_MAX:
                 self._refuse(attempt, "no worker here begins with it", Reason.WORKER_DIED)
             else:
                 again.append(attempt)
@@ -259,12 +261,18 @@ class Launches:
                     return worker, attempt
         return None
 
-    def refuse_all(self, group: Group, detail: str) -> None:
-        """Refuse all launches that wait for a group."""
+    def refuse_all(self, group: Group, detail: str, *, spares: bool = False) -> None:
+        """Refuse all launches that wait for a group. With `spares`, those that had begun wait on
+        for another worker."""
         starting = list(group.starting.values())
         group.starting.clear()
+        spared: list[Attempt] = []
         for attempt in (*group.ready.clear(), *starting, *group.buffer.clear()):
-            self._refuse(attempt, detail, Reason.EXECUTOR_LOST)
+            if spares and attempt.resumes:
+                spared.append(attempt)
+            else:
+                self._refuse(attempt, detail, Reason.EXECUTOR_LOST)
+        group.ready.put_back(spared)
 
     def refuse_late(self, group: Group, now_wall_ms: int) -> None:
         """Refuse launches that should have begun by now."""
@@ -272,7 +280,12 @@ class Launches:
             self._refuse(attempt, LATE, Reason.DEADLINE)
 
     def _refuse(self, attempt: Attempt, detail: str, reason: Reason) -> None:
-        """Refuse a launch that has not begun; if it was reported to have begun, end it."""
+        """Refuse a launch that has not begun; if it was reported to have begun, end it; if it had
+        begun, it is lost."""
+        if attempt.resumes and attempt.status == ACCEPTED:
+            attempt.lose(f"its worker died, and no other looked it up: {detail}", wall_ms())
+            self.end([attempt])
+            return
         if attempt.was_announced and attempt.status == ACCEPTED:
             attempt.stopping = reason
             attempt.die(reason, detail, wall_ms())

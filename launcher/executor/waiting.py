@@ -190,6 +190,10 @@ class Group(ABC):
     def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
         """Return why no launch that waits here will begin, or ""."""
 
+    def awaits_worker(self, now_ms: int) -> bool:
+        """Return whether launches that had begun at a dead worker wait on for another one."""
+        return False
+
     def set_ahead(self, ahead: int) -> None:
         """Offer slots for `ahead` launches beyond those that run, if this is at least twice as many
         as before, or half."""

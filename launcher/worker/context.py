@@ -85,7 +85,7 @@ class Cancellation:
 class Context:
     """One attempt, as its handler sees it. What it says of its launch is computed when asked."""
 
-    __slots__ = ("_ends_boot_ms", "_place", "_tasks", "_wire", "_work", "cancelled")
+    __slots__ = ("_ends_boot_ms", "_place", "_tasks", "_wire", "_work", "cancelled", "is_resumed")
 
     def __init__(
         self, work: TaskWork, tasks: Tasks, place: int, wire: Wire, ends_boot_ms: int
@@ -96,6 +96,7 @@ class Context:
         self._wire = wire
         self._ends_boot_ms = ends_boot_ms  # 0: it may run for any time
         self.cancelled = Cancellation()
+        self.is_resumed = False  # True: a worker had begun this attempt, and died
 
     def _of(self, column: Sequence[int]) -> int:
         """Return its value in a column of its tasks."""

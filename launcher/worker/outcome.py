@@ -59,7 +59,17 @@ class Snooze(Answer):
         super().__init__(max(1, length_ms(after)), reason)
 
 
-_ANSWERS: Final[tuple[type[Answer], ...]] = (Retry, Fatal, Snooze)
+class Lost(Answer):
+    """It is not known whether the work was done: the job's `on-lost` decides. For targets, which
+    hand work to others."""
+
+    result = Result.LOST
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(0, reason)
+
+
+_ANSWERS: Final[tuple[type[Answer], ...]] = (Retry, Fatal, Snooze, Lost)
 
 
 class Cancelled(Exception):

@@ -221,8 +221,13 @@ def describe(
     name: str | None = None,
     timeout: Length | None = None,
     heartbeat: Length | None = None,
+    *,
+    resumes: bool = False,
 ) -> Handler:
     """Return the Handler of a function, registered nowhere.
+
+    With `resumes` it gets an attempt again that it had begun in a worker which is dead; then
+    `Context.is_resumed` is set. Only for handlers that can find out what became of it.
 
     Raises:
         BadHandler: it cannot be a handler.
@@ -240,6 +245,7 @@ def describe(
         _checked_name(function, name, place),
         _checked_length("timeout", timeout, place),
         _checked_length("heartbeat", heartbeat, place),
+        resumes,
     )
     return Handler(function, served)
 

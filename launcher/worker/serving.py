@@ -156,6 +156,7 @@ class Serving:
         self._grace_ends_ms = 0
         self._graces_ms = (0, 0)
         self._has_cancelled = False
+        self._has_left = False
         self._pulse_at_ms = 0
 
     def drain(self) -> None:
@@ -182,6 +183,8 @@ class Serving:
                 poll.register(parent_fd, select.EPOLLIN)
             while not (self._holding.is_leaving and not self._holding and self._link.is_sent):
                 self._turn(poll, parent_fd)
+                if self._has_left and self._link.is_sent:
+                    return
 
     def _turn(self, poll: select.epoll, parent_fd: int) -> None:
         for fd, _ in poll.poll(self._pause_s()):
@@ -270,14 +273,20 @@ class Serving:
             self._grace_ends_ms = boot_ms() + self._graces_ms[0]
 
     def _hurry(self, now_ms: int) -> None:
-        """At the end of a drain's grace: first cancel what runs, then give up."""
-        if now_ms < self._grace_ends_ms:
+        """At the end of a drain's grace: first cancel what runs, then give up. Work that another
+        worker can look up is not cancelled: this process ends and leaves it to that one."""
+        begun = self._holding.begun()
+        ending = [held for held in begun if not held.handler.served.resumes]
+        if now_ms < self._grace_ends_ms and (ending or not self._has_cancelled):
+            return
+        if not ending:
+            self._has_left = bool(begun)
             return
         if self._has_cancelled:
             raise StillRunning
         self._has_cancelled = True
         self._grace_ends_ms = now_ms + self._graces_ms[1]
-        for held in self._holding.begun():
+        for held in ending:
             self._thread_pool.cancel(held, "the worker is stopped")
 
     def _report(self) -> None:

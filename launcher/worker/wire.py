@@ -51,17 +51,20 @@ class Result(enum.IntEnum):
     SNOOZE = 3
     RAISED = 4
     CANCELLED = 5
+    LOST = 6
 
 
 class Served(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A handler that a child serves, with its author's options; 0 for none.
 
-    A task gets the smaller ones of these and of its job's options.
+    A task gets the smaller ones of these and of its job's options. `resumes`: a task that was begun
+    in a child that is dead may be given to another child, which looks up what became of it.
     """
 
     name: str
     timeout_ms: Ms = 0
     heartbeat_ms: Ms = 0
+    resumes: bool = False
 
 
 class TaskWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -197,12 +200,14 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=Fa
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run", gc=False):
     """Run these; at most `threads + buffer` of a child are unfinished at a time.
 
-    `works` are new. With `forgets` the child forgets all works before them.
+    `works` are new. With `forgets` the child forgets all works before them. `resumed` are the tasks
+    that a child had begun which is dead.
     """
 
     tasks: list[Tasks]
     works: list[TaskWork] = []
     forgets: bool = False
+    resumed: list[int] = []
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel", gc=False):

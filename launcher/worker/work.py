@@ -52,8 +52,9 @@ class HeldTask(msgspec.Struct, eq=False):
     """A task, and what it takes to run it. `context` is there once it has begun, and `ended` with
     its times once it is over.
 
-    `is_quick`: all recent calls of its handler took next to no time. `beats`: a heartbeat of it
-    waits to be sent. `running` is its asyncio.Task, of the thread with the loop.
+    `is_quick`: all recent calls of its handler took next to no time. `is_resumed`: it had begun in
+    a child that is dead. `beats`: a heartbeat of it waits to be sent. `running` is its
+    asyncio.Task, of the thread with the loop.
     """
 
     number: int
@@ -64,6 +65,7 @@ class HeldTask(msgspec.Struct, eq=False):
     place: int
     context: Context | None = None
     is_quick: bool = False
+    is_resumed: bool = False
     beats: bool = False
     is_over: bool = False
     running: Any = None
@@ -111,6 +113,7 @@ class Holding:
         """
         works = self._learn(run)
         never: list[Ends] = []
+        resumed = frozenset(run.resumed)
         for tasks in run.tasks:
             for place, number in enumerate(tasks.works):
                 if number not in works:
@@ -121,6 +124,7 @@ class Holding:
                     never.append(Ends(Result.FATAL, [(tasks.first + place, 0, 0)], 0, said))
                     continue
                 held = HeldTask(tasks.first + place, work, handler, timeout_ms, tasks, place)
+                held.is_resumed = held.number in resumed
                 self._held[held.number] = held
                 self._waiting.append(held)
         return never
@@ -161,6 +165,7 @@ class Holding:
                 self.guarded += 1
             ends_ms = now_ms + held.timeout_ms if held.timeout_ms else 0
             held.context = Context(work, held.tasks, held.place, wire, ends_ms)
+            held.context.is_resumed = held.is_resumed
             self._begun += 1
             beginning.append(held)
         return beginning, unleased

@@ -36,6 +36,9 @@ SMOKES: Final[dict[str, str]] = {
         "test_a_drained_executor_ends_with_nothing_lost_and_works_again_when_it_is_back"
     ),
     "a handler runs": ("test_workers.py::test_a_handlers_launch_runs_and_every_answer_tells_of_it"),
+    "a launch is a request to a server": (
+        "test_targets.py::test_launches_are_requests_and_their_answers_are_the_ends"
+    ),
     "people hold launches back and let them go": (
         "test_gates.py::test_a_gate_that_pauses_holds_launches_until_it_is_opened"
     ),

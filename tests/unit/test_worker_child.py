@@ -267,6 +267,29 @@ def test_what_outlives_the_grace_of_a_drain_is_cancelled(rig: Rig) -> None:
     assert exit_code(rig.processes[0]) == EXIT_OK
 
 
+def test_what_another_child_can_look_up_is_left_to_it_at_the_end_of_the_grace(rig: Rig) -> None:
+    peer = rig.peer(grace_ms=100, cancelled_grace_ms=60_000)
+    kept, ended = task(1, "look_up"), task(2, "until_cancelled")
+    peer.run(kept)
+    peer.wait_output(kept, "resumed: False")
+    peer.run(ended)
+    peer.wait_output(ended, "begun")
+    rig.processes[0].send_signal(signal.SIGTERM)
+    assert peer.outcome(ended).result is Result.CANCELLED
+    assert exit_code(rig.processes[0]) == EXIT_OK
+    peer.wait_closed()
+    assert kept.name not in peer.outcomes, "nobody says how it ended"
+    assert kept.name not in peer.returned, "it had begun"
+
+
+def test_a_handler_learns_that_a_dead_worker_had_begun(rig: Rig) -> None:
+    peer = rig.peer()
+    assert Served("look_up", resumes=True) in peer.hello.handlers
+    sent = task(1, "look_up")
+    peer.run(sent, is_resumed=True)
+    peer.wait_output(sent, "resumed: True")
+
+
 def test_a_child_whose_connection_ends_ends_at_once_whatever_runs(rig: Rig) -> None:
     peer = rig.peer()
     sent = task(1, "until_file", b'"never"')

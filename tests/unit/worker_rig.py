@@ -97,8 +97,8 @@ class Peer:
     def send_bytes(self, some: bytes) -> None:
         self._socket.sendall(some)
 
-    def run(self, *tasks: Task) -> None:
-        works, sent = [], []
+    def run(self, *tasks: Task, is_resumed: bool = False) -> None:
+        works, sent, first = [], [], len(self._names) + 1
         for one in tasks:
             number, name = len(self._names), parse_attempt_name(one.name)
             self._names.append(one.name)
@@ -106,7 +106,8 @@ class Peer:
             works.append(TaskWork(number, name.launch.job, one.handler, one.payload, *bounds))
             times = ([name.launch.scheduled_s], [name.attempt], [0], [name.part])
             sent.append(Tasks(number + 1, 7, one.epoch, [number], *times))
-        self.send(Run(sent, works))
+        resumed = list(range(first, first + len(tasks))) if is_resumed else []
+        self.send(Run(sent, works, False, resumed))
 
     def cancel(self, *some: tuple[str, int]) -> None:
         """Cancel tasks by name, each for a reason; one that it never got has another number."""
@@ -235,6 +236,7 @@ from __future__ import annotations
 import asyncio, logging, os, signal, subprocess, sys, threading, time
 import msgspec
 from launcher.worker.facade import Context, Fatal, Retry, Snooze, current, handler
+from launcher.worker.registry import REGISTRY, describe
 
 class Invoice(msgspec.Struct):
     customer: str
@@ -275,6 +277,12 @@ def until_cancelled(payload, context: Context):
     context.log("begun")
     context.cancelled.wait()
     context.log(f"told: {context.cancelled.reason}")
+
+def look_up(payload, context: Context):
+    context.log(f"resumed: {context.is_resumed}")
+    context.cancelled.wait()
+
+REGISTRY.add(describe(look_up, "look_up", resumes=True))
 
 @handler("async_until_cancelled")
 async def async_until_cancelled(payload, context: Context):

@@ -145,6 +145,7 @@ class Puppet:
         self._heard: list[wire.ToChild] = []
         self._sent = SentTasks()
         self.numbers: dict[str, int] = {}
+        self.resumed: set[str] = set()
 
     @property
     def pid(self) -> int:
@@ -229,8 +230,10 @@ class Puppet:
 
     async def run(self) -> list[SentTask]:
         """The tasks of the next message, which are to be run."""
-        found = self._sent.read(await self.expect(wire.Run))
+        message = await self.expect(wire.Run)
+        found = self._sent.read(message)
         self.numbers |= {one.name: one.number for one in found}
+        self.resumed |= {one.name for one in found if one.number in message.resumed}
         return found
 
     async def tasks(self, count: int) -> list[SentTask]:

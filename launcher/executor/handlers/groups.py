@@ -23,6 +23,9 @@ NOBODY: Final = " "
 """The group of launches whose handler nobody serves any more; no group of workers has this name."""
 WORKERLESS_MS: Final = 5_000
 """How long launches wait for a group whose workers are all gone: a parent restarts its children."""
+RESUMABLE_MS: Final = 60_000
+"""How long launches that had begun wait for a worker that looks up what became of them: a service
+that is started anew, or a host that is short of memory, takes some tens of seconds."""
 _WORD: Final = re.compile(r"[!-~]+", re.ASCII)
 
 
@@ -73,6 +76,10 @@ class WorkerGroup(Group):
         if self.left_ms and now_ms - self.left_ms >= WORKERLESS_MS:
             return "no worker here serves it any more"
         return ""
+
+    def awaits_worker(self, now_ms: int) -> bool:
+        """Return whether launches that had begun at a dead worker wait on for another one."""
+        return now_ms - self.left_ms < RESUMABLE_MS
 
 
 class Groups:

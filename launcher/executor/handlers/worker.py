@@ -137,7 +137,8 @@ class WorkerProcess:
         tasks = [
             self._tasks(batch, list(alike), works) for batch, alike in groupby(some, key=_BATCH)
         ]
-        self.connection.send(wire.Run(tasks, works, forgets))
+        resumed = [attempt.number for attempt in some if attempt.resumes]
+        self.connection.send(wire.Run(tasks, works, forgets, resumed))
 
     def _tasks(
         self, batch: Batch, some: Sequence[Attempt], works: list[wire.TaskWork]

@@ -225,7 +225,7 @@ class Workers:
 
     def _bury(self, worker: WorkerProcess) -> None:
         """Forget a worker that is dead, or has nothing: what it ran is over, and what it had not
-        begun waits again."""
+        begun waits again; so does what another worker can look up."""
         if not self.groups.remove(worker):
             return
         self._unwatch(worker)
@@ -233,12 +233,15 @@ class Workers:
         now_wall_ms = wall_ms()
         detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
         for attempt in list(worker.given.values()):
-            if attempt.began_ms or worker.is_garbled:
+            if not (attempt.began_ms or worker.is_garbled):
+                unbegun.append(attempt)
+            elif worker.served[attempt.spec.handler].resumes:
+                attempt.resumes += 1
+                unbegun.append(attempt)
+            else:
                 worker.take_back(attempt)
                 attempt.die(Reason.WORKER_DIED, detail, now_wall_ms)
                 over.append(attempt)
-            else:
-                unbegun.append(attempt)
         self.launches.end(over)
         self.launches.give_back(worker, unbegun)
         log.info("worker.left", pid=worker.pid, group=worker.group, error=worker.killed_for)
@@ -353,7 +356,8 @@ class Workers:
         for group in self.groups:
             self.launches.refuse_late(group, now_wall_ms)
             if detail := group.hopeless(now_ms, is_leased=is_leased):
-                self.launches.refuse_all(group, detail)
+                spares = is_leased and group.awaits_worker(now_ms)
+                self.launches.refuse_all(group, detail, spares=spares)
             self.launches.dispatch(group)
         for worker in self.groups.workers():
             if not worker.killed_for:

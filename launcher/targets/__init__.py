@@ -1,0 +1,1 @@
+"""Targets: places outside raftcron that launches are handed to; see `DESIGN.md`."""

@@ -1,0 +1,150 @@
+"""The configuration of targets: one TOML file with a table for each. Each error names the place."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from launcher.errors import BadConfig
+from launcher.limits import CONFIG_BYTES_MAX
+from launcher.protocol.names import NAME_PART_CHARS_MAX
+from launcher.targets.target import Duration
+
+EXAMPLE: Final = "see examples/targets.toml"
+SECRET_FILE_BYTES_MAX: Final = 64 << 10
+T = TypeVar("T", bound=msgspec.Struct)
+_Name = Annotated[
+    str, Meta(pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}$")
+]
+_Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
+
+
+class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One host of the http target. `secrets` is a file with the keys of its signatures, and
+    `headers` a file with headers that requests to it get, such as `authorization`."""
+
+    host: str
+    secrets: str = ""
+    headers: str = ""
+
+
+class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The target `http`. Requests go to `hosts` only, and to private addresses only within
+    `networks`. `secrets` signs requests to hosts that have no endpoint of their own. `ca` is a file
+    of certificates to trust in place of the system's. `timeout` is that of one request, and
+    `timeout_max` the longest that a payload may ask for."""
+
+    handler: _Name = "http"
+    hosts: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1_000)]
+    networks: _Names = ()
+    timeout: Duration = "30s"
+    timeout_max: Duration = "15m"
+    secrets: str = ""
+    ca: str = ""
+    endpoint: Annotated[tuple[Endpoint, ...], Meta(max_length=1_000)] = ()
+
+
+class SqsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The target `sqs`. Messages go to `queues` only: names, or `*` for all of the account. An
+    `endpoint` other than that of AWS is for servers that are compatible. Credentials come from
+    where AWS's tools find them: the environment, a profile, the role of the machine."""
+
+    handler: _Name = "sqs"
+    queues: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1_000)]
+    region: str = ""
+    profile: str = ""
+    endpoint: str = ""
+    timeout: Duration = "30s"
+
+
+class KubernetesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The target `kubernetes`. Without a `kubeconfig` it is that of the pod that this process runs
+    in. Jobs are created in `namespaces` only; the first one is that of payloads which name none.
+    `cell` keeps cells apart that share a namespace. A Job that is over is kept for `kept`, so that
+    it can be looked up."""
+
+    handler: _Name = "kubernetes"
+    kubeconfig: str = ""
+    context: str = ""
+    namespaces: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1_000)]
+    cell: str = ""
+    kept: Duration = "1h"
+    log_lines: Annotated[int, Meta(ge=0, le=10_000)] = 100
+
+
+class TargetsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The file: a table for each target that it configures."""
+
+    http: HttpConfig | None = None
+    sqs: SqsConfig | None = None
+    kubernetes: KubernetesConfig | None = None
+
+
+def load(path: Path) -> TargetsConfig:
+    """Return the configuration in a file.
+
+    Raises:
+        BadConfig: it cannot be read, or a value is invalid.
+    """
+    raw = read_bytes(path, CONFIG_BYTES_MAX, "name the file with --config")
+    try:
+        return msgspec.convert(tomllib.loads(raw.decode()), TargetsConfig)
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{path}: byte {error.start} is not UTF-8", "save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{path}: is not TOML: {error}", EXAMPLE) from error
+    except msgspec.ValidationError as error:
+        text = str(error)
+        raise BadConfig(f"{path}: {text[:1].lower()}{text[1:]}", EXAMPLE) from error
+
+
+def read_bytes(path: Path, bytes_max: int, hint: str = "") -> bytes:
+    """Return the content of a file that is not larger than `bytes_max`.
+
+    Raises:
+        BadConfig: it cannot be read, or is larger.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(bytes_max + 1)
+    except OSError as error:
+        raise BadConfig(f"{path}: cannot be read: {error.strerror}", hint) from error
+    if len(raw) > bytes_max:
+        raise BadConfig(f"{path}: is larger than {bytes_max} bytes", "is it the right file?")
+    return raw
+
+
+def read_private(path: Path) -> str:
+    """Return the text of a file with secrets, which others may not read.
+
+    Raises:
+        BadConfig: it cannot be read, or others may read it.
+    """
+    raw = read_bytes(path, SECRET_FILE_BYTES_MAX)
+    mode = os.stat(path).st_mode
+    if mode & 0o007:
+        raise BadConfig(f"{path}: everybody on this host may read it", f"chmod o= {path}")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{path}: is not text") from error
+
+
+def trusting(ca: Path | None) -> ssl.SSLContext:
+    """Return what checks certificates: by those in `ca`, or by the system's.
+
+    Raises:
+        BadConfig: the file has none.
+    """
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError) as error:
+        raise BadConfig(f"{ca}: has no certificates that can be read: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

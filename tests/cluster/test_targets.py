@@ -1,0 +1,105 @@
+"""Targets as people use them: a job file, `raftcron target`, and a server on the other side."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.failover import PATIENT
+from tests.cluster.harness import Cell, wait_until
+from tests.cluster.worker_rig import HOST, WITHIN_S, Shop, Worker, handler_job
+from tests.fakes.bad_http import Request, answer, bad_server
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def serve(shop: Shop, kind: str, config: str, *, name: str = "target") -> Worker:
+    """Start a target beside the executor, and return once it is offered."""
+    path = shop.folder / "targets.toml"
+    path.write_text(config)
+    end = shop.cell.folder / HOST / "workers.sock"
+    argv = ["-P", "-m", "cron.main", "target", kind, "--config", str(path), "--grace", "2s"]
+    log = shop.folder / f"{name}.log"
+    worker = Worker(name, [*argv, "--executor", str(end)], shop.folder, log, {})
+    shop.workers.append(worker)
+    shop.wait_served(HOST)
+    wait_until(lambda: len(worker.children()) == 1, WITHIN_S, "its process")
+    return worker
+
+
+HTTP = '[http]\nhosts = ["127.0.0.1"]\nnetworks = ["127.0.0.0/8"]\n'
+
+
+def http_job(name: str, url: str, *options: str) -> str:
+    """A job whose launches are requests."""
+    return handler_job(name, "http", f'payload = {{ url = "{url}", body = {{ n = 1 }} }}', *options)
+
+
+def test_launches_are_requests_and_their_answers_are_the_ends(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    tried = threading.Event()
+
+    def busy(end: socket.socket, request: Request) -> None:
+        way = answer("200 OK", b"at last") if tried.is_set() else answer("503 Busy", b"")
+        tried.set()
+        way(end, request)
+
+    with bad_server() as server, Shop(make_cell(replica_extra=PATIENT), tmp_path) as shop:
+        server.ways |= {"/ok": answer("200 OK", b"thanks"), "/busy": busy}
+        server.ways["/no"] = answer("404 Not Found", b"no such hook")
+        jobs = [
+            http_job("ok", server.url("/ok")),
+            http_job("busy", server.url("/busy"), "retries = 2", 'backoff = "1s"'),
+            http_job("no", server.url("/no"), "retries = 2"),
+        ]
+        shop.apply("".join(jobs))
+        serve(shop, "http", HTTP)
+        ok, busy_, no = shop.trigger("ok", "busy", "no")
+        assert shop.wait_row(ok, "succeeded").detail == "thanks"
+        row = shop.wait_row(no, "dead", "failed")
+        assert "HTTP 404 Not Found: no such hook" in row.detail
+        assert shop.wait_row(busy_, "succeeded").attempt == 2
+        keys = [one.headers["idempotency-key"] for one in server.requests if one.path == "/busy"]
+        assert keys == [busy_, busy_], "the same name in every attempt"
+        [request] = [one for one in server.requests if one.path == "/ok"]
+        assert json.loads(request.body) == {"n": 1}
+        assert "thanks" in shop.cell.cli("logs", ok).stdout
+        assert len([one for one in server.requests if one.path == "/no"]) == 1, "no second try"
+
+
+def test_a_request_under_way_when_its_target_dies_is_lost_or_sent_again_as_the_job_says(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    died = threading.Event()
+
+    def slow(end: socket.socket, request: Request) -> None:
+        if died.wait(0):
+            answer("200 OK", b"again")(end, request)
+        else:
+            end.settimeout(None)
+            end.recv(1)  # until the target dies
+
+    with bad_server() as server, Shop(make_cell(replica_extra=PATIENT), tmp_path) as shop:
+        server.ways |= {"/once": slow, "/again": slow}
+        again = http_job("again", server.url("/again"), 'on-lost = "retry"', "retries = 1")
+        shop.apply(http_job("once", server.url("/once")) + again)
+        worker = serve(shop, "http", HTTP)
+        names = shop.trigger("once", "again")
+        wait_until(lambda: len(server.requests) == 2, WITHIN_S, "both requests")
+        died.set()
+        [child] = worker.children()
+        os.kill(child, signal.SIGKILL)
+        once = shop.wait_row(names[0], "lost", "dead")
+        assert "may have been received" in once.detail
+        assert shop.wait_row(names[1], "succeeded").attempt == 2
+        paths = sorted(one.path for one in server.requests)
+        assert paths == ["/again", "/again", "/once"]
+        assert {one.headers["idempotency-key"] for one in server.requests} == set(names)
