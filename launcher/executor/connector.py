@@ -196,6 +196,7 @@ class Connector:
             leader = self._watch.newest
             if leader is not None and leader.epoch > self._highest():
                 self._visited, hint = leader
+            visited = self._visited
             is_hinted = bool(hint)
             address = hint or leaders[number % len(leaders)]
             number += not is_hinted
@@ -213,6 +214,9 @@ class Connector:
                 if error.is_drained:
                     log.info("executor.drained", replica=address, error=str(error))
                     return
+                if not leader_stream.welcomed:
+                    # It refused before it led, though it reported that it leads by now.
+                    self._visited = visited
             if leader_stream.welcomed:
                 # All others lost their streams as well: the leader died, or was deposed.
                 number += backoff.first(len(leaders))

@@ -130,6 +130,7 @@ async def test_what_is_no_newer_leader_moves_nobody() -> None:
 
 
 async def test_a_rest_between_visits_ends_when_somebody_leads() -> None:
+    """Also where the replica refused a visit before it led, and reported first that it leads."""
     hour = {"reconnect_ms_min": 3_600_000, "reconnect_ms_max": 3_600_000}
     async with rigged(leads=False) as new:
         new.leader = None
