@@ -99,6 +99,14 @@ def job_name(text: str) -> str:
         raise InvalidInput(str(error)) from error
 
 
+def job_or_task(text: str) -> str:
+    """Return `tenant/job`, or the full name of a task."""
+    try:
+        return parse_job_or_task_name(_short(text, "name", NAME_CHARS_MAX))
+    except BadName as error:
+        raise InvalidInput(str(error)) from error
+
+
 def pattern_or_all(text: str) -> str:
     """Return a pattern with its tenant; "" for all jobs."""
     pattern = parse_pattern(text)
@@ -222,6 +230,7 @@ def _short(text: str, what: str, chars_max: int) -> str:
 
 
 FullJob = Annotated[str, job_name]
+JobOrTask = Annotated[str, job_or_task]
 LaunchText = Annotated[str, launch_name]
 Pattern = Annotated[str, parse_pattern]
 Within = Annotated[list[str], scopes]

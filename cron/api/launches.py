@@ -11,6 +11,7 @@ from cron.api import checks
 from cron.api.checks import (
     Collection,
     FullJob,
+    JobOrTask,
     LaunchText,
     Person,
     Pool,
@@ -247,18 +248,18 @@ class ShowRequest(Request, frozen=True, kw_only=True):
 
 
 class WhyRequest(Request, frozen=True, kw_only=True):
-    """Explain what became of an instant of a job; with `is_nearest` of the newest instant that is
-    not after `at_s`, if there is one."""
+    """Explain what became of an instant of a job, or of a task; with `is_nearest` of the newest
+    instant that is not after `at_s`, if there is one."""
 
-    job: FullJob
+    job: JobOrTask
     at_s: Annotated[int, second("time")]
     is_nearest: bool = False
 
 
 class AuditRequest(Request, frozen=True, kw_only=True):
-    """Prove the history of a job, "" for all jobs, since a time, 0 for the beginning."""
+    """Prove the history of a job or a task, "" for all, since a time, 0 for the beginning."""
 
-    job: FullJob = ""
+    job: JobOrTask = ""
     since_ms: Annotated[int, instant("since")] = 0
 
     def timeout_ms(self) -> int:
@@ -287,6 +288,10 @@ class AuditReport(View, frozen=True, kw_only=True):
     were over before, or were never due), `manual` launches, and `amendments` (late news, rule R9).
     `launches` is `ran` and `manual`. Schedules of a part of the period, which ends at
     `forgotten_until_ms`, may be forgotten, and are not proven; 0 if all are known.
+
+    `tasks` are those that the cell remembers and that are due in the period: each is one of
+    `tasks_open` (not over), `tasks_ran`, `tasks_dropped` (cancelled or skipped before they began),
+    and `tasks_lost`.
     """
 
     jobs: int = 0
@@ -306,3 +311,8 @@ class AuditReport(View, frozen=True, kw_only=True):
     lost: int = 0
     lost_stretches: int = 0
     forgotten_until_ms: int = 0
+    tasks: int = 0
+    tasks_open: int = 0
+    tasks_ran: int = 0
+    tasks_dropped: int = 0
+    tasks_lost: int = 0

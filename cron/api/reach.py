@@ -26,8 +26,8 @@ def cell(_request: Any) -> tuple[str, ...]:
 
 
 def job(request: Any) -> tuple[str, ...]:
-    """Of a call about one job; about the cell where it names none."""
-    return (request.job or CELL,)
+    """Of a call about one job, or about a task in its queue; about the cell where it names none."""
+    return (_queue_of(request.job) or CELL,)
 
 
 def jobs(request: Any) -> tuple[str, ...]:

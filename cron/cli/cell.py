@@ -44,7 +44,7 @@ _KEEPING_KEYS: Final = (
 _AUDIT_KEYS: Final = (
     "ok jobs instants launches open since@since_ms until@until_ms violations ran skipped"
     " skipped_in_runs runs extra_attempts manual amendments lost lost_stretches"
-    " forgotten_until@forgotten_until_ms"
+    " forgotten_until@forgotten_until_ms tasks tasks_open tasks_ran tasks_dropped tasks_lost"
 )
 
 
@@ -143,6 +143,7 @@ def status_command(settings: Settings) -> None:
 @asks_cell
 def audit_command(settings: Settings, job: str, since_ms: int) -> None:
     """Check that every instant of JOB, or of all jobs, has one row, and every row its log points.
+    JOB may be a task; without JOB all tasks that the cell remembers are checked, too.
 
     Launches that are not over are accepted. Exits with 1 if a check fails, or if 15 s are not
     enough for all jobs; then it says how many jobs are left. JOB and --since reduce the work.
@@ -176,6 +177,14 @@ def _show_audit(report: AuditReport) -> None:
         render.number(report.amendments, "amendment") + " (late news)",
     ]
     render.line(f"besides: {', '.join(besides)}")
+    if report.tasks:
+        parts = [
+            f"{report.tasks_ran:,} ran",
+            f"{report.tasks_dropped:,} cancelled or skipped",
+            f"{report.tasks_lost:,} lost",
+            f"{report.tasks_open:,} open",
+        ]
+        render.line(f"{render.number(report.tasks, 'task')} = {' + '.join(parts)}")
     if report.forgotten_until_ms:
         until = show_ms(report.forgotten_until_ms)
         render.line(f"not proven: schedules up to {until} that went with the history of their time")

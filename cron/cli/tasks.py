@@ -247,11 +247,11 @@ def submit_command(settings: Settings, /, **said: Any) -> None:
         row = render.row_of(verdict, _SUBMIT_KEYS)
         if not is_waited_for:
             known = "" if verdict.is_new else ", known already"
-            text = f"{name} is {verdict.state}, due {show_exact_ms(verdict.at_ms)}{known}"
+            text = f"{name} {verdict.state}, scheduled {show_exact_ms(verdict.at_ms)}{known}"
             settings.show_row(row, text)
             return
         if not settings.is_json:
-            render.line(f"{name} is due {show_exact_ms(verdict.at_ms)}")
+            render.line(f"{name} scheduled {show_exact_ms(verdict.at_ms)}")
         view = _until_over(settings, client, verdict.task)
     row |= render.row_of(view, "state scheduled_at revision launch? reason? ended_at? result?")
     settings.show_row(row, *([] if view.is_open else [f"{name} {_ending(view)}"]))
@@ -302,7 +302,7 @@ def get_command(settings: Settings, task: str) -> None:
     said = [
         ("state", view.state),
         ("reason", view.reason),
-        ("due", show_exact_ms(view.at_ms)),
+        ("scheduled", show_exact_ms(view.at_ms)),
         ("handler", view.handler),
         ("priority", str(view.priority)),
         ("collection", view.collection),
@@ -402,7 +402,7 @@ def reschedule_command(settings: Settings, /, *, task: str, **said: Any) -> None
     if not request.has_time and request.priority < 0 and "payload" not in said:
         raise click.UsageError("nothing is to change: say --at, --delay, --priority or --payload")
     view = settings.ask(table.RESCHEDULE, request)
-    text = f"{short_job_name(view.task)} is {view.state}, due {show_exact_ms(view.at_ms)}"
+    text = f"{short_job_name(view.task)} {view.state}, scheduled {show_exact_ms(view.at_ms)}"
     settings.show_row(task_row(view), text)
 
 

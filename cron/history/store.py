@@ -194,6 +194,30 @@ class RowStore:
         found = [row for row in rows if row.trigger == launch.trigger]
         return sorted(found, key=lambda row: (row.ended_index, row.attempt))
 
+    async def of_launches(self, launches: Sequence[LaunchName]) -> dict[LaunchName, list[Row]]:
+        """Return what is known of launches, each as `of_launch` does; a launch without rows is left
+        out. They are of different jobs."""
+        matches = {one.job: Match(one.scheduled_s, one.scheduled_s) for one in launches}
+        wanted = {(one.job, one.trigger): one for one in launches}
+
+        def look(parts: Sequence[_Part]) -> list[Row]:
+            return [
+                row
+                for part in parts
+                for job, match in matches.items()
+                if part.may_match(match)
+                for row in part.open().of_job(job, match)
+            ]
+
+        found: dict[LaunchName, list[Row]] = {}
+        for row in await self._ask(look):
+            launch = wanted.get((row.job, row.trigger))
+            if launch is not None:
+                found.setdefault(launch, []).append(row)
+        for rows in found.values():
+            rows.sort(key=lambda row: (row.ended_index, row.attempt))
+        return found
+
     async def of_attempts(self, attempts: list[tuple[str, int, int]]) -> list[Row]:
         """Return all rows of attempts, given by job, scheduled_s and number, but for ranges."""
         by_job: dict[str, set[int]] = {}

@@ -27,9 +27,12 @@ from cron.history.story import dead_letter, manual_launches, newer_launch
 from cron.history.why import explain
 from cron.service.launches import expanded, open_viewer
 from cron.service.replica import Replica
+from cron.service.task_proofs import TaskCensus, audit_tasks, why_task
+from cron.service.task_views import unknown_task
 from cron.state.context import row_of
 from cron.state.rows import Row
 from cron.state.state import JobRecord
+from launcher.protocol.names import TASK_MARK
 from launcher.protocol.status import Reason
 
 HELD = "its instants get rows once a leader can read the schedule"
@@ -61,15 +64,18 @@ class Tally:
 
 
 async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
-    """Return what the ledger proves about a job, or about all, since a time.
+    """Return what the ledger proves about a job or a task, or about all, since a time.
 
     Raises:
-        UnknownJob: there is no such job.
+        UnknownJob, UnknownTask: there is no such job or task.
     """
     state, clock, job = replica.state, replica.clock, request.job
-    if job and job not in state.jobs:
+    is_task = TASK_MARK in job
+    if is_task and job not in state.tasks:
+        raise unknown_task(job)
+    if job and not is_task and job not in state.jobs:
         raise unknown_job(job)
-    names = [job] if job else list(state.jobs)
+    names = [] if is_task else [job] if job else list(state.jobs)
     since_s, until_s = -(-request.since_ms // 1000) - 1, clock.wall_ms() // 1000
     tally = Tally(clock.mono_ms() + limits.AUDIT_MS_MAX)
     if not job and state.forgotten_s > since_s:
@@ -83,6 +89,11 @@ async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
             message = f"{left:,} of {len(names):,} jobs could not be audited within {seconds} s"
             tally.found("", 0, "unproven", f"{message}; name a job, or a later --since")
             break
+    tasks = TaskCensus()
+    if is_task or not job:
+        chosen = [job] if is_task else None
+        tasks, wrong = await audit_tasks(replica, chosen, since_s, tally.end_ms)
+        tally.violations += wrong
     for gap in replica.row_store.gaps():
         message = (
             f"history after log index {gap.from_index} up to {gap.to_index} is not on this replica"
@@ -96,6 +107,7 @@ async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
         violations=tally.violations,
         forgotten_until_ms=tally.forgotten_s * 1000,
         **msgspec.structs.asdict(tally.census),
+        **msgspec.structs.asdict(tasks),
     )
 
 
@@ -138,11 +150,13 @@ async def _audit_job(
 
 async def why(replica: Replica, request: WhyRequest) -> WhyReport:
     """Return why a job did or did not run at an instant, or, with `is_nearest`, at the newest
-    instant that is not after it, if there is one.
+    instant that is not after it, if there is one; or what became of a task.
 
     Raises:
-        UnknownJob: there is no such job.
+        UnknownJob, UnknownTask: there is no such job or task.
     """
+    if TASK_MARK in request.job:
+        return await why_task(replica, request)
     state, job, at_s = replica.state, request.job, request.at_s
     record = state.jobs.get(job)
     if record is None:

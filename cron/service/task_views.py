@@ -45,6 +45,8 @@ LOOKS_MAX: Final = 20_000
 """Tasks that one page looks through: some hundredths of a second."""
 PAGE_MS_MAX: Final = 3_600_000
 """How old a page may be that the next one is asked for with."""
+USUAL_WAIT_MS: Final = 1_000
+"""A task that is due for less than this waits for the leader's next entry and for nothing else."""
 RESULT_CHARS_MAX: Final = 1_024
 
 _number: Final = attrgetter("number")
@@ -124,10 +126,12 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
     reason = view.reason
     if row is not None:
         reason = open_viewer(replica)(row).waiting
-    elif view.state == "due":
+    elif view.state == "due" and now_ms - task.at_ms > USUAL_WAIT_MS:
         reason = _no_launch_yet(replica, view.handler)
     attempts = await _attempts(replica, task)
     is_done = task.state is LaunchState.SUCCEEDED
+    if task.is_over and not is_done and attempts and attempts[-1].detail:
+        reason = ": ".join(filter(None, (reason, attempts[-1].detail)))
     return msgspec.structs.replace(
         view,
         payload=msgspec.json.decode(payload) if payload else None,

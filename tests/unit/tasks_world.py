@@ -33,14 +33,14 @@ class TasksWorld(World):
 
     rig: TasksRig
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Rows | None = None) -> None:
         super().__init__(TasksRig())
-        self.rows = Rows()
+        self.rows = rows or Rows()
         self.listeners.clear()
         world: Any = self
-        rows: Any = self.rows
+        history: Any = self.rows
         clock: Any = FakeClock(self.rig)
-        self.cell = CellService(Replica(world, world, rows, clock))
+        self.cell = CellService(Replica(world, world, history, clock))
         self.service = Calls(self.cell)
         self.serve(HANDLER)
 

@@ -115,7 +115,7 @@ async def test_submit_prints_the_task_and_when_it_is_due() -> None:
     arguments = ("task", "submit", "--handler", "mail.send", "--key", "k1")
     backend = FakeBackend(submit=accepted)
     shown = await cli(backend, *arguments)
-    assert shown.stdout == "mail.send:k1 is waiting, due 2026-11-20 15:00:00.000 UTC\n"
+    assert shown.stdout == "mail.send:k1 waiting, scheduled 2026-11-20 15:00:00.000 UTC\n"
     (row,) = rows(await cli(backend, *arguments, "-o", "json"))
     assert row == {
         "task": NAME, "state": "waiting", "scheduled_at": AT, "is_new": True, "revision": 7,
@@ -289,7 +289,7 @@ async def test_reschedule_says_what_changes() -> None:
     backend = FakeBackend(reschedule=task(revision=8))
     reschedule = ("task", "reschedule", "mail.send:k1")
     result = await cli(backend, *reschedule, "--delay", "1h", "--revision", "7")
-    assert result.stdout == "mail.send:k1 is waiting, due 2026-11-20 15:00:00.000 UTC\n"
+    assert result.stdout == "mail.send:k1 waiting, scheduled 2026-11-20 15:00:00.000 UTC\n"
     assert asked(backend, "reschedule") == RescheduleRequest(
         name=NAME, delay_ms=3_600_000, revision=7, by="ada"
     )

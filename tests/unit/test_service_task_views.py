@@ -17,12 +17,14 @@ from cron.api.tasks import (
     WatchRequest,
 )
 from cron.errors import InvalidInput, PositionGone, UnknownTask
+from cron.launch_state import LaunchState
 from cron.scheduler.views import Wait
 from cron.service import task_views
 from cron.service.task_feed import TaskFeed
 from cron.state import tasks as t
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import State
+from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0
 from tests.unit.tasks_world import HANDLER, TasksWorld
@@ -56,6 +58,8 @@ async def test_a_task_passes_its_states(world: TasksWorld) -> None:
     await world.submit_one(delay_ms=500, payload=msgspec.Raw(b"[1]"))
     seen = [await world.got()]
     world.rig.at_ms += 500
+    assert (await world.got()).reason == ""
+    world.rig.at_ms += 1_001
     seen.append(await world.got())
     assert seen[-1].reason == f"all slots of handler {HANDLER} are taken"
     world.rig.items(t.ReadyTasks((1,)))
@@ -76,6 +80,20 @@ async def test_a_task_passes_its_states(world: TasksWorld) -> None:
     assert [len(view.attempts) for view in seen] == [0, 0, 1, 1, 1]
     assert {view.launch for view in seen[2:]} == {f"{NAME}@2026-11-20T16:00:01Z"}
     assert (seen[-1].result, seen[-1].ended_at != "") == ("sent to anna", True)
+
+
+async def test_a_task_that_failed_says_why(world: TasksWorld) -> None:
+    await world.submit_one()
+    world.rig.items(t.ReadyTasks((1,)))
+    record = world.state.record_of(NAME)
+    assert record is not None
+    second = record.horizon_s - T0
+    assert world.rig.begin(second, 1, record.number) is Verdict.ACCEPTED
+    fields = {"state": LaunchState.FAILED, "reason": Reason.FATAL, "detail": "nothing to pay"}
+    assert world.rig.finished(second, 1, record.number, **fields) is Verdict.ACCEPTED
+    world.rows.known[NAME] = list(world.rig.outcome.rows)
+    view = await world.got()
+    assert (view.state, view.reason, view.result) == ("failed", "fatal: nothing to pay", "")
 
 
 # ---- lists

@@ -159,7 +159,7 @@ async def test_a_declared_queue_waits_for_its_handler_only_if_it_says_so(
     assert refused.error is not None
     assert refused.error.code == "unknown_handler"
     assert (await world.submit_one("a", handler="", queue="patient")).error is None
-    world.rig.at_ms += 1
+    world.rig.at_ms += 1_001
     assert (await world.got("a", "patient")).reason == "no worker serves handler new.one"
     world.serve("new.one")
     assert (await world.submit_one("a", handler="", queue="strict")).error is None

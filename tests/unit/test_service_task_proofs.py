@@ -1,0 +1,148 @@
+"""Why and audit of tasks: what became of one, and whether each has its launch and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from cron.api.launches import AuditReport, AuditRequest, WhyReport, WhyRequest
+from cron.api.tasks import CancelRequest
+from cron.errors import UnknownTask
+from cron.launch_state import LaunchState
+from cron.state import tasks as t
+from cron.state.outcome import Verdict
+from cron.state.rows import Row
+from launcher.protocol.names import LaunchName
+from launcher.protocol.status import Reason
+from tests.unit.state_rig import T0
+from tests.unit.tasks_world import HANDLER, Rows, TasksWorld
+
+NAME = f"default/{HANDLER}:a"
+
+
+class History(Rows):
+    """All rows that a world's entries wrote, without gaps."""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self.known.setdefault(row.job, []).append(row)
+
+    async def of_launches(self, launches: Sequence[LaunchName]) -> dict[LaunchName, list[Row]]:
+        return {one: self.known[one.job] for one in launches if one.job in self.known}
+
+    def gaps(self) -> list[Any]:
+        return []
+
+
+class Proven(TasksWorld):
+    """A world whose history follows its entries."""
+
+    def __init__(self) -> None:
+        super().__init__(History())
+
+    def note(self) -> None:
+        """Have history know the rows of the newest entry."""
+        self.history.add(self.rig.outcome.rows)
+
+    @property
+    def history(self) -> History:
+        rows: Any = self.rows
+        return rows
+
+    def run(self, key: str = "a", **ended: Any) -> None:
+        """Have a task begin and end."""
+        name = f"default/{HANDLER}:{key}"
+        self.rig.items(t.ReadyTasks((self.state.tasks[name].number,)))
+        record = self.state.record_of(name)
+        assert record is not None
+        second = record.horizon_s - T0
+        assert self.rig.begin(second, 1, record.number) is Verdict.ACCEPTED
+        if ended.pop("is_over", True):
+            assert self.rig.finished(second, 1, record.number, **ended) is Verdict.ACCEPTED
+            self.note()
+
+    async def why(self, **fields: Any) -> WhyReport:
+        given = {"job": NAME, "at_s": self.rig.at_ms // 1000, "is_nearest": True}
+        report: WhyReport = await self.service.why(WhyRequest(**(given | fields)))
+        return report
+
+    async def audit(self, job: str = "", since_ms: int = 0) -> AuditReport:
+        report: AuditReport = await self.service.audit(AuditRequest(job=job, since_ms=since_ms))
+        return report
+
+
+@pytest.fixture
+def world() -> Proven:
+    return Proven()
+
+
+async def test_why_tells_what_a_task_waits_for_and_how_it_ended(world: Proven) -> None:
+    await world.submit_one(delay_ms=500)
+    assert (await world.why()).verdict == "it waits for its time, 2026-11-20T16:00:01.500Z"
+    world.rig.at_ms += 500
+    assert (await world.why()).verdict.startswith("it is due since 2026-11-20T16:00:01.500Z")
+    world.run(is_over=False)
+    running = await world.why()
+    assert "attempt 1 was begun" in running.verdict
+    assert [view.state for view in running.launches] == ["begun"]
+    record = world.state.record_of(NAME)
+    assert record is not None
+    assert world.rig.finished(record.horizon_s - T0, 1, record.number) is Verdict.ACCEPTED
+    world.note()
+    over = await world.why()
+    assert over.verdict.startswith("it ran on e1")
+    assert (over.at_s, len(over.launches), bool(over.story)) == (record.horizon_s, 1, True)
+    named = await world.why(at_s=record.horizon_s, is_nearest=False)
+    assert named.verdict == over.verdict
+
+
+async def test_why_of_a_task_that_never_was(world: Proven) -> None:
+    with pytest.raises(UnknownTask):
+        await world.why()
+
+
+async def test_an_audit_counts_what_became_of_tasks(world: Proven) -> None:
+    await world.submit_all(*"abcd")
+    await world.submit_one("e", delay_ms=3_600_000)
+    world.run("a")
+    world.run("b", state=LaunchState.FAILED, reason=Reason.FATAL)
+    world.run("c", is_over=False)
+    await world.service.cancel(CancelRequest(names=[f"default/{HANDLER}:d"]))
+    world.note()
+    report = await world.audit()
+    assert report.violations == []
+    assert (report.tasks, report.tasks_open, report.tasks_ran) == (5, 2, 2)
+    assert (report.tasks_dropped, report.tasks_lost) == (1, 0)
+    later = await world.audit(since_ms=world.rig.at_ms + 60_000)
+    assert (later.tasks, later.tasks_open) == (1, 1)
+    one = await world.audit(NAME)
+    assert (one.jobs, one.tasks, one.tasks_ran) == (0, 1, 1)
+    with pytest.raises(UnknownTask):
+        await world.audit("default/never:was")
+
+
+@pytest.mark.parametrize("broken", ["no row", "other end", "twice", "waits"])
+async def test_an_audit_finds_what_is_wrong(world: Proven, broken: str) -> None:
+    await world.submit_all("a", "b", delay_ms=0)
+    world.run("a")
+    rows = world.history.known[NAME]
+    if broken == "no row":
+        world.history.known.clear()
+    elif broken == "other end":
+        rows[0] = msgspec.structs.replace(rows[0], state=LaunchState.FAILED)
+    elif broken == "twice":
+        first = rows[0]  # the second begins before it has ended
+        rows.append(msgspec.structs.replace(first, attempt=2, ended_index=first.ended_index + 1))
+    else:
+        world.history.known[f"default/{HANDLER}:b"] = rows
+    report = await world.audit()
+    assert report.violations
+    expected = {
+        "no row": "it is over and has no row in history",
+        "other end": "its record says succeeded, its rows say failed",
+        "waits": "it has a launch, and is said to wait",
+    }
+    assert expected.get(broken, "") in report.violations[0].message
