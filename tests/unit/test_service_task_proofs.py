@@ -128,6 +128,7 @@ async def test_an_audit_counts_what_became_of_tasks(world: Proven) -> None:
 async def test_an_audit_finds_what_is_wrong(world: Proven, broken: str) -> None:
     await world.submit_all("a", "b", delay_ms=0)
     world.run("a")
+    await world.submit_one("x")  # an entry after that of the end
     rows = world.history.known[NAME]
     if broken == "no row":
         world.history.known.clear()
