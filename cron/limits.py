@@ -132,6 +132,8 @@ HTTP_HEAD_BYTES_MAX: Final = 16 << 10
 """Request line and headers of one HTTP request: twice what browsers send."""
 HTTP_BODY_BYTES_MAX: Final = 16 << 20
 """One HTTP request. Larger crontabs and job files are applied with the command line."""
+HTTP_STRANGER_BYTES_MAX: Final = 64 << 10
+"""One HTTP request whose credentials are not known to the replica that reads it."""
 HTTP_BODIES_BYTES_MAX: Final = 64 << 20
 """Bodies of all HTTP requests that a replica holds at one time."""
 HTTP_QUERY_FIELDS_MAX: Final = 1_100

@@ -25,6 +25,7 @@ from cron.errors import (
     CronError,
     InvalidInput,
     LimitExceeded,
+    NotAllowed,
     NotLeader,
     OutcomeUnknown,
     Unavailable,
@@ -34,7 +35,7 @@ from cron.web.exchange import Bodies, Exchange
 from cron.web.forwarding import Forwarding, calling, timeout_of
 from cron.web.health import HealthChecks
 from cron.web.origin import check_host, check_origin
-from cron.web.problems import Answer, Refusal, refused
+from cron.web.problems import Answer, Refusal, refused, with_lists
 from cron.web.requests import JSON, Read, read_request
 from cron.web.routes import Route, routes
 from cron.web.tasks import answer_of_one
@@ -139,23 +140,37 @@ class Application:
                     await exchange.answer(answer_of_one(result))
                 else:
                     headers = {"content-type": JSON, **behind}
-                    await exchange.answer(Answer(200, headers, encode(result)))
+                    await exchange.answer(Answer(200, headers, with_lists(result)))
 
         return answer
 
     async def _read(self, exchange: Exchange, route: Route, path_value: str) -> Read:
-        """Return the request that was sent. Nobody who shows no credentials that are good sends a
-        body."""
-        self._admission.caller(_shown(exchange))
+        """Return the request that was sent."""
+        most = self._body_max(_shown(exchange))
         if route.has_body:
             exchange.check_json()
-        body = await exchange.body(self._bodies)
+        body = await exchange.body(self._bodies, most)
         try:
             return read_request(route, path_value, exchange.scope["query_string"], body)
         except LimitExceeded as error:  # by the request itself, whenever it is sent
             raise InvalidInput(str(error), error.hint) from error
         finally:
             self._bodies.release(len(body))
+
+    def _body_max(self, shown: Shown) -> int:
+        """Return how long a body a caller may send: a token that is not known here may be one that
+        the leader has made a moment ago.
+
+        Raises:
+            NotAuthenticated: the caller shows nothing, and has to.
+        """
+        try:
+            self._admission.caller(shown)
+        except NotAllowed:
+            if not shown.authorization and shown.identity is None:
+                raise
+            return limits.HTTP_STRANGER_BYTES_MAX
+        return limits.HTTP_BODY_BYTES_MAX
 
     async def _asked(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Any:
         """Return the answer to a request, if its caller may make it."""

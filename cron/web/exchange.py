@@ -89,8 +89,9 @@ class Exchange:
             text = f"the headers are larger than {limits.HTTP_HEAD_BYTES_MAX} bytes"
             raise Refusal(431, "headers", text, connection="close")
 
-    async def body(self, bodies: Bodies) -> bytes:
-        """Return the body of the request. The caller releases its bytes from `bodies`.
+    async def body(self, bodies: Bodies, most: int = limits.HTTP_BODY_BYTES_MAX) -> bytes:
+        """Return the body of the request, `most` bytes at most. The caller releases its bytes from
+        `bodies`.
 
         Raises:
             Refusal: it is too large, or comes too slowly.
@@ -98,8 +99,8 @@ class Exchange:
         if not self._has_body:
             return b""
         length = self.header("content-length")
-        if length.isdecimal() and int(length) > limits.HTTP_BODY_BYTES_MAX:
-            raise _too_large()
+        if length.isdecimal() and int(length) > most:
+            raise _too_large(most)
         content = bytearray()
         try:
             async with asyncio.timeout(BODY_S):
@@ -108,8 +109,8 @@ class Exchange:
                     if message["type"] == "http.disconnect":
                         raise Refusal(400, "incomplete", "the client went away")
                     piece = message.get("body", b"")
-                    if len(content) + len(piece) > limits.HTTP_BODY_BYTES_MAX:
-                        raise _too_large()
+                    if len(content) + len(piece) > most:
+                        raise _too_large(most)
                     bodies.take(len(piece))
                     content += piece
                     if not message.get("more_body"):
@@ -212,8 +213,8 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
 
 
-def _too_large() -> Refusal:
-    text = f"the body is larger than {limits.HTTP_BODY_BYTES_MAX} bytes"
+def _too_large(most: int) -> Refusal:
+    text = f"the body is larger than {most} bytes"
     hint = "send it in parts; `raftcron apply` takes larger crontabs"
     return Refusal(413, "too_large", text, hint)
 

@@ -84,6 +84,16 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
+def with_lists(view: View) -> bytes:
+    """Return a view as JSON, with its lists also where they are empty: programs count on them."""
+    content = encode(view)
+    empty = [name for name in view.__struct_fields__ if getattr(view, name) == []]
+    if not empty:
+        return content
+    lists = ",".join(f'"{name}":[]' for name in empty).encode()
+    return b"{" + lists + (b"}" if content == b"{}" else b"," + content[1:])
+
+
 def status_of(error: CronError) -> int:
     """Return the status of an error; 500 for one that the table does not have."""
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
@@ -101,7 +111,7 @@ def refused(error: CronError | Refusal, *, is_input: bool = False) -> Answer:
     return _answer(
         status,
         error.code,
-        f"{len(problems)} problems" if problems else str(error),
+        f"{len(problems)} problems" if len(problems) > 1 else str(error),
         error.hint,
         column=error.column if isinstance(error, ScheduleError) else 0,
         problems=problems[: limits.CRONTAB_ERRORS_MAX + 1],

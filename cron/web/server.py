@@ -54,6 +54,7 @@ class HttpServer:
             log_config=None,
             log_level="critical",  # the application logs; a stranger's mistakes are not logged
             access_log=False,
+            workers=1,  # uvicorn reads a variable for it otherwise
             proxy_headers=False,
             server_header=False,
             date_header=False,

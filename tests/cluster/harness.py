@@ -94,6 +94,7 @@ class Cell:
         replica_extra: str = SHORT_TIMES,
         executor_extra: str = "",
         failpoints: Mapping[str, str] | None = None,
+        http: bool | None = None,
     ) -> None:
         self.folder = folder
         self.ports = free_ports()
@@ -105,6 +106,7 @@ class Cell:
             executors=executors,
             replica_extra=replica_extra,
             executor_extra=executor_extra,
+            http=http,
         )
         self.members: dict[str, Member] = {member.id: member for member in members}
         self._running: dict[str, Child] = {}

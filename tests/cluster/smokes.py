@@ -42,6 +42,9 @@ SMOKES: Final[dict[str, str]] = {
     "people hold launches back and let them go": (
         "test_gates.py::test_a_gate_that_pauses_holds_launches_until_it_is_opened"
     ),
+    "calls over HTTP reach the leader, and the next one": (
+        "test_http.py::test_any_replica_answers_over_http_and_again_after_the_leaders_death"
+    ),
     "output outlives its executor": (
         "test_outputs.py::test_output_is_shown_when_its_executor_is_gone_for_good"
     ),

@@ -67,6 +67,19 @@ def test_a_replica_whose_port_is_taken_says_so_in_one_line(tmp_path: Path) -> No
     assert json.loads(done.stderr.splitlines()[-1])["replica"] == "r1"
 
 
+def test_a_replica_whose_http_port_is_taken_says_so_in_one_line(tmp_path: Path) -> None:
+    config = write_config(tmp_path, free_address())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        http = f"127.0.0.1:{taken.getsockname()[1]}"
+        config.write_text(f'http = "{http}"\n{config.read_text()}')
+        done = run("cron.daemon", config, "--bootstrap")
+    assert done.returncode == 2
+    assert refusal(done) == (
+        f"http address {http} cannot be used: address already in use",
+        "another process may have the port; `http` in the configuration names another",
+    )
+
+
 def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> None:
     config = write_config(tmp_path, "127.0.0.1:1")
     older = tmp_path / "d" / "segments"

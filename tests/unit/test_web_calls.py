@@ -12,7 +12,7 @@ from cron.api.calls import PAGE_ROWS
 from cron.api.dead import DeadChange, DeadOutcome, DeadQuery
 from cron.api.gates import GatesReport
 from cron.api.jobs import ApplyReport, PauseReport, RemoveReport
-from cron.api.launches import HistoryCursor, HistoryQuery, OutputView, TriggerRequest
+from cron.api.launches import AuditReport, HistoryCursor, HistoryQuery, OutputView, TriggerRequest
 from cron.api.limits import LimitView
 from cron.api.members import StatusRow
 from cron.api.reading import Behind, current
@@ -266,6 +266,18 @@ async def test_rows_are_one_array_however_many_pages_they_are() -> None:
         assert [row["attempt"] for row in said.json] == list(range(1, count + 1))
         assert lined.body.count(b"\n") == count
         assert lined.headers["content-type"] == "application/x-ndjson"
+
+
+async def test_a_list_in_an_answer_is_there_if_it_is_empty() -> None:
+    empty, some = TasksPage(), TasksPage(tasks=[TaskView(task="a:b")], next="x")
+    async with site(FakeBackend(list=empty, audit=AuditReport(jobs=3))) as served:
+        none = await served.ask("GET", "/v1/tasks")
+        audit = await served.ask("GET", "/v1/audit")
+    async with site(FakeBackend(list=some)) as served:
+        one = await served.ask("GET", "/v1/tasks")
+    assert none.json == {"tasks": []}
+    assert audit.json == {"violations": [], "jobs": 3}
+    assert one.json == {"tasks": [{"task": "a:b"}], "next": "x"}
 
 
 async def test_rows_that_take_time_come_as_they_are_there() -> None:
