@@ -48,12 +48,19 @@ def test_the_first_reason_counts_and_a_later_one_only_shortens_the_grace() -> No
     assert one.look(1_150, GRACE_MS) is Step.KILL
 
 
-@pytest.mark.parametrize("result", [one for one in Result if one is not Result.OK])
+@pytest.mark.parametrize("result", [one for one in Result if one not in (Result.OK, Result.LOST)])
 def test_what_was_ordered_counts_more_than_what_a_failing_handler_says(result: Result) -> None:
     one = begun()
     one.order(Reason.REPLACED, 1_000, GRACE_MS)
     one.end(Ends(result, []), 1_000, 1_000, 8_000)
     assert (one.reason, one.exit_code) == (Reason.REPLACED, 1)
+
+
+def test_nobody_knows_how_it_ended_whatever_was_ordered() -> None:
+    one = begun()
+    one.order(Reason.REPLACED, 1_000, GRACE_MS)
+    one.end(Ends(Result.LOST, [], detail="the other side is silent"), 1_000, 1_000, 8_000)
+    assert (one.is_lost, one.detail) == (True, "the other side is silent")
 
 
 def test_success_counts_in_any_case() -> None:

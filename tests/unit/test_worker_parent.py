@@ -95,7 +95,7 @@ def test_a_worker_that_is_stopped_finishes_what_runs(rig: Rig, number: signal.Si
     socket = rig.options().executor
     begins, *others = lines(parent)
     assert begins == (
-        "raftcron worker: has anoop, araise, async_until_cancelled, beat, context and 20 more in "
+        "raftcron worker: has anoop, araise, async_until_cancelled, beat, context and 21 more in "
         f"2 processes of 2 threads, for the executor at {socket}"
     )
     assert sorted(others) == [
