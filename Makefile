@@ -60,11 +60,11 @@ test: check ## what must pass before a merge: and models, stories, some of the s
 	$(BIN)/pytest -q -n 2 -m "not nightly" tests/model tests/interaction tests/simulation
 	$(BIN)/pytest -q -n 3 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
-nightly: setup-tests ## all other tests: seeds, mutants, cells; MINIO=PROGRAM adds a real S3 server
+nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQS=URL one of SQS
 	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 \
 	  --ignore tests/conformance --ignore tests/cluster tests
 	$(BIN)/pytest -q -n 2 -m hypothesis --hypothesis-profile many --timeout 900 tests/unit tests/model
-	MINIO="$(MINIO)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
+	MINIO="$(MINIO)" SQS="$(SQS)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
 	  tests/conformance tests/cluster
 
 unit: setup-tests ## only the fast tests

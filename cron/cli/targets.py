@@ -12,7 +12,7 @@ import click
 from cron.cli.app import become
 from cron.cli.values import LENGTH
 
-KINDS: Final = ("http",)
+KINDS: Final = ("http", "sqs")
 DEFAULT_CONFIG: Final = "/etc/raftcron/targets.toml"
 KIND_VARIABLE: Final = "RAFTCRON_TARGET"
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
@@ -23,7 +23,7 @@ Exit codes:
   2  wrong usage or configuration; nothing was started"""
 
 
-@click.command("target", short_help="Hand launches over to HTTP servers.", epilog=EPILOG)
+@click.command("target", short_help="Hand launches over to other systems.", epilog=EPILOG)
 @click.argument("kind", type=click.Choice(KINDS), metavar="|".join(KINDS))
 @click.option(
     "--config",
@@ -59,6 +59,8 @@ def target_command(
     as its handler, and its payload says what to hand over.
 
     http: the launch is a request to a server; its answer is the end of the launch.
+
+    sqs: the launch is a message; it is done when the queue has accepted the message.
 
     After Ctrl-C or TERM, launches under way have --grace to end.
     """

@@ -19,7 +19,7 @@ from launcher.worker.registry import Registry, describe
 
 KIND_VARIABLE: Final = "RAFTCRON_TARGET"
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
-KINDS: Final = ("http",)
+KINDS: Final = ("http", "sqs")
 
 
 def registry_of(target: Target) -> Registry:
@@ -49,6 +49,12 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
             from launcher.targets.http import HttpTarget  # each target imports what it needs
 
             return HttpTarget(config.http, folder)
+        case "sqs":
+            if config.sqs is None:
+                raise none
+            from launcher.targets.sqs import SqsTarget
+
+            return SqsTarget(config.sqs, folder)
     raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}")
 
 

@@ -51,16 +51,17 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class SqsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The target `sqs`. Messages go to `queues` only: names, or `*` for all of the account. An
-    `endpoint` other than that of AWS is for servers that are compatible. Credentials come from
-    where AWS's tools find them: the environment, a profile, the role of the machine."""
+    """The target `sqs`. Messages go to `queues` only: names, or patterns such as `mail-*` or `*`.
+    An `endpoint` other than that of AWS is for servers that are compatible. `timeout` is that of
+    one call. Credentials come from where AWS's tools find them: the environment, a profile, the
+    role of the machine."""
 
     handler: _Name = "sqs"
     queues: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1_000)]
     region: str = ""
     profile: str = ""
     endpoint: str = ""
-    timeout: Duration = "30s"
+    timeout: Duration = "5s"
 
 
 class KubernetesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

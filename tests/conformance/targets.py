@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,10 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from launcher.targets.config import HttpConfig
+import boto3
+
+from launcher.targets.config import HttpConfig, SqsConfig
 from launcher.targets.http import HttpTarget
+from launcher.targets.sqs import FIFO, SqsTarget
 from launcher.targets.target import Target
 from tests.fakes.bad_http import answer, bad_server, silence
+from tests.fakes.s3_server import S3Server
+
+_NUMBERS = itertools.count(1)
+_CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 
 class OtherSide(Protocol):
@@ -23,11 +33,12 @@ class OtherSide(Protocol):
     tells: bool
     deduplicates: bool
 
-    def target(self, *, is_away: bool = False) -> Target:
-        """A target of it, or of a place where nobody answers."""
+    def target(self, ending: str = "good") -> Target:
+        """A target of it, for work that ends so."""
 
     def payload(self, ending: str = "good") -> Any:
-        """The payload of work that ends `good`, is `refused`, fails as `busy`, or is `slow`."""
+        """The payload of work that ends `good`, is `refused`, fails as `busy`, is `slow`, or is for
+        a place where nobody answers, `away`."""
 
     def finish(self, launch: str) -> None:
         """Let the work of a launch end well, where that does not happen by itself."""
@@ -52,7 +63,7 @@ class HttpSide:
     tells = False
     deduplicates = False
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
+    def __init__(self, stack: contextlib.ExitStack, servers: Servers) -> None:
         self._server = stack.enter_context(bad_server())
         self._server.ways |= {
             "/good": answer("200 OK", b"done it"), "/refused": answer("403 Forbidden", b"never"),
@@ -60,7 +71,7 @@ class HttpSide:
             "/slow": silence(self._server),
         }  # fmt: skip
 
-    def target(self, *, is_away: bool = False) -> Target:
+    def target(self, ending: str = "good") -> Target:
         return HttpTarget(HttpConfig(hosts=("127.0.0.1",), networks=("127.0.0.0/8",)), Path())
 
     def payload(self, ending: str = "good") -> Any:
@@ -79,12 +90,94 @@ class HttpSide:
         return True
 
 
-SIDES: dict[str, Callable[[contextlib.ExitStack], OtherSide]] = {"http": HttpSide}
+class SqsSide:
+    """A queue of moto's server, or of another one that speaks SQS."""
+
+    tells = False
+
+    def __init__(
+        self, stack: contextlib.ExitStack, servers: Servers, suffix: str = "", endpoint: str = ""
+    ) -> None:
+        self.deduplicates = bool(suffix)
+        self._endpoint = endpoint or servers.moto.endpoint
+        self._trouble = stack.enter_context(bad_server())
+        self._trouble.ways["/"] = answer("503 Slow Down", b"")
+        self._silent = stack.enter_context(bad_server())
+        self._silent.ways["/"] = silence(self._silent)
+        self._name = f"jobs-{next(_NUMBERS)}-{os.getpid()}{suffix}"
+        self._client: Any = boto3.client(
+            "sqs", endpoint_url=self._endpoint, region_name="us-east-1", **_CREDENTIALS
+        )
+        fifo = {"Attributes": {"FifoQueue": "true"}} if suffix else {}
+        self._url = self._client.create_queue(QueueName=self._name, **fifo)["QueueUrl"]
+        self.received: list[dict[str, Any]] = []
+
+    def target(self, ending: str = "good") -> Target:
+        endpoint = {
+            "away": f"http://127.0.0.1:{free_port()}", "busy": self._trouble.url(""),
+            "slow": self._silent.url(""),
+        }.get(ending, self._endpoint)  # fmt: skip
+        config = SqsConfig(queues=("jobs-*",), endpoint=endpoint, region="us-east-1", timeout="2s")
+        return SqsTarget(config, Path())
+
+    def payload(self, ending: str = "good") -> Any:
+        name = self._name if ending != "refused" else f"jobs-none{FIFO * self.deduplicates}"
+        return {"queue": name, "body": {"a": 1}}
+
+    def finish(self, launch: str) -> None:
+        """A message is done when it was accepted."""
+
+    def pieces(self, launch: str) -> int:
+        while found := self._client.receive_message(
+            QueueUrl=self._url, MaxNumberOfMessages=10, MessageAttributeNames=["All"],
+            AttributeNames=["All"],
+        ).get("Messages"):  # fmt: skip
+            self.received += found
+            for one in found:
+                self._client.delete_message(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"])
+        names = Counter(
+            one["MessageAttributes"]["raftcron-launch"]["StringValue"] for one in self.received
+        )
+        return names[launch]
+
+    def is_stopped(self, launch: str) -> bool:
+        return True
+
+
+class Servers:
+    """Servers that several sides share, each started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+
+    @functools.cached_property
+    def moto(self) -> S3Server:
+        """moto's server."""
+        server = S3Server()
+        self._stack.callback(server.stop)
+        server.start()
+        return server
+
+    def close(self) -> None:
+        """End those that were started."""
+        self._stack.close()
+
+
+SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {
+    "http": HttpSide,
+    "sqs": SqsSide,
+    "sqs-fifo": functools.partial(SqsSide, suffix=FIFO),
+}
 """The sides of the default suite."""
+REAL_SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {
+    "sqs-real": functools.partial(SqsSide, endpoint=os.environ.get("SQS", "")),
+    "sqs-fifo-real": functools.partial(SqsSide, suffix=FIFO, endpoint=os.environ.get("SQS", "")),
+}
+"""The sides of nightly runs: servers that the variable of the name says."""
 
 
 @contextmanager
-def other_side(kind: str) -> Iterator[OtherSide]:
+def other_side(kind: str, servers: Servers) -> Iterator[OtherSide]:
     """The other side of a kind of target, while this is open."""
     with contextlib.ExitStack() as stack:
-        yield SIDES[kind](stack)
+        yield {**SIDES, **REAL_SIDES}[kind](stack, servers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 
@@ -12,15 +13,34 @@ from launcher.clock import boot_ms
 from launcher.targets.target import State
 from launcher.worker.errors import BadPayload
 from launcher.worker.wire import Result
-from tests.conformance.targets import SIDES, OtherSide, other_side
+from tests.conformance.targets import REAL_SIDES, SIDES, OtherSide, Servers, other_side
+from tests.fakes.s3_server import CREDENTIALS
 from tests.unit.targets_rig import LAUNCH, context_of, ended, work_for
 
 OTHER = "acme/other@2026-11-20T15:00:00Z"
 
 
-@pytest.fixture(params=list(SIDES))
-def side(request: pytest.FixtureRequest) -> Iterator[OtherSide]:
-    with other_side(request.param) as one:
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    some = Servers()
+    yield some
+    some.close()
+
+
+def real(kind: str) -> object:
+    """A parameter for a server that runs elsewhere."""
+    variable = kind.split("-")[0].upper()
+    absent = pytest.mark.skipif(not os.environ.get(variable), reason=f"{variable}= names none")
+    return pytest.param(kind, marks=[pytest.mark.nightly, absent])
+
+
+@pytest.fixture(params=[*SIDES, *map(real, REAL_SIDES)])
+def side(
+    request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OtherSide]:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with other_side(request.param, servers) as one:
         yield one
 
 
@@ -115,14 +135,14 @@ def test_what_the_other_side_refuses_is_fatal(side: OtherSide) -> None:
 
 def test_what_the_other_side_cannot_do_now_is_tried_again(side: OtherSide) -> None:
     context, _ = context_of()
-    end = ended(side.target(), side.payload("busy"), context)
+    end = ended(side.target("busy"), side.payload("busy"), context)
     assert end.result is Result.RETRY, end
     assert end.trace == ""
 
 
 def test_where_nobody_answers_is_tried_again(side: OtherSide) -> None:
     context, _ = context_of(timeout_ms=20_000)
-    end = ended(side.target(is_away=True), side.payload("away"), context)
+    end = ended(side.target("away"), side.payload("away"), context)
     assert end.result is Result.RETRY, end
     assert end.trace == ""
 
@@ -132,11 +152,9 @@ def test_a_launch_that_is_killed_ends_soon(side: OtherSide) -> None:
     timer = threading.Timer(0.3, context.cancelled.set, ["killed"])
     timer.start()
     began_ms = boot_ms()
-    target = side.target()
-    end = ended(target, side.payload("slow"), context)
+    end = ended(side.target("slow"), side.payload("slow"), context)
     timer.join()
-    if side.tells:
-        assert end.result is Result.CANCELLED, end
+    assert end.result is Result.CANCELLED, end
     assert boot_ms() - began_ms < 10_000
     assert side.is_stopped(LAUNCH)
 
