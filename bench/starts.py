@@ -44,7 +44,7 @@ from launcher.clock import boot_ms, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
 from launcher.executor.commands.children import Children, Event
-from launcher.executor.commands.running import order_of
+from launcher.executor.commands.running import variables_of, work_of
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import FILE, Ledger, Page
 from launcher.executor.loop import TURN_GAP_MS, ExecutorLoop
@@ -138,14 +138,15 @@ def attempts(index: int, rows: Sequence[int]) -> list[Attempt]:
     ]
 
 
-def _order(attempt: Attempt, outputs: Outputs, config: ExecutorConfig) -> Event:
+def _order(attempt: Attempt, outputs: Outputs) -> Event:
     return [
         "start",
         {
-            **order_of(attempt, ("root",)),
+            "name": attempt.name,
+            "work": 1,
+            "env": variables_of(attempt),
+            "not_after_ms": attempt.not_after_ms,
             "output": str(outputs.stem(attempt.name)),
-            "output_bytes_max": config.output_bytes_max,
-            "term_grace_ms": config.term_grace_ms,
         },
     ]
 
@@ -190,16 +191,16 @@ async def run_spawner(folder: Path, count: int, in_flight: int) -> Sample:
 
     def order(wanted: int) -> None:
         some = attempts(next(indexes), range(wanted))
-        children.send([_order(attempt, outputs, config) for attempt in some])
+        children.send([_order(attempt, outputs) for attempt in some])
 
     def hear(news: list[Event]) -> None:
         if ends := sum(_is_end(one) for one in news):
             feeder.ended(ends)
 
-    children = Children(hear, in_flight, "bench", TURN_GAP_MS)
+    children = Children(hear, in_flight, "bench", lambda: TURN_GAP_MS)
     feeder = Feeder(in_flight, order)
     await children.start()
-    children.send([["lease", boot_ms() + LONG_MS]])
+    children.send([["lease", boot_ms() + LONG_MS], ["work", 1, work_of(_WORK, config)]])
     listening = asyncio.create_task(children.listen(Lease()))
     meter = Meter()
     await feeder.run(WARM_UP)

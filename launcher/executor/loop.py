@@ -50,6 +50,10 @@ log = logs.get()
 
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms more for a busy executor's answer."""
+EVENTS_GAP_MS_MAX: Final = 40
+"""For so long at most, events of the spawner gather; then they make one turn."""
+START_MS_MIN: Final = 0.5
+"""A spawner takes at least so long to start a command."""
 GATHER_MS: Final = 40
 """How long a busy executor collects reports of launches. The next orders, or other reports, mostly
 come meanwhile: a turn costs more than a dozen launches in it."""
@@ -357,8 +361,13 @@ class ExecutorLoop:
         self.renewed()
 
     def _new_children(self) -> Children:
-        # Events of the spawner within the gap between two turns make one turn anyway.
-        return Children(self._hear_spawner, self._config.slots, self.ledger_uuid, TURN_GAP_MS)
+        return Children(self._hear_spawner, self._config.slots, self.ledger_uuid, self._gap_ms)
+
+    def _gap_ms(self) -> int:
+        """Return for how long events of the spawner gather. Those within the gap between two turns
+        make one turn anyway; meanwhile the spawner must not run out of commands to start."""
+        starts_ms = self._commands.unstarted * START_MS_MIN
+        return int(min(max(TURN_GAP_MS, starts_ms), EVENTS_GAP_MS_MAX))
 
     async def run(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take turns until cancelled. An error of the ledger ends the executor: it must not start
@@ -623,6 +632,7 @@ class ExecutorLoop:
         fresh = self._new_children()
         await fresh.start()
         self._children = fresh
+        self._commands.respawned()
         self.renewed()  # the commands that waited get their slots
         self._replaced.set()
 

@@ -1,14 +1,17 @@
-"""Relations between processes that the kernel enforces: death with the parent, and orphans."""
+"""Relations between processes: death with the parent, orphans, and ends of children."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import sys
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_SIGNAL_SET_BYTES: Final = 128
+"""Of sigset_t in the C library; a bit for each signal, from 1."""
 _adopting: Final[list[int]] = []
 
 
@@ -49,6 +52,23 @@ def adopt_orphans() -> None:
 def adopter() -> int:
     """Return the id of this process if it adopts orphans, otherwise 0."""
     return os.getpid() if os.getpid() in _adopting else 0
+
+
+def ends_of_children() -> int:
+    """Block SIGCHLD, and return a descriptor that is readable once a child has ended (signalfd(2));
+    reading it clears that. A child must unblock the signal before it becomes another program.
+
+    Raises:
+        OSError: there are no descriptors left.
+    """
+    number = int(signal.SIGCHLD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
+    wanted = (1 << (number - 1)).to_bytes(_SIGNAL_SET_BYTES, sys.byteorder)
+    libc = ctypes.CDLL(None, use_errno=True)
+    found: int = libc.signalfd(-1, wanted, os.O_CLOEXEC | os.O_NONBLOCK)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "signalfd")
+    return found
 
 
 def _prctl(option: int, value: int) -> None:

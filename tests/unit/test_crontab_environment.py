@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from cron.crontab.reader import read_crontab
-from launcher.executor.commands.running import Account, environment_of
+from launcher.executor.commands.running import Account, environment_of, variables_of
 from tests.unit.test_executor_process_environment import accepted
 
-GIVEN = environment_of(accepted(env=()), Account("cron", 1, 1, "/home/cron"))
+
+def environment(*lines: tuple[str, str]) -> dict[str, str]:
+    attempt = accepted(env=lines)
+    account = Account("cron", 1, 1, "/home/cron")
+    return environment_of(attempt.spec, account) | variables_of(attempt)
+
+
+GIVEN = environment()
 EVERY = sorted(name for name in GIVEN if name.startswith("RAFTCRON_"))
 
 
@@ -18,5 +25,4 @@ def test_every_variable_that_a_launch_sets_anew_is_warned_of(name: str) -> None:
     (warning,) = read_crontab(crontab, file="tab").problems
     assert warning.message == f"{name} is set anew for each launch"
     lines = read_crontab(crontab, file="tab").jobs[0].work.env
-    environment = environment_of(accepted(env=lines), Account("cron", 1, 1, "/home/cron"))
-    assert environment[name] == GIVEN[name] != "mine"
+    assert environment(*lines)[name] == GIVEN[name] != "mine"

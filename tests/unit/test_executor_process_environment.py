@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
 from launcher.executor.commands import running as process_environment
 from launcher.executor.commands.running import (
@@ -14,8 +15,9 @@ from launcher.executor.commands.running import (
     UserRefused,
     account_of,
     choose_account,
-    order_of,
     own_account,
+    variables_of,
+    work_of,
 )
 from launcher.protocol.work import WorkSpec
 from tests.unit.rows_rig import attempt_of
@@ -28,6 +30,13 @@ ROOT = Account("root", 0, 0, "/root")
 def accepted(name: str = NAME, **fields: Any) -> Attempt:
     work = WorkSpec(**{"argv": ("/bin/bash", "-c", "true"), **fields})
     return attempt_of(name, work, not_after_ms=77, epoch="1.2.r3")
+
+
+def order_of(attempt: Attempt, users: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the spawner makes of a work and a start."""
+    config = ExecutorConfig(id="e1", data="/tmp", leaders=("127.0.0.1:1",), users=users)
+    work = work_of(attempt.spec, config)
+    return {**work, "env": work["env"] | variables_of(attempt)}
 
 
 @pytest.fixture
@@ -144,8 +153,8 @@ def test_a_user_without_a_name_has_its_number(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("own")
 def test_an_order_for_ones_own_user_switches_nothing() -> None:
     order = order_of(accepted(stdin="x", timeout_ms=5, guarded=True), ())
-    assert (order["login"], order["name"], order["stdin"]) == (None, NAME, "x")
-    assert (order["timeout_ms"], order["guarded"], order["not_after_ms"]) == (5, True, 77)
+    assert (order["login"], order["stdin"]) == (None, "x")
+    assert (order["timeout_ms"], order["guarded"]) == (5, True)
     assert order["argv"] == ["/bin/bash", "-c", "true"]
 
 

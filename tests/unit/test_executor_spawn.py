@@ -140,8 +140,10 @@ def test_another_users_command_dies_with_a_spawner_that_could_tell_nobody(bench:
 
 
 def test_it_holds_no_descriptors_of_commands_that_ended(bench: Bench) -> None:
+    spawner = bench.spawner
+
     def descriptors() -> int:
-        return len(os.listdir(f"/proc/{bench.process.pid}/fd"))
+        return len(os.listdir(f"/proc/{spawner}/fd"))
 
     bench.start("first", "exit 0")
     bench.wait("ended", "first")
@@ -149,10 +151,62 @@ def test_it_holds_no_descriptors_of_commands_that_ended(bench: Bench) -> None:
     for number in range(20):
         bench.start(f"n{number}", "echo x")
         bench.start(f"failed{number}", "", argv=["/no/such/program"])
-    for number in range(20):
         bench.wait("ended", f"n{number}")
         bench.wait("failed", f"failed{number}")
     assert descriptors() == before
+
+
+def test_it_holds_a_bond_for_each_of_the_most_commands_that_ran_at_once(bench: Bench) -> None:
+    spawner = bench.spawner
+    bench.start("first", "exit 0")
+    bench.wait("ended", "first")
+    before = len(os.listdir(f"/proc/{spawner}/fd"))
+    for turn in range(3):
+        names = [f"n{turn}-{number}" for number in range(10)]
+        for name in names:
+            bench.start(name, "exec sleep 60")
+        for name in names:
+            bench.wait("started", name)
+            bench.send(["kill", name, 7])
+        for name in names:
+            bench.wait("ended", name)
+    held = len(os.listdir(f"/proc/{spawner}/fd")) - before
+    assert 0 < held <= 2 * 9
+
+
+def test_a_bond_that_is_used_again_kills_the_new_group_with_its_spawner(bench: Bench) -> None:
+    bench.start("first", "exit 0")
+    bench.wait("ended", "first")
+    bench.start("second", "exec sleep 60")
+    pid = bench.wait("started", "second")[0]
+    spawner = bench.spawner
+    os.kill(bench.process.pid, signal.SIGSTOP)  # so that only the kernel can kill it
+    os.kill(spawner, signal.SIGKILL)
+    await_end(pid)
+    os.kill(bench.process.pid, signal.SIGCONT)
+
+
+def test_commands_of_a_work_share_what_it_says_and_have_variables_of_their_own(
+    bench: Bench,
+) -> None:
+    work = bench.order("", 'echo "$SHARED $OWN"', env={"SHARED": "s", "OWN": "overridden"})
+    own = {"not_after_ms": work["not_after_ms"], "work": 1}
+    del work["name"], work["output"], work["not_after_ms"]
+    starts = [
+        {**own, "name": name, "env": {"OWN": name}, "output": str(bench.directory / f"{name}.out")}
+        for name in "ab"
+    ]
+    bench.send(["work", 1, work], *(["start", start] for start in starts), ["forget"])
+    for name in "ab":
+        assert bench.wait("ended", name)[:2] == [0, 0]
+        assert bench.output(name) == f"s {name}\n"
+
+
+@pytest.mark.parametrize("login", [None, ["nobody", 65534, 65534]])
+def test_no_signal_is_blocked_in_a_command(bench: Bench, login: list[Any] | None) -> None:
+    bench.start("a", "", argv=["/bin/grep", "SigBlk", "/proc/self/status"], login=login, cwd="/")
+    bench.wait("ended", "a")
+    assert int(bench.output("a").split()[1], 16) == 0
 
 
 def test_without_descriptors_a_start_fails_and_the_rest_goes_on(bench: Bench) -> None:

@@ -2,7 +2,8 @@
 
 The spawner reports each start at once, in a frame of its own, so that a spawner that is killed
 leaves no unknown command. To wake up for each frame would cost a tenth of a start. So after a read,
-the socket is not read for a while: the kernel keeps the events, also if the spawner dies.
+the socket is not read for a while, the longer the more the spawner has still to start: the kernel
+keeps the events, also if the spawner dies.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ class _Line(asyncio.BufferedProtocol):
     the socket has ended and all events are read, or with the error of `receive`."""
 
     def __init__(
-        self, receive: Callable[[list[Event]], None], sock: socket.socket, gap_ms: int
+        self, receive: Callable[[list[Event]], None], sock: socket.socket, gap_ms: Callable[[], int]
     ) -> None:
-        self._gap_s = gap_ms / 1000
+        self._gap_ms = gap_ms
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.transport: asyncio.Transport | None = None
@@ -111,7 +112,7 @@ class _Line(asyncio.BufferedProtocol):
         self._take(nbytes)
         if self.transport is not None and not self.over.done():
             self.transport.pause_reading()
-            self._later = self._loop.call_later(self._gap_s, self._resume)
+            self._later = self._loop.call_later(self._gap_ms() / 1000, self._resume)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Read the rest: after a failed write, the connection may end before all was read."""
@@ -158,14 +159,19 @@ class _Line(asyncio.BufferedProtocol):
 class Children:
     """The spawner process, and its reaper, which is its parent and a child of this process. Both
     are marked with the UUID `ledger`, by which the next executor finds them if they outlive this
-    one. `receive` gets the spawner's events on the loop's thread, those of `gap_ms` together.
+    one. `receive` gets the spawner's events on the loop's thread; after a read, those of the next
+    `gap_ms` come together.
 
     Both have a session of their own, so a signal to the executor's process group does not reach
     them: they outlive the executor until the commands are killed.
     """
 
     def __init__(
-        self, receive: Callable[[list[Event]], None], slots: int, ledger: str, gap_ms: int
+        self,
+        receive: Callable[[list[Event]], None],
+        slots: int,
+        ledger: str,
+        gap_ms: Callable[[], int],
     ) -> None:
         self._receive = receive
         self._gap_ms = gap_ms

@@ -37,6 +37,7 @@ from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX
 from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
+from launcher.protocol.work import WorkSpec
 
 log = logs.get()
 
@@ -45,6 +46,8 @@ ROOT: Final = "root"
 """What `users` of a configuration must list for commands with user id 0."""
 KEPT_MS: Final = 2_000
 """What commands took counts for about so long."""
+WORKS_MAX: Final = 1_000
+"""Works that a spawner remembers; after these it begins anew."""
 ENDS_MIN: Final = 8
 """If fewer commands than this end soon, or ended in this time, no more are offered than run."""
 _CANNOT_START = {int(Reason.USER): 126}
@@ -116,17 +119,26 @@ def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
     return account
 
 
-def environment_of(attempt: Attempt, account: Account) -> dict[str, str]:
-    """Return the environment of a command, complete and in order."""
-    launch = attempt.name.partition("#")[0]
-    scheduled_s, number, _, part = attempt.batch.tries(attempt.place)
+def environment_of(work: WorkSpec, account: Account, ledger: str = "") -> dict[str, str]:
+    """Return the environment of a command in order, without the variables of its launch. The UUID
+    `ledger` of the executor's ledger is in it: by it, an executor finds what it started."""
+    marks = {LEDGER_MARK: ledger} if ledger else {}
     return {
-        "SHELL": attempt.spec.argv[0],
+        "SHELL": work.argv[0],
         "PATH": PATH,
         "HOME": account.home,
         "LOGNAME": account.name,
         "USER": account.name,
-        **dict(attempt.spec.env),
+        **dict(work.env),
+        **marks,
+    }
+
+
+def variables_of(attempt: Attempt) -> dict[str, str]:
+    """Return the variables that describe the launch. They replace those of `environment_of`."""
+    launch = attempt.name.partition("#")[0]
+    scheduled_s, number, _, part = attempt.batch.tries(attempt.place)
+    return {
         "RAFTCRON_LAUNCH": launch,
         "RAFTCRON_JOB": launch.partition("@")[0],
         "RAFTCRON_SCHEDULED_TIME": format_time(scheduled_s),
@@ -137,23 +149,18 @@ def environment_of(attempt: Attempt, account: Account) -> dict[str, str]:
     }
 
 
-def order_of(attempt: Attempt, allowed: tuple[str, ...], ledger: str = "") -> dict[str, Any]:
-    """Return the spawner's order for a command, without its output and control group. A relative
-    `cwd` is below HOME. The UUID `ledger` of the executor's ledger is in the environment: by it, an
-    executor finds what it started.
+def work_of(work: WorkSpec, config: ExecutorConfig, ledger: str = "") -> dict[str, Any]:
+    """Return what the spawner needs to know of a command for all launches of it. A relative `cwd`
+    is below HOME.
 
     Raises:
         UserRefused: it must not run as its user.
     """
-    work = attempt.spec
-    account = choose_account(work.user, allowed)
-    environment = environment_of(attempt, account)
-    if ledger:
-        environment[LEDGER_MARK] = ledger
+    account = choose_account(work.user, config.users)
+    environment = environment_of(work, account, ledger)
     home = os.path.join("/", environment["HOME"])
     is_self = account.uid == own_account().uid
     return {
-        "name": attempt.name,
         "argv": list(work.argv),
         "env": environment,
         "cwd": os.path.join(home, work.cwd) if work.cwd else home,
@@ -161,7 +168,8 @@ def order_of(attempt: Attempt, allowed: tuple[str, ...], ledger: str = "") -> di
         "login": None if is_self else [account.name, account.uid, account.gid],
         "timeout_ms": work.timeout_ms,
         "guarded": work.guarded,
-        "not_after_ms": attempt.not_after_ms,
+        "output_bytes_max": config.output_bytes_max,
+        "term_grace_ms": config.term_grace_ms,
     }
 
 
@@ -220,6 +228,9 @@ class Commands(Group):
         self._here: dict[str, Attempt] = {}
         self._groups: dict[str, str] = {}
         self._guarded: set[str] = set()
+        self.unstarted = 0
+        """How many were ordered, and the spawner did not report a start yet."""
+        self._works: dict[int, tuple[int, WorkSpec]] = {}
         self._pace = SlotPace()
         self._has_warned = False
 
@@ -268,11 +279,13 @@ class Commands(Group):
         failed: list[Attempt] = []
         for attempt in some:
             try:
-                orders.append(["start", self._order(attempt)])
+                number = self._number(attempt.spec, orders)
             except UserRefused as error:
                 _fail(attempt, int(Reason.USER), str(error), wall_ms())
                 failed.append(attempt)
                 continue
+            orders.append(["start", self._order(attempt, number)])
+            self.unstarted += 1
             self._here[attempt.name] = attempt
             if attempt.spec.guarded:
                 self._guarded.add(attempt.name)
@@ -281,12 +294,37 @@ class Commands(Group):
         if failed:
             self._report(failed)
 
-    def _order(self, attempt: Attempt) -> dict[str, Any]:
+    def _number(self, work: WorkSpec, orders: list[list[Any]]) -> int:
+        """Return the number of a work at the spawner, which is sent the work before its first start
+        with it.
+
+        Raises:
+            UserRefused: it must not run as its user.
+        """
+        if (known := self._works.get(id(work))) is not None:
+            return known[0]
+        content = work_of(work, self._config, self._ledger)
+        if len(self._works) >= WORKS_MAX:
+            self._works.clear()
+            orders.append(["forget"])
+        number = len(self._works) + 1
+        self._works[id(work)] = number, work  # which keeps its id
+        orders.append(["work", number, content])
+        return number
+
+    def respawned(self) -> None:
+        """Note that the spawner is another one, which knows no works."""
+        self._works.clear()
+
+    def _order(self, attempt: Attempt, number: int) -> dict[str, Any]:
         name = attempt.name
-        order = order_of(attempt, self._config.users, self._ledger)
-        order["output"] = self._outputs.stem(name)
-        order["output_bytes_max"] = self._config.output_bytes_max
-        order["term_grace_ms"] = self._config.term_grace_ms
+        order: dict[str, Any] = {
+            "name": name,
+            "work": number,
+            "env": variables_of(attempt),
+            "not_after_ms": attempt.not_after_ms,
+            "output": self._outputs.stem(name),
+        }
         work = attempt.spec
         if work.cpu_milli or work.memory_bytes:
             group = self._control_groups.enter(name, work.cpu_milli, work.memory_bytes)
@@ -308,6 +346,8 @@ class Commands(Group):
             if attempt is None:
                 continue
             changed.append(attempt)
+            if verb != "ended":
+                self.unstarted -= 1
             if verb == "started":
                 attempt.pid, attempt.ticks, attempt.started_ms = rest
                 continue
@@ -351,6 +391,7 @@ class Commands(Group):
         self._groups.clear()
         self._here.clear()
         self._guarded.clear()
+        self.unstarted = 0
         self._pace.hold(0, boot_ms())
         return ended
 

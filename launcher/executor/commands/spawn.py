@@ -63,10 +63,12 @@ class Mounts:
         self._kinds: dict[str, str] = {}
         self._verdicts: dict[str, bool] = {}
 
-    def may_hang(self, path: str) -> bool:
-        """Whether `path` is below a mount that is not known as a local one."""
-        if boot_ms() - self._read_ms >= KEPT_MS:
-            self._read_ms = boot_ms()
+    def may_hang(self, path: str, now_ms: int = 0) -> bool:
+        """Whether `path` is below a mount that is not known as a local one. `now_ms`: boot clock,
+        if it was read already."""
+        now_ms = now_ms or boot_ms()
+        if now_ms - self._read_ms >= KEPT_MS:
+            self._read_ms = now_ms
             self._kinds, self._verdicts = self._read(), {}
         verdict = self._verdicts.get(path)
         if verdict is None:
@@ -138,30 +140,59 @@ def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int
     return pid, reading
 
 
-def bind_group(group: int) -> tuple[int, int]:
-    """Have the kernel kill a process group when this process ends. Returns two descriptors to close
-    when the group is gone, in this order; (-1, -1) if the kernel does not support it.
+class Bonds:
+    """Has the kernel kill process groups when this process ends.
 
-    The two are the ends of a pipe that no other process has. When its last writer is gone, the
-    kernel sends the signal F_SETSIG to the owner F_SETOWN of the reading end (fcntl(2)): KILL, to
-    the group. Unlike a parent-death signal, that reaches grandchildren, and survives a change of
-    user. The reading end must still be open when the writing end is closed. A process that ends
-    closes its descriptors in order, and the kernel releases the last one first; so the writing end
-    is the greater one, as pipe(2) creates it.
+    A bond is a pipe that no other process has. When its last writer is gone, the kernel sends the
+    signal F_SETSIG to the owner F_SETOWN of the reading end (fcntl(2)): KILL, to a group. Unlike a
+    parent-death signal, that reaches grandchildren, and survives a change of user. The reading end
+    must still be open when the writing end is closed. A process that ends closes its descriptors in
+    order, and the kernel releases the last one first; so the writing end is the greater one, as
+    pipe(2) creates it.
 
-    Raises:
-        OSError: there are no descriptors left.
+    A bond is used again for another group. Until then it remains bound to a group that is gone:
+    the kernel knows the group itself, not its number.
     """
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        fcntl.fcntl(reading, fcntl.F_SETOWN, -group)
-        fcntl.fcntl(reading, _F_SETSIG, int(signal.SIGKILL))
-        fcntl.fcntl(reading, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
-    except OSError:
-        os.close(reading)
-        os.close(writing)
-        return -1, -1
-    return reading, writing
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._is_supported = True
+
+    def bind(self, group: int) -> int:
+        """Bind a process group; return the bond to release when the group is gone, -1 if the kernel
+        does not support it.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        if not self._free and not self._make():
+            return -1
+        bond = self._free.pop()
+        try:
+            fcntl.fcntl(bond, fcntl.F_SETOWN, -group)
+        except OSError:
+            self._free.append(bond)
+            return -1
+        return bond
+
+    def release(self, bond: int) -> None:
+        """Keep a bond for another group."""
+        if bond >= 0:
+            self._free.append(bond)
+
+    def _make(self) -> bool:
+        """Make a bond; return whether the kernel supports it."""
+        if self._is_supported:
+            reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                fcntl.fcntl(reading, _F_SETSIG, int(signal.SIGKILL))
+                fcntl.fcntl(reading, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+                self._free.append(reading)
+            except OSError:
+                self._is_supported = False
+                os.close(reading)
+                os.close(writing)
+        return self._is_supported
 
 
 def _stdin(text: str) -> int:
@@ -178,8 +209,10 @@ def _stdin(text: str) -> int:
 
 
 def _may_hang(order: dict[str, Any]) -> bool:
-    program = order["argv"][0]
-    return _mounts.may_hang(order["cwd"]) or ("/" in program and _mounts.may_hang(program))
+    program, now_ms = order["argv"][0], boot_ms()
+    return _mounts.may_hang(order["cwd"], now_ms) or (
+        "/" in program and _mounts.may_hang(program, now_ms)
+    )
 
 
 def _spawn_at_once(order: dict[str, Any], stdin: int, writing: int) -> int:
@@ -256,6 +289,7 @@ def _become(
             _join(order["cgroup"])
         for number in _DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for source, target in ((stdin, 0), (writing, 1), (writing, 2)):
             os.dup2(source, target)
         reason = USER

@@ -6,7 +6,8 @@ is a socket to the executor.
 Theory of operation. Both sides send frames (4 bytes of length, a JSON list of messages). Every
 command leads a session and process group of its own. When the socket ends, for whatever reason, all
 commands are killed; when the lease ends, the guarded ones are (rule R6). The spawner never waits
-for the executor: a stopped executor must not delay a deadline. `reaper.py` describes what happens
+for the executor: a stopped executor must not delay a deadline. What all launches of a job have in
+common is sent once, as a work; a start names it by its number. `reaper.py` describes what happens
 when the spawner itself is killed or stopped.
 
 A launch ends when its main process does; the rest of its group is killed. A process that made a
@@ -14,7 +15,8 @@ session of its own (setsid, a double-forking daemon) runs on, and its output is 
 launch was ended with its executor, or is guarded and was ended, everything that belongs to it is
 killed (`trees.py`).
 
-to:    start{...}  kill(name, reason)  lease(boot_ms)  lapsed  drain(grace_ms)  ping
+to:    work(number, {...})  forget  start{...}  kill(name, reason)  lease(boot_ms)  lapsed
+       drain(grace_ms)  ping
 from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, reason, detail)
        ended(name, exit_code, reason, wall_ms, kept, detail)  pong
 """
@@ -31,7 +33,7 @@ import select
 import signal
 import socket
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Any, Final
 
 from launcher.clock import boot_ms, wall_ms
@@ -40,20 +42,20 @@ from launcher.executor.commands.reaper import ProcessTable, Reaper
 from launcher.executor.commands.spawn import (
     SPAWN,
     START_WAIT_MS,
+    Bonds,
     SpawnFailed,
     StartTicks,
-    bind_group,
     spawn,
 )
 from launcher.executor.commands.trees import SPAWNER_MARK, Hunt, Target
-from launcher.executor.parent import adopt_orphans, die_with_parent
+from launcher.executor.parent import adopt_orphans, die_with_parent, ends_of_children
 
 # launcher.protocol.status.Reason; a test compares. An import would cost more than the spawner.
 TIMEOUT: Final = 6
 EXECUTOR_LOST: Final = 10
 LEASE_OVER: Final = "the executor's lease is over"
-FILES_PER_COMMAND: Final = 5
-"""A pidfd, a pipe, an output, and the two of `bind_group`."""
+FILES_PER_COMMAND: Final = 4
+"""A pipe, an output, and the two of a bond."""
 FILES_BESIDE: Final = 64
 NEVER_MS: Final = 1 << 62
 STARTS_PER_TURN: Final = 8
@@ -65,37 +67,38 @@ _ROOM: Final = memoryview(bytearray(1 << 16))
 """The buffer for all reads: a new one for each read costs more than the read."""
 LAST_READS: Final = 16
 """Reads after a command's end: its pipe holds 64 KiB; later output is of a process it left."""
+UNREAD_MS: Final = 50
+"""The output of a new command stays in its pipe for so long: most are over by then, and one read
+takes all of it."""
+_quoted: Final = json.encoder.encode_basestring_ascii
+_ENDED: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 class Child:
-    """One running command: its group, its pidfd, the pipe of its output, its place in the process
-    table, and the target by which its processes are found."""
+    """One running command: its group, what binds this to the spawner, the pipe of its output, its
+    place in the process table, and the target by which its processes are found."""
 
     __slots__ = (
-        *("bond", "guarded", "kill_ms", "name", "output", "pid", "pidfd", "pipe", "place"),
-        *("reason", "target"),
+        *("bond", "guarded", "kill_ms", "name", "output", "pid", "pipe", "place", "reason"),
+        *("target", "unread_ms"),
     )
 
-    def __init__(self, order: dict[str, Any], target: Target, pipe: int, place: int) -> None:
+    def __init__(
+        self, order: dict[str, Any], target: Target, pipe: int, place: int, bond: int
+    ) -> None:
         self.name: str = order["name"]
         self.guarded: bool = order["guarded"]
         self.target, self.pid, self.pipe, self.place = target, target.pid, pipe, place
-        self.pidfd = os.pidfd_open(target.pid)
-        self.bond = bind_group(target.pid)
+        self.bond = bond
         self.output = Output(order["output"], order["output_bytes_max"])
         self.reason = 0
         self.kill_ms = NEVER_MS
+        self.unread_ms = boot_ms() + UNREAD_MS
 
     def signal(self, number: int) -> None:
         """Send a signal to the group. Its leader is not reaped, so the id is still ours."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
-
-    def close(self) -> None:
-        """Close its descriptors, except the pipe."""
-        for fd in (self.pidfd, *self.bond):
-            if fd >= 0:
-                os.close(fd)
 
     def read(self) -> bool:
         """Keep one piece of output; return whether there may be more."""
@@ -108,11 +111,17 @@ class Child:
 
 
 class Spawner:
-    """The commands of one executor. `control` is the socket to the executor, `reaper` the process
-    that adopts orphans, `ledger` the UUID of the executor's ledger."""
+    """The commands of one executor. `control` is the socket to the executor, `ends` a descriptor
+    that is readable once a child has ended, `reaper` the process that adopts orphans, `ledger` the
+    UUID of the executor's ledger."""
 
     def __init__(
-        self, control: socket.socket, process_table: ProcessTable, reaper: int, ledger: str
+        self,
+        control: socket.socket,
+        ends: int,
+        process_table: ProcessTable,
+        reaper: int,
+        ledger: str,
     ) -> None:
         control.setblocking(False)
         self._control = control
@@ -121,14 +130,19 @@ class Spawner:
         self._ledger = ledger
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
+        self._ends = ends
+        self._epoll.register(ends, select.EPOLLIN)
         self._wants_out = False
         self._in, self._out = bytearray(), bytearray()
         self._events: list[list[Any]] = []
+        self._works: dict[int, dict[str, Any]] = {}
         self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._ticks = StartTicks()
         self._children: dict[str, Child] = {}
         self._guarded: set[Child] = set()
-        self._exits: dict[int, Child] = {}
+        self._bonds = Bonds()
+        self._by_pid: dict[int, Child] = {}
+        self._unread: deque[Child] = deque()
         self._pipes: dict[int, Child] = {}
         self._timers: list[tuple[int, int, Child, int]] = []
         self._timers_made = 0
@@ -146,15 +160,17 @@ class Spawner:
                     self._start_some()
                 for fd, mask in self._epoll.poll(self._pause_s()):
                     self._serve(fd, mask)
-                self._expire(boot_ms())
+                now_ms = boot_ms()
+                self._read_later(now_ms)
+                self._expire(now_ms)
                 self._sweep()
                 self._flush()
         finally:
             self._kill_whole(list(self._children.values()))
 
     def _serve(self, fd: int, mask: int) -> None:
-        if (child := self._exits.get(fd)) is not None:
-            self._finish(child)
+        if fd == self._ends:
+            self._reap()
         elif (child := self._pipes.get(fd)) is not None:
             # Without EPOLLIN the pipe is empty, and no process can write into it any more.
             if not mask & select.EPOLLIN or not child.read():
@@ -186,7 +202,14 @@ class Spawner:
     def _obey(self, message: list[Any]) -> None:
         verb, *rest = message
         if verb == "start":
-            self._waiting[rest[0]["name"]] = rest[0]
+            order = rest[0]
+            if (work := self._works.get(order.get("work", 0))) is not None:
+                order = {**work, **order, "env": work["env"] | order["env"]}
+            self._waiting[order["name"]] = order
+        elif verb == "work":
+            self._works[rest[0]] = rest[1]
+        elif verb == "forget":
+            self._works.clear()
         elif verb == "kill":
             self._kill(*rest)
         elif verb == "lease":
@@ -203,7 +226,7 @@ class Spawner:
 
     def _flush(self) -> None:
         if self._events:
-            body = json.dumps(self._events).encode()
+            body = f"[{','.join(map(_as_json, self._events))}]".encode()
             self._out += len(body).to_bytes(4, "big") + body
             self._events = []
         if self._out:
@@ -221,12 +244,13 @@ class Spawner:
     # ---- starting
 
     def _start_some(self) -> None:
-        until_ms = boot_ms() + TURN_MS
+        now_ms = boot_ms()
+        until_ms = now_ms + TURN_MS
         for _ in range(min(STARTS_PER_TURN, len(self._waiting))):
-            if boot_ms() > until_ms:
+            if now_ms > until_ms:
                 break
             _, order = self._waiting.popitem(last=False)
-            refusal = self._refusal(order)
+            refusal = self._refusal(order, now_ms)
             if refusal:
                 self._events.append(["refused", order["name"], refusal])
                 continue
@@ -236,13 +260,14 @@ class Spawner:
                 self._events.append(["failed", order["name"], error.reason, str(error)])
             # At once: if this process is killed, the executor must know of each command.
             self._flush()
+            now_ms = boot_ms()
         self._flush()
 
-    def _refusal(self, order: dict[str, Any]) -> str:
+    def _refusal(self, order: dict[str, Any], now_ms: int) -> str:
         # Checked again here: the executor may have been stopped since it checked.
         if self._draining:
             return "the executor is stopping"
-        if boot_ms() >= self._lease_ms:
+        if now_ms >= self._lease_ms:
             return LEASE_OVER
         late_ms = wall_ms() - order["not_after_ms"]
         return f"{late_ms} ms too late" if late_ms > 0 else ""
@@ -264,21 +289,21 @@ class Spawner:
         ticks = self._ticks.of(pid)
         self._process_table.started(place, pid, ticks)
         try:
-            child = Child(order, Target(name, pid, ticks), pipe, place)
+            bond = self._bonds.bind(pid)
         except OSError as error:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(pipe)
             self._process_table.over(place)
             raise SpawnFailed(SPAWN, f"cannot be watched: {error.strerror}") from error
-        self._children[child.name] = self._exits[child.pidfd] = self._pipes[pipe] = child
+        child = Child(order, Target(name, pid, ticks), pipe, place, bond)
+        self._children[name] = self._by_pid[pid] = child
+        self._unread.append(child)
         if child.guarded:
             self._guarded.add(child)
-        self._epoll.register(child.pidfd, select.EPOLLIN)
-        self._epoll.register(pipe, select.EPOLLIN)
         if order["timeout_ms"]:
             self._arm(boot_ms() + order["timeout_ms"], child, TIMEOUT)
-        self._events.append(["started", child.name, pid, ticks, started_ms])
+        self._events.append(["started", name, pid, ticks, started_ms])
 
     def _start_wait_ms(self) -> int:
         if self._guarded:
@@ -314,6 +339,8 @@ class Spawner:
         if self._waiting:
             return 0
         at_ms = self._timers[0][0] if self._timers else NEVER_MS
+        if self._unread:
+            at_ms = min(at_ms, self._unread[0].unread_ms)
         if self._guarded:
             at_ms = min(at_ms, self._lease_ms)
         return None if at_ms == NEVER_MS else max(0, at_ms - boot_ms() + 1) / 1000
@@ -369,26 +396,38 @@ class Spawner:
         self._waiting.clear()
         self._kill_guarded()
 
-    def _finish(self, child: Child) -> None:
+    def _read_later(self, now_ms: int) -> None:
+        """Read the output of commands as it comes that still run after UNREAD_MS."""
+        unread = self._unread
+        while unread and (unread[0].pipe < 0 or unread[0].unread_ms <= now_ms):
+            child = unread.popleft()
+            if child.pipe >= 0:
+                self._pipes[child.pipe] = child
+                self._epoll.register(child.pipe, select.EPOLLIN)
+
+    def _reap(self) -> None:
+        """Finish all commands that are over."""
+        os.readv(self._ends, (_ROOM,))
+        while self._by_pid and (ended := os.waitid(os.P_ALL, 0, _ENDED)) is not None:
+            child = self._by_pid[ended.si_pid]
+            self._finish(child, ended.si_status, ended.si_code == os.CLD_EXITED)
+            os.waitpid(child.pid, 0)
+
+    def _finish(self, child: Child, status: int, has_exited: bool) -> None:
         # It is over, but not reaped: until then no other process can get this group's id.
         child.signal(signal.SIGKILL)
-        status = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOHANG)
-        if status is None:
-            return
         if child.pipe >= 0:
             reads = 0
             while reads < LAST_READS and child.read():
                 reads += 1
             self._close_pipe(child)
-        child.output.close()
-        # Unregister before close: a copy of the descriptor elsewhere would keep sending events.
-        self._epoll.unregister(child.pidfd)
-        child.close()
-        self._process_table.over(child.place)
-        del self._exits[child.pidfd], self._children[child.name]
-        self._guarded.discard(child)
-        exit_code = status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
         output = child.output
+        output.close()
+        self._bonds.release(child.bond)
+        self._process_table.over(child.place)
+        del self._by_pid[child.pid], self._children[child.name]
+        self._guarded.discard(child)
+        exit_code = status if has_exited else status + 128
         event = ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept]
         event.append(output.problem)
         if child.guarded and child.reason:
@@ -397,10 +436,16 @@ class Spawner:
             self._events.append(event)
 
     def _close_pipe(self, child: Child) -> None:
-        self._epoll.unregister(child.pipe)
+        if self._pipes.pop(child.pipe, None) is not None:
+            self._epoll.unregister(child.pipe)
         os.close(child.pipe)
-        del self._pipes[child.pipe]
         child.pipe = -1
+
+
+def _as_json(event: list[Any]) -> str:
+    """Return a flat list of texts and whole numbers; json.dumps takes several times longer."""
+    texts = [_quoted(one) if isinstance(one, str) else str(one) for one in event]
+    return f"[{','.join(texts)}]"
 
 
 def allow_files(slots: int) -> None:
@@ -435,4 +480,4 @@ def main(slots: int, umask: int = 0o022) -> None:
         sys.exit(1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     allow_files(slots)
-    Spawner(control, process_table, reaper, ledger).run()
+    Spawner(control, ends_of_children(), process_table, reaper, ledger).run()

@@ -38,6 +38,7 @@ SPAWNER_MARK: Final = "RAFTCRON_SPAWNER"
 LEDGER_MARK: Final = "RAFTCRON_LEDGER"
 """The variable of a command that names the ledger of the executor that started it."""
 _START: Final = 19
+_STAT_BYTES_MAX: Final = 4_096
 _CLEAN_LOOKS: Final = 2
 _POLL_S: Final = 0.003
 _LAUNCH: Final = b"RAFTCRON_LAUNCH="
@@ -82,10 +83,15 @@ def stat_of(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat behind the program's name, which may contain anything:
     state, parent, group and so on (proc(5)); none if the process is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
+        stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return []
+    try:
+        return os.read(stat, _STAT_BYTES_MAX).rpartition(b")")[2].split()
+    except OSError:
+        return []
+    finally:
+        os.close(stat)
 
 
 def start_ticks(pid: int) -> int:
