@@ -123,6 +123,7 @@ bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors com
 docs: setup-tests ## write docs/cli.md, the schema of the API and the path of a launch from the code
 	$(BIN)/python -m tests.style.cli_page
 	$(BIN)/python -m tests.style.api_schema
+	$(BIN)/python -m tests.style.access_table
 	$(BIN)/python -m tests.simulation.walk --write >/dev/null
 
 lock: setup ## write the lock files anew from pyproject.toml

@@ -23,6 +23,8 @@ NAME_RULE: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 """Names of subjects, as certificates have them. ASCII alone, so no two names look alike."""
 GRANTS_EACH_MAX: Final = 100
 """Roles of one name: each is compared with each name that is asked about."""
+TOKENS_AT_ONCE_MAX: Final = 1_000
+"""Names of tokens that one request revokes."""
 _WILD: Final = frozenset("*?[")
 
 

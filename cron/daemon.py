@@ -36,7 +36,8 @@ from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NoData
 from consensus.leadership import Leadership
 from cron import endings, failpoints
-from cron.api.callers import executor_of, open_admission
+from cron.api.admission import Admission
+from cron.api.callers import executor_of
 from cron.api.connections import FILES_BESIDE, ConnectionWatch, allow_connections
 from cron.api.listening import answering, check_free, listen, make_server
 from cron.api.members import StatusRow
@@ -125,6 +126,7 @@ class Daemon:
         self._release = distribution_version("raftcron")
         self._leader = self._make_leader()
         self._peers = Peers(self._credentials)
+        self._admission = self._make_admission()
         self._server: grpc.aio.Server | None = None
         self._http: HttpServer | None = None
         self._watch = ConnectionWatch(0)
@@ -324,13 +326,25 @@ class Daemon:
         self._storage.stop()
         self._row_store.stop()
 
+    def _make_admission(self) -> Admission:
+        return Admission(
+            self._config.cell,
+            lambda: self._applier.state.access,
+            self._clock.wall_ms,
+            is_open=self._credentials is None,
+            leader=self._leader_address,
+        )
+
     def _make_http(self) -> HttpServer:
         from cron.web.replica import make_http_server  # 150 ms that a replica without HTTP saves
 
-        credentials = self._credentials
-        admission = open_admission(self._config.cell, is_open=credentials is None)
         return make_http_server(
-            self._config, self._service, self._peers, self._replicated, credentials, admission
+            self._config,
+            self._service,
+            self._peers,
+            self._replicated,
+            self._credentials,
+            self._admission,
         )
 
     def _serve(self, listeners: int) -> grpc.aio.Server:
@@ -338,7 +352,9 @@ class Daemon:
         bounds = allow_connections(self._pool.executors_max, beside)
         self._pool.executors_max = bounds.executors
         self._watch = ConnectionWatch(bounds.connections)
-        server = make_server(self._config.cell, self._credentials, self._watch, listeners)
+        server = make_server(
+            self._config.cell, self._credentials, self._watch, listeners, self._admission
+        )
         add_admin(server, self._service, self._client_addresses)
         authenticated_id = executor_of if self._credentials is not None else None
         add_pool_service(server, self._pool, self._leader_address, authenticated_id)

@@ -104,9 +104,9 @@ class Admission:
         """Return who calls, too; else as `admit`."""
         try:
             caller = self.caller(shown)
-            _check_kind(rpc, caller)
-            if caller.is_anonymous:
+            if caller.is_anonymous:  # it may be a replica, too
                 return caller, request
+            _check_kind(rpc, caller)
             request = checked(request)
             return caller, _signed(rpc, request, caller)
         except NotAllowed as error:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from cron.access import Action
 from cron.api import (
+    access,
     dead,
     executors,
     gates,
@@ -22,6 +23,8 @@ from cron.api import (
 from cron.api.checks import Listing
 from cron.api.rpc import Request, Rpc, Where, stream, unary
 from launcher.identity import PERSON, REPLICA
+
+_ACCESS: Final = (Action.MANAGE_ACCESS, reach.cell)
 
 # Jobs
 PUT_JOBS: Final = unary(
@@ -136,6 +139,30 @@ QUEUES: Final = unary(
 )
 WAITS: Final = unary(
     "Waits", queues.WaitQuery, queues.WaitsReport, Where.LEADER, (Action.READ, reach.listed)
+)
+
+# Roles, tokens and changes
+GRANT_ROLE: Final = unary(
+    "GrantRole", access.RoleGrant, access.RoleView, Where.CHANGE, _ACCESS, is_repeatable=True
+)
+REVOKE_ROLE: Final = unary(
+    "RevokeRole", access.RoleRevocation, access.RoleView, Where.CHANGE, _ACCESS
+)
+ROLES: Final = unary("Roles", Request, access.RolesReport, Where.ANY, _ACCESS)
+CREATE_TOKEN: Final = unary(
+    "CreateToken", access.TokenCreation, access.TokenView, Where.CHANGE, _ACCESS, is_repeatable=True
+)
+TOKENS: Final = unary("Tokens", Request, access.TokensReport, Where.ANY, _ACCESS)
+REVOKE_TOKENS: Final = unary(
+    "RevokeTokens",
+    access.TokenRevocation,
+    access.TokensReport,
+    Where.CHANGE,
+    _ACCESS,
+    is_repeatable=True,
+)
+CHANGES: Final = unary(
+    "Changes", access.ChangesQuery, access.ChangesReport, Where.ANY, (Action.READ, reach.listed)
 )
 
 # Snapshots

@@ -22,7 +22,7 @@ from cron.errors import CronError, InvalidInput, OutcomeUnknown
 NEVER_GUESSED: Final = frozenset(
     {
         *("restore", "remove", "kill", "dead", "backfill", "trigger"),
-        *("drop", "redrive", "replace", "cancel", "run-now"),
+        *("drop", "redrive", "replace", "cancel", "run-now", "revoke"),
     }
 )
 """Commands that end, launch or replace something: a slip of the fingers must not lead to them."""
@@ -116,6 +116,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "clock": ("cron.cli.cell", "Set the cell's time back after a wrong clock moved it ahead."),
     "snapshot": ("cron.cli.snapshots", "Save, list and verify snapshots of the cell's state."),
     "audit": ("cron.cli.cell", "Check that every instant has exactly one row in history."),
+    "role": ("cron.cli.access", "Grant and revoke roles."),
+    "token": ("cron.cli.access", "Create, list and revoke tokens for programs."),
+    "changes": ("cron.cli.access", "List what people changed, and who did it."),
     "certs": ("cron.cli.certs", "Create the certificates of a cell."),
 }
 """Each command with its module and the line that the list of commands shows."""

@@ -14,6 +14,7 @@ from cron.api.reading import Behind, current
 from cron.api.rpc import Request, Rpc, Where
 from cron.errors import NotLeader
 from cron.service import (
+    access,
     backfill,
     catalog,
     dead,
@@ -84,6 +85,13 @@ ANSWERS: Final = (
     _row(t.DRAIN, executors.drain),
     _row(t.QUEUES, queues.depths),
     _row(t.WAITS, queues.waits),
+    _row(t.GRANT_ROLE, access.grant),
+    _row(t.REVOKE_ROLE, access.revoke),
+    _row(t.ROLES, access.roles),
+    _row(t.CREATE_TOKEN, access.create_token),
+    _row(t.TOKENS, access.tokens),
+    _row(t.REVOKE_TOKENS, access.revoke_tokens),
+    _row(t.CHANGES, access.changes),
     _row(t.SAVE_SNAPSHOT, lambda replica, _: replica.saving.save()),
     _row(t.SNAPSHOTS, lambda replica, asks: replica.saving.list(is_remote=asks.is_remote)),
     _rows(

@@ -1,0 +1,166 @@
+"""Roles, tokens and changes: what is shown of them, and how roles and tokens are given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from cron.access import CELL, NAME_RULE, TOKENS_AT_ONCE_MAX, Role
+from cron.api import checks
+from cron.api.checks import Pattern, Person, Tenant, Within, bound, instant
+from cron.api.rpc import Request, View
+from cron.errors import InvalidInput
+
+ROLES: Final = tuple(role.label for role in Role)
+DAYS_MAX: Final = 3_650
+DAYS: Final = 90
+"""How long a token is valid unless its request says otherwise."""
+CHANGES_MAX: Final = 10_000
+_NAME_HINT: Final = "up to 64 of A-Z a-z 0-9 _ . - not beginning with . or -"
+
+
+def role(label: str) -> str:
+    """Return the label of a role."""
+    if label not in ROLES:
+        raise InvalidInput(f"role {label[:40]!r} is not one of {', '.join(ROLES)}")
+    return label
+
+
+def digest(content: bytes) -> bytes:
+    """Return the SHA-256 of a token."""
+    if len(content) != 32:
+        raise InvalidInput(f"digest has {len(content)} bytes, a SHA-256 has 32")
+    return content
+
+
+def token_names(names: list[str]) -> list[str]:
+    """Return names of subjects, or ids of tokens, each once."""
+    checks.between(len(names), 1, TOKENS_AT_ONCE_MAX, "number of tokens")
+    return sorted({_name(name) for name in names})
+
+
+_name = checks.matching(NAME_RULE, "name {} is not one of a certificate or token", _NAME_HINT)
+Name = Annotated[str, _name]
+RoleName = Annotated[str, role]
+
+
+class _Scoped(Request, frozen=True, kw_only=True):
+    """A role within a scope: a tenant's jobs and queues, those that match a pattern, or the whole
+    cell."""
+
+    name: Name
+    role: RoleName
+    tenant: Tenant = ""
+    jobs: Pattern = ""
+    by: Person = ""
+
+    def check(self) -> None:
+        """Refuse two scopes."""
+        if self.tenant and self.jobs:
+            raise InvalidInput("a role has one scope: a tenant or a pattern of jobs")
+
+    @property
+    def scope(self) -> str:
+        """The scope, as `cron.access` has it."""
+        return f"{self.tenant}/*" if self.tenant else self.jobs or CELL
+
+
+class RoleGrant(_Scoped, frozen=True, kw_only=True):
+    """A role to grant to the name of a certificate."""
+
+
+class RoleRevocation(_Scoped, frozen=True, kw_only=True):
+    """A role to take away; the scope is that of the grant."""
+
+
+class RoleView(View, frozen=True, kw_only=True):
+    """A role that a name has. Without a tenant or a pattern `jobs` it is of the whole cell.
+
+    `notes` say what may not be meant, where it was granted just now.
+    """
+
+    name: str
+    role: str
+    tenant: str = ""
+    jobs: str = ""
+    by: str = ""
+    since_ms: int = 0
+    notes: list[str] = []
+
+
+class RolesReport(View, frozen=True, kw_only=True):
+    """All roles that were granted, by name. While there are none, everybody's certificate is that
+    of an admin."""
+
+    roles: list[RoleView] = []
+
+
+class TokenCreation(_Scoped, frozen=True, kw_only=True):
+    """A token to make. The client draws it, and sends its id and its SHA-256 alone: no replica sees
+    it before it is used."""
+
+    id: Annotated[str, checks.matching("[0-9a-f]{12}", "id {} is not 12 hex digits")]
+    digest: Annotated[bytes, digest]
+    days: Annotated[int, bound(1, DAYS_MAX, "days")] = DAYS
+
+
+class TokenRevocation(Request, frozen=True, kw_only=True):
+    """Tokens to revoke: by their ids, or all of a name."""
+
+    names: Annotated[list[str], token_names]
+    by: Person = ""
+
+
+class TokenView(View, frozen=True, kw_only=True):
+    """A token. `state` is live, expired or revoked."""
+
+    id: str
+    name: str
+    role: str
+    tenant: str = ""
+    jobs: str = ""
+    state: str = ""
+    created_ms: int = 0
+    expires_ms: int = 0
+    by: str = ""
+
+
+class TokensReport(View, frozen=True, kw_only=True):
+    """Tokens, the oldest first: all that are known, or those that were revoked. `unknown` are the
+    names that no live token has."""
+
+    tokens: list[TokenView] = []
+    unknown: list[str] = []
+
+
+class ChangesQuery(Request, frozen=True, kw_only=True):
+    """Which changes to show, the newest first: those of jobs, launches and tasks that match the
+    pattern `job`, those `made_by` a name, and those since a time."""
+
+    job: Pattern = ""
+    made_by: Person = ""
+    since_ms: Annotated[int, instant("since")] = 0
+    limit: Annotated[int, bound(1, CHANGES_MAX, "limit")] = 50
+    within: Within = []
+
+
+class ChangeView(View, frozen=True, kw_only=True):
+    """What a change did to one object. `index` is that of its entry in the log. `origin` says how
+    the caller was known, and from where it called. `before` and `after` are short; "" is nothing.
+    `more` objects are not kept."""
+
+    at_ms: int
+    index: int
+    by: str = ""
+    origin: str = ""
+    action: str = ""
+    object: str = ""
+    before: str = ""
+    after: str = ""
+    more: int = 0
+
+
+class ChangesReport(View, frozen=True, kw_only=True):
+    """Changes, the newest first. `left` more fit. State keeps the newest thousand changes."""
+
+    changes: list[ChangeView] = []
+    left: int = 0

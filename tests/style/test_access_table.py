@@ -1,0 +1,11 @@
+"""Does docs/security.md say who may do what, as it is?"""
+
+from __future__ import annotations
+
+from tests.style.access_table import BEGIN, END, PAGE, page
+
+
+def test_the_table_of_permissions_is_up_to_date() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1
+    assert text == page(), "python -m tests.style.access_table"
