@@ -268,7 +268,7 @@ def _until_over(settings: Settings, client: Client, name: str) -> tasks.TaskView
     """Return a task once it is over, or as it was last seen where --timeout is over first; a change
     of leader is waited for."""
     wait = Wait(settings, settings.timeout_ms, _POLL_S)
-    seen = tasks.TaskView(task=name, state="waiting")
+    seen, before = tasks.TaskView(task=name, state="waiting"), ""
 
     def away(error: str) -> None:
         wait.say(f"raftcron: {short_job_name(name)} waits: {error}")
@@ -276,8 +276,9 @@ def _until_over(settings: Settings, client: Client, name: str) -> tasks.TaskView
     for seen in wait.looks(lambda: client.ask(table.GET, tasks.TaskQuery(name=name)), away=away):
         if not seen.is_open:
             break
-        if seen.reason:
+        if seen.reason and seen.reason == before:  # each launch waits for a moment
             wait.say(f"raftcron: {short_job_name(name)} waits: {seen.reason}")
+        before = seen.reason
     return seen
 
 

@@ -15,7 +15,7 @@ from cron.launch_state import LaunchState
 from cron.notes import NoteCode, sentence
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import LeaderTerm
-from launcher.protocol.names import LaunchName, format_time
+from launcher.protocol.names import TASK_MARK, LaunchName, format_time
 from launcher.protocol.status import Reason
 
 Line = tuple[int, str]
@@ -161,6 +161,11 @@ def _takeover(before: LeaderTerm, leader_term: LeaderTerm) -> str:
     )
 
 
+def due_at_ms(row: Row) -> int:
+    """Return when a launch was due; a task is due at a millisecond, a job at a second."""
+    return (TASK_MARK in row.job and row.due_at_ms) or row.scheduled_s * 1000
+
+
 def _late_report(row: Row) -> str:
     code = f" with exit code {row.exit_code}" if row.exit_code >= 0 else ""
     if row.state is LaunchState.LOST:
@@ -220,7 +225,7 @@ def _log_point_lines(row: Row) -> Iterator[Line]:
     if row.launched_index and not memory:
         yield row.launched_at_ms, _log_point_2(row)
     if row.started_ms:
-        late_ms = row.started_ms - row.scheduled_s * 1000
+        late_ms = row.started_ms - due_at_ms(row)
         late = f"{format_ms(late_ms)} late" if late_ms >= 0 else "early by the executor's clock"
         yield row.started_ms, f"started on {executor or 'an executor'}, {late}"
 

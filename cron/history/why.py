@@ -21,6 +21,7 @@ from cron.history.story import (
     Line,
     asked_by,
     changes_of_leader,
+    due_at_ms,
     end_of_attempt,
     ended_as,
     format_ms,
@@ -183,7 +184,7 @@ def _with_tries(ended: list[Row]) -> str:
 
 
 def _lateness(row: Row) -> str:
-    lateness_ms = max(0, row.started_ms - row.scheduled_s * 1000)
+    lateness_ms = max(0, row.started_ms - due_at_ms(row))
     return f", {format_ms(lateness_ms)} late" if not row.trigger else ""
 
 

@@ -1,4 +1,4 @@
-"""The tests with real processes that `make test` runs: about 14, one story each.
+"""The tests with real processes that `make test` runs: about 15, one story each.
 
 All others in this folder are nightly. What a story proves by real processes alone is here; orders
 of faults are drawn in the simulation.
@@ -38,6 +38,9 @@ SMOKES: Final[dict[str, str]] = {
     "a handler runs": ("test_workers.py::test_a_handlers_launch_runs_and_every_answer_tells_of_it"),
     "a launch is a request to a server": (
         "test_targets.py::test_launches_are_requests_and_their_answers_are_the_ends"
+    ),
+    "tasks outlive a leader": (
+        "test_tasks.py::test_tasks_run_once_over_the_death_of_a_leader_and_cancelled_ones_never"
     ),
     "people hold launches back and let them go": (
         "test_gates.py::test_a_gate_that_pauses_holds_launches_until_it_is_opened"

@@ -93,7 +93,7 @@ async def test_why_tells_what_a_task_waits_for_and_how_it_ended(world: Proven) -
     assert world.rig.finished(record.horizon_s - T0, 1, record.number) is Verdict.ACCEPTED
     world.note()
     over = await world.why()
-    assert over.verdict.startswith("it ran on e1")
+    assert over.verdict.startswith("it ran on e1, 0 ms late")
     assert (over.at_s, len(over.launches), bool(over.story)) == (record.horizon_s, 1, True)
     named = await world.why(at_s=record.horizon_s, is_nearest=False)
     assert named.verdict == over.verdict

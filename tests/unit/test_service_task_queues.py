@@ -11,6 +11,7 @@ from cron.errors import Conflict, CrontabError, LimitExceeded, NotAllowed
 from cron.job import OnLost
 from cron.service.queue_file import KEYS, read_queues
 from cron.state.tasks import QueueSpec, TaskOptions
+from tests.style.tree import ROOT
 from tests.unit.tasks_world import HANDLER, TasksWorld
 
 WHOLE = """
@@ -67,6 +68,13 @@ def test_a_file_declares_queues() -> None:
         QueueSpec("default/mail", "mail.send"),
     ]
     assert all(f"\n{key} = " in WHOLE for key in KEYS)
+
+
+def test_the_example_can_be_read() -> None:
+    text = (ROOT / "examples" / "queues.toml").read_text(encoding="utf-8")
+    specs = {spec.name: spec for spec in read_queues(text, file="queues.toml")}
+    assert specs["default/shop.invoice"].defaults.tries == 5
+    assert specs["default/nightly"].waits_for_handler
 
 
 def queue(**said: str) -> str:
