@@ -18,6 +18,8 @@ LAUNCH_SEEDS: Final = 40
 """Of the launch protocol under faults, with the seeds that are pinned."""
 RESTORE_SEEDS: Final = 1
 """Of each kind of restore; more of them are nightly."""
+TASK_SEEDS: Final = 3
+"""Of tasks under faults; one of their restores, and one mutant."""
 OVERLOAD_SEEDS: Final = 1
 """Of each kind of overload."""
 ENGINE_SEEDS: Final = 12

@@ -14,6 +14,7 @@ m  more runs than a limit allows, or what a gate or a drain holds (`bounds.py`)
 s  starts faster than a rate allows               v  takes a slot that is reserved (`pacing.py`)
 n  nothing was started after the faults, or nothing of it succeeded
 k  the fencing token of a later attempt is not greater than that of an earlier one
+t  a task is lost, doubled, too early, or begins though it was cancelled (`tasks.py`)
 
 An attempt of several parts is begun part by part here: each has its name, and may start once.
 """
@@ -34,12 +35,14 @@ from cron.state.codec import decode_entry
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
+from cron.state.tasks import CancelTasks
 from launcher.protocol.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.batches import AttemptItem, BeginItem, answered, items_of
 from tests.simulation.bounds import Bounds
 from tests.simulation.pacing import THREAD_POOL, Pacing
+from tests.simulation.tasks import TaskWitness
 from tests.simulation.tries import Tries
 from tests.states import image_digest
 
@@ -98,6 +101,7 @@ class Judge:
         self._tries = Tries(self.accuse)
         self._bounds = Bounds(self.accuse, wall_ms)
         self._pacing = Pacing(self.accuse, wall_ms, self._slots)
+        self._tasks = TaskWitness(self.accuse)
         self.thread_pools: dict[
             str, int
         ] = {}  # how many launches the workers of an executor may have
@@ -125,6 +129,7 @@ class Judge:
         self._tries.restored(state)
         self._bounds.restored(state)
         self._pacing.restored(state)
+        self._tasks.restored(state, self.wall_ms())
         self._restored_ms = self.wall_ms()
         # A leader whose clock was an hour ahead has launched what is due in an hour. Where no
         # ledger remembers that either, nobody can know.
@@ -166,6 +171,14 @@ class Judge:
             self._tries.read(state, outcome)
             self._bounds.read(state, outcome)
             self._pacing.read(state, outcome, entry.at_ms)
+            self._tasks.read(state, outcome)
+
+    def tasks(
+        self, acknowledged: dict[str, None], calm_ms: int, now_ms: int, *, served: bool
+    ) -> None:
+        """Judge the tasks that programs were told to have been taken; at the end."""
+        state = self.machine.state
+        self._tasks.judge(state, acknowledged, calm_ms, now_ms, served=served)
 
     def dead_letters(self) -> None:
         """Compare State's dead letters with those that there have to be; at the end."""
@@ -178,7 +191,12 @@ class Judge:
             self._note_lost(command)
             self._check_memories(command, result)
         if isinstance(command, c.Cancel):
-            self._note_cancelled(command, result)
+            self._note_cancelled([item.key for item in command.items], result)
+        elif isinstance(command, CancelTasks):
+            records = map(self.machine.state.record_of, command.names)
+            open_rows = [[*record.open.values()] if record else [] for record in records]
+            keys = [rows[0].key if rows else (0, 0, 0) for rows in open_rows]
+            self._note_cancelled(keys, result)
         if not isinstance(command, c.Begin | c.Report):
             return
         for item, verdict in answered(command, result, items):
@@ -195,12 +213,12 @@ class Judge:
             elif item.state is not LaunchState.LAUNCHED:
                 self._check_end(item)
 
-    def _note_cancelled(self, command: c.Cancel, result: Result) -> None:
+    def _note_cancelled(self, keys: list[c.Key], result: Result) -> None:
         state = self.machine.state
-        for item, verdict in zip(command.items, result.items, strict=True):
-            row = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
+        for key, verdict in zip(keys, result.items, strict=True):
+            row = state.active.get(key) if verdict == Verdict.ACCEPTED else None
             if row is not None:
-                for one in self.parts_of(AttemptName(state.launch_name(item.key), row.attempt)):
+                for one in self.parts_of(AttemptName(state.launch_name(key), row.attempt)):
                     one.is_cancelled = True
 
     def _note_lost(self, command: c.Recover) -> None:

@@ -21,6 +21,7 @@ from cron.state.launches import RESULTS
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
+from cron.state.tasks import CancelTasks
 from launcher.protocol.names import split_job_name
 from launcher.protocol.status import Reason
 from tests.batches import answered
@@ -63,7 +64,7 @@ class Tries:
 
     def read(self, state: State, outcome: Outcome) -> None:
         """Read an entry that was accepted."""
-        self._listen(outcome)
+        self._listen(state, outcome)
         self._is_resolving = state.is_resolving
         if any(isinstance(command, c.Recover | c.Resolve) for command in outcome.commands):
             self.restored(state)  # what was recorded of a life before is judged elsewhere
@@ -87,12 +88,16 @@ class Tries:
             elif isinstance(command, c.PutJobs):
                 self._jobs = {name: record.job for name, record in state.jobs.items()}
 
-    def _listen(self, outcome: Outcome) -> None:
+    def _listen(self, state: State, outcome: Outcome) -> None:
         """What is said in an entry that counts for the ends in it."""
         self._is_unsure = any(isinstance(command, p.SetLimits) for command in outcome.commands)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Cancel):
                 self._cancelled.update((item.key, None) for item in _accepted(command, result))
+            elif isinstance(command, CancelTasks):
+                records = filter(None, map(state.record_of, command.names))
+                rows = [row for record in records for row in record.open.values()]
+                self._cancelled.update((row.key, None) for row in rows if row.cancel)
             elif isinstance(command, c.Report):
                 ends = (item for item in _accepted(command, result) if item.state in RESULTS)
                 for item in ends:
@@ -112,10 +117,14 @@ class Tries:
             self._accuse("r", f"{name}#{row.attempt} was begun, and is a dead letter")
 
     def _ended(self, state: State, row: Row, *, is_last: bool) -> None:
-        key = (state.jobs[row.job].number, row.scheduled_s, row.trigger)
+        record = state.record_of(row.job)
+        if record is None:
+            return  # a task that never had a launch
+        key = (record.number, row.scheduled_s, row.trigger)
         is_cancelled = key in self._cancelled
         self._cancelled.pop(key, None)
-        again, dead = self._expected(key, row, self._jobs[row.job], is_cancelled=is_cancelled)
+        job = record.job if record.task else self._jobs[row.job]
+        again, dead = self._expected(key, row, job, is_cancelled=is_cancelled)
         tenant, _ = split_job_name(row.job)
         if row.state is LaunchState.SUCCEEDED:
             self._spent[tenant] = max(0, self._spent.get(tenant, 0) - SUCCESS_MILLI)

@@ -99,7 +99,7 @@ class Users:
 
     def _name(self, leader: Replica) -> str | None:
         records = leader.applier.state.by_number.values()
-        names = [record.name for record in records if record.job is not None]
+        names = [one.name for one in records if one.job is not None and not one.task]
         return self._rng.choice(names) if names else None
 
     async def _trigger(self, leader: Replica) -> str:

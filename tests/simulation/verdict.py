@@ -16,7 +16,7 @@ from cron.service.proofs import audited_job
 from cron.state.context import row_of
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, State
-from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.names import TASK_MARK, AttemptName, LaunchName
 from tests.simulation.checkers import Begun, Judge
 from tests.simulation.spawners import FAILS, plan_of
 
@@ -32,7 +32,8 @@ def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
     """Audit all jobs, twice: as the product does, and naively (checks f and h)."""
     by_job: dict[str, list[Row]] = {name: [] for name in state.jobs}
     for row in rows:
-        by_job[row.job].append(row)
+        if TASK_MARK not in row.job:
+            by_job[row.job].append(row)
     for name, record in state.jobs.items():
         ordered = sorted(by_job[name], key=lambda row: row.scheduled_s)
         job = audited_job(record)
@@ -193,7 +194,7 @@ def judge_liveness(
         if times > REFUSED_MAX:
             judge.accuse("l", f"{launch} was refused {times} times")
     for record in state.by_number.values():
-        if record.job is None:
+        if record.job is None or record.task:
             continue
         behind_s = now_ms // 1000 - record.horizon_s
         waits_s = 0

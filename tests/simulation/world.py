@@ -29,6 +29,7 @@ from tests.simulation.nemesis import Mood, Nemesis, draw_mood
 from tests.simulation.network import Network
 from tests.simulation.patching import patched
 from tests.simulation.replicas import ADDRESSES, IDS, Replica, SimCell, SimClock
+from tests.simulation.tasks import Programs
 from tests.simulation.thread_pools import ThreadPool, draw_thread_pool
 from tests.simulation.users import Users
 from tests.simulation.verdict import judge_liveness, judge_progress, judge_rows
@@ -49,7 +50,9 @@ class World:
         self, seed: int, *, loop: SimLoop, chaos_s: float = CHAOS_S, mood: Mood | None = None,
         append_timeout_ms: int | None = None, crontab: str = "", is_lost: bool = False,
         disaster: Disaster | None = None, limits: dict[p.Scope, p.Limits] | None = None,
+        has_tasks: bool = False,
     ) -> None:  # fmt: skip
+        """With `has_tasks`, programs submit tasks, and no person changes anything."""
         self._first_limits = limits or {}
         self.seed = seed
         self.loop = loop
@@ -74,7 +77,7 @@ class World:
                 ),
                 peers=self.replicas, fail=self._fatal.append, applied=self._applied,
             )  # fmt: skip
-        self._has_workers = rng.random() < 0.5
+        self._has_workers = rng.random() < 0.5 or has_tasks
         self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 4) + 1)}
         if rng.random() < DUPLICATE_IDS:
             self.hosts["duplicate_id"] = self._host("e1", rng, chance="duplicate_id")
@@ -87,6 +90,9 @@ class World:
             self._chance("users"), self.replicas, self.tell, jobs, has_workers=has_workers
         )
         self.users.fixed = crontab
+        tell, leader = self.tell, self.users.leader
+        made = Programs(self._chance("programs"), leader, self.wall_ms, tell)
+        self.programs = made if has_tasks else None
         self.crontab = crontab or draw_crontab(rng, jobs, has_workers=has_workers)
         self.nemesis = Nemesis(self, self._chance("nemesis"), mood or draw_mood(rng))
         drawn = draw_disaster(self._chance("disaster")) if is_lost else None
@@ -147,8 +153,9 @@ class World:
         for host in self.hosts.values():
             host.start()
         await self._apply_first()
+        people = self.users if self.programs is None else self.programs
         chaos = [
-            self.loop.create_task(self.nemesis.rage()), self.loop.create_task(self.users.live()),
+            self.loop.create_task(self.nemesis.rage()), self.loop.create_task(people.live()),
         ]  # fmt: skip
         if self.disaster is not None:
             worst = strike(self, self.disaster, self._chance("strike"))
@@ -197,6 +204,10 @@ class World:
         waits = {} if leader is None else {"awaits_row": leader.awaits_row}
         judge_liveness(judge, state, calm_ms, self.wall_ms(), **waits)
         judge_progress(judge, state, calm_ms, self.wall_ms())
+        if self.programs is not None:
+            # Two executors of one id keep each other from working.
+            served = any(judge.thread_pools.values()) and "duplicate_id" not in self.hosts
+            judge.tasks(self.programs.acknowledged, calm_ms, self.wall_ms(), served=served)
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for replica in self.replicas.values():

@@ -1,0 +1,266 @@
+"""Programs that submit tasks while things go wrong, and who watches over their tasks.
+
+The witness reads the log by itself and keeps its own list of tasks: what was taken, when it is due,
+who cancelled it. What is wrong has the letter t.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from consensus.errors import ConsensusError
+from cron.errors import CronError
+from cron.job import OnLost
+from cron.launch_state import LaunchState
+from cron.state import commands as c
+from cron.state import tasks as t
+from cron.state.outcome import Outcome, Verdict
+from cron.state.rows import Row, RowKind
+from cron.state.state import State
+from launcher.protocol.names import TASK_MARK
+from tests.batches import answered
+from tests.simulation.crontabs import ENDS, HANDLERS
+from tests.simulation.replicas import Replica
+
+QUEUES: Final = ("default/now", "default/later", "blue/now")
+DELAYS_S: Final = (-5.0, 0.0, 0.0, 0.01, 0.5, 2.0, 7.5, 20.0, 45.0, 60.0)
+ACT_S: Final = 1.5
+LATE_MS: Final = 60_000
+"""So long after the faults, or after it was due, a task has ended."""
+
+
+EARLY_MS: Final = 10_000
+"""What is due so much later than a restore ran before only if somebody made it due."""
+
+
+class Programs:
+    """Clients that submit tasks, again where nobody answered, and change their minds."""
+
+    def __init__(
+        self, rng: random.Random, find_leader: Callable[[], Replica | None],
+        wall_ms: Callable[[], int], tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._rng = rng
+        self._find_leader = find_leader
+        self._wall_ms = wall_ms
+        self._tell = tell
+        self._keys = 0
+        self._asked: list[tuple[t.TaskSpec, ...]] = []
+        self.acknowledged: dict[str, None] = {}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def live(self) -> None:
+        """Act now and then, for ever."""
+        acts = [self._submit] * 5 + [self._repeat] * 2 + [self._cancel, self._change, self._run_now]
+        while True:
+            await asyncio.sleep(self._rng.expovariate(1 / ACT_S))
+            leader, act = self._find_leader(), self._rng.choice(acts)
+            if leader is not None:
+                task = asyncio.get_running_loop().create_task(self._try(act, leader))
+                self._under_way.add(task)
+                task.add_done_callback(self._under_way.discard)
+
+    async def _try(self, act: Callable[[Replica], Any], leader: Replica) -> None:
+        try:
+            async with asyncio.timeout(15):
+                said = await act(leader)
+        except (CronError, ConsensusError, TimeoutError) as error:
+            said = f"failed: {type(error).__name__}"
+        self._tell(f"program {act.__name__.strip('_')} on {leader.name}: {said}")
+
+    def _draw(self) -> t.TaskSpec:
+        rng = self._rng
+        self._keys += 1
+        options = t.TaskOptions(
+            rng.choice(HANDLERS),
+            rng.choice((-1, -1, 2, 8)),
+            tries=rng.choice((0, 0, 2, 3)),
+            backoff_ms=rng.choice((1_000, 3_000)),
+            deadline_s=rng.choice((0, 0, 30, 90)),
+            on_lost=rng.choice((-1, -1, 0, 1)),
+        )
+        told = {
+            "run": rng.choice((0.0, 0.2, 1.0, 5.0)),
+            "fails": rng.choice((0.0, 0.0, 0.5)),
+            "how": rng.sample(ENDS, 2),
+            "after": rng.choice((0, 500)),
+        }
+        payload = json.dumps(told).encode()
+        at_ms = self._wall_ms() + round(1000 * rng.choice(DELAYS_S))
+        key = f"k{self._keys}"
+        digest = hashlib.blake2b(payload + key.encode(), digest_size=16).digest()
+        return t.TaskSpec(rng.choice(QUEUES), key, at_ms, payload, digest, options)
+
+    async def _submit(self, leader: Replica) -> str:
+        tasks = tuple(self._draw() for _ in range(self._rng.choice((1, 1, 3, 8))))
+        self._asked.append(tasks)
+        return await self._send(leader, tasks)
+
+    async def _repeat(self, leader: Replica) -> str:
+        """Submit what was submitted before, whether anybody answered or not."""
+        if not self._asked:
+            return "nothing"
+        return await self._send(leader, self._rng.choice(self._asked))
+
+    async def _send(self, leader: Replica, tasks: tuple[t.TaskSpec, ...]) -> str:
+        _, results = await leader.leader.append(t.SubmitTasks(tasks, "shop"))
+        taken = (Verdict.ACCEPTED, Verdict.ALREADY)
+        for spec, verdict in zip(tasks, results[0].items, strict=True):
+            if verdict in taken:
+                self.acknowledged[f"{spec.queue}{TASK_MARK}{spec.key}"] = None
+        return " ".join(f"{spec.key}={v}" for spec, v in zip(tasks, results[0].items, strict=True))
+
+    def _names(self) -> tuple[str, ...]:
+        names = list(self.acknowledged)[-30:]
+        return tuple(self._rng.sample(names, min(len(names), self._rng.choice((1, 3)))))
+
+    async def _cancel(self, leader: Replica) -> str:
+        names = self._names()
+        await leader.leader.append(t.CancelTasks(names, "anna"))
+        return " ".join(names)
+
+    async def _change(self, leader: Replica) -> str:
+        at_ms = self._wall_ms() + round(1000 * self._rng.choice(DELAYS_S))
+        items = tuple(t.RescheduleItem(name, at_ms=max(at_ms, 0)) for name in self._names())
+        await leader.leader.append(t.RescheduleTasks(items, "anna"))
+        return " ".join(item.name for item in items)
+
+    async def _run_now(self, leader: Replica) -> str:
+        names = self._names()
+        await leader.leader.append(t.RunTasks(names, "anna"))
+        return " ".join(names)
+
+
+class Known(msgspec.Struct):
+    """A task as the witness knows it."""
+
+    at_ms: int
+    on_lost: int
+    tries: int
+    attempt: int = 0  # the newest that was begun
+    is_cancelled: bool = False  # before it ever began
+    end: LaunchState | None = None  # of the newest row
+    scheduled_s: int = -1  # the instant of its launch
+
+
+class TaskWitness:
+    """Reads the log, after it was applied."""
+
+    def __init__(self, accuse: Callable[[str, str], None]) -> None:
+        self._accuse = accuse
+        self._known: dict[str, Known] = {}
+        self._lost: dict[str, None] = {}  # acknowledged, and not in the snapshot
+
+    def restored(self, state: State, now_ms: int) -> None:
+        """The cell begins with this again: it does not know what was submitted since, and may run a
+        task again that would rather run twice, or that somebody made due before its time."""
+        self._lost |= {name: None for name in self._known if name not in state.tasks}
+        self._known = {name: one for name, one in self._known.items() if name in state.tasks}
+        for name, one in self._known.items():  # what was asked of it since is forgotten too
+            task = state.tasks[name]
+            one.at_ms, one.is_cancelled = min(one.at_ms, task.at_ms), False
+            one.end = one.end if task.is_over else None
+            is_early = task.is_waiting and task.at_ms > now_ms + EARLY_MS
+            if not task.is_over and (one.on_lost == OnLost.RETRY or is_early):
+                one.attempt, one.scheduled_s = 0, -1
+
+    def read(self, state: State, outcome: Outcome) -> None:
+        """Read an entry that was accepted."""
+        for row in outcome.rows:
+            known = self._known.get(row.job)
+            if known is not None:
+                self._ended(known, row)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.Begin):
+                for item, verdict in answered(command, result):
+                    if verdict == Verdict.ACCEPTED:
+                        self._begun(state, item.key, item.attempt)
+            elif isinstance(command, t.SubmitTasks | t.CancelTasks | t.RunTasks):
+                self._asked(state, command, result.items)
+            elif isinstance(command, t.RescheduleTasks):
+                for change, verdict in zip(command.items, result.items, strict=True):
+                    if verdict == Verdict.ACCEPTED and change.at_ms >= 0:
+                        self._known[change.name].at_ms = max(change.at_ms, state.at_ms)
+
+    def _asked(
+        self, state: State, command: t.SubmitTasks | t.CancelTasks | t.RunTasks, verdicts: Any
+    ) -> None:
+        if isinstance(command, t.SubmitTasks):
+            for spec, verdict in zip(command.tasks, verdicts, strict=True):
+                if verdict == Verdict.ACCEPTED:
+                    self._taken(state, spec)
+            return
+        for name, verdict in zip(command.names, verdicts, strict=True):
+            known = self._known.get(name)
+            if known is None or verdict != Verdict.ACCEPTED:
+                continue
+            if isinstance(command, t.RunTasks):
+                known.at_ms = state.at_ms
+            elif not known.attempt:
+                known.is_cancelled = True
+
+    def _taken(self, state: State, spec: t.TaskSpec) -> None:
+        name, options = f"{spec.queue}{TASK_MARK}{spec.key}", spec.options
+        if name in self._known:
+            self._accuse("t", f"{name} was taken a second time")
+        at_ms = max(spec.at_ms, state.at_ms)
+        self._known[name] = Known(at_ms, max(options.on_lost, 0), max(options.tries, 1))
+
+    def _begun(self, state: State, key: c.Key, attempt: int) -> None:
+        launch = state.launch_name(key)
+        known = self._known.get(launch.job)
+        if known is None:
+            if TASK_MARK in launch.job:
+                self._accuse("t", f"{launch} was begun, and nobody submitted it")
+            return
+        if known.is_cancelled:
+            self._accuse("t", f"{launch} was begun, and was cancelled before")
+        if state.at_ms < known.at_ms:
+            self._accuse("t", f"{launch} was begun {known.at_ms - state.at_ms} ms before its time")
+        if known.scheduled_s not in (-1, launch.scheduled_s):
+            self._accuse("t", f"{launch} is a second launch of its task")
+        if attempt <= known.attempt:
+            self._accuse("t", f"{launch}#{attempt} was begun, after attempt {known.attempt}")
+        may_follow = known.end in (None, LaunchState.FAILED, LaunchState.CANCELLED)
+        if known.end is LaunchState.LOST and known.on_lost == OnLost.RETRY:
+            may_follow = True
+        if not may_follow and known.end is not None:
+            self._accuse("t", f"{launch}#{attempt} was begun, and is {known.end.label}")
+        known.attempt, known.scheduled_s, known.end = attempt, launch.scheduled_s, None
+
+    def _ended(self, known: Known, row: Row) -> None:
+        if row.kind is RowKind.ENDED:
+            known.end = row.state
+
+    def judge(
+        self, state: State, acknowledged: Iterable[str], calm_ms: int, now_ms: int, *, served: bool
+    ) -> None:
+        """At the end: each task that was acknowledged waits for its time or has its end."""
+        for name in acknowledged:
+            if name not in state.tasks and name not in self._lost:
+                self._accuse("t", f"{name} was acknowledged, and is not known")
+        # Where the cell's time is ahead of all clocks, it stands still, and tasks wait for it.
+        is_able = served and state.at_ms < now_ms + EARLY_MS
+        for name, task in state.tasks.items():
+            known = self._known.get(name)
+            if known is None:
+                self._accuse("t", f"{name} is known, and nobody submitted it")
+                continue
+            if task.is_over and known.end is None:
+                self._accuse("t", f"{name} is {task.state.label}, and has no row")
+            elif task.is_over and task.state is not known.end and known.end is not LaunchState.LOST:
+                label = known.end.label if known.end else ""
+                self._accuse("t", f"{name} is {task.state.label}, and its row says {label}")
+            since_ms = max(known.at_ms, calm_ms)
+            if not task.is_over and is_able and now_ms > since_ms + LATE_MS:
+                self._accuse("t", f"{name} is not over {now_ms - since_ms} ms after its time")
+        for name, queue in state.queues.items():
+            if queue.running and not any(not one.is_over for one in queue.tasks.values()):
+                self._accuse("t", f"queue {name} counts {queue.running} that run")
