@@ -283,8 +283,10 @@ def checked(request: Q) -> Q:
     for name, default, check in _checks(type(request)):
         value = getattr(request, name)
         if value is not None and value != default:
-            changed[name] = check(value)
-    canonical = msgspec.structs.replace(request, **changed)
+            better = check(value)
+            if better is not value:
+                changed[name] = better
+    canonical = msgspec.structs.replace(request, **changed) if changed else request
     canonical.check()
     return canonical
 
@@ -293,10 +295,15 @@ def checked(request: Q) -> Q:
 def _checks(request: type[Fields]) -> tuple[tuple[str, Any, Callable[[Any], Any]], ...]:
     """The fields that are checked: name, default, and check."""
     return tuple(
-        (field.name, field.default, check)
+        (field.name, _default_of(field), check)
         for field in msgspec.structs.fields(request)
         for check in _checks_of(field.type)
     )
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    factory = field.default_factory
+    return factory() if isinstance(factory, type) else field.default
 
 
 def _checks_of(annotation: Any) -> Iterator[Callable[[Any], Any]]:

@@ -19,7 +19,7 @@ from cron.api.launches import LaunchView
 from cron.api.rpc import Fields, Request, View
 from cron.errors import InvalidInput, LimitExceeded
 from cron.job import OnLost
-from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX
+from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, format_time
 
 SERVICE: Final = "raftcron.v1.Tasks"
 STATES: Final = (
@@ -115,7 +115,7 @@ def show_iso_ms(at_ms: int) -> str:
     """Return `2026-11-20T15:00:00.000Z`; "" for never."""
     if not at_ms:
         return ""
-    return (_EPOCH + at_ms * _MS).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
+    return f"{format_time(at_ms // 1000)[:-1]}.{at_ms % 1000:03d}Z"
 
 
 def _iso(text: str) -> str:
