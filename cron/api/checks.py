@@ -24,6 +24,7 @@ from launcher.protocol.names import (
     DEFAULT_TENANT,
     NAME_PART_CHARS_MAX,
     SCHEDULED_S_MAX,
+    TASK_MARK,
     BadName,
     parse_job_name,
     parse_job_or_task_name,
@@ -73,7 +74,10 @@ def no_such_job(pattern: str) -> UnknownJob:
 
 
 def unknown_job(name: str) -> UnknownJob:
-    """Return the error for a job that does not exist."""
+    """Return the error for a job that does not exist, or for a task."""
+    if TASK_MARK in name:
+        text = f"task {short_job_name(name)} does not exist, or is forgotten"
+        return UnknownJob(text, "`raftcron task list` lists them")
     return UnknownJob(f"job {short_job_name(name)} does not exist", "`raftcron jobs` lists them")
 
 

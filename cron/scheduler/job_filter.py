@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
+from itertools import islice
+from typing import Final
 
 import msgspec
 
 from cron.access import names_within
-from cron.state.state import JobRecord
+from cron.state.state import JobRecord, State
+from cron.state.tasking import handler_of
 from launcher.protocol.names import split_job_name
+
+TASKS_LOOKED_AT: Final = 20_000
+"""Tasks, the newest of a cell, among which one question looks for those that fit."""
 
 
 class JobFilter(msgspec.Struct, frozen=True):
@@ -57,3 +63,24 @@ def select_jobs(records: Iterable[JobRecord], wanted: JobFilter, *, is_live: boo
         for record in records
         if (record.job is not None or not is_live) and fits(record)
     )
+
+
+def newest_tasks(state: State, wanted: JobFilter, most: int) -> list[str]:
+    """Return the names of the tasks that fit, newest first, among the newest TASKS_LOOKED_AT."""
+    match = re.compile(translate(wanted.pattern)).match if wanted.pattern else None
+    is_within = names_within(wanted.within)
+    tenant, found = f"{wanted.tenant}/", list[str]()
+    for task in islice(reversed(state.tasks_by_number.values()), TASKS_LOOKED_AT):
+        queue = state.queues[task.queue]
+        collection = task.options.collection or queue.defaults.collection
+        if (
+            (not wanted.tenant or task.queue.startswith(tenant))
+            and wanted.pool in ("", handler_of(task, queue))
+            and wanted.collection in ("", collection)
+            and (match is None or match(task.name) is not None)
+            and (is_within is None or is_within(task.name))
+        ):
+            found.append(task.name)
+            if len(found) == most:
+                break
+    return found

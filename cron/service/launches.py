@@ -37,7 +37,7 @@ from cron.limits import HISTORY_ROWS_MAX
 from cron.notes import sentence
 from cron.pace import in_turns
 from cron.scheduler.gates import shown_deadline_ms
-from cron.scheduler.job_filter import JobFilter, select_jobs
+from cron.scheduler.job_filter import JobFilter, newest_tasks, select_jobs
 from cron.scheduler.why import Queued, WaitReason, why_waiting
 from cron.service.replica import Replica
 from cron.state import commands as c
@@ -209,7 +209,7 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
         wanted = msgspec.structs.replace(wanted, job=names[0])
     while True:
         rows, floor = await _rows_for(replica, wanted, names, is_archive=query.archive)
-        if names and not rows and not any(name in state.jobs for name in names):
+        if names and not rows and not any(one in state.jobs or one in state.tasks for one in names):
             raise unknown_job(query.job)
         known = [row for row in rows if row.ended_index <= index]
         if is_within is not None:
@@ -318,7 +318,7 @@ def _place_of_open(state: State, row: LaunchRow) -> Place:
 
 
 def _named(state: State, query: HistoryQuery) -> list[str] | None:
-    """Return the jobs that a query names, None for all.
+    """Return the jobs that a query names, and of the tasks the newest that fit; None for all.
 
     Raises:
         UnknownJob: it names none. LimitExceeded: it names too many.
@@ -330,6 +330,8 @@ def _named(state: State, query: HistoryQuery) -> list[str] | None:
     if wanted == JobFilter(query.job) and not is_wild(query.job):
         return [query.job]
     names = select_jobs(state.jobs.values(), wanted, is_live=False)
+    if not query.archive and len(names) < HISTORY_JOBS_MAX:
+        names += newest_tasks(state, wanted, HISTORY_JOBS_MAX - len(names))
     if not names and wanted == JobFilter(query.job):
         raise no_such_job(query.job)
     if len(names) > HISTORY_JOBS_MAX:
@@ -384,7 +386,7 @@ def _schedule_of(state: State, row: Row) -> Schedule | None:
 def _open_rows(state: State, names: list[str] | None) -> list[LaunchRow]:
     if names is None:
         return list(state.open_rows())
-    records = [state.jobs[name] for name in names if name in state.jobs]
+    records = [record for name in names if (record := state.record_of(name)) is not None]
     return [row for record in records for row in state.open_of(record).values()]
 
 

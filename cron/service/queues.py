@@ -17,7 +17,7 @@ from cron.scopes import scope_text
 from cron.service.launches import open_viewer
 from cron.service.replica import Replica
 from cron.state.state import LaunchRow, State
-from launcher.protocol.names import parse_launch_name
+from launcher.protocol.names import parse_launch_name, short_job_name
 
 POSITIONS_MAX: Final = 5
 """Each costs a look at all that waits; a job's launches of one queue follow each other."""
@@ -71,11 +71,14 @@ def _rows(state: State, query: WaitQuery) -> list[LaunchRow]:
         fits = selector(
             JobFilter(query.job, collection=query.collection, within=tuple(query.within))
         )
-        numbers = {one.number for one in state.jobs.values() if fits(one)}
+        numbers = {one.number for one in state.by_number.values() if fits(one)}
         rows = [row for row in state.open_rows() if row.number in numbers]
         return sorted(rows, key=lambda row: (row.scheduled_s, row.number, row.trigger))
     if query.job:
-        record = state.jobs.get(query.job)
+        record = state.record_of(query.job)
+        if record is None and query.job in state.tasks:
+            text = f"task {short_job_name(query.job)} has no launch that waits"
+            raise NotNow(text, "`raftcron task get` tells what became of it")
         if record is None:
             raise unknown_job(query.job)
         found = state.open_of(record)

@@ -8,10 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from cron.api.launches import AuditReport, AuditRequest, WhyReport, WhyRequest
+from cron.api.launches import AuditReport, AuditRequest, HistoryQuery, WhyReport, WhyRequest
+from cron.api.queues import WaitQuery
 from cron.api.tasks import CancelRequest
-from cron.errors import UnknownTask
+from cron.errors import NotNow, UnknownJob, UnknownTask
+from cron.history.order import Query
 from cron.launch_state import LaunchState
+from cron.scheduler import job_filter
+from cron.scheduler.job_filter import JobFilter
 from cron.state import tasks as t
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
@@ -32,6 +36,10 @@ class History(Rows):
 
     async def of_launches(self, launches: Sequence[LaunchName]) -> dict[LaunchName, list[Row]]:
         return {one: self.known[one.job] for one in launches if one.job in self.known}
+
+    async def newest(self, query: Query) -> list[Row]:
+        names = [query.job] if query.job else [*self.known]
+        return [row for name in names for row in self.known.get(name, [])]
 
     def gaps(self) -> list[Any]:
         return []
@@ -147,3 +155,60 @@ async def test_an_audit_finds_what_is_wrong(world: Proven, broken: str) -> None:
         "waits": "it has a launch, and is said to wait",
     }
     assert expected.get(broken, "") in report.violations[0].message
+
+
+# ---- what else knows the launches of tasks
+
+
+async def listed(world: Proven, **fields: Any) -> list[str]:
+    """The launches of a history, newest first, by task."""
+    views = await world.service.history(HistoryQuery(**fields))
+    return [view.job for view in views]
+
+
+async def test_history_has_the_launches_of_tasks_by_every_filter(world: Proven) -> None:
+    await world.submit_one("a")
+    await world.submit_one("b", collection="night")
+    await world.submit_one("x", queue="slow", tenant="acme", delay_ms=3_600_000)
+    world.run("a", is_over=False)
+    world.run("b", is_over=False)
+    both = [f"{HANDLER}:b", f"{HANDLER}:a"]
+    assert sorted(await listed(world)) == sorted(both)
+    assert sorted(await listed(world, pool=HANDLER)) == sorted(both)
+    assert sorted(await listed(world, job=f"default/{HANDLER}:*")) == sorted(both)
+    assert await listed(world, job=NAME) == [f"{HANDLER}:a"]
+    assert await listed(world, collection="night") == [f"{HANDLER}:b"]
+    assert await listed(world, tenant="acme") == []
+    with pytest.raises(UnknownJob, match="task never:was does not exist, or is forgotten"):
+        await listed(world, job="default/never:was")
+
+
+async def test_the_queues_know_the_launches_of_tasks(world: Proven) -> None:
+    await world.submit_all("a", "b")
+    await world.submit_one("c", collection="night")
+    world.rig.items(t.ReadyTasks((1, 3)))
+
+    async def waits(**fields: Any) -> list[str]:
+        report = await world.service.waits(WaitQuery(**fields))
+        return [view.job for view in report.waits]
+
+    assert await waits(job=NAME) == [f"{HANDLER}:a"]
+    assert await waits(job="default/mail*") == [f"{HANDLER}:a", f"{HANDLER}:c"]
+    assert await waits(collection="night") == [f"{HANDLER}:c"]
+    with pytest.raises(NotNow, match="has no launch that waits"):
+        await waits(job=f"default/{HANDLER}:b")
+    with pytest.raises(UnknownJob):
+        await waits(job="default/never:was")
+
+
+async def test_a_filter_looks_at_the_newest_tasks(
+    world: Proven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_filter, "TASKS_LOOKED_AT", 2)
+    await world.submit_all(*"abc")
+    found = job_filter.newest_tasks(world.state, JobFilter(pool=HANDLER), 10)
+    assert found == [f"default/{HANDLER}:c", f"default/{HANDLER}:b"]
+    assert job_filter.newest_tasks(world.state, JobFilter(pool=HANDLER), 1) == found[:1]
+    within = JobFilter(within=(f"default/{HANDLER}",))
+    assert job_filter.newest_tasks(world.state, within, 10) == found
+    assert job_filter.newest_tasks(world.state, JobFilter(within=("acme/*",)), 10) == []
