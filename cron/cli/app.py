@@ -107,6 +107,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "backfill": ("cron.cli.acts", "Launch a job's skipped, lost or failed instants again."),
     "kill": ("cron.cli.acts", "Cancel a launch."),
     "task": ("cron.cli.tasks", "Submit, list, cancel and reschedule tasks of programs."),
+    "relay": ("cron.cli.carrying", "Carry tasks from an outbox in a database."),
+    "intake": ("cron.cli.carrying", "Turn messages of an SQS queue into tasks."),
     "dead": ("cron.cli.dead", "List, redrive or drop dead letters."),
     "queue": ("cron.cli.queues", "Show what waits where, and declare queues of tasks."),
     "limit": ("cron.cli.limits", "Limit the launches of tenants and handlers."),

@@ -143,20 +143,21 @@ class Batcher:
         self._senders = 0
         self._busy = 0
 
-    def put(self, parcel: Parcel) -> None:
-        """Send a caller's tasks.
+    def put(self, *parcels: Parcel) -> None:
+        """Send the tasks of one caller, or of several.
 
         Raises:
             Unavailable: the client is closed.
         """
         if local_cell() is not None:
-            self._send(parcel.entries)  # in this thread: the tasks run in it
+            for parcel in parcels:
+                self._send(parcel.entries)  # in this thread: the tasks run in it
             return
         now_s = time.monotonic()
         with self._changed:
             if self._is_closed:
                 raise Unavailable("the client is closed")
-            self._ready.extend((now_s, entry) for entry in parcel.entries)
+            self._ready.extend((now_s, entry) for one in parcels for entry in one.entries)
             self._changed.notify()
         self._add_sender()
 

@@ -48,8 +48,8 @@ PURE: Final = (
 """Values in, values out: what time it is and what is drawn comes in from outside."""
 
 DOORS: Final[dict[str, tuple[str, ...]]] = {
-    "boto3": ("snapshots/s3.py", "launcher/targets/sqs.py"),
-    "botocore": ("snapshots/s3.py", "launcher/targets/sqs.py"),
+    "boto3": ("launcher/client/intake.py", "launcher/targets/sqs.py", "snapshots/s3.py"),
+    "botocore": ("launcher/client/intake.py", "launcher/targets/sqs.py", "snapshots/s3.py"),
     "backports": ("snapshots/zstd.py", "launcher/executor/uploads.py"),
     "click": ("cron/cli/", "cron/dev/", "cron/restore.py"),
     "croniter": ("cron/calendar/schedule.py",),
@@ -64,6 +64,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "launcher/executor/connector.py",
         "launcher/executor/stream.py",
     ),
+    "psycopg": ("launcher/client/relay.py",),
     "pyarrow": ("cron/cli/export.py",),
     "pysyncobj": ("consensus/engine/",),
     "rich": ("cron/cli/render.py",),
