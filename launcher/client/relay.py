@@ -226,10 +226,7 @@ class SqliteStore:
 
     def retry_refused(self) -> int:
         """Let rows that were set aside be tried again; return how many."""
-        statement = (
-            f"UPDATE {self._table} SET refused = NULL, not_before_ms = 0 WHERE refused IS NOT NULL"  # noqa: S608
-        )
-        return self._opened().execute(statement).rowcount
+        return self._opened().execute(_RETRY.format(self._table)).rowcount
 
     def reopen(self) -> None:
         """Close the connection; the next use opens another one."""
@@ -324,10 +321,7 @@ class PostgresqlStore:
 
     def retry_refused(self) -> int:
         """Let rows that were set aside be tried again; return how many."""
-        statement = (
-            f"UPDATE {self._table} SET refused = NULL, not_before_ms = 0 WHERE refused IS NOT NULL"  # noqa: S608
-        )
-        return int(self._opened().execute(statement).rowcount)
+        return int(self._opened().execute(_RETRY.format(self._table)).rowcount)
 
     def reopen(self) -> None:
         """Close the connection, which releases its rows; the next use opens another one."""
