@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Collection
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from typing import Final
 
 import msgspec
@@ -123,7 +123,7 @@ def _covers_part(granted: str, wanted: str) -> bool:
     if granted in ("*", wanted):
         return True
     if _WILD.isdisjoint(wanted):
-        return re.match(translate(granted), wanted) is not None
+        return fnmatchcase(wanted, granted)
     stem = granted.removesuffix("*")
     return stem != granted and _WILD.isdisjoint(stem) and wanted.startswith(stem)
 

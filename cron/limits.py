@@ -66,6 +66,9 @@ CHANGED_KEPT: Final = 20
 """Objects of one change that are kept with what they were before and are after it."""
 CHANGED_CHARS_MAX: Final = 120
 """Characters of what an object of a change was, or is."""
+CHANGES_MERGED_MS: Final = 60_000
+"""Changes of tasks of one queue by one caller within this time are one row: programs make many, and
+they must not push out the changes of people."""
 BINDINGS_MAX: Final = 10_000
 """Roles that are granted to names."""
 TOKENS_MAX: Final = 10_000

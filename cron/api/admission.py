@@ -217,7 +217,9 @@ def _check_reach(rpc: Rpc[Any, Any], request: Request, caller: Caller, scopes: l
         raise NotAllowed(
             f"{caller} may {rpc.action.value} in {', '.join(scopes)} only; "
             f"{rpc.name} is about {outside[0] or 'the whole cell'}",
-            f"name a job, tenant or pattern within {scopes[0]}",
+            f"name a job, tenant or pattern within {scopes[0]}"
+            if outside[0]
+            else "it needs a role in the whole cell, which an admin grants",
         )
 
 

@@ -67,7 +67,7 @@ def listed(request: Any) -> tuple[str, ...]:
     for field in ("job", "jobs", "pattern"):
         named = getattr(request, field, "")
         if named and not is_wild(named):
-            return (named,)
+            return (_queue_of(named),)
     return ()
 
 

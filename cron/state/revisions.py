@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cron.limits import NOTE_CHARS_MAX, REVISIONS_KEPT
+import msgspec
+
+from cron.limits import CHANGED_KEPT, CHANGES_MERGED_MS, NOTE_CHARS_MAX, REVISIONS_KEPT
 from cron.scopes import scope_text
 from cron.state import access as a
 from cron.state import commands as c
@@ -50,8 +52,32 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
             if (was := before.get(name, "")) != (now := after.get(name, ""))
         )
         revision = Revision(context.index, context.at_ms, by, kind, subject, count, origin, changed)
+        if isinstance(command, _TASKS):
+            revision = _merged(state.revisions, revision)
         state.revisions.append(revision)
         del state.revisions[:-REVISIONS_KEPT]
+
+
+def _merged(kept: list[Revision], new: Revision) -> Revision:
+    """Return a change of tasks together with one of the newest kept changes that is alike and not
+    old, which is taken away; alone where there is none."""
+    for place in range(len(kept) - 1, max(-1, len(kept) - 1 - _LOOKED_AT), -1):
+        old = kept[place]
+        is_alike = (old.command, old.by, _queue_of(old.subject)) == (
+            new.command,
+            new.by,
+            _queue_of(new.subject),
+        )
+        if is_alike and new.at_ms - old.at_ms < CHANGES_MERGED_MS:
+            del kept[place]
+            changed = (*old.changed, *new.changed)[:CHANGED_KEPT]
+            count = old.count + new.count
+            return msgspec.structs.replace(new, at_ms=old.at_ms, count=count, changed=changed)
+    return new
+
+
+def _queue_of(name: str) -> str:
+    return name.partition(":")[0]
 
 
 def _count(context: Context, command: c.Command, result: Result) -> int:
@@ -104,6 +130,8 @@ def _subject(context: Context, command: c.Command) -> str:
     return str(state.launch_name(key)) if key is not None and key[0] in state.by_number else ""
 
 
+_LOOKED_AT: Final = 8
+_TASKS: Final = (tasks.CancelTasks, tasks.RescheduleTasks, tasks.RunTasks)
 _SINGLE: Final = (
     pool.CloseGate,
     pool.Drain,

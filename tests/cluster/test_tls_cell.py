@@ -134,3 +134,45 @@ def test_a_replica_does_not_start_with_the_certificate_of_another(secured: Secur
     cell.wait_down("r1")
     assert "it is of replica r2 of cell default, and this is replica r1" in cell.log("r1")
     assert "raftcron certs issue DIR replica r1" in cell.log("r1")
+
+
+def test_roles_and_tokens_hold_on_every_leader_and_after_a_restart(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = secured.cell.start()
+    cell.wait_connected()
+    bob = str(secured.certs.issued("person", "bob", cell="default"))
+    cell.apply("#: name=billing/tick\n@every 1h echo tick\n#: name=ops/tick\n@every 1h echo tick\n")
+    cell.cli("jobs", "--tls", bob)  # no role was granted yet: every person is an admin
+    assert "makes an admin" in cell.cli("role", "grant", "bob", "viewer", expect=4).stderr
+    cell.cli("role", "grant", "ada", "admin")
+    cell.cli("role", "grant", "bob", "viewer", "--tenant", "billing")
+    token = cell.cli("token", "create", "ci", "--role", "operator").stdout.strip()
+    assert "person bob" in cell.cli("pause", "tick", "--tls", bob, expect=7).stderr
+
+    leader = cell.leader()
+    cell.kill(leader)
+    cell.leader(but=leader)
+    assert "ops/tick" not in cell.cli("jobs", "--tls", bob).stdout
+    assert "billing/tick" in cell.cli("jobs", "--tls", bob).stdout
+    nobody = str(secured.certs.issued("person", "eve", cell="default"))
+    assert "eve of cell default has no role" in cell.cli("jobs", "--tls", nobody, expect=7).stderr
+    with monkeypatch.context() as shown:
+        shown.setenv("RAFTCRON_TOKEN", token)  # beside a certificate without a role
+        cell.cli("pause", "ops/tick", "--tls", nobody)
+        assert "may not use Roles" in cell.cli("role", "list", expect=7).stderr
+    cell.cli("token", "revoke", "ci")
+    cell.cli("role", "revoke", "bob", "viewer", "--tenant", "billing")
+
+    for name in cell.replicas:
+        if name != leader:
+            cell.kill(name)
+    cell.start(*cell.replicas)
+    cell.leader()
+    assert "bob of cell default has no role" in cell.cli("jobs", "--tls", bob, expect=7).stderr
+    with monkeypatch.context() as shown:
+        shown.setenv("RAFTCRON_TOKEN", token)
+        assert "of ci was revoked" in cell.cli("jobs", expect=7).stderr
+    changes = cell.cli("changes", "--by", "ci").stdout
+    assert "token rc1_" in changes
+    assert "ops/tick" in changes

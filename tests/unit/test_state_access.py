@@ -11,13 +11,14 @@ from cron import origin
 from cron.access import CELL, TOKEN_BYTES, Role, token_digest, token_id, token_text
 from cron.state import access as a
 from cron.state import commands as c
-from cron.state import granting, pool
+from cron.state import granting, pool, tasks
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, job, with_job
+from tests.unit.tasks_rig import TasksRig, name, task
 from tests.unit.test_leader_term import reigning
 
 
@@ -269,3 +270,25 @@ async def test_the_leader_says_where_a_change_came_from() -> None:
             *[("bob", "")] * 2,
             *[("cyd", "certificate")] * 2,
         ]
+
+
+def test_programs_that_change_many_tasks_do_not_push_out_what_people_did() -> None:
+    rig = TasksRig()
+    rig.append(c.Pause(("default/never",), "", 0, "ada"))
+    rig.append(pool.CloseGate(pool.Gate(0, pool.GateAction.PAUSE, "why", "ada", 0, tenant="x")))
+    before = len(rig.state.revisions)
+    keys = [f"k{number}" for number in range(40)]
+    assert {*rig.submit(*(task(key) for key in keys))} == {Verdict.ACCEPTED}
+    for number, key in enumerate(keys):
+        rig.append(tasks.CancelTasks((name(key),), "shop" if number % 2 else "mall"))
+    kept = rig.state.revisions[before:]
+    assert [(one.by, one.count, len(one.changed)) for one in kept] == [
+        ("mall", 20, 20),
+        ("shop", 20, 20),
+    ]
+    assert kept[-1].index == rig.state.index
+    assert kept[0].changed[1].name == name("k2")
+    rig.submit(task("later"))
+    rig.to(60)
+    rig.append(tasks.CancelTasks((name("later"),), "shop"))
+    assert [one.count for one in rig.state.revisions[before:]] == [20, 20, 1]
