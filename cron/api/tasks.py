@@ -29,11 +29,7 @@ STATES: Final = (
 OPEN_STATES: Final = ("waiting", "due", "running")
 TASKS_MAX: Final = 1_000
 """Tasks of one call, and of one page of a list."""
-LABELS_MAX: Final = 16
 LABEL_NAME_CHARS_MAX: Final = 63
-LABEL_VALUE_CHARS_MAX: Final = 100
-DELAY_MS_MAX: Final = 3_650 * 86_400_000
-"""Ten years."""
 TRIES_MAX: Final = 1_001
 """As a job's: 1,000 retries after the first try."""
 BACKOFF_MS_MAX: Final = 86_400_000
@@ -131,14 +127,14 @@ def _on_lost(label: str) -> str:
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
-    checks.between(len(labels), 0, LABELS_MAX, "number of labels")
+    checks.between(len(labels), 0, limits.LABELS_MAX, "number of labels")
     for name, value in labels.items():
         if not _LABEL.fullmatch(name):
             raise InvalidInput(
                 f"label {name[:80]!r} is not a name",
                 f"up to {LABEL_NAME_CHARS_MAX} of A-Z a-z 0-9 _ . - /",
             )
-        checks.line(f"label {name}", LABEL_VALUE_CHARS_MAX)(value)
+        checks.line(f"label {name}", limits.LABEL_CHARS_MAX)(value)
     return labels
 
 
@@ -221,7 +217,7 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     payload: Payload = msgspec.UNSET
     at: Annotated[str, _iso] = ""
     at_ms: AtMs = 0
-    delay_ms: Annotated[int, bound(0, DELAY_MS_MAX, "delay_ms")] = 0
+    delay_ms: Annotated[int, bound(0, limits.TASK_AHEAD_MS_MAX, "delay_ms")] = 0
     priority: checks.Priority = -1
     tries: Annotated[int, bound(1, TRIES_MAX, "tries")] = 0
     backoff_ms: Annotated[int, bound(1, BACKOFF_MS_MAX, "backoff_ms")] = 0
@@ -268,7 +264,7 @@ def within_ten_years(asked_ms: int, now_ms: int) -> int:
     Raises:
         InvalidInput: it is more than ten years ahead.
     """
-    if asked_ms > now_ms + DELAY_MS_MAX:
+    if asked_ms > now_ms + limits.TASK_AHEAD_MS_MAX:
         raise InvalidInput(
             f"time {show_iso_ms(asked_ms)} is more than ten years ahead",
             "choose one within 3,650 days",
@@ -435,7 +431,7 @@ class RescheduleRequest(Request, frozen=True, kw_only=True):
     revision: Annotated[int, bound(1, 1 << 62, "revision")] = 0
     at: Annotated[str, _iso] = ""
     at_ms: AtMs = 0
-    delay_ms: Annotated[int, bound(0, DELAY_MS_MAX, "delay_ms")] = -1
+    delay_ms: Annotated[int, bound(0, limits.TASK_AHEAD_MS_MAX, "delay_ms")] = -1
     priority: checks.Priority = -1
     payload: Payload = msgspec.UNSET
     by: Person = ""

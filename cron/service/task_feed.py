@@ -18,7 +18,7 @@ from cron.state.state import State
 WHOLE: Final = 1 << 40
 """The place behind all changes of an entry."""
 KEPT: Final = 100_000
-"""Changes that the ring keeps: a few megabytes, and ten seconds at ten thousand a second."""
+"""Changes that the ring keeps: at most 16 MB, and ten seconds at ten thousand a second."""
 
 
 class TaskFeed:
