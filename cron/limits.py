@@ -143,12 +143,14 @@ HTTP_QUERY_FIELDS_MAX: Final = 1_100
 """Parameters of one query: the longest list has 1,000 values (`REMOVED_AT_ONCE_MAX`)."""
 HTTP_CONNECTIONS_MAX: Final = 1_100
 """HTTP connections of one replica: 1,000 that are idle, and some more. Each is an open file."""
-HTTP_AT_ONCE_MAX: Final = 8
-"""HTTP requests that a replica answers at one time; the others wait. They share the event loop with
-the leader."""
+HTTP_READS_MAX: Final = 4
+"""Reads over HTTP that a replica answers at one time; the others wait. They share the event loop
+with the leader: with 8 of them it was measurably later."""
+HTTP_CHANGES_MAX: Final = 16
+"""Changes over HTTP at one time: each waits for the log most of its time."""
 HTTP_LISTS_MAX: Final = 32
 """HTTP answers with many rows that are sent at one time: each holds its rows, 20 MB at most."""
 HTTP_STREAMS_MAX: Final = 256
 """HTTP answers whose rows come one by one, such as the changes of tasks that a client watches."""
 HTTP_WAITING_MAX: Final = 512
-"""HTTP requests that wait; further ones are refused."""
+"""HTTP reads that wait, and changes; further ones are refused."""

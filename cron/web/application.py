@@ -72,7 +72,8 @@ class Application:
         self._admission = admission
         self._wall_ms = wall_ms
         self._is_secure = is_secure
-        self._turns = turns or Turns()
+        self._reading = turns or Turns()
+        self._changing = turns or Turns(limits.HTTP_CHANGES_MAX)
         self._streams = Turns(limits.HTTP_STREAMS_MAX, waiting=0)
         self._lists = Turns(limits.HTTP_LISTS_MAX, waiting=0)
         self._bodies = Bodies()
@@ -131,7 +132,8 @@ class Application:
             shown = _shown(exchange)
             stale = ((STALE, "1"),) if exchange.header(STALE) == "1" else ()
             with reading(stale) as how, calling(shown):
-                async with self._turns.turn():
+                is_change = route.rpc.where is Where.CHANGE
+                async with (self._changing if is_change else self._reading).turn():
                     result = await self._within(route.rpc, read.request, shown)
                 behind = {} if how.behind is None else {BEHIND: encode(how.behind).decode()}
                 if route.rpc.is_stream:

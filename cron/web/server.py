@@ -18,7 +18,8 @@ from uvicorn.server import ServerState
 
 from cron import limits
 from cron.errors import ConfigError
-from cron.web.connection import IDLE_S, Connection
+from cron.web.connection import IDLE_S, PACE, Connection
+from cron.web.turns import Pace
 from launcher.address import split_address
 from launcher.renewal import Current
 
@@ -46,6 +47,7 @@ class HttpServer:
         self._credentials = credentials
         self._connections_max = connections_max
         self._state = ServerState()
+        self._pace = Pace()
         self._config = Config(
             app,
             http=Connection,
@@ -137,8 +139,9 @@ class HttpServer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def make() -> Connection:
-            return Connection(self._config, self._state, {}, loop)
+            return Connection(self._config, self._state, {PACE: pace}, loop)
 
+        pace = self._pace
         seconds = HANDSHAKE_S if context is not None else None
         try:
             _, protocol = await loop.connect_accepted_socket(
