@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -25,7 +26,7 @@ import structlog
 from cron.access import AccessRules
 from cron.api.admission import Admission, Shown
 from cron.api.connections import ConnectionWatch
-from cron.api.reading import AUTHORIZATION, ON_BEHALF
+from cron.api.reading import ADDRESS, AUTHORIZATION, ON_BEHALF
 from cron.api.rpc import SERVICE, Request, Rpc
 from cron.api.server import refuse
 from cron.api.table import TABLE
@@ -40,6 +41,7 @@ ADMIN: Final = f"/{SERVICE}/"
 RECHECK_S: Final = 2.0
 """How often a stream that is open is asked whether its caller may still see it."""
 BY_PATH: Final[dict[str, Rpc[Any, Any]]] = {rpc.path: rpc for rpc in TABLE.values()}
+_FROM: Final = re.compile(r"http:[0-9A-Za-z.:%]{1,60}", re.ASCII)
 POOL: Final = "/raftcron.pool.v1.Pool/"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -87,14 +89,20 @@ def _authorization(context: Context) -> str:
     return str(dict(context.invocation_metadata() or ()).get(AUTHORIZATION, ""))
 
 
-def _on_behalf(context: Context, cell: str) -> Identity:
+def _on_behalf(context: Context, caller: Identity) -> Identity:
     """Return who calls: the person whose call another replica forwards, if it says so. A replica
     may be believed: it could write to the log what it wants."""
-    identity = caller_of(context.auth_context(), cell)
     named = dict(context.invocation_metadata() or ()).get(ON_BEHALF)
-    if identity.kind == REPLICA and named is not None and is_name(str(named)):
-        return Identity(cell, PERSON, str(named))
-    return identity
+    if caller.kind == REPLICA and named is not None and is_name(str(named)):
+        return Identity(caller.cell, PERSON, str(named))
+    return caller
+
+
+def _address(context: Context, caller: Identity | None) -> str:
+    """Return where a call comes from, by the word of a replica that forwards it."""
+    said = str(dict(context.invocation_metadata() or ()).get(ADDRESS, ""))
+    is_believed = caller is None or caller.kind == REPLICA
+    return said if is_believed and _FROM.fullmatch(said) else str(context.peer())
 
 
 def open_admission(cell: str, *, is_open: bool) -> Admission:
@@ -200,7 +208,7 @@ class Guard(grpc.aio.ServerInterceptor):
         Raises:
             CronError: it is refused.
         """
-        identity = None if self._cell is None else _on_behalf(context, self._cell)
+        identity = None if self._cell is None else caller_of(context.auth_context(), self._cell)
         if self._watch is not None:
             self._watch.note(context.peer(), str(identity or ""))
         rpc = BY_PATH.get(method)
@@ -212,7 +220,10 @@ class Guard(grpc.aio.ServerInterceptor):
                 hint = "people and executors have certificates of their own; `raftcron certs issue`"
                 raise NotAllowed(f"{identity} may not use {denied}", hint)
             return request
-        shown = Shown(identity, _authorization(context), context.peer())
+        address = _address(context, identity)
+        if identity is not None:
+            identity = _on_behalf(context, identity)
+        shown = Shown(identity, _authorization(context), address)
         if not isinstance(request, Request):  # it could not be read, which the server says
             self._admission.caller(shown)
             return request

@@ -249,4 +249,4 @@ def _shown(exchange: Exchange) -> Shown:
     """Return what the caller shows."""
     host, port = exchange.scope.get("client") or ("", 0)
     peer = exchange.scope.get("state", {}).get(PEER)
-    return Shown(peer, exchange.header(AUTHORIZATION), f"{host}:{port}")
+    return Shown(peer, exchange.header(AUTHORIZATION), f"http:{host}:{port}")

@@ -19,11 +19,11 @@ from uvicorn.server import ServerState
 
 from cron.web.application import PEER
 from cron.web.problems import Answer, Refusal, refused
-from cron.web.turns import Pace
+from cron.web.turns import Throttle
 from launcher.identity import Identity, only_identity
 
-PACE: Final = "pace"
-"""The key of the `Pace` that all connections of a server share, in what its protocol is given."""
+THROTTLE: Final = "throttle"
+"""The key of the `Throttle` that all connections share, in what a protocol is given."""
 HEAD_S: Final = 10.0
 """How long a client may take from the first moment of a connection, or from the first byte of a
 request, to the end of its headers."""
@@ -46,7 +46,7 @@ class Connection(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self.closed: asyncio.Future[None] = self.loop.create_future()
         self.active_s = self.loop.time()
-        self._pace: Pace = app_state[PACE]
+        self._throttle: Throttle = app_state[THROTTLE]
         self._arrived = b""
         self._head: asyncio.TimerHandle | None = None
         self._write: asyncio.TimerHandle | None = None
@@ -81,7 +81,7 @@ class Connection(H11Protocol):
         """Keep what arrived until its turn; no more arrives before that."""
         self._arrived = data
         self.transport.pause_reading()
-        self._pace.add(self._read)
+        self._throttle.add(self._read)
 
     def _read(self) -> None:
         """Read what arrived; a request has to be complete in time."""

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar
 
 from cron.api.admission import Shown
-from cron.api.reading import AUTHORIZATION, ON_BEHALF
+from cron.api.reading import ADDRESS, AUTHORIZATION, ON_BEHALF
 from cron.api.rpc import Backend, Request, Rpc
 from cron.api.status import Metadata
 from cron.errors import NotLeader
@@ -43,13 +43,14 @@ class Forwards(Protocol):
 @contextmanager
 def calling(shown: Shown) -> Iterator[None]:
     """Tell the leader who calls, with the calls that are forwarded inside: by their token, or by
-    the name in the certificate that they showed here."""
-    metadata: Metadata = ()
-    if shown.authorization:
-        metadata = ((AUTHORIZATION, shown.authorization),)
+    the name in the certificate that they showed here, and from where."""
+    metadata = [(ADDRESS, shown.address)]
+    bearer = shown.authorization
+    if bearer.isascii() and bearer.isprintable() and bearer:  # gRPC carries nothing else
+        metadata.append((AUTHORIZATION, bearer))
     elif shown.identity is not None and shown.identity.kind == PERSON:
-        metadata = ((ON_BEHALF, shown.identity.name),)
-    token = _METADATA.set(metadata)
+        metadata.append((ON_BEHALF, shown.identity.name))
+    token = _METADATA.set(tuple(metadata))
     try:
         yield
     finally:

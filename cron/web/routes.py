@@ -1,7 +1,7 @@
 """The method and path of each call of `cron.api.table`.
 
 The table decides everything else: the fields of a request, its answer, and which replica answers. A
-call that `PATHS` does not name has the route `POST /v1/calls/NAME`.
+call that `PATHS` does not name is at `/v1/calls/NAME`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.api.rpc import Rpc
+from cron.api.rpc import Rpc, Where
 from cron.api.table import TABLE
 from launcher.identity import PERSON
 
@@ -51,6 +51,13 @@ PATHS: Final[dict[str, str | tuple[str, ...]]] = {
     "ResetClock": "POST /v1/clock",
     "Status": "GET /v1/status",
     "PeerStatus": "GET /v1/replica",
+    "GrantRole": "POST /v1/roles",
+    "RevokeRole": "DELETE /v1/roles",
+    "Roles": "GET /v1/roles",
+    "CreateToken": "POST /v1/tokens",
+    "RevokeTokens": "DELETE /v1/tokens/{name}",
+    "Tokens": "GET /v1/tokens",
+    "Changes": "GET /v1/changes",
     "Submit": "POST /v1/tasks",
     "Cancel": ("DELETE /v1/tasks/{name}", "POST /v1/tasks/cancel"),
     "Reschedule": "PATCH /v1/tasks/{name}",
@@ -101,7 +108,8 @@ def routes(calls: Iterable[Rpc[Any, Any]] = tuple(TABLE.values())) -> list[Route
 
 
 def _routes(rpc: Rpc[Any, Any]) -> Iterator[Route]:
-    said = PATHS.get(rpc.name, f"POST /v1/calls/{rpc.name}")
+    otherwise = "POST" if rpc.where is Where.CHANGE else "GET"
+    said = PATHS.get(rpc.name, f"{otherwise} /v1/calls/{rpc.name}")
     for text in (said,) if isinstance(said, str) else said:
         method, _, path = text.partition(" ")
         shown = path.partition("{")[2].rstrip("}")

@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 
 from cron import limits
 from cron.errors import ConfigError
-from cron.web.connection import IDLE_S, PACE, Connection
-from cron.web.turns import Pace
+from cron.web.connection import IDLE_S, THROTTLE, Connection
+from cron.web.turns import Throttle
 from launcher.address import split_address
 from launcher.renewal import Current
 
@@ -47,7 +47,7 @@ class HttpServer:
         self._credentials = credentials
         self._connections_max = connections_max
         self._state = ServerState()
-        self._pace = Pace()
+        self._throttle = Throttle()
         self._config = Config(
             app,
             http=Connection,
@@ -56,6 +56,7 @@ class HttpServer:
             log_config=None,
             log_level="critical",  # the application logs; a stranger's mistakes are not logged
             access_log=False,
+            reset_contextvars=True,  # a request that waits for another one is not part of it
             workers=1,  # uvicorn reads a variable for it otherwise
             proxy_headers=False,
             server_header=False,
@@ -139,9 +140,9 @@ class HttpServer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def make() -> Connection:
-            return Connection(self._config, self._state, {PACE: pace}, loop)
+            return Connection(self._config, self._state, {THROTTLE: throttle}, loop)
 
-        pace = self._pace
+        throttle = self._throttle
         seconds = HANDSHAKE_S if context is not None else None
         try:
             _, protocol = await loop.connect_accepted_socket(

@@ -11,11 +11,11 @@ from typing import Final
 from cron import limits
 from cron.web.problems import Refusal
 
-PACE_S: Final = 0.001
+THROTTLE_S: Final = 0.001
 """How long requests are read without a rest; reading one takes about a third of this."""
 
 
-class Pace:
+class Throttle:
     """Makes calls one after the other, and rests as long as it works, a millisecond each: hundreds
     of requests that arrive at one moment are not read in one go."""
 
@@ -38,10 +38,10 @@ class Pace:
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
         try:
-            while self._waiting and loop.time() < begin_s + PACE_S:
+            while self._waiting and loop.time() < begin_s + THROTTLE_S:
                 self._waiting.popleft()()
         finally:
-            self._go_on(PACE_S)
+            self._go_on(THROTTLE_S)
 
 
 class Turns:

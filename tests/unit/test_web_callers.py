@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from cron import origin
 from cron.access import AccessRules, Binding, Role, Token, token_digest, token_id, token_text
 from cron.api.admission import Admission
 from cron.api.jobs import JobView
+from cron.api.launches import TriggerRequest
 from cron.api.listening import listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
-from cron.errors import UnknownJob
+from cron.api.table import TRIGGER
+from cron.errors import NotAllowed, UnknownJob
 from cron.web import exchange
 from cron.web.forwarding import Forwarding
 from launcher.identity import REPLICA_HOST
@@ -262,6 +265,43 @@ async def test_what_a_follower_would_refuse_is_the_leaders_to_decide() -> None:
     assert (nobody.status, large.status) == (401, 413)
     ((_, (request,)),) = backend.calls
     assert request.by == "deploy"
+
+
+async def test_an_authorization_that_no_token_is_like_reaches_no_leader_as_it_is() -> None:
+    async with serving(FakeBackend(trigger=launch())) as leader:
+        peers = Peers()
+        late = Admission(CELL, AccessRules, lambda: WALL_MS, is_open=True, leader=lambda: leader)
+        async with site(Forwarding(Follower(leader), peers), admission=late) as served:
+            said = await served.raw(
+                b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xe9\r\n"
+                b"Connection: close\r\n\r\n"
+            )
+        await peers.close()
+    assert not said.startswith(b"HTTP/1.1 500 ")
+
+
+@pytest.mark.parametrize(
+    ("shown", "by"),
+    [(REPLICA, "ada"), (("person", "bob"), "bob"), (EXECUTOR, None)],
+)
+async def test_only_a_replica_is_believed_on_whose_behalf_it_calls(
+    certs: Certs, shown: tuple[str, str], by: str | None
+) -> None:
+    backend = FakeBackend(trigger=launch())
+    theirs = certs.credentials(*shown)
+    seen: list[str] = []
+    backend.answers["trigger"] = lambda _: seen.append(origin.CURRENT.get()) or launch()
+    async with secured(certs, backend) as leader:
+        peers = Peers(lambda: theirs)
+        request = TriggerRequest(job="default/b", request_id="1", by="mallory")
+        metadata = (("raftcron-person", "ada"), ("raftcron-address", "http:10.0.0.9:5"))
+        try:
+            await peers.forward(leader, TRIGGER, request, metadata, 10_000)
+        except NotAllowed:
+            assert by is None
+        await peers.close()
+    assert [request.by for _, (request,) in backend.calls] == ([by] if by else [])
+    assert [("http:10.0.0.9:5" in one) for one in seen] == ([by == "ada"] if by else [])
 
 
 async def test_a_person_who_lost_every_role_is_refused(certs: Certs) -> None:

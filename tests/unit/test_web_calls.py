@@ -16,6 +16,7 @@ from cron.api.launches import AuditReport, HistoryCursor, HistoryQuery, OutputVi
 from cron.api.limits import LimitView
 from cron.api.members import StatusRow
 from cron.api.reading import Behind, current
+from cron.api.rpc import Where
 from cron.api.status import TABLE as CODES
 from cron.api.table import TABLE
 from cron.api.tasks import (
@@ -67,8 +68,17 @@ def test_every_call_that_people_may_make_has_a_route_of_its_own() -> None:
     for one in listed:
         assert not one.field or one.field in one.rpc.request.__struct_fields__
         assert one.method in ("GET", "POST", "PUT", "PATCH", "DELETE")
-        if one.method == "GET":
-            assert one.rpc.where.name != "CHANGE", one.path
+        assert (one.method == "GET") is (one.rpc.where is not Where.CHANGE), one.path
+
+
+async def test_a_call_that_has_no_path_of_its_own_is_at_its_name(monkeypatch) -> None:
+    monkeypatch.setattr("cron.web.routes.PATHS", {})
+    paths = {one.rpc.name: (one.method, one.path) for one in routes()}
+    assert paths["Trigger"] == ("POST", "/v1/calls/Trigger")
+    assert paths["History"] == ("GET", "/v1/calls/History")
+    async with site(FakeBackend(history=[])) as served:
+        said = await served.ask("GET", "/v1/calls/History?limit=3")
+    assert said.json == []
 
 
 # ---- what reaches the backend
