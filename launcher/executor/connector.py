@@ -33,6 +33,9 @@ log = logs.get()
 
 DISTRUST_S: Final = 2.0
 """Between visits if no replica accepts our certificate: only a person can change that."""
+REFUSED_S: Final = 1.0
+"""After a leader's refusal, e.g. since another executor has our id: a person has to change that, or
+the stream of a process that died has to end."""
 FIRST_S: Final = 5.0
 """A replica that is not frozen has reported something by then."""
 PAUSE_S_MIN: Final = 0.2
@@ -204,10 +207,11 @@ class Connector:
             leader_stream = self._leader_stream = LeaderStream(
                 self._config, self._executor, self._incarnation, ours, backoff, self._room
             )
-            hint = ""
+            hint, is_refused = "", False
             try:
                 await self._attend(leader_stream, address)
             except StreamEnded as error:
+                is_refused = error.is_refusal and not error.is_distrust
                 hint = self._watch.usable(error.leader)
                 backoff.met(is_late=error.is_late and not leader_stream.welcomed)
                 self._note(leader_stream, address, error)
@@ -226,8 +230,10 @@ class Connector:
             rest_ms = (
                 0 if leader_stream.welcomed and backoff.spread_ms else backoff.after_failure_ms()
             )
-            is_hopeless = self._distrusts >= len(leaders)
-            await self._rest(DISTRUST_S if is_hopeless else rest_ms / 1000)
+            if self._distrusts >= len(leaders):
+                await self._rest(DISTRUST_S)
+            else:
+                await self._rest(max(rest_ms / 1000, REFUSED_S if is_refused else 0.0))
 
     async def _attend(self, leader_stream: LeaderStream, address: str) -> None:
         """Attend until the stream ends, or another replica reports that it leads with a newer
@@ -293,6 +299,6 @@ class Connector:
             self._refusal = ""
             log.info("stream.ended", replica=address, error=str(error))
         elif error.is_refusal and str(error) != self._refusal:
-            # Once: the executor tries again several times a second.
+            # Once: the executor tries again for ever.
             self._refusal = str(error)
             log.warning("executor.refused", replica=address, error=str(error))

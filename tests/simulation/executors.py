@@ -19,7 +19,6 @@ from launcher.executor import ledger as ledger_module
 from launcher.executor import loop as loop_module
 from launcher.executor import stream as stream_module
 from launcher.executor.attempt import Attempt
-from launcher.executor.channel import StreamEnded
 from launcher.executor.commands import running as running_module
 from launcher.executor.connector import Connector, LeaderWatch
 from launcher.executor.handlers import workers as workers_module
@@ -27,7 +26,7 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.loop import ExecutorLoop, Turn, Written, interrupt_all
 from launcher.executor.rows import epoch_of
 from launcher.executor.rules import Conditions, Works, read_batch
-from launcher.executor.stream import LEADER_KEY, LeaderStream, metadata_of
+from launcher.executor.stream import LeaderStream, ended_by
 from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
@@ -147,8 +146,7 @@ class SimLeaderStream(LeaderStream):
             self._executor.attach(self)
             await self._serve(stream)
         except grpc.aio.AioRpcError as error:
-            text = f"{error.code().name}: {error.details()}"
-            raise StreamEnded(text, metadata_of(error).get(LEADER_KEY, "")) from error
+            raise ended_by(error) from error
         finally:
             self._executor.detach(self)
             self.ended.set()
