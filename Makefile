@@ -24,7 +24,7 @@ export PYTHONTZPATH :=
 # A cell is many short processes: to compile all modules in each of them takes longer than its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
+.PHONY: help kubernetes setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-flood bench-keeping bench-launches bench-memory bench-overload \
   bench-reconnect docs lock proto wheel clean
 
@@ -66,6 +66,9 @@ nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQ
 	$(BIN)/pytest -q -n 2 -m hypothesis --hypothesis-profile many --timeout 900 tests/unit tests/model
 	MINIO="$(MINIO)" SQS="$(SQS)" $(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile \
 	  tests/conformance tests/cluster
+
+kubernetes: setup-tests ## the target kubernetes against a real API server; needs go, etcd, openssl
+	$(BIN)/python -m tests.conformance.kubernetes_server $(or $(KUBERNETES_DIR),.cache/kubernetes)
 
 unit: setup-tests ## only the fast tests
 	$(BIN)/pytest -q tests/unit

@@ -12,7 +12,7 @@ import click
 from cron.cli.app import become
 from cron.cli.values import LENGTH
 
-KINDS: Final = ("http", "sqs")
+KINDS: Final = ("http", "sqs", "kubernetes")
 DEFAULT_CONFIG: Final = "/etc/raftcron/targets.toml"
 KIND_VARIABLE: Final = "RAFTCRON_TARGET"
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
@@ -61,6 +61,8 @@ def target_command(
     http: the launch is a request to a server; its answer is the end of the launch.
 
     sqs: the launch is a message; it is done when the queue has accepted the message.
+
+    kubernetes: the launch is a Job, which is watched until it is over.
 
     After Ctrl-C or TERM, launches under way have --grace to end.
     """

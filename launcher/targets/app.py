@@ -19,7 +19,7 @@ from launcher.worker.registry import Registry, describe
 
 KIND_VARIABLE: Final = "RAFTCRON_TARGET"
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
-KINDS: Final = ("http", "sqs")
+KINDS: Final = ("http", "sqs", "kubernetes")
 
 
 def registry_of(target: Target) -> Registry:
@@ -55,6 +55,12 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
             from launcher.targets.sqs import SqsTarget
 
             return SqsTarget(config.sqs, folder)
+        case "kubernetes":
+            if config.kubernetes is None:
+                raise none
+            from launcher.targets.kubernetes import KubernetesTarget
+
+            return KubernetesTarget(config.kubernetes, folder)
     raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}")
 
 

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from launcher.clock import boot_ms
 from launcher.targets.addresses import Address, Allowed, address_of
-from launcher.targets.target import NotAllowed, NotReached, Work
+from launcher.targets.target import NotAllowed, NotReached
+from launcher.worker.context import Cancellation
 
 LOOK_S: Final = 0.1
 RESOLVING_MAX: Final = 64
@@ -38,17 +39,17 @@ class Deadlines:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pause = threading.Event()  # never set: it waits
-        self._watched: dict[int, tuple[socket.socket, int, Work]] = {}
+        self._watched: dict[int, tuple[socket.socket, int, Cancellation]] = {}
         self._numbers = 0
         self._is_running = False
 
     @contextlib.contextmanager
-    def watch(self, end: socket.socket, until_ms: int, work: Work) -> Iterator[None]:
+    def watch(self, end: socket.socket, until_ms: int, cancelled: Cancellation) -> Iterator[None]:
         """Watch a socket while this is open, until `until_ms` of the boot clock."""
         with self._lock:
             self._numbers += 1
             number = self._numbers
-            self._watched[number] = (end, until_ms, work)
+            self._watched[number] = (end, until_ms, cancelled)
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, name="raftcron-deadlines", daemon=True).start()
@@ -66,8 +67,8 @@ class Deadlines:
                 if not self._watched:
                     self._is_running = False
                     return
-                for number, (end, until_ms, work) in list(self._watched.items()):
-                    if now_ms >= until_ms or work.cancelled:
+                for number, (end, until_ms, cancelled) in list(self._watched.items()):
+                    if now_ms >= until_ms or cancelled:
                         del self._watched[number]
                         # Of the class itself: that of SSLSocket would change what a reader uses.
                         with contextlib.suppress(OSError):
@@ -78,7 +79,7 @@ DEADLINES: Final = Deadlines()
 
 
 def connected(
-    host: str, port: int, allowed: Allowed | None, until_ms: int, work: Work
+    host: str, port: int, allowed: Allowed | None, until_ms: int, cancelled: Cancellation
 ) -> socket.socket:
     """Return a TCP connection to a host, by the first of its allowed addresses that accepts one.
     Without `allowed` all addresses are.
@@ -87,7 +88,7 @@ def connected(
         NotReached: no address accepted before `until_ms`, or the name is not known.
         NotAllowed: none of its addresses is allowed.
     """
-    addresses = _resolved(host, port, until_ms, work)
+    addresses = _resolved(host, port, until_ms, cancelled)
     refused = ""
     problem = "it has no address"
     for family, place in addresses:
@@ -97,7 +98,7 @@ def connected(
             continue
         end = socket.socket(family, socket.SOCK_STREAM)
         left_s = (until_ms - boot_ms()) / 1000
-        if left_s <= 0 or work.cancelled:
+        if left_s <= 0 or cancelled:
             end.close()
             raise NotReached(f"{host}: no connection in time")
         try:
@@ -115,7 +116,7 @@ def connected(
 
 
 def secured(
-    end: socket.socket, host: str, context: ssl.SSLContext, until_ms: int, work: Work
+    end: socket.socket, host: str, context: ssl.SSLContext, until_ms: int, cancelled: Cancellation
 ) -> socket.socket:
     """Return the connection with TLS over it; `host` is checked against the certificate.
 
@@ -129,7 +130,7 @@ def secured(
         end.close()
         raise NotReached(f"{host}: TLS: {_said(error)}") from error
     try:
-        with DEADLINES.watch(wrapped, until_ms, work):
+        with DEADLINES.watch(wrapped, until_ms, cancelled):
             wrapped.settimeout(max(0.001, (until_ms - boot_ms()) / 1000))
             wrapped.do_handshake()
     except (OSError, ValueError) as error:
@@ -139,7 +140,7 @@ def secured(
 
 
 def _resolved(
-    host: str, port: int, until_ms: int, work: Work
+    host: str, port: int, until_ms: int, cancelled: Cancellation
 ) -> list[tuple[socket.AddressFamily, Any]]:
     """Return the addresses of a host, in the order of the system."""
     literal: Address | None = address_of(host)
@@ -164,7 +165,7 @@ def _resolved(
         raise NotReached(f"{host}: {RESOLVING_MAX} names are being looked up, and none was found")
     threading.Thread(target=resolve, name="raftcron-resolver", daemon=True).start()
     while not done.wait(LOOK_S):
-        if boot_ms() >= until_ms or work.cancelled:
+        if boot_ms() >= until_ms or cancelled:
             raise NotReached(f"{host}: its address was not found in time")
     if problem:
         raise NotReached(f"{host}: {problem[0]}")

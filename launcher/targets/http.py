@@ -26,14 +26,13 @@ from launcher.errors import BadConfig
 from launcher.targets.addresses import Allowed, normal
 from launcher.targets.config import HttpConfig, read_private, trusting
 from launcher.targets.connecting import DEADLINES, connected, secured
+from launcher.targets.seen import Seen, State
 from launcher.targets.target import (
     RESULT_BYTES_MAX,
     RETRY_AFTER_MS_MAX,
     Duration,
     NotAllowed,
     NotReached,
-    Seen,
-    State,
     Work,
     decoded,
     duration_ms,
@@ -197,17 +196,17 @@ class HttpTarget:
         url = request.url
         host = url.hostname or ""
         port = url.port or (443 if url.scheme == "https" else 80)
-        end = connected(host, port, self._allowed, until_ms, work)
+        end = connected(host, port, self._allowed, until_ms, work.cancelled)
         if url.scheme == "https":
-            end = secured(end, host, self._tls, until_ms, work)
+            end = secured(end, host, self._tls, until_ms, work.cancelled)
         try:
-            with DEADLINES.watch(end, until_ms, work):
+            with DEADLINES.watch(end, until_ms, work.cancelled):
                 end.settimeout(max(0.001, (until_ms - boot_ms()) / 1000))
                 return self._exchanged(end, work, request, until_ms)
         except (OSError, http.client.HTTPException, ValueError) as error:
             if boot_ms() >= until_ms or isinstance(error, TimeoutError):
                 raise NotReached(f"{host}: no answer in time") from error
-            raise NotReached(f"{host}: {_said(error)}") from error
+            raise NotReached(f"{host}: {said_by(error)}") from error
         finally:
             end.close()
 
@@ -262,7 +261,7 @@ class HttpTarget:
         # What is wrong with a body changes nothing: the status line was there.
         with (
             contextlib.suppress(OSError, http.client.HTTPException, ValueError),
-            DEADLINES.watch(end, body_ms, work),
+            DEADLINES.watch(end, body_ms, work.cancelled),
         ):
             end.settimeout(max(0.001, (body_ms - boot_ms()) / 1000))
             while len(body) < BODY_BYTES_MAX:
@@ -420,7 +419,7 @@ def _headers(folder: Path, said: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _said(error: Exception) -> str:
+def said_by(error: Exception) -> str:
     """Return what an error of a connection says, without bytes of the other side."""
     match error:
         case ConnectionResetError() | BrokenPipeError() | http.client.RemoteDisconnected():

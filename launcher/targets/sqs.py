@@ -21,15 +21,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher.errors import BadConfig
 from launcher.targets.config import SqsConfig
-from launcher.targets.target import (
-    NotReached,
-    Seen,
-    State,
-    Work,
-    decoded,
-    duration_ms,
-    excerpt,
-)
+from launcher.targets.seen import Seen, State
+from launcher.targets.target import NotReached, Work, decoded, duration_ms, excerpt
 from launcher.worker.errors import BadPayload
 
 NAME_CHARS_MAX: Final = 128

@@ -8,7 +8,6 @@ it has the work already.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -17,6 +16,7 @@ import msgspec
 from launcher.clock import boot_ms
 from launcher.errors import LauncherError
 from launcher.lengths import length_ms
+from launcher.targets.seen import Seen, State
 from launcher.worker.context import Cancellation, Context
 from launcher.worker.errors import BadPayload
 from launcher.worker.outcome import Cancelled, Fatal, Lost, Retry
@@ -28,31 +28,6 @@ RETRY_AFTER_MS_MAX: Final = 86_400_000
 Duration: TypeAlias = int | float | str
 """Seconds as a number, or a text with units (d, h, m, s, ms)."""
 _NEVER_MS: Final = 1 << 62
-
-
-class State(enum.Enum):
-    """What a target knows of the work of a launch."""
-
-    RUNNING = "running"
-    DONE = "done"
-    RETRY = "retry"
-    """It failed, or could not be handed over; another try may succeed."""
-    FATAL = "fatal"
-    """It was refused, and would be refused again."""
-    ABSENT = "absent"
-    """The target does not have it, or drops a second one of its name: handing it over does it at
-    most once."""
-    UNKNOWN = "unknown"
-    """The target cannot tell whether it has it."""
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """What became of the work of a launch, with a detail for people. `after_ms` is, with RETRY, how
-    long to wait; 0: as the job says."""
-
-    state: State
-    detail: str = ""
-    after_ms: int = 0
 
 
 class Work:

@@ -8,14 +8,18 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from launcher.targets.kube_jobs import Named
 from tests.cluster.failover import PATIENT
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.worker_rig import HOST, WITHIN_S, Shop, Worker, handler_job
+from tests.conformance.targets import kubeconfig_of
 from tests.fakes.bad_http import Request, answer, bad_server
+from tests.fakes.kubernetes_api import kubernetes_fake
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -32,6 +36,11 @@ def serve(shop: Shop, kind: str, config: str, *, name: str = "target") -> Worker
     shop.wait_served(HOST)
     wait_until(lambda: len(worker.children()) == 1, WITHIN_S, "its process")
     return worker
+
+
+def has_other_child(worker: Worker, dead: int) -> bool:
+    """Whether a worker has another process than one that died."""
+    return worker.children() not in ([], [dead])
 
 
 HTTP = '[http]\nhosts = ["127.0.0.1"]\nnetworks = ["127.0.0.0/8"]\n'
@@ -103,3 +112,36 @@ def test_a_request_under_way_when_its_target_dies_is_lost_or_sent_again_as_the_j
         paths = sorted(one.path for one in server.requests)
         assert paths == ["/again", "/again", "/once"]
         assert {one.headers["idempotency-key"] for one in server.requests} == set(names)
+
+
+def test_a_job_of_kubernetes_outlives_its_target_and_is_never_created_twice(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    container = '{ name = "main", image = "busybox" }'
+    payload = f"{{ template = {{ spec = {{ template.spec.containers = [{container}] }} }} }}"
+    with kubernetes_fake() as fake, Shop(make_cell(replica_extra=PATIENT), tmp_path) as shop:
+        jobs = handler_job("report", "kubernetes", f"payload = {payload}")
+        shop.apply(jobs + handler_job("stopped", "kubernetes", f"payload = {payload}"))
+        (shop.folder / "kubeconfig").write_text(json.dumps(kubeconfig_of(fake.url)))
+        config = '[kubernetes]\nnamespaces = ["jobs"]\nkubeconfig = "kubeconfig"\n'
+        worker = serve(shop, "kubernetes", config)
+        launch, stopped = shop.trigger("report", "stopped")
+        wait_until(lambda: len(fake.created) == 2, WITHIN_S, "both Jobs")
+        for _ in range(2):  # its process dies, and another one is started
+            [child] = worker.children()
+            os.kill(child, signal.SIGKILL)
+            wait_until(partial(has_other_child, worker, child), WITHIN_S, "another process")
+        assert worker.end() == 0  # the whole target is stopped, as for an upgrade
+        shop.workers.remove(worker)
+        serve(shop, "kubernetes", config, name="second")
+        assert shop.cell.cli("kill", stopped).returncode == 0
+        name = Named(stopped, 1, "").job
+        wait_until(lambda: "deletionTimestamp" in fake.jobs[name]["metadata"], WITHIN_S, "its end")
+        fake.remove(name)
+        assert shop.wait_row(stopped, "cancelled", "failed").attempt == 1
+        fake.logs[Named(launch, 1, "").job] = "all is well\n"
+        fake.finish(Named(launch, 1, "").job)
+        row = shop.wait_row(launch, "succeeded")
+        assert (row.attempt, row.detail) == (1, "all is well")
+        assert len(fake.created) == 2
+        assert "all is well" in shop.cell.cli("logs", launch).stdout

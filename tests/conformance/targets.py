@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import json
 import os
 import socket
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +17,16 @@ from typing import Any, Protocol
 
 import boto3
 
-from launcher.targets.config import HttpConfig, SqsConfig
+from launcher.targets.config import HttpConfig, KubernetesConfig, SqsConfig
 from launcher.targets.http import HttpTarget
+from launcher.targets.kube_api import KubeApi, Reply, access_of
+from launcher.targets.kube_jobs import Named
+from launcher.targets.kubernetes import KubernetesTarget
 from launcher.targets.sqs import FIFO, SqsTarget
 from launcher.targets.target import Target
+from launcher.worker.context import Cancellation
 from tests.fakes.bad_http import answer, bad_server, silence
+from tests.fakes.kubernetes_api import BATCH, CORE, kubernetes_fake
 from tests.fakes.s3_server import S3Server
 
 _NUMBERS = itertools.count(1)
@@ -144,6 +151,78 @@ class SqsSide:
         return True
 
 
+class KubernetesSide:
+    """A cluster: a fake one, or one whose API server runs elsewhere."""
+
+    tells = True
+    deduplicates = True
+
+    def __init__(self, stack: contextlib.ExitStack, servers: Servers, kubeconfig: str = "") -> None:
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if not kubeconfig:
+            fake = stack.enter_context(kubernetes_fake())
+            kubeconfig = json.dumps(kubeconfig_of(fake.url))
+        (self._folder / "good").write_text(kubeconfig)
+        self._trouble = stack.enter_context(bad_server())
+        self._trouble.ways[f"{BATCH}jobs/jobs"] = answer("503 Slow Down", b"")
+        (self._folder / "busy").write_text(json.dumps(kubeconfig_of(self._trouble.url(""))))
+        away = kubeconfig_of(f"http://127.0.0.1:{free_port()}")
+        (self._folder / "away").write_text(json.dumps(away))
+        self._cell = f"cell-{next(_NUMBERS)}-{os.getpid()}"
+        self._api = KubeApi(access_of(self._config("good"), self._folder))
+        self._call("POST", CORE.rstrip("/"), body={"metadata": {"name": "jobs"}})
+
+    def _config(self, ending: str) -> KubernetesConfig:
+        name = ending if ending in ("busy", "away") else "good"
+        return KubernetesConfig(namespaces=("jobs",), kubeconfig=name, cell=self._cell)
+
+    def _call(self, method: str, path: str, **more: Any) -> Reply:
+        return self._api.call(method, path, Cancellation(), **more)
+
+    def _place(self, launch: str) -> str:
+        return f"{BATCH}jobs/jobs/{Named(launch, 1, self._cell).job}"
+
+    def target(self, ending: str = "good") -> Target:
+        return KubernetesTarget(self._config(ending), self._folder)
+
+    def payload(self, ending: str = "good") -> Any:
+        container = {"name": "main"} if ending == "refused" else {"name": "main", "image": "x"}
+        return {"template": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+
+    def finish(self, launch: str) -> None:
+        place = self._place(launch)
+        job = self._call("GET", place).body
+        now = "2026-11-20T15:00:00Z"
+        ended = [
+            {"type": kind, "status": "True", "reason": "CompletionsReached",
+             "lastTransitionTime": now}
+            for kind in ("SuccessCriteriaMet", "Complete")
+        ]  # fmt: skip
+        job["status"] = {
+            "startTime": now, "completionTime": now, "succeeded": 1, "conditions": ended,
+            "uncountedTerminatedPods": {},
+        }  # fmt: skip
+        reply = self._call("PUT", f"{place}/status", body=job)
+        assert reply.status == 200, reply
+
+    def pieces(self, launch: str) -> int:
+        return int(self._call("GET", self._place(launch)).status == 200)
+
+    def is_stopped(self, launch: str) -> bool:
+        reply = self._call("GET", self._place(launch))
+        return reply.status == 404 or "deletionTimestamp" in reply.body["metadata"]
+
+
+def kubeconfig_of(server: str) -> dict[str, Any]:
+    """A kubeconfig with a token, as kubectl writes it."""
+    return {
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "t0ken"}}],
+    }  # fmt: skip
+
+
 class Servers:
     """Servers that several sides share, each started when it is first needed."""
 
@@ -167,13 +246,17 @@ SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {
     "http": HttpSide,
     "sqs": SqsSide,
     "sqs-fifo": functools.partial(SqsSide, suffix=FIFO),
+    "kubernetes": KubernetesSide,
 }
 """The sides of the default suite."""
 REAL_SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {
     "sqs-real": functools.partial(SqsSide, endpoint=os.environ.get("SQS", "")),
     "sqs-fifo-real": functools.partial(SqsSide, suffix=FIFO, endpoint=os.environ.get("SQS", "")),
+    "kubernetes-real": lambda stack, servers: KubernetesSide(
+        stack, servers, Path(os.environ["KUBERNETES"]).read_text()
+    ),
 }
-"""The sides of nightly runs: servers that the variable of the name says."""
+"""The sides of nightly runs: SQS= is the URL of a server, KUBERNETES= a kubeconfig in JSON."""
 
 
 @contextmanager

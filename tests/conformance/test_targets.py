@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from launcher.clock import boot_ms
-from launcher.targets.target import State
+from launcher.targets.seen import State
 from launcher.worker.errors import BadPayload
 from launcher.worker.wire import Result
 from tests.conformance.targets import REAL_SIDES, SIDES, OtherSide, Servers, other_side

@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 from launcher.clock import boot_ms
-from launcher.targets.target import Target, Work, run
+from launcher.targets.app import registry_of
+from launcher.targets.target import Target, Work
 from launcher.worker.context import Context
-from launcher.worker.outcome import Ended, of_cancel, of_error, of_value
+from launcher.worker.outcome import Ended
+from launcher.worker.thread_pool import invoke
 from launcher.worker.wire import Tasks, TaskWork
 
 LAUNCH = "acme/mail@2026-11-20T15:00:00Z"
@@ -42,13 +44,10 @@ def context_of(
 
 
 def ended(target: Target, payload: object, context: Context) -> Ended:
-    """How an attempt ends that runs on a target."""
+    """How an attempt ends that runs on a target, as its worker reports it."""
     raw = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    try:
-        found = of_value(run(target, raw, context))
-    except Exception as error:  # noqa: BLE001 - as a worker does
-        found = of_error(error)
-    return of_cancel(found, context.cancelled.reason) if context.cancelled else found
+    [handler] = registry_of(target)
+    return invoke(handler, context, raw)
 
 
 def work_for(target: Target, payload: object, **context: Any) -> Work:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import cron.main  # noqa: F401 - adds the commands that start processes
 from cron.cli import targets as command
+from cron.cli.app import cli
 from launcher.errors import BadConfig
 from launcher.targets import app
 from launcher.targets.config import load
+from launcher.targets.target import Target
 from launcher.worker.options import EXIT_APP, ChildOptions, worker_options
 from launcher.worker.parent import start_child
+from tests.conformance.targets import kubeconfig_of
 from tests.style.tree import ROOT
 from tests.unit.api_rig import run_cli
 
@@ -58,9 +65,17 @@ def test_command_and_app_know_the_same_targets() -> None:
     assert command.CONFIG_VARIABLE == app.CONFIG_VARIABLE
 
 
+def example_target(kind: str, folder: Path) -> Target:
+    """The target that the example configures, with the files that it names."""
+    path = folder / "targets.toml"
+    path.write_text(EXAMPLE.read_text())
+    (folder / "kubeconfig.json").write_text(json.dumps(kubeconfig_of("https://kube.example")))
+    return app.target_of(kind, load(path), path)
+
+
 @pytest.mark.parametrize("kind", app.KINDS)
-def test_the_example_has_every_target(kind: str) -> None:
-    registry = app.registry_of(app.target_of(kind, load(EXAMPLE), EXAMPLE))
+def test_the_example_has_every_target(kind: str, tmp_path: Path) -> None:
+    registry = app.registry_of(example_target(kind, tmp_path))
     [handler] = registry
     assert handler.name == kind
     assert handler.served.resumes, "a dead worker's launches are looked up"
@@ -100,3 +115,31 @@ def test_the_parent_of_a_target_is_light() -> None:
     # The http target must not pay for the client library of another one.
     seen = "import sys, launcher.targets.http; sys.exit('boto3' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", seen], cwd=ROOT, check=False).returncode == 0
+
+
+DOCUMENT = (ROOT / "docs" / "targets.md").read_text()
+EXAMPLES = [
+    block
+    for block in re.findall(r"```(?:toml)?\n(.*?)```", DOCUMENT, re.DOTALL)
+    if block.startswith(("#:", "[[job]]"))
+]
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_jobs_of_the_document_are_ones_that_targets_take(text: str, tmp_path: Path) -> None:
+    is_crontab = text.startswith("#:")
+    path = tmp_path / ("crontab" if is_crontab else "jobs.toml")
+    path.write_text(text)
+    result = CliRunner().invoke(cli, ["lint", str(path)])
+    assert result.exit_code == 0, result.output
+    if is_crontab:
+        kind, payload = text.split("handler=")[1].split()[0], text[text.index("{") :].encode()
+    else:
+        [job] = tomllib.loads(text)["job"]
+        kind, payload = job["handler"], json.dumps(job["payload"]).encode()
+    target = example_target(kind, tmp_path)
+    assert target.read(payload) is not None
+
+
+def test_every_target_has_a_job_in_the_document() -> None:
+    assert len(EXAMPLES) == len(app.KINDS)
