@@ -47,7 +47,7 @@ from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
-from cron.errors import ConfigError, CronError, TooNew, TooOld, Unavailable
+from cron.errors import ConfigError, CronError, NotLeader, TooNew, TooOld, Unavailable
 from cron.fresh import FreshStart, has_log, keep
 from cron.garbage import Garbage
 from cron.history.store import RowStore
@@ -332,8 +332,13 @@ class Daemon:
             lambda: self._applier.state.access,
             self._clock.wall_ms,
             is_open=self._credentials is None,
-            leader=self._leader_address,
+            elsewhere=self._who_knows_roles,
         )
+
+    def _who_knows_roles(self) -> NotLeader | None:
+        """Return whom to ask about a role that this replica does not know; None where it leads, and
+        has applied all that was granted before."""
+        return NotLeader(self._leader_address()) if self._leader.epoch is None else None
 
     def _make_http(self) -> HttpServer:
         from cron.web.replica import make_http_server  # 150 ms that a replica without HTTP saves

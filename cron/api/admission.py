@@ -66,8 +66,9 @@ class Admission:
     """Decides over the calls to one replica.
 
     `rules` returns the bindings and tokens as they are applied here. With `is_open` nobody is
-    refused who shows nothing. `leader` returns the leader's client address where another replica
-    leads: what is refused here may have been granted there a moment ago.
+    refused who shows nothing. `elsewhere` returns the error that sends a caller to the leader, if
+    this replica is not sure to have all that was granted: what is refused here may have been
+    granted there a moment ago.
     """
 
     def __init__(
@@ -77,13 +78,13 @@ class Admission:
         wall_ms: Callable[[], int],
         *,
         is_open: bool,
-        leader: Callable[[], str | None] = lambda: None,
+        elsewhere: Callable[[], NotLeader | None] = lambda: None,
     ) -> None:
         self._cell = cell
         self._rules = rules
         self._wall_ms = wall_ms
         self._is_open = is_open
-        self._leader = leader
+        self._elsewhere = elsewhere
 
     def admit(self, rpc: Rpc[Any, Any], request: Q, shown: Shown) -> Q:
         """Return the request of a caller who may make this call, in its canonical form, with the
@@ -110,9 +111,10 @@ class Admission:
             request = checked(request)
             return caller, _signed(rpc, request, caller)
         except NotAllowed as error:
-            leader = self._leader() if rpc.where is not Where.REPLICA else None
-            if leader is not None:
-                raise NotLeader(leader) from error
+            is_final = rpc.where is Where.REPLICA or not _depends_on_rules(shown)
+            elsewhere = None if is_final else self._elsewhere()
+            if elsewhere is not None:
+                raise elsewhere from error
             raise
 
     def caller(self, shown: Shown) -> Caller:
@@ -172,6 +174,14 @@ class Admission:
             hint = f"an admin grants one: `raftcron role grant {identity.name} viewer`"
             raise NotAllowed(f"{identity} has no role", hint)
         return Caller(PERSON, Subject(identity.name, grants), label, origin)
+
+
+def _depends_on_rules(shown: Shown) -> bool:
+    """Whether bindings and tokens decide over who shows this; else no replica lets it in."""
+    match = _BEARER.fullmatch(shown.authorization)
+    if shown.authorization:
+        return match is not None and bool(token_id(match[1]))
+    return shown.identity is not None and shown.identity.kind == PERSON
 
 
 def _origin(proof: str, shown: Shown) -> str:

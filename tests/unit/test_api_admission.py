@@ -68,7 +68,7 @@ class Rules:
             lambda: self.access,
             lambda: self.now_ms,
             is_open=is_open,
-            leader=lambda: self.leader,
+            elsewhere=lambda: NotLeader(self.leader) if self.leader else None,
         )
 
 
@@ -261,6 +261,21 @@ def test_a_replica_that_does_not_lead_sends_a_refused_caller_to_the_leader(rules
     assert caught.value.leader == rules.leader
     with pytest.raises(NotAuthenticated):
         rules.admission().admit(table.STATUS, table.STATUS.request(), unknown)
+    rules.grant("ada", Role.ADMIN)
+    with pytest.raises(NotLeader):
+        rules.admission(is_open=False).admit(table.PAUSE, PAUSE, person("bob"))
+
+
+def test_what_no_replica_lets_in_is_refused_by_each(rules: Rules) -> None:
+    rules.leader = "127.0.0.1:7401"
+    for shown in (
+        Shown(),
+        bearer("rc1_cut"),
+        Shown(authorization="Basic x"),
+        person("e", "executor"),
+    ):
+        with pytest.raises(NotAllowed):
+            rules.admission(is_open=False).admit(table.PAUSE, PAUSE, shown)
 
 
 # ---- over real connections

@@ -18,7 +18,7 @@ from cron.api.listening import listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
 from cron.api.table import TRIGGER
-from cron.errors import NotAllowed, UnknownJob
+from cron.errors import NotAllowed, NotLeader, UnknownJob
 from cron.web import exchange
 from cron.web.forwarding import Forwarding
 from launcher.identity import REPLICA_HOST
@@ -254,7 +254,9 @@ async def test_what_a_follower_would_refuse_is_the_leaders_to_decide() -> None:
     leader = f"127.0.0.1:{listen(server, '127.0.0.1:0', None)}"
     await server.start()
     peers = Peers()
-    late = Admission(CELL, AccessRules, lambda: WALL_MS, is_open=True, leader=lambda: leader)
+    late = Admission(
+        CELL, AccessRules, lambda: WALL_MS, is_open=True, elsewhere=lambda: NotLeader(leader)
+    )
     async with site(Forwarding(Follower(leader), peers), admission=late) as served:
         said = await served.ask("POST", "/v1/launches", BODY, TOKEN)
         nobody = await served.ask("POST", "/v1/launches", BODY, {"authorization": "Bearer x"})
@@ -270,7 +272,9 @@ async def test_what_a_follower_would_refuse_is_the_leaders_to_decide() -> None:
 async def test_an_authorization_that_no_token_is_like_reaches_no_leader_as_it_is() -> None:
     async with serving(FakeBackend(trigger=launch())) as leader:
         peers = Peers()
-        late = Admission(CELL, AccessRules, lambda: WALL_MS, is_open=True, leader=lambda: leader)
+        late = Admission(
+            CELL, AccessRules, lambda: WALL_MS, is_open=True, elsewhere=lambda: NotLeader(leader)
+        )
         async with site(Forwarding(Follower(leader), peers), admission=late) as served:
             said = await served.raw(
                 b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xe9\r\n"
