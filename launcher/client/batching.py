@@ -57,7 +57,7 @@ Outcome = Verdict | Exception
 class Entry:
     """One task on its way. `outcome` is set before `parcel` learns of it."""
 
-    __slots__ = ("content", "outcome", "parcel", "task", "was_sent")
+    __slots__ = ("content", "outcome", "parcel", "refusal", "task", "was_sent")
 
     def __init__(self, submission: Submission, parcel: Parcel) -> None:
         try:
@@ -67,6 +67,7 @@ class Entry:
         self.task = submission.task
         self.parcel = parcel
         self.outcome: Outcome | None = None
+        self.refusal: QueueFull | None = None  # the newest
         self.was_sent = False
 
 
@@ -107,7 +108,8 @@ class Parcel:
                 hint = "submit it again with the same key, or look at it with `get`"
                 self.settle(entry, OutcomeUnknown(f"{entry.task}: no answer in time", hint))
             else:
-                self.settle(entry, Unavailable(f"{entry.task}: it was not sent in time"))
+                late = Unavailable(f"{entry.task}: it was not sent in time")
+                self.settle(entry, entry.refusal or late)
 
     def left_s(self) -> float:
         """Return how long to wait for the outcomes: the call says at the deadline what it knows."""
@@ -267,7 +269,8 @@ class Batcher:
         parcels = {id(one.parcel): one.parcel for one in entries}
         if len(parcels) == 1 or isinstance(error, Unavailable | OutcomeUnknown):
             for entry in entries:
-                entry.parcel.settle(entry, error)
+                known = entry.refusal if isinstance(error, Unavailable) else None
+                entry.parcel.settle(entry, known or error)
             return
         for parcel in parcels.values():
             self._send([one for one in entries if one.parcel is parcel])
@@ -284,9 +287,9 @@ class Batcher:
         wait_ms = (verdict.retry_after_ms or _BUSY_MS) * (1 + self._random.random() / 2)
         again_s = time.monotonic() + wait_ms / 1000
         entry.was_sent = False  # it was answered: it is not there
+        entry.refusal = QueueFull(f"{entry.task}: {problem.message}", problem.hint)
         if again_s >= entry.parcel.deadline_s:
-            text = f"{entry.task}: {problem.message}"
-            entry.parcel.settle(entry, QueueFull(text, problem.hint))
+            entry.parcel.settle(entry, entry.refusal)
             return
         with self._changed:
             is_closed = self._is_closed

@@ -362,6 +362,17 @@ def test_a_queue_that_stays_full_is_reported_at_the_deadline(cell):
     assert len(cell.submits()) > 2
 
 
+def test_a_full_queue_is_reported_too_where_the_leader_is_gone_by_the_deadline(cell):
+    def judge(one):
+        cell.leader = -1
+        return SubmitVerdict(task=one.name, error=full(50), retry_after_ms=50)
+
+    cell.judge = judge
+    with Client(cell.servers, timeout=1) as client, pytest.raises(QueueFull):
+        client.submit("h")
+    assert len(cell.calls) > 1
+
+
 # ---- many tasks
 
 

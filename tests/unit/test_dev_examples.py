@@ -46,5 +46,7 @@ def test_the_next_times_of_an_example_can_be_seen_without_a_cell(name: str) -> N
 def test_there_is_no_example_that_nobody_looked_at() -> None:
     names = {path.name for path in Path(ROOT / "examples").iterdir()}
     looked_at = {path.removeprefix("examples/") for path in JOBS}
-    # The handlers: tests/unit/test_worker_testing.py. The targets: tests/unit/test_targets_app.py.
-    assert names == looked_at | {"replica.toml", "executor.toml", "handlers", "targets.toml"}
+    # Tests of their own: test_worker_testing.py, test_targets_app.py, test_service_task_queues.py
+    # and test_example_webshop.py.
+    apart = {"replica.toml", "executor.toml", "handlers", "targets.toml", "queues.toml", "webshop"}
+    assert names == looked_at | apart
