@@ -16,7 +16,7 @@ from cron import limits
 from cron.api import checks
 from cron.api.checks import Collection, Person, Pool, Tenant, Within, bound, instant
 from cron.api.launches import LaunchView
-from cron.api.rpc import Fields, Request, View
+from cron.api.rpc import TIMEOUT_MS, Fields, Request, View
 from cron.errors import InvalidInput, LimitExceeded
 from cron.job import OnLost
 from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, format_time
@@ -33,6 +33,7 @@ LABEL_NAME_CHARS_MAX: Final = 63
 TRIES_MAX: Final = 1_001
 """As a job's: 1,000 retries after the first try."""
 BACKOFF_MS_MAX: Final = 86_400_000
+MANY_TIMEOUT_MS: Final = 60_000
 WATCH_MS_MAX: Final = 3_600_000
 PAGE_CHARS_MAX: Final = 400
 
@@ -406,6 +407,11 @@ class CancelRequest(Request, frozen=True, kw_only=True):
         if self.filter is not None and self.filter.is_all:
             raise InvalidInput("the filter fits every task", "name a queue, at least")
 
+    def timeout_ms(self) -> int:
+        """Return how long to wait: a filter may fit a million tasks, in as many entries as
+        thousands."""
+        return MANY_TIMEOUT_MS if self.filter is not None else TIMEOUT_MS
+
 
 class TasksReport(View, frozen=True, kw_only=True):
     """The tasks that a change was made of, or would be.
@@ -493,6 +499,11 @@ class WatchRequest(Request, frozen=True, kw_only=True):
     ] = ""
     wait_ms: Annotated[int, bound(1, WATCH_MS_MAX, "wait_ms")] = 0
     limit: Annotated[int, bound(1, 1_000_000, "limit")] = 0
+
+    def timeout_ms(self) -> int:
+        """Return how long to wait. A read is asked elsewhere after a third of its time, and that
+        is longer than the stream lasts."""
+        return TIMEOUT_MS + 4 * (self.wait_ms or WATCH_MS_MAX)
 
 
 class TaskChange(View, frozen=True, kw_only=True):

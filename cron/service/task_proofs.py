@@ -21,10 +21,11 @@ from cron.history.why import explain
 from cron.launch_state import LaunchState
 from cron.service.launches import expanded, open_viewer
 from cron.service.replica import Replica
-from cron.service.task_views import launch_of, open_row, unknown_task
+from cron.service.task_views import launch_of, no_launch_yet, open_row, unknown_task
 from cron.state.context import row_of
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
+from cron.state.tasking import handler_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import LaunchName
 
@@ -85,7 +86,7 @@ async def why_task(replica: Replica, request: WhyRequest) -> WhyReport:
         verdict = (
             f"it waits for its time, {when}"
             if task.at_ms > now_ms
-            else f"it is due since {when}, and its handler has no free slot for its launch"
+            else f"it is due since {when}: {no_launch_yet(replica, _handler(state, task))}"
         )
     verdict += dead_letter(letter, name, at_s)
     at_ms = at_s * 1000
@@ -97,6 +98,10 @@ async def why_task(replica: Replica, request: WhyRequest) -> WhyReport:
         story=[StoryLine(line_ms, text) for line_ms, text in explained.story],
         launches=[*ended, *([view] if view is not None else [])],
     )
+
+
+def _handler(state: State, task: TaskRecord) -> str:
+    return handler_of(task, state.queues[task.queue])
 
 
 async def audit_tasks(

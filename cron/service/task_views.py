@@ -127,7 +127,7 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
     if row is not None:
         reason = open_viewer(replica)(row).waiting
     elif view.state == "due" and now_ms - task.at_ms > USUAL_WAIT_MS:
-        reason = _no_launch_yet(replica, view.handler)
+        reason = no_launch_yet(replica, view.handler)
     attempts = await _attempts(replica, task)
     is_done = task.state is LaunchState.SUCCEEDED
     if task.is_over and not is_done and attempts and attempts[-1].detail:
@@ -141,7 +141,7 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
     )
 
 
-def _no_launch_yet(replica: Replica, handler: str) -> str:
+def no_launch_yet(replica: Replica, handler: str) -> str:
     """Return why a task that is due has no launch."""
     if replica.leader.epoch is not None and not replica.intake.serves(handler):
         return f"no worker serves handler {handler}"

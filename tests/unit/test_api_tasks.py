@@ -19,6 +19,7 @@ from cron.errors import InvalidInput, LimitExceeded, OtherContent, QueueFull, Un
 
 NOW_MS = 1_795_186_800_000
 DAY_MS = 86_400_000
+NIGHT = tasks.TaskFilter(collection="night")
 
 
 def submission(**fields: Any) -> tasks.TaskSubmission:
@@ -241,6 +242,14 @@ def test_a_reschedule_changes_something() -> None:
         checked(tasks.RescheduleRequest(name=name, revision=7))
     with pytest.raises(InvalidInput, match="choose one"):
         checked(tasks.RescheduleRequest(name=name, at_ms=1, delay_ms=0))
+
+
+def test_a_client_waits_as_long_as_a_call_may_take() -> None:
+    by_name, by_filter = tasks.CancelRequest(names=["q:k"]), tasks.CancelRequest(filter=NIGHT)
+    assert by_name.timeout_ms() < by_filter.timeout_ms()
+    for wait_ms in (1_500, 0):
+        watch = tasks.WatchRequest(wait_ms=wait_ms)
+        assert watch.timeout_ms() // 3 > (wait_ms or tasks.WATCH_MS_MAX)
 
 
 @pytest.mark.parametrize("position", ["x", "-1", "1.", "1.2.3", "1" * 20])

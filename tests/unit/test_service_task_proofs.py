@@ -91,7 +91,10 @@ async def test_why_tells_what_a_task_waits_for_and_how_it_ended(world: Proven) -
     await world.submit_one(delay_ms=500)
     assert (await world.why()).verdict == "it waits for its time, 2026-11-20T16:00:01.500Z"
     world.rig.at_ms += 500
-    assert (await world.why()).verdict.startswith("it is due since 2026-11-20T16:00:01.500Z")
+    due = "it is due since 2026-11-20T16:00:01.500Z: "
+    assert (await world.why()).verdict == f"{due}all slots of handler {HANDLER} are taken"
+    world.serve()
+    assert (await world.why()).verdict == f"{due}no worker serves handler {HANDLER}"
     world.run(is_over=False)
     running = await world.why()
     assert "attempt 1 was begun" in running.verdict
@@ -101,7 +104,7 @@ async def test_why_tells_what_a_task_waits_for_and_how_it_ended(world: Proven) -
     assert world.rig.finished(record.horizon_s - T0, 1, record.number) is Verdict.ACCEPTED
     world.note()
     over = await world.why()
-    assert over.verdict.startswith("it ran on e1, 0 ms late")
+    assert over.verdict.startswith("it ran on e1, 500 ms late")
     assert (over.at_s, len(over.launches), bool(over.story)) == (record.horizon_s, 1, True)
     named = await world.why(at_s=record.horizon_s, is_nearest=False)
     assert named.verdict == over.verdict
