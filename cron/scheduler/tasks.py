@@ -6,7 +6,8 @@ to the line of its queue, by priority, then time. A task costs the same whatever
 
 A task that is due gets its launch only if that will soon have a slot: of each work pool as many are
 ready and have not begun as the pool has slots, and some more, so that slots never wait for the next
-launch. The others stay slim records of State. Lines of one pool take turns.
+launch. The others stay slim records of State. Lines of one pool take turns. A few tasks of each
+line are ready whatever the others have: a limit or a gate may hold all that is ready of one queue.
 
 The index never looks for an entry to remove it. An entry that is not true any more, of a task that
 was cancelled, put off or changed, is passed over when its turn comes.
@@ -30,6 +31,7 @@ from cron.state import tasks as t
 from cron.state.outcome import Outcome
 from cron.state.state import State
 from cron.state.tasking import deadline_s_of, handler_of, priority_of
+from launcher.protocol.names import TASK_MARK
 
 LOADED_AT_ONCE: Final = 10_000
 """Tasks that one turn loads after a takeover, or sorts into lines: about 0.02 s."""
@@ -39,11 +41,11 @@ RESERVE: Final = 100
 """So many more tasks of a pool than it has slots are ready and have not begun."""
 FORGET_MAX: Final = 1_000
 """Tasks that one entry forgets."""
-EXPIRED_MAX: Final = 100
-"""Tasks past their deadline of one line that one entry makes ready, though their pool has no room:
-the plan then skips them."""
-EXPIRY_MS: Final = 1_000
-"""How often lines without room are searched for them."""
+LINE_RESERVE: Final = 10
+"""So many tasks of each line are ready and have not begun, whatever room their pool has."""
+EXPIRED_MAX: Final = 1_000
+"""Tasks past their deadline that one entry makes ready, though their pool has no room: the plan
+then skips them."""
 STALE_MAX: Final = 100_000
 """Entries that are not true any more, beside as many as there are tasks that wait."""
 _MINUTE_MS: Final = 60_000
@@ -63,7 +65,7 @@ class _Line(msgspec.Struct, eq=False):
 
 class TaskIndex:
     """The tasks of a State, as one leader's term needs them. `unbegun` are the jobs of tasks that
-    are ready and never began, by number, each with its work pool."""
+    are ready and never began, by number, each with its queue and work pool."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -79,12 +81,15 @@ class TaskIndex:
         self._lines: dict[tuple[str, str], _Line] = {}
         self._pools: dict[str, deque[_Line]] = {}  # those that have entries
         self._is_more = False  # one plan had not enough room for all that could be ready
-        self._expiry_ms = 0
+        self._deadlines: dict[int, array[int]] = {}  # of tasks in lines, by second
+        self._by_deadline: list[int] = []  # a heap of these
+        self._expired: deque[int] = deque()
         self._over: dict[int, array[int]] = {}  # by the minute in which they may be forgotten
         self._by_minute: list[int] = []  # a heap of these
         self._forgettable: deque[int] = deque()
-        self.unbegun: dict[int, str] = {}
+        self.unbegun: dict[int, tuple[str, str]] = {}
         self._counts: Counter[str] = Counter()  # of these, by pool
+        self._line_counts: Counter[tuple[str, str]] = Counter()  # by line
         for key in state.due.detailed:
             self._look_at_job(key[0])
 
@@ -134,11 +139,16 @@ class TaskIndex:
         )
         known = self.unbegun.get(number)
         if is_unbegun and known is None and record is not None and record.job is not None:
-            self.unbegun[number] = record.job.pool
+            key = (record.name.partition(TASK_MARK)[0], record.job.pool)
+            self.unbegun[number] = key
             self._counts[record.job.pool] += 1
+            self._line_counts[key] += 1
         elif not is_unbegun and known is not None:
             del self.unbegun[number]
-            self._counts[known] -= 1
+            self._counts[known[1]] -= 1
+            self._line_counts[known] -= 1
+            if not self._line_counts[known]:
+                del self._line_counts[known]
 
     def _wait(self, task: t.TaskRecord) -> None:
         second = task.at_ms // 1000
@@ -148,11 +158,7 @@ class TaskIndex:
             heapq.heappush(self._soon, (task.at_ms, task.number))
             self._entries += 1
         else:
-            numbers = self._seconds.get(second)
-            if numbers is None:
-                numbers = self._seconds[second] = array("Q")
-                heapq.heappush(self._by_second, second)
-            numbers.append(task.number)
+            _put_at(self._seconds, self._by_second, second, task.number)
             self._entries += 1
 
     def _line_up(self, task: t.TaskRecord) -> None:
@@ -166,16 +172,14 @@ class TaskIndex:
         entry = (priority_of(task, queue) << _TIME_BITS | task.at_ms) << _NUMBER_BITS | task.number
         heapq.heappush(line.entries, entry)
         self._entries += 1
+        ends_s = task.at_ms // 1000 + deadline_s_of(task, queue) + 1
+        _put_at(self._deadlines, self._by_deadline, ends_s, task.number)
 
     def _remember(self, task: t.TaskRecord) -> None:
         """Note when a task that is over may be forgotten."""
         remember_s = self._state.queues[task.queue].remember_s
         minute = (task.ended_ms + remember_s * 1000) // _MINUTE_MS + 1
-        numbers = self._over.get(minute)
-        if numbers is None:
-            numbers = self._over[minute] = array("Q")
-            heapq.heappush(self._by_minute, minute)
-        numbers.append(task.number)
+        _put_at(self._over, self._by_minute, minute, task.number)
 
     # ---- what the plan does
 
@@ -234,66 +238,71 @@ class TaskIndex:
 
     def _ready(self, slots: Callable[[str], int], most: int) -> dict[int, None]:
         """Return which tasks become ready, in the order in which their launches are to begin."""
-        ready: dict[int, None] = {}
-        is_time = self._now_ms >= self._expiry_ms
-        if is_time:
-            self._expiry_ms = self._now_ms + EXPIRY_MS
-        self._is_more = False
+        ready = dict.fromkeys(self._past_deadline())
+        self._is_more = bool(self._expired)
         for pool in list(self._pools):
             if len(ready) >= most:
                 self._is_more = True
                 break  # it is the first one in the next plan
             count = slots(pool)
-            room = count + RESERVE - self._counts[pool] if count else 0
             lines = self._pools.pop(pool)
-            while lines and room > 0 and len(ready) < most:
-                line = lines.popleft()
-                number = self._next(line)
-                if number and number not in ready:
-                    ready[number] = None
-                    room -= 1
-                if line.entries:
-                    lines.append(line)
-                else:
-                    del self._lines[line.queue, line.pool]
-            for line in [*lines] if is_time else ():
-                ready.update(dict.fromkeys(self._expired(line)))
-                if not line.entries:
-                    lines.remove(line)
-                    del self._lines[line.queue, line.pool]
+            if count:
+                lines = self._ready_of_pool(lines, count - self._counts[pool], ready, most)
             if lines:
                 self._pools[pool] = lines  # behind the others
-                self._is_more |= room > 0
         return ready
 
-    def _next(self, line: _Line, *, is_expired: bool = False) -> int:
-        """Take the next task out of a line and return its number, 0 where none is there; with
-        `is_expired` only if its deadline is over."""
+    def _ready_of_pool(
+        self, lines: deque[_Line], room: int, ready: dict[int, None], most: int
+    ) -> deque[_Line]:
+        """Add tasks of one pool to those that become ready, a task of each line in turn; return the
+        lines that are left. `room`: how many more of its slots may have a launch that waits."""
+        room += RESERVE
+        full: deque[_Line] = deque()
+        taken: Counter[tuple[str, str]] = Counter()
+        while lines and len(ready) < most:
+            line = lines.popleft()
+            key = (line.queue, line.pool)
+            if room <= 0 and self._line_counts[key] + taken[key] >= LINE_RESERVE:
+                full.append(line)
+                continue
+            number = self._next(line)
+            if number and number not in ready:
+                ready[number] = None
+                taken[key] += 1
+                room -= 1
+            if line.entries:
+                lines.append(line)
+            else:
+                del self._lines[key]
+        self._is_more |= bool(lines)
+        lines += full
+        return lines
+
+    def _next(self, line: _Line) -> int:
+        """Take the next task out of a line and return its number, 0 where none is there."""
         entries, state = line.entries, self._state
         while entries:
-            number = entries[0] & _NUMBER_MASK
-            task = state.tasks_by_number.get(number)
-            is_true = False
-            if task is not None and task.is_waiting:
-                queue = state.queues[task.queue]
-                place = priority_of(task, queue) << _TIME_BITS | task.at_ms
-                is_true = place == entries[0] >> _NUMBER_BITS
-                deadline_ms = task.at_ms + deadline_s_of(task, queue) * 1000
-                if is_true and is_expired and self._now_ms < deadline_ms:
-                    return 0
-            heapq.heappop(entries)
+            entry = heapq.heappop(entries)
             self._entries -= 1
-            if is_true:
-                return number
+            task = state.tasks_by_number.get(entry & _NUMBER_MASK)
+            if task is not None and task.is_waiting:
+                place = priority_of(task, state.queues[task.queue]) << _TIME_BITS | task.at_ms
+                if place == entry >> _NUMBER_BITS:
+                    return task.number
         return 0
 
-    def _expired(self, line: _Line) -> Iterator[int]:
-        """Yield tasks at the front of a line whose deadlines are over."""
-        for _ in range(EXPIRED_MAX):
-            number = self._next(line, is_expired=True)
-            if not number:
-                return
-            yield number
+    def _past_deadline(self) -> Iterator[int]:
+        """Yield tasks whose deadlines are over though they are not ready."""
+        state, now_ms = self._state, self._now_ms
+        while self._by_deadline and self._by_deadline[0] * 1000 <= now_ms:
+            self._expired.extend(self._deadlines.pop(heapq.heappop(self._by_deadline)))
+        for _ in range(min(len(self._expired), EXPIRED_MAX)):
+            task = state.tasks_by_number.get(self._expired.popleft())
+            if task is not None and task.is_waiting:
+                deadline_s = deadline_s_of(task, state.queues[task.queue])
+                if task.at_ms + deadline_s * 1000 <= now_ms:
+                    yield task.number
 
     def _forget(self) -> tuple[int, ...]:
         """Return tasks that State may forget."""
@@ -318,3 +327,12 @@ class TaskIndex:
         times_ms = [self._soon[0][0]] if self._soon else []
         times_ms += [self._by_second[0] * 1000] if self._by_second else []
         return min(times_ms, default=None)
+
+
+def _put_at(arrays: dict[int, array[int]], heap: list[int], time: int, number: int) -> None:
+    """Add a number to the array of a time, which is in a heap of the times that have one."""
+    numbers = arrays.get(time)
+    if numbers is None:
+        numbers = arrays[time] = array("Q")
+        heapq.heappush(heap, time)
+    numbers.append(number)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cron.scheduler import tasks as scheduler
-from cron.scheduler.tasks import RESERVE, TaskIndex
+from cron.scheduler.tasks import LINE_RESERVE, RESERVE, TaskIndex
 from cron.state import commands as c
 from cron.state import tasks as t
 from cron.state.outcome import Outcome, Verdict
@@ -128,6 +128,7 @@ def test_a_lower_priority_counts_though_the_task_is_due_already(rig: IndexRig) -
 
 def test_queues_of_one_handler_take_turns(rig: IndexRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "RESERVE", 1)
+    monkeypatch.setattr(scheduler, "LINE_RESERVE", 1)
     rig.submit(*(task(f"k{n}", queue="default/many") for n in range(9)))
     rig.submit(*(task(f"k{n}", queue="default/few") for n in range(2)))
     ready = rig.turn()
@@ -167,6 +168,26 @@ def test_a_task_past_its_deadline_is_ready_so_that_the_plan_skips_it(rig: IndexR
     assert rig.skip(0, Reason.DEADLINE, rig.job("late").number) is Verdict.ACCEPTED
     assert rig.at(6_500).turn() == []
     assert rig.at(10_000).turn() == [name("b")]
+
+
+def test_a_task_past_its_deadline_need_not_be_the_first_of_its_line(rig: IndexRig) -> None:
+    rig.slots = {}
+    rig.submit(task("first"), task("late", options=handled("mail.send", deadline_s=5)))
+    assert rig.at(6_000).turn() == [name("late")]
+    rig.slots = {"mail.send": 1}
+    assert rig.turn() == [name("first")]
+
+
+def test_a_queue_of_which_nothing_begins_does_not_keep_others_from_beginning(
+    rig: IndexRig,
+) -> None:
+    rig.submit(*(task(f"k{n}", queue="blue/held") for n in range(2 * RESERVE)))
+    assert len(rig.turn()) == RESERVE + 4
+    rig.submit(*(task(f"k{n}") for n in range(50)))
+    assert rig.turn() == [name(f"k{n}") for n in range(LINE_RESERVE)]
+    assert rig.next_ms() is None
+    rig.begun("k0")
+    assert rig.turn() == [name(f"k{LINE_RESERVE}")]
 
 
 def test_an_entry_makes_so_many_ready_and_the_next_one_the_rest(rig: IndexRig) -> None:
