@@ -51,6 +51,7 @@ CROWDED = (
 )
 SLOW = {("", "command", -1): p.Limits(rate_milli=300)}
 KEPT = {("", "command", 2): p.Limits(reserved=2)}
+SHORT = {"chaos_s": 60.0}
 POOR = {("*", "", -1): p.Limits(retry_budget=1)}
 
 
@@ -66,12 +67,12 @@ class Gate(msgspec.Struct, frozen=True):
 
 GATES = (
     Gate("epoch-in-machine", Mood(2.0, {"isolate": 1, "depose": 1}), "d", 2),
-    Gate("epoch-at-executors", AMBUSH, "d"),
-    Gate("fence", AMBUSH, "c"),
+    Gate("epoch-at-executors", AMBUSH, "d", 7, SHORT),
+    Gate("fence", AMBUSH, "c", 7, SHORT),
     Gate("tombstones", AMBUSH, "c"),
-    Gate("known-names", AMBUSH, "a", 1),
+    Gate("known-names", AMBUSH, "a", 1, SHORT),
     Gate("not-after", Mood(2.0, {"stall": 1}), "i", 1),
-    Gate("overlap", Mood(8.0, {"break_stream": 1}), "e"),
+    Gate("overlap", Mood(8.0, {"break_stream": 1}), "e", 3, SHORT),
     # A leader that does not know that it is none, for longer than a lease.
     Gate("majority", ENTRENCHED, "e", 3, {"append_timeout_ms": 90_000, "crontab": LONG}),
     Gate("durable-rows", AMBUSH, "ac"),

@@ -92,7 +92,7 @@ def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> N
 def digest_under(hash_seed: str) -> str:
     """The digest of a seed's trace in another process."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", "5", "--hash"],
+        [sys.executable, "-m", "tests.simulation", "1", "--hash"],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
@@ -103,8 +103,8 @@ def digest_under(hash_seed: str) -> str:
 
 
 def test_a_seed_repeats_its_run_exactly_under_any_hashes_of_strings() -> None:
-    world = simulate(5)
-    assert digest_under("1") == digest_under("2") == world.digest != simulate(4).digest
+    world = simulate(1)
+    assert digest_under("1") == digest_under("2") == world.digest != simulate(2).digest
     assert world.judge.started > 0, "else equal traces say nothing"
 
 

@@ -85,6 +85,8 @@ class Peer:
         self._frames = from_child()
         self._names: list[str] = []  # of its tasks, which have the numbers from 1 on
         self.said: list[FromChild] = []
+        self._outcomes: dict[str, Outcome] = {}
+        self._read = 0  # so many of `said` are in `_outcomes`
         self.is_closed = False
         pid, _, _ = struct.unpack(
             "3i", accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -151,13 +153,14 @@ class Peer:
 
     @property
     def outcomes(self) -> dict[str, Outcome]:
-        ends = [end for done in self.all(Done) for end in done.ends]
-        some = [
-            Outcome(self.name(number), end.result, end.after_ms, end.detail, *times)
-            for end in ends
-            for number, *times in end.tasks
-        ]
-        return {one.name: one for one in some}
+        for message in self.said[self._read :]:
+            for end in message.ends if isinstance(message, Done) else ():
+                for number, *times in end.tasks:
+                    name = self.name(number)
+                    ended = Outcome(name, end.result, end.after_ms, end.detail, *times)
+                    self._outcomes[name] = ended
+        self._read = len(self.said)
+        return self._outcomes
 
     @property
     def started(self) -> list[str]:

@@ -92,6 +92,7 @@ def test_no_replica_grows_with_its_history() -> None:
     assert run.growth() < 1.1, (run.early, run.late)
 
 
+@pytest.mark.nightly
 def test_a_leak_would_be_found() -> None:
     kept: Callable[..., None] = Pending.resolve
 
