@@ -24,8 +24,9 @@ from launcher.client.client import (
     Settings,
     name_of,
     not_over,
-    polls,
+    pauses,
     seconds,
+    wait_deadline_s,
 )
 from launcher.client.errors import BadTask, NotAllSubmitted
 from launcher.client.messages import TASKS_MAX, Submission, TaskView, Verdict
@@ -188,9 +189,10 @@ class AsyncClient:
     async def wait(self, task: Any, timeout: Length | None = None) -> TaskView:  # noqa: ASYNC109
         """Return a task once it is over, however it ended. As `Client.wait`."""
         name = name_of(task)
-        for pause_s in polls(name, timeout):
-            view = await self.get(name)
-            if view.is_over:
+        deadline_s = wait_deadline_s(timeout)
+        for pause_s in pauses(deadline_s):
+            view = await self._called(self._core.look, name, deadline_s)
+            if view is not None and view.is_over:
                 return view
             await asyncio.sleep(pause_s)
         raise not_over(name, timeout)

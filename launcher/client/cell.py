@@ -48,6 +48,7 @@ _TRANSIENT: Final = frozenset(
 )
 """Codes of a replica that did nothing: another one, or the same one later, may."""
 _UNKNOWN: Final = "outcome_unknown"
+_DEADLINE_EXCEEDED, _UNIMPLEMENTED = 4, 12
 _GRPC_CODES: Final = {
     3: "invalid_input",
     5: "not_found",
@@ -239,31 +240,33 @@ class Cell:
 
         left_ms = max(1, course.left_ms())
         patience_ms = min(left_ms, max(_PATIENCE_MS, left_ms // 3))
-        connection = None
-        try:
-            connection = self._take(server, max(1, min(_CONNECT_MS, left_ms)))
-            path = f"/{SERVICE}/{course.method}"
-            answer = connection.call(path, content, self._metadata, patience_ms)
-        except Unreached as failure:
-            self._note(server, course, str(failure))
-            if failure.is_distrust:
-                course.distrust[server] = failure.hint
-        except NoAnswer as failure:
-            self._note_unknown(server, course, str(failure))
-        except TooLong as error:
-            raise BadTask(str(error), "split it into several calls") from error
-        else:
-            self._give_back(server, connection)
-            course.was_answered = True
-            if answer.code == 0 and len(answer.messages) == 1:
-                return answer.messages[0], None
-            if answer.code == 4:  # DEADLINE_EXCEEDED
-                self._note_unknown(server, course, str(too_late(patience_ms)))
-                return None, None
-            return None, self._judge(server, course, answer)
-        if connection is not None:
-            connection.close()
-        return None, None
+        answer = None
+        with contextlib.ExitStack() as unless_kept:
+            try:
+                connection = self._take(server, max(1, min(_CONNECT_MS, left_ms)))
+                unless_kept.callback(connection.close)
+                path = f"/{SERVICE}/{course.method}"
+                answer = connection.call(path, content, self._metadata, patience_ms)
+            except Unreached as failure:
+                self._note(server, course, str(failure))
+                if failure.is_distrust:
+                    course.distrust[server] = failure.hint
+            except NoAnswer as failure:
+                self._note_unknown(server, course, str(failure))
+            except TooLong as error:
+                raise BadTask(str(error), "split it into several calls") from error
+            else:
+                unless_kept.pop_all()
+                self._give_back(server, connection)
+        if answer is None:
+            return None, None
+        course.was_answered = True
+        if answer.code == 0 and len(answer.messages) == 1:
+            return answer.messages[0], None
+        if answer.code == _DEADLINE_EXCEEDED:
+            self._note_unknown(server, course, str(too_late(patience_ms)))
+            return None, None
+        return None, self._judge(server, course, answer)
 
     def _judge(self, server: str, course: _Course, answer: Answer) -> str | None:
         """Return the leader that a refusal names, if any; the failure is noted.
@@ -279,7 +282,7 @@ class Cell:
             reason = answer.details.partition("\n")[0] or f"gRPC code {answer.code}"
             if code is not None:
                 raise error_of(code, reason) from None
-            if answer.code == 12:  # UNIMPLEMENTED: it did not look at it
+            if answer.code == _UNIMPLEMENTED:  # it did not look at it
                 self._note(server, course, "it has no front door for tasks: another version")
             else:
                 self._note_unknown(server, course, reason)

@@ -25,6 +25,7 @@ from launcher.client.errors import (
     NotAllSubmitted,
     NotOver,
     OutcomeUnknown,
+    Unavailable,
     UnknownTask,
 )
 from launcher.client.messages import (
@@ -44,6 +45,8 @@ BATCH_MAX: Final = 100_000
 """Tasks that `batch` collects before they are sent."""
 POLL_S_MIN: Final = 0.02
 POLL_S_MAX: Final = 1.0
+LOOK_S_MIN: Final = 1.0
+"""How long a look at a task may take, also where the caller waits for less."""
 
 Item: TypeAlias = Sequence[Any]
 """A task for `submit_many`: (handler, payload) or (handler, payload, options)."""
@@ -123,15 +126,18 @@ class Core:
         """Return the deadline of a call that begins now, on the monotonic clock."""
         return time.monotonic() + self.settings.timeout_s
 
-    def ask(self, method: str, request: dict[str, Any], answer: type[A]) -> A:
-        """Return the answer to one call.
+    def ask(
+        self, method: str, request: dict[str, Any], answer: type[A], deadline_s: float | None = None
+    ) -> A:
+        """Return the answer to one call, by the client's timeout or the deadline that is given.
 
         Raises:
             TaskError: it was refused, or nobody answered in time.
         """
         content = msgspec.json.encode(request)
         is_repeatable = method != "Reschedule"
-        got = self.cell.call(method, content, self.deadline_s(), is_repeatable=is_repeatable)
+        deadline_s = self.deadline_s() if deadline_s is None else deadline_s
+        got = self.cell.call(method, content, deadline_s, is_repeatable=is_repeatable)
         try:
             return msgspec.json.decode(got, type=answer)
         except msgspec.DecodeError as error:
@@ -140,6 +146,19 @@ class Core:
     def get(self, name: str) -> TaskView:
         """Return a task as it is now."""
         return self.ask("Get", {"name": name}, TaskView)
+
+    def look(self, name: str, deadline_s: float | None) -> TaskView | None:
+        """Return a task, for one that waits until `deadline_s` for its end; None where no replica
+        could act in the client's timeout and there is time for another look."""
+        until_s = self.deadline_s()
+        if deadline_s is not None:
+            until_s = min(until_s, max(deadline_s, time.monotonic() + LOOK_S_MIN))
+        try:
+            return self.ask("Get", {"name": name}, TaskView, until_s)
+        except Unavailable:
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                raise
+            return None
 
     def cancel(self, name: str) -> TaskView:
         """Cancel a task; return it as it is then."""
@@ -366,13 +385,14 @@ class Client:
         """Return a task once it is over, however it ended: look at its `state`.
 
         Raises:
-            NotOver: it was not within `timeout`.
+            NotOver: it was not within `timeout`. Unavailable: nobody could say within `timeout`.
             UnknownTask: there is none.
         """
         name = name_of(task)
-        for pause_s in polls(name, timeout):
-            view = self._core.get(name)
-            if view.is_over:
+        deadline_s = wait_deadline_s(timeout)
+        for pause_s in pauses(deadline_s):
+            view = self._core.look(name, deadline_s)
+            if view is not None and view.is_over:
                 return view
             time.sleep(pause_s)
         raise not_over(name, timeout)
@@ -446,14 +466,20 @@ def seconds(what: str, length: Length) -> float:
         raise BadTask(f"{what}: {error}") from error
 
 
-def polls(name: str, timeout: Length | None) -> Iterator[float]:
-    """Yield the pauses in seconds between looks at a task, until `timeout` is over; the last look
-    is at its end."""
-    limit_s = None if timeout is None else seconds("timeout", timeout)
-    start_s = time.monotonic()
+def wait_deadline_s(timeout: Length | None) -> float | None:
+    """Return until when to wait for a task, on the monotonic clock; None for any time.
+
+    Raises:
+        BadTask: the timeout is no length.
+    """
+    return None if timeout is None else time.monotonic() + seconds("timeout", timeout)
+
+
+def pauses(deadline_s: float | None) -> Iterator[float]:
+    """Yield the pauses in seconds between looks at a task; the last look is at the deadline."""
     pause_s = POLL_S_MIN
     while True:
-        left_s = pause_s if limit_s is None else limit_s - (time.monotonic() - start_s)
+        left_s = pause_s if deadline_s is None else deadline_s - time.monotonic()
         yield max(0.0, min(pause_s, left_s))
         if left_s <= 0:
             return

@@ -203,6 +203,22 @@ def test_wait_gives_up(client):
     assert isinstance(caught.value, TimeoutError)
 
 
+def test_wait_outlives_a_cell_without_a_leader_and_ends_in_time(cell):
+    with Client(cell.servers, timeout=0.2) as client:
+        task = client.submit("h")
+        cell.end(task.name)
+        cell.leader = -1
+        timer = threading.Timer(0.6, lambda: setattr(cell, "leader", 0))
+        timer.start()
+        assert task.wait(timeout=30).succeeded
+        timer.join()
+        cell.leader = -1
+        start_s = time.monotonic()
+        with pytest.raises(Unavailable):
+            task.wait(timeout=0.3)
+        assert time.monotonic() - start_s < 20
+
+
 # ---- the cell's faults
 
 
