@@ -67,8 +67,8 @@ CHANGED_KEPT: Final = 20
 CHANGED_CHARS_MAX: Final = 120
 """Characters of what an object of a change was, or is."""
 CHANGES_MERGED_MS: Final = 60_000
-"""Changes of tasks of one queue by one caller within this time are one row: programs make many, and
-they must not push out the changes of people."""
+"""Changes of tasks of one queue, and manual launches of one job, by one caller within this time are
+one row: programs make many, and they must not push out the changes of people."""
 BINDINGS_MAX: Final = 10_000
 """Roles that are granted to names."""
 TOKENS_MAX: Final = 10_000

@@ -48,6 +48,12 @@ def _launches(state: State, command: c.Command) -> Iterator[tuple[str, str]]:
             yield str(state.launch_name(key)), _launch_text(state, key)
 
 
+def _triggered(state: State, command: c.Trigger) -> Iterator[tuple[str, str]]:
+    key = state.requests.get(command.request)
+    if key is not None and key[0] in state.by_number:
+        yield str(state.launch_name(key)), _launch_text(state, key)
+
+
 def _limits(state: State, command: pool.SetLimits) -> Iterator[tuple[str, str]]:
     for item in command.items:
         yield scope_text(item.scope), _limits_text(state.limits.get(item.scope))
@@ -154,6 +160,7 @@ _OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] =
     c.Pause: _named(_pause_text, lambda pause: pause.jobs),
     c.Resume: _named(_pause_text, lambda resume: resume.jobs),
     c.Cancel: _launches,
+    c.Trigger: _triggered,
     c.Reopen: _launches,
     c.ResetClock: _clock,
     pool.SetLimits: _limits,

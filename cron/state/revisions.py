@@ -1,7 +1,8 @@
 """Who changed what: State keeps the newest changes that people made, within a bound.
 
-Launches that somebody triggered say so in their own rows. Of a leader's own commands nothing is
-kept here. Where the cell has certificates the name is the proven one (`api/callers.py`).
+Of a leader's own commands nothing is kept here. Commands that programs send often, of tasks and
+manual launches, share rows. Where the cell has certificates the name is the proven one
+(`api/admission.py`).
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
             if (was := before.get(name, "")) != (now := after.get(name, ""))
         )
         revision = Revision(context.index, context.at_ms, by, kind, subject, count, origin, changed)
-        if isinstance(command, _TASKS):
+        if isinstance(command, _OFTEN):
             revision = _merged(state.revisions, revision)
         state.revisions.append(revision)
         del state.revisions[:-REVISIONS_KEPT]
 
 
 def _merged(kept: list[Revision], new: Revision) -> Revision:
-    """Return a change of tasks together with one of the newest kept changes that is alike and not
+    """Return a change together with one of the newest kept changes that is alike and not
     old, which is taken away; alone where there is none."""
     for place in range(len(kept) - 1, max(-1, len(kept) - 1 - _LOOKED_AT), -1):
         old = kept[place]
@@ -103,8 +104,9 @@ def _by(command: c.Command) -> str:
 
 def _subject(context: Context, command: c.Command) -> str:
     state = context.state
-    if isinstance(command, c.PutJobs | tasks.PutQueues):
-        return command.source
+    field = _SUBJECTS.get(type(command))
+    if field is not None:
+        return str(getattr(command, field))
     if isinstance(command, tasks.CancelTasks | tasks.RunTasks):
         return command.names[0]
     if isinstance(command, tasks.RescheduleTasks):
@@ -117,12 +119,6 @@ def _subject(context: Context, command: c.Command) -> str:
         return str(state.gate_numbers)
     if isinstance(command, pool.LiftGates):
         return str(command.numbers[0])
-    if isinstance(command, pool.Drain):
-        return command.executor
-    if isinstance(command, a.GrantRole | a.RevokeRole):
-        return command.subject
-    if isinstance(command, a.CreateToken):
-        return command.name
     if isinstance(command, a.RevokeTokens):
         token = state.access.tokens.get(command.ids[0])
         return token.name if token is not None else ""
@@ -130,9 +126,22 @@ def _subject(context: Context, command: c.Command) -> str:
     return str(state.launch_name(key)) if key is not None and key[0] in state.by_number else ""
 
 
+_SUBJECTS: Final[dict[type, str]] = {
+    c.PutJobs: "source",
+    c.Trigger: "job",
+    tasks.PutQueues: "source",
+    pool.Drain: "executor",
+    a.GrantRole: "subject",
+    a.RevokeRole: "subject",
+    a.CreateToken: "name",
+}
+"""The fields that name what a command is about, of those that have one."""
+
 _LOOKED_AT: Final = 8
-_TASKS: Final = (tasks.CancelTasks, tasks.RescheduleTasks, tasks.RunTasks)
+_OFTEN: Final = (c.Trigger, tasks.CancelTasks, tasks.RescheduleTasks, tasks.RunTasks)
+"""Commands of programs: like ones of one caller, job or queue share a row."""
 _SINGLE: Final = (
+    c.Trigger,
     pool.CloseGate,
     pool.Drain,
     c.ResetClock,
@@ -147,6 +156,7 @@ KEPT: Final = (
     c.Pause,
     c.Resume,
     c.Cancel,
+    c.Trigger,
     c.Reopen,
     c.ResetClock,
     pool.SetLimits,

@@ -272,6 +272,22 @@ async def test_the_leader_says_where_a_change_came_from() -> None:
         ]
 
 
+def test_manual_launches_are_changes_and_repeated_requests_are_none() -> None:
+    rig = with_job()
+    rig.trigger("r1")
+    assert changed(rig) == [("default/backup@2026-11-20T16:00:00Z+t1", "", "due")]
+    last = rig.state.revisions[-1]
+    assert (last.by, last.command, last.subject, last.count) == (
+        "anna", "trigger", "default/backup", 1
+    )  # fmt: skip
+    with rig.unchanged():
+        rig.trigger("r1")
+        rig.trigger("r2", name="never")
+    rig.trigger("r2")
+    assert [one.name[-3:] for one in rig.state.revisions[-1].changed] == ["+t1", "+t2"]
+    assert len(rig.state.revisions) == 2
+
+
 def test_programs_that_change_many_tasks_do_not_push_out_what_people_did() -> None:
     rig = TasksRig()
     rig.append(c.Pause(("default/never",), "", 0, "ada"))
