@@ -101,7 +101,8 @@ class LeaderIndexes:
             self.due_heap = DueHeap(self._state, self.queues)
         elif isinstance(command, ReadyTasks):
             self.tasks.put_back(compress(command.numbers, result.items))
-        elif isinstance(command, PutQueues):  # handlers and priorities may have changed
+        # Handlers and priorities may have changed, or the time is another one.
+        if isinstance(command, PutQueues | c.ResetClock):
             self.tasks = TaskIndex(self._state)
 
     def plan_tasks(self, now_ms: int, most: int) -> list[ReadyTasks | ForgetTasks]:

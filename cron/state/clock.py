@@ -45,6 +45,9 @@ def reset_clock(context: Context, command: ResetClock) -> Result:
         _move_times(record, reset)
         if record.held_until_ms or record.held:  # what was over may not be over now
             state.doubtful[record.number] = None
+    for task in list(state.tasks_by_number.values()):
+        if task.is_waiting and task.at_ms == task.submitted_ms > reset.to_ms:
+            context.put_task(task, at_ms=reset.to_ms)  # it was due when it was submitted
     for number, gate in state.gates.items():
         if gate.since_ms > reset.to_ms:
             until_ms = gate.until_ms and reset.moved(gate.until_ms)
@@ -103,7 +106,7 @@ def _move_times(record: JobRecord, reset: Reset) -> None:
 def _reset_horizon(context: Context, item: HorizonItem) -> Verdict:
     state = context.state
     record = state.by_number.get(item.number)
-    if record is None:
+    if record is None or record.task:  # the one instant of a task never comes again
         return Verdict.UNKNOWN_JOB
     if record.horizon_s != item.from_s:
         return Verdict.WRONG_HORIZON

@@ -6,6 +6,7 @@ import pytest
 from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.limits import PAYLOAD_BYTES_MAX, TASK_AHEAD_MS_MAX
+from cron.state import commands as c
 from cron.state import tasking
 from cron.state import tasks as t
 from cron.state.outcome import Verdict
@@ -316,6 +317,21 @@ def test_a_restored_cell_makes_no_task_due(rig: TasksRig) -> None:
         assert rig.ready("a", "b") == [Verdict.RESOLVING] * 2
         assert rig.item(t.RunTasks((name(),))) is Verdict.RESOLVING
     assert rig.cancel_tasks("a") == [ACCEPTED]
+
+
+def test_a_task_that_was_due_by_a_wrong_clock_is_due_after_the_reset(rig: TasksRig) -> None:
+    rig.submit(task("before", 7_200_000))
+    rig.to(3_600).submit(task("now"), task("later", 7_200_000), task("ready"))
+    rig.ready("ready")
+    rig.to(60)
+    reset = c.ResetClock(rig.at_ms, "anna")
+    assert rig.answer(reset).verdict is ACCEPTED
+    assert rig.ready("now", "before", "later") == [ACCEPTED, Verdict.NOT_DUE, Verdict.NOT_DUE]
+    record = rig.job("ready")
+    item = c.HorizonItem(record.number, record.horizon_s, T0 + 60, rig.state.index)
+    assert rig.item(c.ResetHorizons((item,))) is Verdict.UNKNOWN_JOB
+    rig.ended("ready")
+    assert rig.task("ready").state is LaunchState.SUCCEEDED
 
 
 def test_a_stale_leader_changes_no_task(rig: TasksRig) -> None:
