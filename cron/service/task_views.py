@@ -142,8 +142,10 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
 
 
 def no_launch_yet(replica: Replica, handler: str) -> str:
-    """Return why a task that is due has no launch."""
-    if replica.leader.epoch is not None and not replica.intake.serves(handler):
+    """Return why a task that is due has no launch; only a leader knows what its workers do."""
+    if replica.leader.epoch is None:
+        return "the leader knows why"
+    if not replica.intake.serves(handler):
         return f"no worker serves handler {handler}"
     return f"all slots of handler {handler} are taken"
 

@@ -13,6 +13,7 @@ from cron.api.tasks import (
     TaskChange,
     TaskFilter,
     TaskListQuery,
+    TaskQuery,
     TasksPage,
     WatchRequest,
 )
@@ -62,6 +63,10 @@ async def test_a_task_passes_its_states(world: TasksWorld) -> None:
     world.rig.at_ms += 1_001
     seen.append(await world.got())
     assert seen[-1].reason == f"all slots of handler {HANDLER} are taken"
+    epoch, world.epoch = world.epoch, None
+    stale = await task_views.get(world.cell._replica, TaskQuery(name=NAME))
+    assert (stale.state, stale.reason) == ("due", "the leader knows why")
+    world.epoch = epoch
     world.rig.items(t.ReadyTasks((1,)))
     record = world.state.record_of(NAME)
     assert record is not None
