@@ -145,3 +145,34 @@ def test_a_job_of_kubernetes_outlives_its_target_and_is_never_created_twice(
         assert (row.attempt, row.detail) == (1, "all is well")
         assert len(fake.created) == 2
         assert "all is well" in shop.cell.cli("logs", launch).stdout
+
+
+def test_a_lost_launch_takes_over_the_job_that_its_dead_executor_left(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    with kubernetes_fake() as fake, Shop(make_cell(replica_extra=PATIENT), tmp_path) as shop:
+        container = '{ name = "main", image = "busybox" }'
+        payload = f"{{ template = {{ spec = {{ template.spec.containers = [{container}] }} }} }}"
+        options = (f"payload = {payload}", 'on-lost = "retry"', 'deadline = "1h"')
+        shop.apply(handler_job("report", "kubernetes", *options))
+        (shop.folder / "kubeconfig").write_text(json.dumps(kubeconfig_of(fake.url)))
+        config = '[kubernetes]\nnamespaces = ["jobs"]\nkubeconfig = "kubeconfig"\n'
+        serve(shop, "kubernetes", config)
+        [launch] = shop.trigger("report")
+        wait_until(lambda: fake.created, WITHIN_S, "the Job")
+        shop.cell.kill(HOST)
+        shop.cell.start(HOST)
+        wait_until(
+            lambda: any("attempt 1" in line for line in outputs(shop, launch)), WITHIN_S, "a look"
+        )
+        name = Named(launch, 1, "").job
+        fake.finish(name)
+        row = shop.wait_row(launch, "succeeded")
+        assert row.attempt == 2
+        assert fake.created == [name]
+        assert {one.state for one in shop.attempts(launch)} == {"lost", "succeeded"}
+
+
+def outputs(shop: Shop, launch: str) -> list[str]:
+    """The lines of what the newest attempt of a launch has written."""
+    return shop.cell.cli("logs", launch, expect=None).stdout.splitlines()
