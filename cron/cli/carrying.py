@@ -88,13 +88,14 @@ def intake_command(
     twice. Credentials are those of AWS: environment, profile or role.
     """
     with _plain_errors(), _core(settings) as core:
-        from launcher.client.intake import Intake, find_queue
+        from launcher.client.intake import LONG_POLL_S, Intake, find_queue
 
         place = find_queue(url)
         aside = find_queue(dead_letter).url if dead_letter else ""
         handler = said.pop("handler")
         options = cast("Options", {name: value for name, value in said.items() if value != ""})
-        intake = Intake(place, core, handler, options, aside)
+        wait_s = 1 if is_once else LONG_POLL_S
+        intake = Intake(place, core, handler, options, aside, wait_s)
         if not intake.dead_letter:
             note = "note: the queue has no dead-letter queue: messages that are refused stay in it"
             render.line(note, err=True)

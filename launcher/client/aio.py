@@ -7,6 +7,7 @@ waits in the batcher. Submits of concurrent coroutines share calls.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -114,6 +115,14 @@ class AsyncClient:
         threads, self._threads = self._threads, None
         if threads is not None:
             await asyncio.to_thread(threads.shutdown)
+
+    def with_timeout(self, timeout: Length) -> AsyncClient:
+        """Return a client with another timeout of calls. As `Client.with_timeout`."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, "raftcron-call")
+        other = copy.copy(self)
+        other._core = self._core.with_timeout(timeout)
+        return other
 
     async def submit(
         self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]

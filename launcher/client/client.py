@@ -9,6 +9,7 @@ A client is thread-safe, and one is enough for a program. It connects at its fir
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -117,10 +118,19 @@ class Settings(NamedTuple):
 class Core:
     """What the clients with and without await share: a cell, a batcher, and how long they wait."""
 
-    def __init__(self, cell: Calls, settings: Settings) -> None:
+    def __init__(self, cell: Calls, settings: Settings, batcher: Batcher | None = None) -> None:
         self.cell = cell
         self.settings = settings
-        self.batcher = Batcher(cell, settings.calls_max)
+        self.batcher = batcher or Batcher(cell, settings.calls_max)
+
+    def with_timeout(self, timeout: Length) -> Core:
+        """Return the same with another timeout.
+
+        Raises:
+            BadTask: it is no length.
+        """
+        timeout_s = seconds("timeout", timeout)
+        return Core(self.cell, self.settings._replace(timeout_s=timeout_s), self.batcher)
 
     def deadline_s(self) -> float:
         """Return the deadline of a call that begins now, on the monotonic clock."""
@@ -275,6 +285,13 @@ class Client:
     def close(self) -> None:
         """Give up what waits, and close all connections; idempotent."""
         self._core.close()
+
+    def with_timeout(self, timeout: Length) -> Client:
+        """Return a client with another timeout of calls, for the deadline of a request say. Both
+        have the same connections, and closing one closes the other."""
+        other = copy.copy(self)
+        other._core = self._core.with_timeout(timeout)
+        return other
 
     def submit(
         self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]

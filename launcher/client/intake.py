@@ -72,14 +72,22 @@ class Intake(Source):
     """Carries the messages of one queue."""
 
     def __init__(
-        self, place: QueuePlace, core: Core, handler: str, options: Options, dead_letter: str = ""
+        self,
+        place: QueuePlace,
+        core: Core,
+        handler: str,
+        options: Options,
+        dead_letter: str = "",
+        wait_s: int = LONG_POLL_S,
     ) -> None:
         """The body of a message is the payload of a task of `handler`, with `options`.
-        `dead_letter` is the URL of a queue; by default that of the queue's own redrive policy."""
+        `dead_letter` is the URL of a queue; by default that of the queue's own redrive policy.
+        A turn waits `wait_s` for a first message."""
         self.name = f"intake {place.url}"
         self._place = place
         self._core = core
         self._handler, self._options = handler, options
+        self._wait_s = wait_s
         self._sqs = _connected(place)
         self._dead_letter = dead_letter or self._own_dead_letter()
 
@@ -125,7 +133,7 @@ class Intake(Source):
             answer = self._sqs.receive_message(
                 QueueUrl=self._place.url,
                 MaxNumberOfMessages=MESSAGES_MAX,
-                WaitTimeSeconds=0 if found else LONG_POLL_S,
+                WaitTimeSeconds=0 if found else self._wait_s,
                 AttributeNames=["MessageGroupId"],
             )
             some = answer.get("Messages", [])

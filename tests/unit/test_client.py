@@ -340,6 +340,21 @@ def test_an_address_beyond_loopback_needs_certificates():
         Client("10.0.0.1:7400")
 
 
+def test_a_client_may_have_another_timeout_for_some_calls(cell, client):
+    hasty = client.with_timeout("200ms")
+    client.submit("h")
+    cell.leader = -1
+    start_s = time.monotonic()
+    with pytest.raises(Unavailable, match="no replica could act"):
+        hasty.submit("h")
+    assert time.monotonic() - start_s < 8
+    cell.leader = 0
+    hasty.submit("h")
+    assert len(cell.tasks) == 2
+    with pytest.raises(BadTask):
+        client.with_timeout("soon")
+
+
 def test_a_closed_client_says_so(cell):
     client = Client(cell.servers)
     client.submit("h")

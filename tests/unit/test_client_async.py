@@ -13,6 +13,7 @@ from launcher.client.errors import (
     NotAllSubmitted,
     NotOver,
     OutcomeUnknown,
+    Unavailable,
     UnknownHandler,
     UnknownTask,
 )
@@ -79,6 +80,15 @@ async def test_without_an_answer_in_time_the_outcome_is_unknown(cell):
     async with AsyncClient(cell.servers, timeout=0.2) as client:
         with pytest.raises(OutcomeUnknown):
             await client.submit("h")
+
+
+async def test_a_client_may_have_another_timeout_for_some_calls(cell):
+    async with AsyncClient(cell.servers) as client:
+        task = await client.with_timeout(5).submit("h")
+        assert (await client.get(task)).state == "waiting"
+        cell.leader = -1
+        with pytest.raises(Unavailable):
+            await client.with_timeout(0.2).get(task)
 
 
 async def test_a_cancelled_submit_does_not_hold_up_the_loop(cell):

@@ -47,6 +47,14 @@ def test_there_is_no_example_that_nobody_looked_at() -> None:
     names = {path.name for path in Path(ROOT / "examples").iterdir()}
     looked_at = {path.removeprefix("examples/") for path in JOBS}
     # Tests of their own: test_worker_testing.py, test_targets_app.py, test_service_task_queues.py
-    # and test_example_webshop.py.
-    apart = {"replica.toml", "executor.toml", "handlers", "targets.toml", "queues.toml", "webshop"}
+    # and test_example_*.py.
+    apart = {
+        "replica.toml",
+        "executor.toml",
+        "handlers",
+        "targets.toml",
+        "queues.toml",
+        "webshop",
+        "intake",
+    }
     assert names == looked_at | apart

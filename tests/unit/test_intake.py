@@ -193,7 +193,13 @@ def test_messages_are_not_put_aside_for_an_intake_that_may_not_submit(cell, core
     assert queue.messages(queue.dead) == []
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(one, marks=[pytest.mark.nightly] if one != "carry-submitted" else [])
+        for one in POINTS
+    ],
+)
 def test_an_intake_that_is_killed_loses_and_doubles_nothing(cell, queue, point):
     queue.send(*(json.dumps({"number": number}) for number in range(5)))
     line = ("intake", queue.argument, "--handler", "h", "--once", "--server", cell.servers)
