@@ -82,6 +82,14 @@ def test_launches_are_requests_and_their_answers_are_the_ends(
         assert json.loads(request.body) == {"n": 1}
         assert "thanks" in shop.cell.cli("logs", ok).stdout
         assert len([one for one in server.requests if one.path == "/no"]) == 1, "no second try"
+        payload = json.dumps({"url": server.url("/ok"), "body": {"n": 2}})
+        shop.cell.cli(
+            "task", "submit", "--handler", "http", "--payload", payload, "--key", "k7", "--wait"
+        )
+        task = server.requests[-1]
+        assert json.loads(task.body) == {"n": 2}
+        assert task.headers["idempotency-key"].startswith("default/http:k7@")
+        assert task.headers["ce-source"] == "/raftcron/default/http:k7"
 
 
 def test_a_request_under_way_when_its_target_dies_is_lost_or_sent_again_as_the_job_says(
