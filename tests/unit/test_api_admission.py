@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cron.access import (
     TOKEN_BYTES,
@@ -25,6 +28,7 @@ from cron.api.admission import Admission, Shown
 from cron.api.callers import Guard
 from cron.api.client import Client
 from cron.api.dead import DeadChange, DeadQuery
+from cron.api.gates import GateRequest
 from cron.api.jobs import JobsRequest, PauseReport, PauseRequest
 from cron.api.launches import TriggerRequest
 from cron.api.server import SERVER_OPTIONS, add_admin
@@ -351,3 +355,54 @@ async def test_a_stream_that_is_open_ends_when_its_role_is_taken_away(
                 await call
             assert isinstance(caught.value, NotAllowed)
             await ended.wait()
+
+
+# ---- whatever is sent
+
+
+_PART = st.text("bilng*?[]!-", min_size=1, max_size=8) | st.sampled_from(["billing", "ops", "*"])
+_PATTERN = _PART | st.builds("{}/{}".format, _PART, _PART)
+_NAMES = [
+    f"{tenant}/{name}"
+    for tenant in ("billing", "billin", "ops", "b", "default")
+    for name in ("billing", "b", "mail", "in")
+]
+
+
+@given(_PATTERN, st.sampled_from(["", "billing", "ops"]))
+def test_a_change_that_is_let_in_is_within_the_scope(pattern: str, tenant: str) -> None:
+    rules = Rules()
+    shown = bearer(rules.token(Role.OPERATOR, "billing/*"))
+    admit = rules.admission().admit
+    with contextlib.suppress(CronError):
+        meant = admit(table.PAUSE, PauseRequest(pattern=pattern), shown).pattern
+        assert [
+            name for name in _NAMES if fnmatchcase(name, meant) and name[:8] != "billing/"
+        ] == []
+    with contextlib.suppress(CronError):
+        gate = admit(table.CLOSE_GATE, GateRequest(jobs=pattern, tenant=tenant), shown)
+        held = [
+            name
+            for name in _NAMES
+            if fnmatchcase(name, gate.jobs) and gate.tenant in ("", name.partition("/")[0])
+        ]
+        assert [name for name in held if name[:8] != "billing/"] == []
+
+
+@given(st.text() | st.builds("Bearer {}".format, st.text("rc1_0f", max_size=90)))
+def test_any_text_but_a_token_is_refused_as_such(text: str) -> None:
+    rules = Rules()
+    rules.token(Role.ADMIN)
+    if text:
+        with pytest.raises(NotAuthenticated):
+            rules.admission().admit(table.PAUSE, PAUSE, Shown(authorization=text))
+
+
+@given(st.integers(0, 80), st.sampled_from("0123456789abcdefg_ \u0661"))
+def test_a_token_with_another_character_is_refused(place: int, character: str) -> None:
+    rules = Rules()
+    token = rules.token(Role.ADMIN)
+    other = token[:place] + character + token[place + 1 :]
+    if other != token:
+        with pytest.raises(NotAuthenticated):
+            rules.admission().admit(table.PAUSE, PAUSE, bearer(other))
