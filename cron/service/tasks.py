@@ -156,7 +156,7 @@ def _is_expected(replica: Replica, queue: t.QueueRecord | None, handler: str) ->
 
 
 def _full(queue: t.QueueRecord) -> QueueFull:
-    text = f"queue {short_job_name(queue.name)} is full: {queue.waiting:,} tasks wait"
+    text = f"queue {short_job_name(queue.name)} is full ({queue.waiting:,} waiting)"
     return QueueFull(text, "try again later, or declare a higher `waiting`")
 
 
