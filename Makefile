@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help kubernetes setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-flood bench-keeping bench-launches bench-memory bench-overload \
-  bench-reconnect docs lock proto wheel clean
+  bench-reconnect bench-web docs lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -99,6 +99,7 @@ bench: setup-tests ## everything that is measured, one after the other; writes b
 	$(BIN)/python -m bench.flood
 	$(BIN)/python -m bench.starts --executor --readme
 	$(BIN)/python -m bench.reconnect --readme
+	$(BIN)/python -m bench.web --readme
 
 bench-compare: setup-tests ## this tree beside an older commit: BASE=a8027c6 PAIRS=5 ONLY=cpu-2000,late
 	@$(BIN)/python -m bench.compare --base $(BASE) --pairs $(PAIRS) --only "$(ONLY)"
@@ -119,6 +120,9 @@ bench-overload: setup-tests ## ten times what a cell bears: FACTOR=10 SECONDS=30
 bench-memory: setup-tests ## RSS of the replicas while launches go on: RATE=200 SECONDS=3600
 	@$(BIN)/python -m bench.memory --rate $(if $(filter file,$(origin RATE)),200,$(RATE)) \
 	  --seconds $(if $(filter file,$(origin SECONDS)),3600,$(SECONDS))
+
+bench-web: setup-tests ## what 200 parallel HTTP requests do to the leader's launches
+	$(BIN)/python -m bench.web --readme
 
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme

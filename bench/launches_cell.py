@@ -59,6 +59,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     thread_pools: tuple[ThreadPool, ...] = ()
     snapshots_s: int = 0
     is_profiled: bool = False
+    http: bool = False
 
     def executor_text(self) -> str:
         """Return what the configuration of an executor says about it."""
@@ -138,6 +139,7 @@ def running_cell(folder: Path, shape: Shape) -> Iterator[Running]:
         executors=shape.executors,
         replica_extra=shape.replica_text(folder),
         executor_extra=shape.executor_text(),
+        http=shape.http or None,
     )
     env = dict(os.environ)
     if shape.is_profiled:

@@ -72,7 +72,7 @@ class Application:
         self._admission = admission
         self._wall_ms = wall_ms
         self._is_secure = is_secure
-        self._reading = turns or Turns()
+        self._reading = turns or Turns(rests=True)
         self._changing = turns or Turns(limits.HTTP_CHANGES_MAX)
         self._streams = Turns(limits.HTTP_STREAMS_MAX, waiting=0)
         self._lists = Turns(limits.HTTP_LISTS_MAX, waiting=0)

@@ -135,6 +135,9 @@ class Connection(H11Protocol):
 
     def _give_up(self) -> None:
         self._head = None
+        if self._arrived:  # it waits for us
+            self._await_head()
+            return
         if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self.transport.close()  # it sent nothing
             return

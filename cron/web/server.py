@@ -47,7 +47,7 @@ class HttpServer:
         self._credentials = credentials
         self._connections_max = connections_max
         self._state = ServerState()
-        self._throttle = Throttle()
+        self.throttle = Throttle()
         self._config = Config(
             app,
             http=Connection,
@@ -142,7 +142,7 @@ class HttpServer:
         def make() -> Connection:
             return Connection(self._config, self._state, {THROTTLE: throttle}, loop)
 
-        throttle = self._throttle
+        throttle = self.throttle
         seconds = HANDSHAKE_S if context is not None else None
         try:
             _, protocol = await loop.connect_accepted_socket(

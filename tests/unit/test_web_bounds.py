@@ -142,6 +142,18 @@ async def test_a_client_that_sends_its_headers_slowly_is_not_waited_for(monkeypa
     assert backend.calls == []
 
 
+async def test_a_request_that_waits_to_be_read_is_not_late(monkeypatch) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 0.05)
+    async with site(FakeBackend(jobs=[])) as served:
+        reads: list[Any] = []
+        monkeypatch.setattr(served.server.throttle, "add", reads.append)
+        asked = asyncio.create_task(served.ask("GET", "/v1/jobs"))
+        await asyncio.sleep(0.3)  # much longer than a client may take
+        (read,) = reads
+        read()
+        assert (await asked).status == 200
+
+
 async def test_a_connection_that_is_kept_gets_the_same_time_for_its_next_request(
     monkeypatch,
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -520,3 +522,12 @@ async def test_a_replica_is_ready_while_it_follows_a_leader(leadership, freshnes
     assert ready.status == (503 if reason else 200)
     assert reason in ready.json.get("reason", "")
     assert ready.json["replica"] == "r1"
+
+
+def test_a_daemon_and_the_command_line_import_no_http_server_unless_they_serve() -> None:
+    program = (
+        "import sys, cron.daemon, cron.main; import cron.dev.supervisor;"
+        "print([one for one in ('starlette', 'uvicorn', 'h11', 'cron.web') if one in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"
