@@ -10,7 +10,8 @@ import pytest
 
 from cron.api.launches import LaunchView
 from cron.api.peers import Peers
-from cron.api.server import SERVER_OPTIONS
+from cron.api.server import SERVER_OPTIONS, add_admin
+from cron.api.tasks import TaskChange
 from cron.errors import CrontabError, NotLeader, Problem, Unavailable, UnknownJob
 from cron.web.forwarding import Forwarding
 from tests.unit.api_rig import FakeBackend, Follower, closed_address, launch, mute, serving
@@ -107,8 +108,6 @@ async def test_a_change_that_the_leader_does_not_answer_may_have_happened() -> N
         await asyncio.Event().wait()
 
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    from cron.api.server import add_admin
-
     add_admin(server, FakeBackend(trigger=trigger))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -127,3 +126,25 @@ async def test_what_a_replica_answers_itself_is_not_forwarded() -> None:
         await peers.close()
     assert leader
     assert said.json == []
+
+
+async def test_a_watch_of_a_follower_is_the_leaders_and_ends_when_its_client_goes_away() -> None:
+    ended = asyncio.Event()
+
+    async def rows() -> Any:
+        try:
+            yield TaskChange(position="7")
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with serving(FakeBackend(watch=lambda _: rows())) as leader:
+        peers = Peers()
+        async with site(Forwarding(Follower(leader), peers)) as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(b"GET /v1/tasks/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            async with asyncio.timeout(30):
+                await reader.readuntil(b'"position":"7"')
+                writer.close()
+                await ended.wait()
+        await peers.close()
