@@ -23,6 +23,7 @@ from launcher.client.client import (
     Core,
     Item,
     Settings,
+    Submitted,
     name_of,
     not_over,
     pauses,
@@ -30,7 +31,7 @@ from launcher.client.client import (
     wait_deadline_s,
 )
 from launcher.client.errors import BadTask, NotAllSubmitted
-from launcher.client.messages import TASKS_MAX, Submission, TaskView, Verdict
+from launcher.client.messages import TASKS_MAX, Submission, TaskView
 from launcher.client.options import HandlerName, Options, submission
 from launcher.lengths import Length
 
@@ -41,27 +42,12 @@ _WAITING_MAX: Final = 10_000
 R = TypeVar("R")
 
 
-class AsyncTask:
-    """A submitted task, as `Task`, with await."""
+class AsyncTask(Submitted):
+    """A submitted task of an `AsyncClient`: as `Task`, with await."""
 
-    def __init__(self, client: AsyncClient, submitted: Submission) -> None:
+    def __init__(self, client: AsyncClient, made: Submission) -> None:
+        super().__init__(made)
         self._client = client
-        self.name = submitted.task
-        self.key = submitted.key
-        self.is_new = False
-        self.state = ""
-        self.scheduled_at = ""
-        self.revision = 0
-
-    def __repr__(self) -> str:
-        return f"<AsyncTask {self.name}>"
-
-    def note(self, verdict: Verdict) -> AsyncTask:
-        """Note what the cell said; return the task."""
-        self.name = verdict.task or self.name
-        self.is_new, self.state = verdict.is_new, verdict.state
-        self.scheduled_at, self.revision = verdict.scheduled_at, verdict.revision
-        return self
 
     async def get(self) -> TaskView:
         """Return the task as it is now; see `Client.get`."""

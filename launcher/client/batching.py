@@ -43,6 +43,9 @@ from launcher.client.messages import TASKS_MAX, Submission, SubmitReport, Verdic
 GATHER_S: Final = 0.005
 CALL_BYTES_MAX: Final = 8 << 20
 """Tasks of one call, encoded: a replica decodes it within its tick."""
+_WORTH_ASKING_S: Final = 0.3
+"""With less time than this a task whose queue was full is not sent again: without an answer, what
+was certain would become uncertain."""
 _GRACE_S: Final = 0.5
 """How long a caller waits after its deadline for what the call knows by then."""
 _IDLE_S: Final = 10.0
@@ -288,7 +291,7 @@ class Batcher:
         again_s = time.monotonic() + wait_ms / 1000
         entry.was_sent = False  # it was answered: it is not there
         entry.refusal = QueueFull(f"{entry.task}: {problem.message}", problem.hint)
-        if again_s >= entry.parcel.deadline_s:
+        if again_s + _WORTH_ASKING_S >= entry.parcel.deadline_s:
             entry.parcel.settle(entry, entry.refusal)
             return
         with self._changed:

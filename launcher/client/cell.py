@@ -25,7 +25,7 @@ import msgspec
 from launcher.address import DEV_CELL, SERVERS_MAX, BadAddress, parse_server, parse_servers
 from launcher.client.errors import BadTask, Denied, OutcomeUnknown, TaskError, Unavailable, error_of
 from launcher.client.front import local_cell
-from launcher.client.messages import SERVICE, Refusal
+from launcher.client.messages import READS, SERVICE, Refusal
 
 if TYPE_CHECKING:
     from launcher.http2 import Answer, Http2Connection
@@ -139,7 +139,7 @@ class _Course:
         for server, reason in self.failures.items():
             by_reason.setdefault(reason, []).append(server)
         seen = "; ".join(f"{', '.join(where)}: {why}" for why, where in by_reason.items())
-        if self.may_have_happened:
+        if self.may_have_happened and self.method not in READS:
             hint = "submit again with the same key, or look at the task with `get`"
             return OutcomeUnknown(f"no answer within {seconds}: it may have happened; {seen}", hint)
         hint = "`raftcron status` shows which replicas are missing"

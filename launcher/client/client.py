@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, Unpack
 
 import msgspec
 
@@ -54,28 +54,38 @@ Item: TypeAlias = Sequence[Any]
 A = TypeVar("A")
 
 
-class Task:
-    """A submitted task. `name` is `queue:key`, or `tenant/queue:key`; the rest is what the cell
-    said of it: `is_new` is False where the key was known with this content."""
+class Submitted:
+    """What is known of a task that was submitted.
 
-    def __init__(self, client: Client, submitted: Submission) -> None:
-        self._client = client
-        self.name = submitted.task
-        self.key = submitted.key
+    `name` is `queue:key`, or `tenant/queue:key`; the rest is what the cell said of it. `is_new` is
+    False where the key was known with this content.
+    """
+
+    def __init__(self, made: Submission) -> None:
+        self.name = made.task
+        self.key = made.key
         self.is_new = False
         self.state = ""
         self.scheduled_at = ""
         self.revision = 0
 
     def __repr__(self) -> str:
-        return f"<Task {self.name}>"
+        return f"<{type(self).__name__} {self.name}>"
 
-    def note(self, verdict: Verdict) -> Task:
+    def note(self, verdict: Verdict) -> Self:
         """Note what the cell said; return the task."""
         self.name = verdict.task or self.name
         self.is_new, self.state = verdict.is_new, verdict.state
         self.scheduled_at, self.revision = verdict.scheduled_at, verdict.revision
         return self
+
+
+class Task(Submitted):
+    """A submitted task of a `Client`."""
+
+    def __init__(self, client: Client, made: Submission) -> None:
+        super().__init__(made)
+        self._client = client
 
     def get(self) -> TaskView:
         """Return the task as it is now; see `Client.get`."""

@@ -14,6 +14,8 @@ SERVICE: Final = "raftcron.v1.Tasks"
 TASKS_MAX: Final = 1_000
 """Tasks of one call."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
+READS: Final = frozenset({"Get", "List"})
+"""Calls that change nothing."""
 OVER: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "lost"})
 """States in which nothing happens to a task any more."""
 
