@@ -282,16 +282,20 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
 
 
 def _newest(client: Client, job: str, now_ms: int) -> tuple[str, tuple[int, bool]]:
-    """Return the newest launch of a job, or "" and its newest instant, whichever is later; the
-    choice is printed on stderr."""
-    request = WhyRequest(job=job, at_s=now_ms // 1000, is_nearest=True)
+    """Return the newest launch of a job, or "" and its newest instant, whichever is later, or now
+    if there is neither; the choice is printed on stderr."""
+    now_s = now_ms // 1000
+    request = WhyRequest(job=job, at_s=now_s, is_nearest=True)
     instant_s = client.ask(table.WHY, request).at_s
+    # The cell names no other time than now if none of the job's instants has come.
+    has_instant = instant_s < now_s
     found = client.ask(table.HISTORY, HistoryQuery(job=job, limit=1))
-    if found and found[0].count == 1 and found[0].scheduled_s >= instant_s:
+    is_later = bool(found) and (found[0].scheduled_s >= instant_s or not has_instant)
+    if is_later and found[0].count == 1:
         say_newest(found[0].launch)
         return found[0].launch, (0, False)
-    begun = "" if found else "no launch yet; "
-    render.line(f"raftcron: {begun}the newest instant, {show_s(instant_s)}", err=True)
+    said = f"{'the newest instant' if has_instant else 'now'}, {show_s(instant_s)}"
+    render.line(f"raftcron: {'' if found else 'no launch yet; '}{said}", err=True)
     return "", (instant_s * 1000, False)
 
 

@@ -11,7 +11,7 @@ from click.testing import Result
 from cron import limits
 from cron.api.gates import GateView
 from cron.api.jobs import JobView, PauseReport, PauseView
-from cron.api.launches import HistoryQuery, OutputView, WhyReport
+from cron.api.launches import HistoryQuery, OutputView, WhyReport, WhyRequest
 from cron.api.members import StatusRow
 from cron.cli import render
 from launcher.protocol.names import format_time
@@ -81,6 +81,25 @@ async def test_why_of_a_job_is_about_its_newest_launch_or_instant(newest_s, aske
     assert (result.exit_code, result.stdout) == (0, "it ran\n")
     assert "the newest" in result.stderr
     assert backend.calls[-1] == ("why", (asks("why", "default/backup", *asked),))
+
+
+def no_instant(request: WhyRequest) -> WhyReport:
+    """What a cell answers of a job whose first instant is to come: the time that it was asked."""
+    return WhyReport(job=request.job, at_s=request.at_s, verdict="it is no instant")
+
+
+async def test_why_of_a_job_that_was_only_triggered_tells_of_that_launch():
+    manual = launch(launch=f"{LAUNCH}+t1", state="failed", reason="timeout", by="ada")
+    backend = FakeBackend(history=[manual], show=[manual], why=no_instant)
+    result = await cli(backend, "why", "backup")
+    assert result.stdout.startswith("it was launched by hand by ada; it failed (timeout)\n")
+    assert f"the newest launch, {SHORT}+t1" in result.stderr
+
+
+async def test_why_of_a_job_that_neither_ran_nor_was_due_says_so():
+    result = await cli(FakeBackend(history=[], why=no_instant), "why", "backup")
+    assert result.stdout == "it is no instant\n"
+    assert result.stderr.startswith("raftcron: no launch yet; now, ")
 
 
 @pytest.mark.parametrize("command", ["show", "logs"])
