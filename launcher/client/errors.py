@@ -6,7 +6,7 @@ TaskError                 .code (stable, snake_case)   .hint (what the caller ca
 ├ UnknownHandler          no worker serves the handler, and no queue waits for one
 ├ UnknownQueue            no queue has this name
 ├ UnknownTask             no task has this name, or it was forgotten
-├ TaskOver                the task is over, so it cannot be changed
+├ TaskOver                the task is over, or has begun, so it cannot be changed this way
 ├ QueueFull               the queue stayed full until the caller's deadline
 ├ Denied                  the cell does not know the caller, or does not allow the call
 ├ Unavailable             no replica could act before the deadline; nothing happened
@@ -62,9 +62,9 @@ class UnknownTask(TaskError):
 
 
 class TaskOver(TaskError):
-    """The task is over, so it can be neither cancelled nor changed."""
+    """The task is over, or has begun, so it cannot be cancelled or changed any more."""
 
-    code = "ended"
+    code = "not_now"
 
 
 class QueueFull(TaskError):

@@ -21,7 +21,7 @@ from cron.api.checks import checked
 from cron.api.rpc import Request, decode, encode
 from cron.api.status import to_refusal
 from cron.api.tasks import SubmitVerdict, TaskError, TaskSubmission, TaskView
-from cron.errors import CronError, InvalidInput, NotLeader, UnknownTask
+from cron.errors import CronError, InvalidInput, NotLeader, NotNow, UnknownTask
 from tests.fakes.ports import free_ports
 
 REQUESTS: dict[str, type[Request]] = {
@@ -173,7 +173,9 @@ class TaskCell:
 
     def _changed(self, names: list[str], **fields: Any) -> tasks.TasksReport:
         for name in names:
-            self.tasks[name] = msgspec.structs.replace(self._known(name), **fields)
+            if not self._known(name).is_open:
+                raise NotNow(f"task {name} is over: {self.tasks[name].state}")
+            self.tasks[name] = msgspec.structs.replace(self.tasks[name], **fields)
         return tasks.TasksReport(count=len(names), tasks=[self.tasks[name] for name in names])
 
     def _reschedule(self, request: tasks.RescheduleRequest) -> TaskView:

@@ -23,6 +23,7 @@ from launcher.client.errors import (
     OtherContent,
     OutcomeUnknown,
     QueueFull,
+    TaskOver,
     Unavailable,
     UnknownHandler,
     UnknownTask,
@@ -65,6 +66,8 @@ def test_a_task_is_submitted_and_asked_about(cell, client):
     assert client.get("billing.invoice:i-7") == view
     assert task.cancel().state == "cancelled"
     assert task.wait().state == "cancelled"
+    with pytest.raises(TaskOver, match="is over: cancelled"):
+        client.cancel(task)
 
 
 def test_a_key_is_drawn_for_each_task_without_one(client):

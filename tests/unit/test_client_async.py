@@ -32,9 +32,9 @@ async def test_a_task_is_submitted_changed_and_waited_for(cell):
         assert task.name == "default/h:k"
         assert (await client.reschedule(task, priority=3)).priority == 3
         assert (await client.run_now(task)).state == "due"
+        assert (await task.cancel()).state == "cancelled"
         cell.end(task.name)
         assert (await task.wait(30)).succeeded
-        assert (await task.cancel()).state == "cancelled"
         with pytest.raises(UnknownTask):
             await client.get("h:other")
 
