@@ -198,6 +198,8 @@ class Leader:
         if leader_term is not None:
             leader_term.cancel()
         self._changes.refuse_all(self._log.leadership.leader)
+        # They would keep a State in memory that a snapshot may replace.
+        self.indexes = LeaderIndexes(State())
         self.overload = Overload(self._replica)
         # Executors repeat to the next leader what this one has not recorded.
         self._dispatcher, self._inbox = self._open_inbox()
