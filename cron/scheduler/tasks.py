@@ -83,9 +83,11 @@ class TaskIndex:
         self._is_more = False  # one plan had not enough room for all that could be ready
         self._deadlines: dict[int, array[int]] = {}  # of tasks in lines, by second
         self._by_deadline: list[int] = []  # a heap of these
+        self._timed = 0  # entries in these
         self._expired: deque[int] = deque()
         self._over: dict[int, array[int]] = {}  # by the minute in which they may be forgotten
         self._by_minute: list[int] = []  # a heap of these
+        self._noted = 0  # entries in these
         self._forgettable: deque[int] = deque()
         self.unbegun: dict[int, tuple[str, str]] = {}
         self._counts: Counter[str] = Counter()  # of these, by pool
@@ -174,12 +176,14 @@ class TaskIndex:
         self._entries += 1
         ends_s = task.at_ms // 1000 + deadline_s_of(task, queue) + 1
         _put_at(self._deadlines, self._by_deadline, ends_s, task.number)
+        self._timed += 1
 
     def _remember(self, task: t.TaskRecord) -> None:
         """Note when a task that is over may be forgotten."""
         remember_s = self._state.queues[task.queue].remember_s
         minute = (task.ended_ms + remember_s * 1000) // _MINUTE_MS + 1
         _put_at(self._over, self._by_minute, minute, task.number)
+        self._noted += 1
 
     # ---- what the plan does
 
@@ -189,6 +193,7 @@ class TaskIndex:
         """Return the commands by which tasks become ready, `most` at most, and are forgotten.
         `slots`: how many launches of a work pool may run at once, full slots included."""
         self._now_ms = max(self._now_ms, now_ms)
+        self._prune()
         self._load()
         self._open()
         ready = self._ready(slots, min(most, READY_MAX))
@@ -199,6 +204,19 @@ class TaskIndex:
         if forget:
             commands.append(t.ForgetTasks(forget))
         return commands
+
+    def _prune(self) -> None:
+        """Let go of deadlines of tasks that wait no more, and of tasks that are forgotten, once these
+        are most entries: tasks come and go long before the times that are noted of them."""
+        by_number = self._state.tasks_by_number
+        if self._timed > 2 * self._state.tasks.waiting + STALE_MAX:
+            self._timed = _keep(
+                self._deadlines,
+                self._by_deadline,
+                lambda number: (task := by_number.get(number)) is not None and task.is_waiting,
+            )
+        if self._noted > 2 * self._state.tasks.over + STALE_MAX:
+            self._noted = _keep(self._over, self._by_minute, by_number.__contains__)
 
     def _load(self) -> None:
         """Load a portion of what was there when the index was made."""
@@ -296,7 +314,9 @@ class TaskIndex:
         """Yield tasks whose deadlines are over though they are not ready."""
         state, now_ms = self._state, self._now_ms
         while self._by_deadline and self._by_deadline[0] * 1000 <= now_ms:
-            self._expired.extend(self._deadlines.pop(heapq.heappop(self._by_deadline)))
+            expired = self._deadlines.pop(heapq.heappop(self._by_deadline))
+            self._timed -= len(expired)
+            self._expired.extend(expired)
         for _ in range(min(len(self._expired), EXPIRED_MAX)):
             task = state.tasks_by_number.get(self._expired.popleft())
             if task is not None and task.is_waiting:
@@ -308,7 +328,9 @@ class TaskIndex:
         """Return tasks that State may forget."""
         state = self._state
         while self._by_minute and self._by_minute[0] * _MINUTE_MS <= self._now_ms:
-            self._forgettable.extend(self._over.pop(heapq.heappop(self._by_minute)))
+            over = self._over.pop(heapq.heappop(self._by_minute))
+            self._noted -= len(over)
+            self._forgettable.extend(over)
         found: list[int] = []
         while self._forgettable and len(found) < FORGET_MAX:
             task = state.tasks_by_number.get(self._forgettable.popleft())
@@ -336,3 +358,15 @@ def _put_at(arrays: dict[int, array[int]], heap: list[int], time: int, number: i
         numbers = arrays[time] = array("Q")
         heapq.heappush(heap, time)
     numbers.append(number)
+
+
+def _keep(arrays: dict[int, array[int]], heap: list[int], is_kept: Callable[[int], bool]) -> int:
+    """Remove the other numbers from the arrays and return how many are left."""
+    count = 0
+    for time in list(arrays):
+        numbers = arrays[time] = array("Q", filter(is_kept, arrays[time]))
+        count += len(numbers)
+        if not numbers:
+            del arrays[time]
+    heap[:] = sorted(arrays)
+    return count

@@ -9,6 +9,7 @@ import pytest
 from cron.scheduler import tasks as scheduler
 from cron.scheduler.tasks import LINE_RESERVE, RESERVE, TaskIndex
 from cron.state import commands as c
+from cron.state import tasking
 from cron.state import tasks as t
 from cron.state.outcome import Outcome, Verdict
 from launcher.protocol.status import Reason
@@ -277,6 +278,34 @@ def test_an_index_with_many_entries_that_are_not_true_is_stale(
     rig.turn()
     assert not rig.index.is_stale
     assert rig.at(6_011).turn() == [name("a")]
+
+
+def test_the_index_does_not_grow_with_tasks_that_came_and_went(
+    rig: IndexRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "STALE_MAX", 50)
+    monkeypatch.setattr(tasking, "TASKS_REMEMBERED_MAX", 20)
+    rig.slots = {}  # no worker: they stand in line until they are cancelled
+    rig.submit(task("stays"), task("kept"))
+    rig.cancel_tasks("kept")
+    for n in range(60):
+        keys = [f"k{n}-{m}" for m in range(10)]
+        rig.at(n * 1_000)
+        rig.submit(*map(task, keys))
+        assert rig.turn() == []
+        rig.cancel_tasks(*keys)
+    assert rig.index is not None
+    noted = [sum(map(len, some.values())) for some in (rig.index._deadlines, rig.index._over)]
+    assert max(noted) <= 2 * 20 + 50 + 20
+    assert (rig.index._timed, rig.index._noted) == tuple(noted)
+    # What is left is as before: the deadline of the one that waits, and when the others go.
+    rig.at(31 * DAY_S * 1000 + 1_000)
+    commands = rig.planned()
+    assert commands[0] == t.ReadyTasks((rig.number("stays"),))
+    assert isinstance(commands[1], t.ForgetTasks)
+    assert sorted(commands[1].numbers) == sorted(
+        one.number for one in rig.state.tasks.values() if one.is_over
+    )
 
 
 # ---- forgetting
