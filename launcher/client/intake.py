@@ -150,8 +150,7 @@ class Intake(Source):
             if one.end is End.REFUSED:
                 refused += 1
                 log.warning("%s: message %s: %s", self.name, message["MessageId"], one.reason)
-                if self._dead_letter:
-                    self._put_aside(message, one.reason)
+                if self._dead_letter and self._put_aside(message, one.reason):
                     gone.append(message)
             elif one.end is End.FULL:
                 self._sqs.change_message_visibility(
@@ -173,21 +172,34 @@ class Intake(Source):
         done = sum(one.end is End.DONE for _, one in ends)
         return Counts(done, refused, len(ends) - done - refused)
 
-    def _put_aside(self, message: dict[str, Any], reason: str) -> None:
+    def _put_aside(self, message: dict[str, Any], reason: str) -> bool:
+        """Send a message to the dead-letter queue; return whether that took it. With the reason it
+        may be too long for SQS. Then it stays, and must not stop the others.
+
+        Raises:
+            BotoCoreError: the queue was not reached.
+        """
+        from botocore.exceptions import ClientError
+
         more: dict[str, Any] = {}
         if self._dead_letter.endswith(".fifo"):
             group = message.get("Attributes", {}).get("MessageGroupId", "raftcron")
             more = {"MessageGroupId": group, "MessageDeduplicationId": message["MessageId"]}
         text = "".join(one if one.isprintable() else " " for one in reason)
-        self._sqs.send_message(
-            QueueUrl=self._dead_letter,
-            MessageBody=message["Body"],
-            MessageAttributes={
-                REASON: {"DataType": "String", "StringValue": text[:500] or "refused"},
-                "raftcron-message": {"DataType": "String", "StringValue": message["MessageId"]},
-            },
-            **more,
-        )
+        try:
+            self._sqs.send_message(
+                QueueUrl=self._dead_letter,
+                MessageBody=message["Body"],
+                MessageAttributes={
+                    REASON: {"DataType": "String", "StringValue": text[:500] or "refused"},
+                    "raftcron-message": {"DataType": "String", "StringValue": message["MessageId"]},
+                },
+                **more,
+            )
+        except ClientError as error:
+            log.warning("%s: message %s stays: %s", self.name, message["MessageId"], error)
+            return False
+        return True
 
     def _own_dead_letter(self) -> str:
         """The URL of the queue's own dead-letter queue, "" where it has none.

@@ -172,6 +172,17 @@ def test_bad_messages_go_to_the_dead_letter_queue_with_the_reason(cell, core, qu
     assert queue.messages() == []
 
 
+def test_a_bad_message_that_cannot_be_put_aside_stops_no_other(cell, core, queue):
+    if queue.url.endswith(".fifo"):
+        pytest.skip("each group waits for its first message")
+    queue.send("{", '{"number": 1}')
+    gone = f"{queue.dead}-is-gone"
+    assert Intake(queue.place, core, "h", {}, dead_letter=gone).turn() == (1, 1, 0)
+    assert numbers(cell) == [1]
+    time.sleep(VISIBLE_S + 0.2)
+    assert [one["Body"] for one in queue.messages()] == ["{"]
+
+
 def test_messages_stay_while_no_replica_can_act(cell, core, queue):
     queue.send('{"number": 1}')
     core.settings = Settings(0.3)
