@@ -124,6 +124,8 @@ QUEUES_MAX: Final = 10_000
 """Queues of tasks, which every snapshot writes at once."""
 LABELS_MAX: Final = 32
 """Labels of one task."""
+TASK_LABELS_BYTES_MAX: Final = 2 << 10
+"""All labels of one task in UTF-8: a thousand tasks fit into an entry of the log with them."""
 LABEL_CHARS_MAX: Final = 100
 """Characters of a label's name or value, of a handler and of a collection."""
 TASK_TEXT_CHARS_MAX: Final = 200

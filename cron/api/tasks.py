@@ -136,6 +136,8 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
                 f"up to {LABEL_NAME_CHARS_MAX} of A-Z a-z 0-9 _ . - /",
             )
         checks.line(f"label {name}", limits.LABEL_CHARS_MAX)(value)
+    size = sum(len(text.encode()) for label in labels.items() for text in label)
+    checks.between(size, 0, limits.TASK_LABELS_BYTES_MAX, "bytes of all labels")
     return labels
 
 

@@ -37,7 +37,8 @@ class Context(msgspec.Struct):
     `begun_rows`, `ended_rows`, `moved_tasks` and `gone_jobs` are as in Outcome. `rows_begun` are
     the rows that it began on each executor, the refused ones as well. `task_ends` has, by the
     number of a task's job, how its newest launch ended. `over_tasks` are the numbers of tasks that
-    are over and have no job since this entry. `origin` is that of the next
+    are over and have no job since this entry, `amended_tasks` of those that had none before and
+    of which it has a late report. `origin` is that of the next
     `origin_left` changes that people ask for.
     """
 
@@ -60,6 +61,7 @@ class Context(msgspec.Struct):
     gone_jobs: list[int] = []
     task_ends: dict[int, tuple[LaunchState, Reason]] = {}
     over_tasks: list[int] = []
+    amended_tasks: dict[int, None] = {}
     origin: str = ""
     origin_left: int = 0
 

@@ -81,7 +81,7 @@ class Machine:
             results.append(result)
             if is_kept:
                 revisions.note(context, command, result, before)
-        if context.task_ends or context.over_tasks:
+        if context.task_ends or context.over_tasks or context.amended_tasks:
             tasking.settle(context)
         if context.seals:  # all rows of an entry are on one side of it
             context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)

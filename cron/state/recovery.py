@@ -332,6 +332,8 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
             task = state.tasks.get(name)
             if task is not None and task.state is LaunchState.LOST:
                 context.put_task(task, state=late.state, reason=late.reason)
+                if not task.job:
+                    context.amended_tasks[task.number] = None
         elif record is not None and state.row(attempt[0]) is None:
             # It runs on an executor that came too late: its end will be reported.
             runs = msgspec.structs.replace(ran, revision=record.revision, parts=(), number=-1)

@@ -17,6 +17,7 @@ from cron.limits import (
     PAYLOAD_BYTES_MAX,
     QUEUES_MAX,
     TASK_AHEAD_MS_MAX,
+    TASK_LABELS_BYTES_MAX,
     TASK_PAYLOADS_BYTES_MAX,
     TASK_TEXT_CHARS_MAX,
     TASKS_REMEMBERED_MAX,
@@ -67,7 +68,8 @@ def _submit(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     if spec.at_ms > _latest_ms(context):
         return Verdict.BAD_TIMES
     tasks = state.tasks
-    is_full = tasks.payload_bytes + len(spec.payload) > TASK_PAYLOADS_BYTES_MAX
+    weight = len(spec.payload) + t.label_bytes(spec.options.labels)
+    is_full = tasks.payload_bytes + weight > TASK_PAYLOADS_BYTES_MAX
     if is_full or tasks.waiting >= TASKS_WAITING_MAX:
         return Verdict.TOO_MANY
     if queue is None:
@@ -127,6 +129,7 @@ def _are_sound(options: t.TaskOptions) -> bool:
         and 0 <= options.timeout_s <= TIMEOUT_S_MAX
         and -1 <= options.on_lost <= max(OnLost)
         and len(options.labels) <= LABELS_MAX
+        and t.label_bytes(options.labels) <= TASK_LABELS_BYTES_MAX
         and all(len(text) <= LABEL_CHARS_MAX for text in texts)
     )
 
@@ -460,8 +463,11 @@ def settle(context: Context) -> None:
         if not task.is_over or task.state is LOST:  # a late report says more (rule R9)
             ended_ms = task.ended_ms if task.is_over else context.at_ms
             context.put_task(task, state=end, reason=reason, ended_ms=ended_ms)
-    state.tasks.remember(context.over_tasks)
+    state.tasks.remember(context.over_tasks, context.amended_tasks)
     excess = state.tasks.over - TASKS_REMEMBERED_MAX
     if excess > 0:
-        gone = state.tasks.forget_oldest(excess)
-        context.moved_tasks.update(dict.fromkeys(gone))
+        for task in state.tasks.forget_oldest(excess):
+            context.moved_tasks[task.number] = None
+            queue = state.queues.get(task.queue)
+            if queue is not None:
+                _let_go(context, queue)

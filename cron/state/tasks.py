@@ -13,7 +13,7 @@ Evolution: as in `commands.py`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -54,6 +54,11 @@ class TaskOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 NO_OPTIONS: Final = TaskOptions()
+
+
+def label_bytes(labels: Iterable[tuple[str, str]]) -> int:
+    """Return how many bytes labels have in UTF-8."""
+    return sum(len(text.encode()) for label in labels for text in label)
 
 
 class TaskSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -103,6 +108,13 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
     def options(self) -> TaskOptions:
         """The options that it was submitted with."""
         return self.own or NO_OPTIONS
+
+    @property
+    def weight(self) -> int:
+        """The bytes of its payload, and of its labels while it is not over."""
+        if self.own is None or not self.own.labels or self.state is not DUE:
+            return len(self.payload)
+        return len(self.payload) + label_bytes(self.own.labels)
 
     @property
     def is_over(self) -> bool:
@@ -178,7 +190,8 @@ class TaskTable(Mapping[str, TaskRecord]):
     """All tasks by name; `by_number` has them in ascending order.
 
     `waiting` counts those that wait, `over` those that are over and have no job. `payload_bytes` is
-    what the payloads of all tasks and of their jobs take.
+    what the payloads of all tasks and of their jobs take, and the labels of tasks that are not
+    over.
     """
 
     def __init__(self, queues: dict[str, QueueRecord]) -> None:
@@ -229,28 +242,31 @@ class TaskTable(Mapping[str, TaskRecord]):
             task.queue, task.own = queue.name, queue.shared(task.own)
             invariant(task.key not in queue.tasks, f"two tasks have the name {task.name}")
             queue.tasks[task.key] = self.by_number[task.number] = task
-            self.payload_bytes += len(task.payload)
+            self.payload_bytes += task.weight
             self.waiting += task.is_waiting
             self.over += task.is_over and not task.job
         over = (task for task in self.by_number.values() if task.is_over and not task.job)
         self._remembered = deque(task.number for task in sorted(over, key=_by_revision))
 
-    def remember(self, numbers: Iterable[int]) -> None:
-        """Note tasks that are over and have no job from this entry on."""
-        self._remembered += sorted(numbers)
+    def remember(self, numbers: Iterable[int], again: Collection[int] = ()) -> None:
+        """Note tasks that are over and have no job from this entry on; and others, `again`, that
+        this entry has changed: they are remembered as if they were new, as an image has them."""
+        if again:
+            self._remembered = deque(one for one in self._remembered if one not in again)
+        self._remembered += sorted((*numbers, *again))
 
-    def forget_oldest(self, count: int) -> list[int]:
-        """Forget so many tasks, those first that have been over longest; return their numbers."""
-        gone: list[int] = []
+    def forget_oldest(self, count: int) -> list[TaskRecord]:
+        """Forget so many tasks, those first that have been over longest; return them."""
+        gone: list[TaskRecord] = []
         while len(gone) < count:
             task = self.by_number.get(self._remembered.popleft())
             if task is not None:
                 self.drop(task)
-                gone.append(task.number)
+                gone.append(task)
         return gone
 
     def _count(self, queue: QueueRecord, task: TaskRecord, change: int) -> None:
-        self.payload_bytes += change * len(task.payload)
+        self.payload_bytes += change * task.weight
         if task.state is DUE:
             if task.job:
                 queue.running += change

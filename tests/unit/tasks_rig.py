@@ -48,7 +48,7 @@ class TasksRig(StateRig):
         assert state.tasks.waiting == sum(one.is_waiting for one in tasks)
         assert state.tasks.over == sum(one.is_over and not one.job for one in tasks)
         jobs = [one.job for one in state.by_number.values() if one.task and one.job is not None]
-        sizes = [len(one.payload) for one in tasks] + [len(one.work.payload) for one in jobs]
+        sizes = [one.weight for one in tasks] + [len(one.work.payload) for one in jobs]
         assert state.tasks.payload_bytes == sum(sizes)
         for queue in queues:
             mine = [one for one in tasks if one.queue == queue.name]

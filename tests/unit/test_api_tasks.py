@@ -166,6 +166,7 @@ def test_a_payload_that_is_not_json_is_refused(payload: bytes) -> None:
         ({"labels": {"a b": "c"}}, "label 'a b'"),
         ({"labels": {"a": "c\n"}}, "label a"),
         ({"labels": {str(n): "" for n in range(33)}}, "number of labels 33"),
+        ({"labels": {str(n): "\N{EURO SIGN}" * 98 for n in range(7)}}, "bytes of all labels 2065"),
         ({"group": "import-42"}, "group is not there yet"),
         ({"after": ["mail:k"]}, "after is not there yet"),
         ({"after_any": ["mail:k"]}, "after_any is not there yet"),

@@ -5,7 +5,7 @@ import pytest
 
 from cron.job import OnLost
 from cron.launch_state import LaunchState
-from cron.limits import PAYLOAD_BYTES_MAX, TASK_AHEAD_MS_MAX
+from cron.limits import LABELS_MAX, PAYLOAD_BYTES_MAX, TASK_AHEAD_MS_MAX, TASK_LABELS_BYTES_MAX
 from cron.state import commands as c
 from cron.state import tasking
 from cron.state import tasks as t
@@ -73,6 +73,28 @@ def test_the_same_task_again_is_answered_and_not_repeated(rig: TasksRig) -> None
     rig.ended()
     assert rig.submit(task(), task(after_ms=1)) == [Verdict.ALREADY, Verdict.OTHER_CONTENT]
     assert rig.task().state is LaunchState.SUCCEEDED
+
+
+def test_labels_are_bounded_together_and_count_as_payloads(
+    rig: TasksRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def labelled(key: str, size: int) -> t.TaskSpec:
+        labels = tuple((f"{n:02}", "\N{EURO SIGN}" * 20) for n in range(size // 62))
+        return task(key, 5_000, options=t.TaskOptions("mail.send", labels=labels), payload=b"1")
+
+    many = labelled("many", TASK_LABELS_BYTES_MAX + 62)
+    assert len(many.options.labels) > LABELS_MAX
+    wide = t.TaskOptions(
+        "mail.send", labels=tuple((str(n), "\N{EURO SIGN}" * 99) for n in range(9))
+    )
+    assert rig.submit(many, task("wide", options=wide)) == [Verdict.BAD_TASK] * 2
+    monkeypatch.setattr(tasking, "TASK_PAYLOADS_BYTES_MAX", 1_000)
+    assert rig.submit(*(labelled(key, 620) for key in "ab")) == [ACCEPTED, Verdict.TOO_MANY]
+    assert rig.state.tasks.payload_bytes == 621
+    rig.cancel_tasks("a")
+    assert rig.submit(labelled("b", 620)) == [ACCEPTED]
+    rig.to(5).ended("b")
+    assert rig.state.tasks.payload_bytes == 1  # its job goes with the next entry
 
 
 def test_one_key_twice_in_one_command_is_one_task(rig: TasksRig) -> None:

@@ -218,6 +218,20 @@ def test_of_too_many_that_are_over_the_first_are_forgotten(
     assert sorted(rig.state.tasks) == [name("b"), name("d")]
 
 
+def test_queues_of_tasks_that_are_forgotten_early_go_with_them(
+    rig: TasksRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasking, "TASKS_REMEMBERED_MAX", 2)
+    monkeypatch.setattr(tasking, "QUEUES_MAX", 4)
+    declared = "default/declared"
+    assert rig.put_queues(t.QueueSpec(declared, "mail.send")) is ACCEPTED
+    for n in range(10):
+        queue = declared if n == 0 else f"default/q{n}"
+        assert rig.submit(task("a", 5_000, queue)) == [ACCEPTED]
+        rig.items(t.CancelTasks((name("a", queue),)))
+    assert list(rig.state.queues) == [declared, "default/q8", "default/q9"]
+
+
 def test_numbers_of_forgotten_tasks_are_let_go(rig: TasksRig) -> None:
     rig.submit(task("stays", 5_000), *(task(f"k{n}", 5_000) for n in range(600)))
     for _ in range(4):

@@ -10,7 +10,11 @@ from cron.leader.recovery import amend_items, recover_items
 from cron.notes import NoteCode
 from cron.scheduler.tasks import TaskIndex
 from cron.state import commands as c
+from cron.state import tasking
 from cron.state import tasks as t
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
+from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from launcher.protocol.status import Reason, Status
 from tests.unit.restored_rig import RestoredRig
@@ -151,3 +155,22 @@ def test_a_late_report_says_what_became_of_a_task_in_doubt(rig: RestoredRig) -> 
     items = amend_items(rig.state, 2, rig.memories[2])
     assert rig.items(c.Recover(tuple(items), (2,))) == [Verdict.AMENDED]
     assert state_of(rig) is LaunchState.SUCCEEDED
+
+
+def test_tasks_with_late_reports_are_forgotten_alike_after_a_snapshot(
+    rig: RestoredRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Which tasks go first must be the same on a replica that began with a snapshot.
+    monkeypatch.setattr(tasking, "TASKS_REMEMBERED_MAX", 3)
+    submit(rig, task("a", 60_000), task("b", 70_000), *(task(key, 500_000) for key in "cd"))
+    rig.restore(120)
+    rig.resolve()
+    rig.items(t.CancelTasks((name("c"),)))
+    rig.remember(60, name="mail:a", executor=2)
+    items = amend_items(rig.state, 2, rig.memories[2])
+    assert rig.items(c.Recover(tuple(items), (2,))) == [Verdict.AMENDED]
+    other = Machine(decode_state([encode_state(rig.state)]))
+    rig.items(t.CancelTasks((name("d"),)))
+    other.apply(1, rig.state.index, rig.log[-1])
+    assert sorted(rig.state.tasks) == [name("a"), name("c"), name("d")]
+    assert encode_state(other.state) == encode_state(rig.state)
