@@ -206,8 +206,8 @@ class TaskIndex:
         return commands
 
     def _prune(self) -> None:
-        """Let go of deadlines of tasks that wait no more, and of tasks that are forgotten, once these
-        are most entries: tasks come and go long before the times that are noted of them."""
+        """Let go of deadlines of tasks that wait no more, and of tasks that are forgotten, once
+        these are most entries: tasks come and go long before the times noted of them."""
         by_number = self._state.tasks_by_number
         if self._timed > 2 * self._state.tasks.waiting + STALE_MAX:
             self._timed = _keep(

@@ -38,10 +38,12 @@ from launcher.protocol.names import short_job_name
 SHOWN_MAX: Final = 1_000
 """Tasks that the report of a change shows; all are counted."""
 BYTES_AT_ONCE: Final = 512 << 10
-"""Payloads that one command has: far below what fits into an entry of the log."""
+"""Payloads and labels that one command has: far below what fits into an entry of the log."""
 FULL_MS: Final = 1_000
 """When to try again where a queue is full: nobody knows when it has room."""
 SETTLING_RETRY_MS: Final = 500
+RESTORED_RETRY_MS: Final = 5_000
+"""When to try again where a restored cell finds out what ran."""
 _DONE: Final = frozenset({Verdict.ACCEPTED, Verdict.ALREADY})
 
 
@@ -85,13 +87,15 @@ def _parts(items: Sequence[_Submitted]) -> Iterator[list[_Submitted]]:
     part: list[_Submitted] = []
     size = 0
     for item in items:
-        payload = item.asked.payload if item.asked is not None else msgspec.UNSET
-        payload_bytes = 0 if payload is msgspec.UNSET else len(payload)
-        if part and size + payload_bytes > BYTES_AT_ONCE:
+        asked = item.asked
+        payload = asked.payload if asked is not None else msgspec.UNSET
+        item_bytes = 0 if payload is msgspec.UNSET else len(payload)
+        item_bytes += t.label_bytes(asked.labels.items()) if asked is not None else 0
+        if part and size + item_bytes > BYTES_AT_ONCE:
             yield part
             part, size = [], 0
         part.append(item)
-        size += payload_bytes
+        size += item_bytes
     if part:
         yield part
 
@@ -107,7 +111,16 @@ async def _commit(replica: Replica, items: Sequence[_Submitted], by: str) -> Non
         specs = tuple(item.spec for item in sent if item.spec is not None)
         return [t.SubmitTasks(specs, by)] if specs else []
 
-    _, results = await replica.leader.submit(build)
+    try:
+        _, results = await replica.leader.submit(build)
+    except NotNow as error:  # a restored cell (rule R13)
+        for item in items:
+            item.refuse(Unavailable(str(error), error.hint), RESTORED_RETRY_MS)
+        return
+    except LimitExceeded as error:  # too many changes wait: the next entry takes them
+        for item in items:
+            item.refuse(error, FULL_MS)
+        return
     for item, verdict in zip(sent, results[0].items if results else (), strict=True):
         item.verdict = verdict
 

@@ -18,7 +18,14 @@ from cron.api.tasks import (
     TaskSubmission,
     TaskView,
 )
-from cron.errors import InvalidInput, NotNow, RevisionConflict, UnknownTask
+from cron.errors import (
+    CronError,
+    InvalidInput,
+    LimitExceeded,
+    NotNow,
+    RevisionConflict,
+    UnknownTask,
+)
 from cron.service import tasks as service
 from cron.state import tasks as t
 from cron.state.commands import Claim
@@ -52,6 +59,42 @@ async def test_a_task_is_answered_once_it_is_committed(world: TasksWorld) -> Non
     assert one.revision == world.state.tasks[NAME].revision
     kept = world.state.tasks[NAME]
     assert (kept.payload, kept.by) == (b'{"to": "anna"}', "shop")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotNow("the cell was restored: it asks", "try again in half a minute"), "unavailable"),
+        (LimitExceeded("1000 changes are waiting already"), "limit_exceeded"),
+    ],
+)
+async def test_a_leader_that_takes_nothing_now_says_when_to_try_again(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch, error: CronError, code: str
+) -> None:
+    # Refused for good, a relay would set its rows aside, and an intake its messages.
+    async def refuses(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "submit", refuses)
+        for one in await world.submit_all("a", "b"):
+            assert one.error is not None
+            assert (one.error.code, one.error.message) == (code, str(error))
+            assert one.retry_after_ms > 0
+    assert (await world.submit_one()).is_new
+
+
+def test_a_thousand_tasks_with_many_labels_are_several_commands() -> None:
+    labels = {f"{n:02}": "v" * 98 for n in range(20)}
+    asked = [
+        TaskSubmission(key=f"k{n}", handler=HANDLER, labels=labels, payload=msgspec.Raw(b"1"))
+        for n in range(1_000)
+    ]
+    items = [service._checked(one) for one in asked]
+    parts = list(service._parts(items))
+    assert [one for part in parts for one in part] == items
+    sizes = [sum(2_001 for _ in part) for part in parts]
+    assert max(sizes) <= service.BYTES_AT_ONCE
 
 
 async def test_the_same_key_and_content_is_the_same_task(world: TasksWorld) -> None:
