@@ -324,15 +324,17 @@ def _named(state: State, query: HistoryQuery) -> list[str] | None:
         UnknownJob: it names none. LimitExceeded: it names too many.
         InvalidInput: the archive is asked for more than one of them.
     """
-    wanted = JobFilter(query.job, query.tenant, query.pool, query.collection)
-    if wanted.is_all:
+    said = JobFilter(query.job, query.tenant, query.pool, query.collection)
+    if said.is_all:
         return None
-    if wanted == JobFilter(query.job) and not is_wild(query.job):
+    is_alone = said == JobFilter(query.job)
+    if is_alone and not is_wild(query.job):
         return [query.job]
+    wanted = msgspec.structs.replace(said, within=tuple(query.within))
     names = select_jobs(state.jobs.values(), wanted, is_live=False)
     if not query.archive and len(names) < HISTORY_JOBS_MAX:
         names += newest_tasks(state, wanted, HISTORY_JOBS_MAX - len(names))
-    if not names and wanted == JobFilter(query.job):
+    if not names and is_alone:
         raise no_such_job(query.job)
     if len(names) > HISTORY_JOBS_MAX:
         raise LimitExceeded(

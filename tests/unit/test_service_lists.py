@@ -9,6 +9,7 @@ import pytest
 
 from cron.api.launches import HistoryQuery, LaunchView, cursor_at
 from cron.cli import launches
+from cron.errors import UnknownJob
 from cron.history.store import RowStore
 from cron.job import Overlap, Retry
 from cron.launch_state import LaunchState
@@ -142,6 +143,24 @@ async def test_pages_hold_every_launch_once_in_one_order(row_store: RowStore, si
         if len(page) < size:
             break
     assert pages == whole
+
+
+async def test_a_pattern_is_of_the_jobs_within_the_callers_scope(
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs beyond it neither make a list too long, nor can they be guessed from an answer."""
+    monkeypatch.setattr(service, "HISTORY_JOBS_MAX", 2)
+    rig = Asked(row_store, Overlap.ALLOW)
+    rig.put(*(job(f"j{number}") for number in range(6)))
+    rig.account(60, number=rig.record("j1").number)
+    views = await rig.history(HistoryQuery(job="default/j*", within=["default/j1"]))
+    assert [view.job for view in views] == ["j1"]
+    errors = []
+    for pattern in ("default/j2*", "default/none*"):
+        with pytest.raises(UnknownJob) as caught:
+            await rig.history(HistoryQuery(job=pattern, within=["default/j1"]))
+        errors.append(str(caught.value).replace(pattern, "*"))
+    assert errors[0] == errors[1]
 
 
 async def test_pages_of_a_pattern_hold_every_launch_once(row_store: RowStore) -> None:
