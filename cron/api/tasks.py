@@ -277,10 +277,12 @@ def within_ten_years(asked_ms: int, now_ms: int) -> int:
 
 class SubmitRequest(Request, frozen=True, kw_only=True):
     """Hand over tasks. Each has its own verdict, in the order of the request. The call may be
-    repeated: a task that is there already is not handed over twice."""
+    repeated: a task that is there already is not handed over twice. A handler that is not its
+    queue's has to be `within`, as if it were a queue of that name."""
 
     tasks: list[TaskSubmission]
     by: Person = ""
+    within: Within = []
 
     def check(self) -> None:
         """Refuse no tasks, and too many. The service checks each task by itself."""

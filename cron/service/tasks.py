@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from cron.access import names_within
 from cron.api import tasks as api
 from cron.api.checks import checked
 from cron.errors import (
     CronError,
     InvalidInput,
     LimitExceeded,
+    NotAllowed,
     NotNow,
     OtherContent,
     QueueFull,
@@ -33,7 +35,7 @@ from cron.state import tasks as t
 from cron.state.commands import Command
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from launcher.protocol.names import short_job_name
+from launcher.protocol.names import short_job_name, split_job_name
 
 SHOWN_MAX: Final = 1_000
 """Tasks that the report of a change shows; all are counted."""
@@ -69,7 +71,7 @@ async def submit(replica: Replica, request: api.SubmitRequest) -> api.SubmitRepo
     """Hand over tasks; each has its own verdict. Calls at one time share an entry of the log."""
     items = [_checked(one) for one in request.tasks]
     good = [item for item in items if item.error is None]
-    await asyncio.gather(*(_commit(replica, part, request.by) for part in _parts(good)))
+    await asyncio.gather(*(_commit(replica, part, request) for part in _parts(good)))
     state, now_ms = replica.state, replica.clock.wall_ms()
     return api.SubmitReport(tasks=[_answer(state, item, now_ms) for item in items])
 
@@ -100,16 +102,20 @@ def _parts(items: Sequence[_Submitted]) -> Iterator[list[_Submitted]]:
         yield part
 
 
-async def _commit(replica: Replica, items: Sequence[_Submitted], by: str) -> None:
+async def _commit(
+    replica: Replica, items: Sequence[_Submitted], request: api.SubmitRequest
+) -> None:
     """Append submissions; each that is appended has the verdict of State."""
     sent: list[_Submitted] = []
+    is_within = names_within(request.within)
 
     def build(state: State, now_ms: int) -> list[Command]:
         for item in items:
             _admit(replica, state, item, now_ms)
+            _check_handler(state, item, is_within)
         sent[:] = [item for item in items if item.error is None]
         specs = tuple(item.spec for item in sent if item.spec is not None)
-        return [t.SubmitTasks(specs, by)] if specs else []
+        return [t.SubmitTasks(specs, request.by)] if specs else []
 
     try:
         _, results = await replica.leader.submit(build)
@@ -156,6 +162,21 @@ def _admit(replica: Replica, state: State, item: _Submitted, now_ms: int) -> Non
     elif queue is not None and (wait_ms := replica.intake.wait_ms(queue)):
         text = f"queue {short} takes {queue.rate_per_s:,} tasks a second"
         item.refuse(RateExceeded(text, f"try again in {wait_ms} ms"), wait_ms)
+
+
+def _check_handler(state: State, item: _Submitted, is_within: Callable[[str], bool] | None) -> None:
+    """Refuse a handler beyond the scope of whoever submits. A queue's own handler is that of the
+    queue's name, or the one that an editor declared."""
+    if is_within is None or item.spec is None or item.error is not None:
+        return
+    queue, handler = state.queues.get(item.spec.queue), item.spec.options.handler
+    if not handler or (queue is not None and handler == queue.handler):
+        return
+    tenant, _ = split_job_name(item.spec.queue)
+    if not is_within(f"{tenant}/{handler}"):
+        short = short_job_name(item.spec.queue)
+        text = f"handler {handler} is not that of queue {short}, and not within the caller's scope"
+        item.refuse(NotAllowed(text, "leave the handler out, or have an editor declare the queue"))
 
 
 def _is_expected(replica: Replica, queue: t.QueueRecord | None, handler: str) -> bool:

@@ -97,6 +97,26 @@ def test_a_thousand_tasks_with_many_labels_are_several_commands() -> None:
     assert max(sizes) <= service.BYTES_AT_ONCE
 
 
+async def test_a_submitter_names_handlers_within_its_scope_only(world: TasksWorld) -> None:
+    """A scope of queues must not be a way to every handler, such as that of a target."""
+    world.serve("mail", "mail-fast", "kubernetes")
+
+    async def code(queue: str, handler: str, scope: str = "default/mail*") -> str:
+        one = TaskSubmission(key=f"{queue}-{handler}", queue=queue, handler=handler)
+        request = SubmitRequest(tasks=[one], within=[scope])
+        (verdict,) = (await world.service.submit(request)).tasks
+        return verdict.error.code if verdict.error is not None else ""
+
+    assert await code("mail", "kubernetes") == "not_allowed"
+    assert await code("mail-pods", "kubernetes") == "not_allowed"
+    assert "default/mail-pods" not in world.state.queues
+    assert [await code("mail", one) for one in ("mail", "", "mail-fast")] == ["", "", ""]
+    assert await code("mail", "kubernetes") == "not_allowed", "the queue is there, too"
+    await world.submit_one(queue="mail-pods", handler="kubernetes")
+    assert await code("mail-pods", "kubernetes") == "", "it is the queue's own by now"
+    assert await code("mail-any", "kubernetes", "default/*") == ""
+
+
 async def test_the_same_key_and_content_is_the_same_task(world: TasksWorld) -> None:
     first = await world.submit_one(delay_ms=60_000, payload=msgspec.Raw(b'{"a":1,"b":2}'))
     world.rig.at_ms += 30_000
