@@ -19,6 +19,7 @@ ANY: Final = "*"
 _LABEL: Final = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _PATTERN: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*", re.ASCII)
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL: Final = ipaddress.ip_network("2000::/3")
 _COMPATIBLE: Final = ipaddress.ip_network("::/96")
 
 
@@ -65,6 +66,8 @@ class Allowed:
             if any(one in network for network in self._networks if network.version == one.version):
                 return ""
         kind = _kind(meant) or _kind(address)
+        if not kind and meant.version == 6 and meant not in _GLOBAL:
+            kind = "a private or reserved address"
         return f"{address} is {kind}, and `networks` does not allow it" if kind else ""
 
 

@@ -27,7 +27,8 @@ _Names = Annotated[tuple[str, ...], Meta(max_length=1_000)]
 
 class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One host of the http target. `secrets` is a file with the keys of its signatures, and
-    `headers` a file with headers that requests to it get, such as `authorization`."""
+    `headers` a file with headers that requests to it get, such as `authorization`. A host with
+    `headers` is asked over https:// only, unless it is on loopback."""
 
     host: str
     secrets: str = ""

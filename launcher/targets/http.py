@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
 
+from launcher.address import is_loopback
 from launcher.clock import boot_ms, wall_ms
 from launcher.errors import BadConfig
 from launcher.targets.addresses import Allowed, normal
@@ -136,8 +137,11 @@ class HttpTarget:
         """
         spec: HttpSpec = decoded(payload, HttpSpec)
         url = _checked_url(spec.url)
-        if not self._allowed.host(url.hostname or ""):
-            raise BadPayload(f"payload: host {url.hostname} is not one of the target's `hosts`")
+        host = url.hostname or ""
+        if not self._allowed.host(host):
+            raise BadPayload(f"payload: host {host} is not one of the target's `hosts`")
+        if url.scheme == "http" and self._is_secret(host):
+            raise BadPayload(f"payload: {host} gets a secret header, and needs https://")
         method = spec.method.upper()
         if method not in METHODS:
             raise BadPayload(f"payload: method {spec.method[:20]!r} is none of {sorted(METHODS)}")
@@ -190,7 +194,14 @@ class HttpTarget:
     def stop(self, work: Work) -> None:
         """The connection is closed already."""
 
+    def _is_secret(self, host: str) -> bool:
+        """Return whether requests to a host have headers that must not be sent without TLS."""
+        return bool(self._of(host).headers) and not is_loopback(host)
+
     # ---- one request
+
+    def _of(self, host: str) -> Credentials:
+        return self._credentials.get(normal(host), self._others)
 
     def _sent(self, work: Work, request: Request, until_ms: int) -> Answer:
         url = request.url
@@ -231,7 +242,7 @@ class HttpTarget:
 
     def _all_headers(self, work: Work, request: Request) -> dict[str, str]:
         url, body = request.url, request.body
-        found = self._credentials.get(normal(url.hostname or ""), self._others)
+        found = self._of(url.hostname or "")
         headers = {
             "host": url.netloc,
             "connection": "close",

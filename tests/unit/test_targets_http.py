@@ -523,6 +523,19 @@ def test_a_payload_that_is_no_request_is_refused(payload: object, problem: str) 
     assert "pass" not in end.detail
 
 
+@pytest.mark.parametrize("url", ["http://api.example.com/", "http://API.example.com.:443/"])
+def test_headers_with_credentials_are_not_sent_without_tls(url: str, tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text("authorization: Bearer t0ken")
+    (tmp_path / "headers").chmod(0o600)
+    endpoint = Endpoint(host="api.example.com", headers="headers")
+    one = HttpTarget(HttpConfig(hosts=("*.example.com",), endpoint=(endpoint,)), tmp_path)
+    end = ended(one, {"url": url}, context_of()[0])
+    assert end.result is Result.FATAL
+    assert "gets a secret header, and needs https://" in end.detail
+    one.read(b'{"url": "https://api.example.com/"}')
+    one.read(b'{"url": "http://www.example.com/"}')
+
+
 # ---- TLS
 
 
