@@ -132,12 +132,13 @@ class Application:
             shown = _shown(exchange)
             stale = ((STALE, "1"),) if exchange.header(STALE) == "1" else ()
             with reading(stale) as how, calling(shown):
+                check = self._rechecked(route.rpc, read.request, shown)
                 is_change = route.rpc.where is Where.CHANGE
                 async with (self._changing if is_change else self._reading).turn():
                     result = await self._within(route.rpc, read.request, shown)
                 behind = {} if how.behind is None else {BEHIND: encode(how.behind).decode()}
                 if route.rpc.is_stream:
-                    await self._rows(exchange, route.rpc, result, behind, (read.request, shown))
+                    await self._rows(exchange, route.rpc, result, behind, check)
                 elif read.is_one:
                     await exchange.answer(answer_of_one(result))
                 else:
@@ -188,20 +189,31 @@ class Application:
         rpc: Rpc[Any, Any],
         result: Any,
         headers: dict[str, str],
-        asked: tuple[Request, Shown],
+        check: Callable[[], None],
     ) -> None:
-        """Send the rows of a stream, for as long as the caller may see them."""
+        """Send the rows of a stream, for as long as `check` raises nothing."""
         is_list = isinstance(result, list)
-
-        def check() -> None:
-            with contextlib.suppress(NotLeader):  # the leader, whose rows these are, checks
-                self._admission.admit(rpc, *asked)
-
         async with (
             (self._lists if is_list else self._streams).turn(),
             asyncio.timeout(LIST_S if is_list else None),
         ):
             await exchange.rows(pages_of(result), headers, check)
+
+    def _rechecked(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Callable[[], None]:
+        """Return what raises once a caller may see a stream no more, or not the same of it as now.
+        What only the leader knows to be allowed, the leader checks."""
+
+        def admitted() -> Request | None:
+            with contextlib.suppress(NotLeader):
+                return self._admission.admit(rpc, request, shown)
+            return None
+
+        def check() -> None:
+            if first is not None and admitted() != first:
+                raise NotAllowed("the caller's roles have changed", "ask again")
+
+        first = admitted() if rpc.is_stream else None
+        return check
 
     async def _within(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Any:
         """Return the answer to a request, if it comes in time."""

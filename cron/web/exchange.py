@@ -78,12 +78,16 @@ class Exchange:
         return self._headers.get(name.encode(), b"").decode("latin-1").strip()
 
     def check_head(self) -> None:
-        """Check that the request line and the headers are small. uvicorn bounds only those that do
-        not arrive at once.
+        """Check that the request line and the headers are small (uvicorn bounds only those that do
+        not arrive at once), and that they say in one way how long the body is: what a proxy takes
+        for the body must not be another request here.
 
         Raises:
-            Refusal: they are too large.
+            Refusal: they are too large, or say two lengths.
         """
+        if self.header("content-length") and self.header("transfer-encoding"):
+            text = "the request has both content-length and transfer-encoding"
+            raise Refusal(400, "not_http", text, "send one of them", connection="close")
         pairs = [*self.scope["headers"], (self.scope["raw_path"], self.scope["query_string"])]
         if sum(len(one) + len(other) for one, other in pairs) > limits.HTTP_HEAD_BYTES_MAX:
             text = f"the headers are larger than {limits.HTTP_HEAD_BYTES_MAX} bytes"
@@ -160,11 +164,12 @@ class Exchange:
     ) -> None:
         """Send rows as one JSON array, page by page, or one a line where the client accepts
         NDJSON. An error before the first row is raised as if nothing was sent. It ends without an
-        error when the client goes away. `check` is called every few seconds, and raises where the
-        client may not see more."""
+        error when the client goes away. `check` is called every few seconds, however many rows
+        there are, and raises where the client may not see more."""
         by_line = NDJSON in self.header("accept")
         kind = NDJSON if by_line else JSON
         gone = asyncio.ensure_future(self._gone())
+        check = _every(RECHECK_S, check)
         try:
             page = await _before(gone, pages, check)
             await self._begin(200, {"content-type": kind, **headers})
@@ -219,6 +224,20 @@ def _too_large(most: int) -> Refusal:
     return Refusal(413, "too_large", text, hint)
 
 
+def _every(seconds: float, check: Callable[[], None]) -> Callable[[], None]:
+    """Return a check that is made once in so many seconds, however often it is called."""
+    time = asyncio.get_running_loop().time
+    next_s = time() + seconds
+
+    def check_if_due() -> None:
+        nonlocal next_s
+        if time() >= next_s:
+            check()
+            next_s = time() + seconds
+
+    return check_if_due
+
+
 async def _before(
     gone: asyncio.Future[None], pages: AsyncIterator[list[Any]], check: Callable[[], None]
 ) -> list[Any] | None:
@@ -229,6 +248,7 @@ async def _before(
         once = asyncio.FIRST_COMPLETED
         while not (await asyncio.wait(both, timeout=RECHECK_S, return_when=once))[0]:
             check()
+        check()
         if step.done():
             return await step
         return None

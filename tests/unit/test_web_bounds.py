@@ -25,6 +25,23 @@ def status(said: bytes) -> int:
     return int(said.split(b" ", 2)[1]) if said else 0
 
 
+# ---- where a body ends
+
+
+async def test_a_body_with_two_lengths_is_refused_and_ends_the_connection() -> None:
+    """A proxy that goes by the other length would take what follows for a part of the body."""
+    backend = FakeBackend(trigger=launch())
+    hidden = b"0\r\n\r\n" + GET
+    async with site(backend) as served:
+        said = await served.raw(
+            b"POST /v1/launches HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n" % len(hidden) + hidden
+        )
+    assert status(said) == 400
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert backend.calls == []
+
+
 # ---- sizes
 
 

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cron import origin
@@ -192,6 +193,12 @@ async def test_a_token_that_is_no_good_is_refused(header, known, status) -> None
     assert backend.calls == []
 
 
+def watching() -> bytes:
+    """A request to watch tasks, with a token."""
+    said = f"Host: localhost\r\nAuthorization: {TOKEN['authorization']}"
+    return f"GET /v1/tasks/watch HTTP/1.1\r\n{said}\r\n\r\n".encode()
+
+
 async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: Any) -> None:
     monkeypatch.setattr(exchange, "RECHECK_S", 0.02)
     known = rules()
@@ -205,16 +212,65 @@ async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: Any) -> None
     async with site(
         FakeBackend(watch=lambda _: rows()), admission=admission(known, is_open=True)
     ) as served:
-        asked = asyncio.create_task(
-            served.raw(
-                b"GET /v1/tasks/watch HTTP/1.1\r\nHost: localhost\r\n"
-                b"Authorization: " + TOKEN["authorization"].encode() + b"\r\n\r\n"
-            )
-        )
+        asked = asyncio.create_task(served.raw(watching()))
         await first.wait()
         known.tokens.clear()
         said = await asked
     assert b'"name":"a"' in said
+    assert not said.endswith(b"0\r\n\r\n"), "cut off"
+
+
+async def test_a_busy_stream_ends_too_when_its_token_is_revoked(monkeypatch: Any) -> None:
+    monkeypatch.setattr(exchange, "RECHECK_S", 0.02)
+    known, sent = rules(), 0
+    begun = asyncio.Event()
+
+    async def rows() -> Any:
+        nonlocal sent
+        while sent < 500:
+            sent += 1
+            yield JobView(name="a", schedule="@daily")
+            begun.set()
+            await asyncio.sleep(0.002)
+
+    async with site(
+        FakeBackend(watch=lambda _: rows()), admission=admission(known, is_open=True)
+    ) as served:
+        asked = asyncio.create_task(served.raw(watching()))
+        await begun.wait()
+        known.tokens.clear()
+        said = await asked
+    assert not said.endswith(b"0\r\n\r\n"), "cut off"
+    assert sent < 500
+
+
+@pytest.mark.parametrize("is_follower", [False, True])
+async def test_a_stream_ends_when_its_caller_may_see_less_of_it(
+    monkeypatch: Any, is_follower: bool
+) -> None:
+    monkeypatch.setattr(exchange, "RECHECK_S", 0.02)
+    known = rules()
+    first = asyncio.Event()
+    door = Admission(
+        CELL,
+        lambda: known,
+        lambda: WALL_MS,
+        is_open=True,
+        elsewhere=lambda: NotLeader("127.0.0.1:1") if is_follower else None,
+    )
+
+    async def rows() -> Any:
+        yield JobView(name="a", schedule="@daily")
+        first.set()
+        await asyncio.Event().wait()
+
+    async with site(FakeBackend(watch=lambda _: rows()), admission=door) as served:
+        asked = asyncio.create_task(served.raw(watching()))
+        await first.wait()
+        for number, token in known.tokens.items():
+            less = {"expires_ms": 1} if is_follower else {"scope": "billing/*"}
+            known.tokens[number] = msgspec.structs.replace(token, **less)
+        said = await asyncio.wait_for(asked, 10)
     assert not said.endswith(b"0\r\n\r\n"), "cut off"
 
 
