@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 CALL_MS: Final = 10_000
 """How long the cell is tried for the tasks of one turn, unless --timeout says otherwise."""
-_PASSWORD: Final = re.compile(r"(?<=:)[^:@/]*(?=@)")
 
 once_option = click.option(
     "--once", "is_once", is_flag=True, help="End when nothing is left, instead of waiting for more."
@@ -54,7 +52,7 @@ def relay_command(
         from launcher.client.relay import Relay, open_store
 
         store = open_store(url, table or TABLE)
-        relay = Relay(store, core, f"relay {_PASSWORD.sub('...', url)}")
+        relay = Relay(store, core, f"relay {without_password(url)}")
         if retry_refused:
             with _unavailable(relay):
                 render.line(f"rows to try again: {store.retry_refused()}", err=True)
@@ -100,6 +98,15 @@ def intake_command(
             note = "note: the queue has no dead-letter queue: messages that are refused stay in it"
             render.line(note, err=True)
         _carry(settings, intake, is_once=is_once)
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a database as people are shown it: libpq takes a password between the user
+    and the host, and among the parameters."""
+    scheme, slashes, rest = url.partition("?")[0].partition("://")
+    who, at, where = rest.rpartition("@")
+    user, colon, _ = who.partition(":")
+    return f"{scheme}{slashes}{user}{':...' if colon else ''}{at}{where}"
 
 
 @contextmanager
