@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help kubernetes setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-flood bench-keeping bench-launches bench-memory bench-overload \
-  bench-reconnect bench-web docs lock proto wheel clean
+  bench-reconnect bench-tasks bench-web docs lock proto soak-tasks wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -84,6 +84,9 @@ soak: setup-tests ## kill, cut power, stop, part and fill replicas: ROUNDS=100, 
 	$(BIN)/python -m tests.soak.engine --rounds $(ROUNDS) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.simulation.engine --seeds 1000-2999
 
+soak-tasks: setup-tests ## 100,000 tasks from eight programs; leaders, an executor, a disk die
+	$(BIN)/python -m tests.soak.tasks
+
 fuzz: setup-tests ## a minute of every fuzzer
 	$(BIN)/python -m tests.fuzz.journal 60
 	$(BIN)/python -m tests.fuzz.frames 60
@@ -123,6 +126,9 @@ bench-memory: setup-tests ## RSS of the replicas while launches go on: RATE=200 
 
 bench-web: setup-tests ## what 200 parallel HTTP requests do to the leader's launches
 	$(BIN)/python -m bench.web --readme
+
+bench-tasks: setup-tests ## tasks from programs: how many a second, how long, at what cost
+	$(BIN)/python -m bench.tasks
 
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme

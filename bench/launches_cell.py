@@ -85,6 +85,7 @@ class Running(msgspec.Struct):
     replicas: dict[str, int]
     executors: list[int]
     workers: list[int]
+    servers: list[str] = []
 
     @property
     def pids(self) -> list[int]:
@@ -157,7 +158,8 @@ def running_cell(folder: Path, shape: Shape) -> Iterator[Running]:
                 ]
             replicas = {c.member.id: c.pid for c in cell.children if c not in hosts}
             executors = [host.pid for host in hosts]
-            running = Running(client, folder, replicas, executors, [one.pid for one in workers])
+            pids = [one.pid for one in workers]
+            running = Running(client, folder, replicas, executors, pids, ports.servers)
             await_ready(client, shape)
             yield running
     finally:
