@@ -222,6 +222,7 @@ class Soak:
             "late_p99_ms": late_ms[len(late_ms) * 99 // 100],
             "late_max_ms": late_ms[-1],
             "audit_ok": audit["ok"],
+            "audit": {name: audit[name] for name in sorted(audit) if name != "ok"},
         }
 
     def close(self) -> None:
