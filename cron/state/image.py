@@ -334,7 +334,11 @@ def _derive_tasks(state: State) -> None:
             state.tasks.payload_bytes += len(record.job.work.payload)
         if record.number in lost:
             state.lost_tasks[record.number] = lost[record.number]
-        elif not record.open and not record.dead:
+            job, task = record.job, state.tasks.by_number.get(record.task)
+            is_spent = job is not None and task is not None and not task.needs_payload(job.on_lost)
+            if job is None or not job.work.payload or not is_spent:
+                continue
+        if not record.open and not record.dead:
             state.over_jobs[record.number] = None
 
 

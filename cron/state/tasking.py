@@ -436,7 +436,10 @@ def drop_jobs(context: Context) -> None:
     looked_at, state.over_jobs = sorted(state.over_jobs), {}
     for number in looked_at:
         record = state.by_number.get(number)
-        if record is None or record.open or record.dead or number in state.lost_tasks:
+        if record is None or record.open or record.dead:
+            continue
+        if number in state.lost_tasks:
+            _drop_payload(context, record)
             continue
         state.touch(record)
         del state.by_number[number]
@@ -448,6 +451,16 @@ def drop_jobs(context: Context) -> None:
         if task is not None:
             context.put_task(task, job=0)
             context.over_tasks.append(task.number)
+
+
+def _drop_payload(context: Context, record: JobRecord) -> None:
+    """Let go of the payload of a job that only waits for a late report."""
+    job, task = record.job, context.state.tasks.by_number.get(record.task)
+    if job is None or task is None or not job.work.payload or task.needs_payload(job.on_lost):
+        return
+    context.state.touch(record)
+    context.state.tasks.payload_bytes -= len(job.work.payload)
+    record.job = msgspec.structs.replace(job, work=msgspec.structs.replace(job.work, payload=b""))
 
 
 def settle(context: Context) -> None:

@@ -20,11 +20,13 @@ from typing import Final
 import msgspec
 
 from cron.errors import invariant
+from cron.job import OnLost
 from cron.launch_state import LaunchState
 from launcher.protocol.names import TASK_MARK
 from launcher.protocol.status import Reason
 
 DUE: Final = LaunchState.DUE  # members of an enumeration are slow to look up
+LOST: Final = LaunchState.LOST
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 _FAILURES: Final = (LaunchState.FAILED, LaunchState.LOST)
 REMEMBER_S: Final = 86_400
@@ -120,6 +122,11 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
     def is_over(self) -> bool:
         """Whether it has ended."""
         return self.state is not DUE
+
+    def needs_payload(self, on_lost: OnLost) -> bool:
+        """Whether its job, of which nothing is open or dead, may run again: a restored cell may
+        learn of another lost attempt."""
+        return self.state is DUE or (self.state is LOST and on_lost is OnLost.RETRY)
 
     @property
     def is_waiting(self) -> bool:

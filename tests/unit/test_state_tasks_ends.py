@@ -10,7 +10,8 @@ from cron.state import commands as c
 from cron.state import tasking
 from cron.state import tasks as t
 from cron.state.image import decode_state
-from cron.state.imaging import Imaging
+from cron.state.imaging import Imaging, encode_state
+from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.pool import DropDead, Redrive
 from launcher.protocol.status import Reason
@@ -216,6 +217,28 @@ def test_of_too_many_that_are_over_the_first_are_forgotten(
     rig.machine.state = decode_state(Imaging.begin(rig.state).pieces())
     rig.cancel_tasks("d")
     assert sorted(rig.state.tasks) == [name("b"), name("d")]
+
+
+def test_what_is_lost_keeps_its_job_for_a_late_report_but_not_its_payload(rig: TasksRig) -> None:
+    # Ten thousand lost launches are remembered, for any time: their payloads could fill the cell.
+    retry = t.TaskOptions("mail.send", on_lost=OnLost.RETRY)
+    rig.submit(task("a"), task("again", options=retry), task("dead"))
+    rig.begun("a"), rig.begun("again"), rig.begun("dead")
+    for key in ("a", "again"):
+        assert rig.lost(0, number=rig.job(key).number) is ACCEPTED
+    other = Machine(decode_state([encode_state(rig.state)]))
+    rig.finished(0, 1, rig.job("dead").number, **FAILED)
+    other.apply(1, rig.state.index, rig.log[-1])
+    assert encode_state(other.state) == encode_state(rig.state)
+    jobs = {key: rig.job(key).job for key in ("a", "again", "dead")}
+    sizes = {key: len(job.work.payload) for key, job in jobs.items() if job is not None}
+    assert sizes == {"a": 0, "again": 13, "dead": 13}
+    rig.to(40).ended("again", 2)
+    rig.append(NOTHING)
+    assert rig.state.tasks.payload_bytes == 13
+    # Rule R9.
+    assert rig.finished(0, 1, rig.job("a").number) is Verdict.AMENDED
+    assert rig.task("a").state is LaunchState.SUCCEEDED
 
 
 def test_queues_of_tasks_that_are_forgotten_early_go_with_them(
