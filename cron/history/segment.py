@@ -251,6 +251,7 @@ class Segment:
         self._lists = index.lists
         self._frame = index.frame
         self._first_block = _LISTS + len(index.lists)
+        self._last_block: tuple[int, Block] | None = None
         self.rows = index.rows
         self.held_bytes = 2 * len(content)
         if (
@@ -387,9 +388,13 @@ class Segment:
         return firsts[block + 1] if block + 1 < len(firsts) else self.rows
 
     def _block(self, number: int) -> Block:
+        known = self._last_block  # of many jobs in the order of their hashes, most are in one
+        if known is not None and known[0] == number:
+            return known[1]
         found = Block(self._sections.read(self._first_block + number), self._frame)
         if len(found) != self._end_of(number) - self._block_firsts[number]:
             raise RowsDamaged("segment: a block has not as many rows as the index says")
+        self._last_block = (number, found)
         return found
 
 
