@@ -27,7 +27,6 @@ from launcher.client.errors import (
     NotOver,
     OutcomeUnknown,
     Unavailable,
-    UnknownTask,
 )
 from launcher.client.messages import (
     TASKS_MAX,
@@ -181,21 +180,18 @@ class Core:
             return None
 
     def cancel(self, name: str) -> TaskView:
-        """Cancel a task; return it as it is then."""
-        return self._one(self.ask("Cancel", {"names": [name]}, TasksReport), name)
+        """Cancel a task; return it as it is then. A task that is cancelled already stays so."""
+        report = self.ask("Cancel", {"names": [name]}, TasksReport)
+        return report.tasks[0] if report.tasks else self.get(name)
 
     def run_now(self, name: str) -> TaskView:
         """Make a waiting task due; return it as it is then."""
-        return self._one(self.ask("RunNow", {"names": [name]}, TasksReport), name)
+        report = self.ask("RunNow", {"names": [name]}, TasksReport)
+        return report.tasks[0] if report.tasks else self.get(name)
 
     def reschedule(self, name: str, changes: dict[str, Any]) -> TaskView:
         """Change a waiting task; return it as it is then."""
         return self.ask("Reschedule", rescheduling(name, changes), TaskView)
-
-    def _one(self, report: TasksReport, name: str) -> TaskView:
-        if not report.tasks:
-            raise UnknownTask(f"{name}: there is no such task, or it was forgotten")
-        return report.tasks[0]
 
     def chunks(self, items: Iterable[Item]) -> Iterator[list[Submission]]:
         """Yield what `submit_many` sends, call by call."""
@@ -371,10 +367,10 @@ class Client:
 
     def cancel(self, task: Named) -> TaskView:
         """Cancel a task: before it begins it never will, afterwards it is asked to stop. Return it
-        as it is then.
+        as it is then. A task that is cancelled already stays so.
 
         Raises:
-            UnknownTask: there is none. TaskOver: it is over.
+            UnknownTask: there is none. TaskOver: it ended otherwise.
         """
         return self._core.cancel(name_of(task))
 

@@ -166,7 +166,8 @@ class TaskCell:
         return self._known(request.name)
 
     def _cancel(self, request: tasks.CancelRequest) -> tasks.TasksReport:
-        return self._changed(request.names, state="cancelled")
+        open_ = [name for name in request.names if self._known(name).state != "cancelled"]
+        return self._changed(open_, state="cancelled")
 
     def _runnow(self, request: tasks.TaskNames) -> tasks.TasksReport:
         return self._changed(request.names, state="due")

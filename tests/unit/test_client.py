@@ -66,7 +66,13 @@ def test_a_task_is_submitted_and_asked_about(cell, client):
     assert client.get("billing.invoice:i-7") == view
     assert task.cancel().state == "cancelled"
     assert task.wait().state == "cancelled"
-    with pytest.raises(TaskOver, match="is over: cancelled"):
+    assert client.cancel(task).state == "cancelled"  # as the cell: it is no error
+
+
+def test_a_task_that_ended_cannot_be_cancelled(cell, client):
+    task = client.submit("h")
+    cell.end(task.name)
+    with pytest.raises(TaskOver, match="is over: succeeded"):
         client.cancel(task)
 
 
