@@ -511,4 +511,7 @@ def pauses(deadline_s: float | None) -> Iterator[float]:
 
 def not_over(name: str, timeout: Length | None) -> NotOver:
     """Return what `wait` raises."""
-    return NotOver(f"{name} is not over after {timeout!r}", "it goes on; wait again, or cancel it")
+    waited_s = 0.0 if timeout is None else seconds("timeout", timeout)
+    return NotOver(
+        f"{name} is not over after {waited_s:g} s", "it goes on; wait again, or cancel it"
+    )

@@ -194,6 +194,13 @@ def test_a_task_is_rescheduled(client):
     assert client.run_now(task).state == "due"
 
 
+def test_the_hint_names_no_option_that_the_cell_refuses(client):
+    with pytest.raises(BadTask) as caught:
+        client.submit("h", retries=3)
+    assert "tries" in caught.value.hint
+    assert "group" not in caught.value.hint
+
+
 # ---- waiting
 
 
@@ -207,7 +214,7 @@ def test_wait_returns_a_task_that_is_over(cell, client):
 
 def test_wait_gives_up(client):
     task = client.submit("h")
-    with pytest.raises(NotOver, match="is not over") as caught:
+    with pytest.raises(NotOver, match=r"is not over after 0\.05 s") as caught:
         client.wait(task, timeout="50ms")
     assert isinstance(caught.value, TimeoutError)
 
