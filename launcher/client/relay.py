@@ -10,6 +10,7 @@ own writes while the cell is asked; the relay looks for new rows ten times a sec
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -149,6 +150,12 @@ def open_store(url: str, table: str = TABLE) -> Store:
     raise BadTask(f"{scheme}: an outbox is in PostgreSQL or SQLite", hint)
 
 
+def _no_file(path: str) -> BadTask:
+    return BadTask(
+        f"{path}: no such file", "correct the path; `outbox.create_table` makes the table"
+    )
+
+
 def _missing(table: str, error: Exception) -> BadTask:
     return BadTask(f"table {table} cannot be read: {error}", "`outbox.create_table` makes it")
 
@@ -162,6 +169,8 @@ class SqliteStore:
         self._path, self._table = path, table
         self._connection: sqlite3.Connection | None = None
         self._seen = -1
+        if not os.path.exists(path):
+            raise _no_file(path)
         try:
             self._opened().execute(f"SELECT key, task, refused FROM {table} LIMIT 1")  # noqa: S608
         except sqlite3.Error as error:

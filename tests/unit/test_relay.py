@@ -154,13 +154,23 @@ def test_a_turn_takes_a_bounded_number_of_bytes(cell, file, carrier, monkeypatch
     [
         ("mysql://x", "PostgreSQL or SQLite"),
         ("sqlite:", "PostgreSQL or SQLite"),
-        ("sqlite:{file}", "cannot be read"),
+        ("sqlite:{file}", "nothing.db: no such file"),
     ],
 )
 def test_a_url_that_names_no_outbox_is_refused(tmp_path, url, problem):
     with pytest.raises(BadTask, match=problem):
         open_store(url.format(file=tmp_path / "nothing.db"))
     assert not (tmp_path / "nothing.db").exists()
+
+
+def test_a_file_without_an_outbox_is_refused(tmp_path):
+    sqlite3.connect(tmp_path / "empty.db").close()
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(
+        BadTask, match="table raftcron_outbox cannot be read: no such table"
+    ) as caught:
+        open_store(f"sqlite:{tmp_path / 'empty.db'}")
+    assert "create_table" in caught.value.hint
 
 
 @pytest.mark.parametrize("point", POINTS)
