@@ -37,4 +37,4 @@ if __name__ == "__main__":
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     with Client() as client:
         sent = send(client, f"news-{tomorrow}", datetime.combine(tomorrow, time(9), UTC))
-    print(f"{sent} tasks are waiting")
+    print(f"tasks that are waiting: {sent}")
