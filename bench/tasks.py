@@ -51,8 +51,9 @@ def submit(client: Client, batch: int, seconds: float, name: str) -> list[int]:
     took: list[int] = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
+        handler = HANDLERS[len(took) % len(HANDLERS)]  # a queue takes 100,000
         items = [
-            (HANDLER, {"n": one}, {"key": f"{name}-{len(took)}-{one}", "delay": "1d"})
+            (handler, {"n": one}, {"key": f"{name}-{len(took)}-{one}", "delay": "1d"})
             for one in range(batch)
         ]
         began = time.monotonic_ns()
