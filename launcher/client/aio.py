@@ -17,13 +17,13 @@ from typing import Any, Final, TypeVar, Unpack
 from launcher.client.batching import Outcome, Parcel
 from launcher.client.cell import Calls, Cell, find_place
 from launcher.client.client import (
-    BATCH_MAX,
     CALL_TIMEOUT_S,
     CALLS_MAX,
     Core,
     Item,
     Settings,
     Submitted,
+    batched,
     name_of,
     not_over,
     pauses,
@@ -96,7 +96,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give up what waits, and close all connections; idempotent."""
+        """End all waiting calls and close all connections. A repeated call does nothing."""
         self._core.close()
         threads, self._threads = self._threads, None
         if threads is not None:
@@ -226,11 +226,7 @@ class AsyncBatch:
         Raises:
             BadTask, BadPayload: it is not valid, or there are too many.
         """
-        if len(self._items) >= BATCH_MAX:
-            raise BadTask(
-                f"a batch has at most {BATCH_MAX:,} tasks", "submit_many takes any number"
-            )
-        made = submission(handler, payload, options, self._core.settings.tenant)
+        made = batched(len(self._items), self._core.settings, handler, payload, options)
         task = AsyncTask(self._client, made)
         self._items.append((task, made))
         return task

@@ -83,7 +83,7 @@ class Source:
     name = ""
 
     def turn(self) -> Counts:
-        """Carry what is there, up to a bound; return what became of it.
+        """Carry entries that are ready, at most a bound, and return how many ended how.
 
         Raises:
             Denied: the cell does not let this program submit.

@@ -74,7 +74,7 @@ class Calls(Protocol):
         """
 
     def close(self) -> None:
-        """Give up what waits, and close all connections; idempotent."""
+        """End all waiting calls and close all connections. A repeated call does nothing."""
 
 
 class Place(NamedTuple):

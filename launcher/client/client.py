@@ -213,7 +213,7 @@ class Core:
         return submission(handler, payload, rest[0] if rest else {}, self.settings.tenant)
 
     def close(self) -> None:
-        """Give up what waits, and close all connections; idempotent."""
+        """End all waiting calls and close all connections. A repeated call does nothing."""
         self.batcher.close()
         self.cell.close()
 
@@ -289,7 +289,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give up what waits, and close all connections; idempotent."""
+        """End all waiting calls and close all connections. A repeated call does nothing."""
         self._core.close()
 
     def with_timeout(self, timeout: Length) -> Client:
@@ -421,6 +421,19 @@ class Client:
         raise not_over(name, timeout)
 
 
+def batched(
+    count: int, settings: Settings, handler: HandlerName | None, payload: object, options: Options
+) -> Submission:
+    """Return a task for a batch that has `count` of them.
+
+    Raises:
+        BadTask, BadPayload: it is not valid, or there are too many.
+    """
+    if count >= BATCH_MAX:
+        raise BadTask(f"a batch has at most {BATCH_MAX:,} tasks", "submit_many takes any number")
+    return submission(handler, payload, options, settings.tenant)
+
+
 class Batch:
     """Tasks that are submitted together at the end of a `with client.batch() as batch:`."""
 
@@ -449,11 +462,7 @@ class Batch:
         Raises:
             BadTask, BadPayload: it is not valid, or there are too many.
         """
-        if len(self._items) >= BATCH_MAX:
-            raise BadTask(
-                f"a batch has at most {BATCH_MAX:,} tasks", "submit_many takes any number"
-            )
-        made = submission(handler, payload, options, self._core.settings.tenant)
+        made = batched(len(self._items), self._core.settings, handler, payload, options)
         task = Task(self._client, made)
         self._items.append((task, made))
         return task

@@ -35,7 +35,7 @@ NOW_MS = 1_795_186_800_000
 
 
 class LostAnswer(Exception):
-    """A test raises it after a call was made: the client is told nothing."""
+    """A test raises it after a call was handled: the client gets no answer."""
 
 
 class TaskCell:
