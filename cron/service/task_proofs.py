@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -117,16 +116,16 @@ async def audit_tasks(
         chosen = await asyncio.to_thread(sorted, known, key=lambda one: job_hash(one.name))
     else:
         chosen = [state.tasks[one] for one in names]
-    numbers = (one.number for one in chosen)
-    while portion := list(islice(numbers, PORTION)):
+    for done in range(0, len(chosen), PORTION):
         if replica.clock.mono_ms() >= end_ms:
-            left = len(chosen) - census.tasks
+            left = len(chosen) - done
             message = f"{left:,} tasks could not be audited in time; choose a later --since"
             found.append(_violation("", 0, "unproven", message))
             break
         await asyncio.sleep(0)
         index = state.index
-        tasks = [state.tasks_by_number[one] for one in portion if one in state.tasks_by_number]
+        numbers = [one.number for one in chosen[done : done + PORTION]]
+        tasks = [one for one in map(state.tasks_by_number.get, numbers) if one is not None]
         tasks = [one for one in tasks if one.at_ms // 1000 > since_s]
         still_open = {one.number: list(_open_rows(state, one)) for one in tasks}
         rows = await replica.row_store.of_launches([launch_of(one) for one in tasks])

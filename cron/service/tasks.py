@@ -273,7 +273,7 @@ def _error(error: CronError | None) -> api.TaskError:
     return api.TaskError(error.code, str(error), error.hint)
 
 
-# ---- changes of what is there
+# ---- changes of known tasks
 
 
 async def cancel(replica: Replica, request: api.CancelRequest) -> api.TasksReport:

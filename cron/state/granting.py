@@ -97,7 +97,8 @@ def create_token(context: Context, command: a.CreateToken) -> Result:
 
 
 def revoke_tokens(context: Context, command: a.RevokeTokens) -> Result:
-    """Revoke tokens; an item each. They stay known, so that whoever shows one is told."""
+    """Revoke tokens; the result has an item for each. A revoked token stays in State, so that the
+    error can say that it was revoked."""
     rules = context.state.access
     items = []
     for one in command.ids:
