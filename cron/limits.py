@@ -95,7 +95,12 @@ RPC_BYTES_MAX: Final = 88 << 20
 """The largest message: a crontab of the largest size in base64, four bytes for three, and what is
 around it."""
 DETAIL_CHARS_MAX: Final = 200
-"""Characters of a system's message about one attempt; an entry may contain 5,000 of them."""
+"""Characters of a message about one attempt that did not succeed."""
+RESULT_BYTES_MAX: Final = 1 << 10
+"""The text that a handler returned, in UTF-8."""
+ROW_TEXT_BYTES: Final = 256
+"""A row of an entry with so much text, or several times as much, counts as several: 5,000 rows say
+1.3 MB at most, of the 8 MiB that an entry of the log may have."""
 NOTE_CHARS_MAX: Final = 500
 """Characters of the reason of a pause, or of the detail of an end."""
 LIMITS_MAX: Final = 10_000

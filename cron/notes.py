@@ -14,9 +14,12 @@ import msgspec
 
 from cron.launch_state import LaunchState
 from launcher.protocol.names import SCHEDULED_S_MAX, format_time
+from launcher.texts import cut
 
 TEXT_CHARS_MAX: Final = 256
-"""Characters of a text from outside that a row keeps; at most 1 KiB."""
+"""Characters of a reason that a launch keeps of what stopped it; at most 1 KiB."""
+TEXT_BYTES_MAX: Final = 1 << 10
+"""A text from outside that a row keeps, in UTF-8."""
 GATE_REASON_CHARS_MAX: Final = 100
 """Characters of a gate's reason that each launch keeps that the gate dropped."""
 
@@ -82,7 +85,7 @@ def sentence(note: Note | None, text: str = "") -> str:
 
 def written(note: Note | None, text: str = "") -> tuple[str, Note | None]:
     """Return (text, note) in the form that State and its commands store."""
-    return shortened(text, TEXT_CHARS_MAX), note
+    return text if len(text) <= TEXT_CHARS_MAX else cut(text, TEXT_BYTES_MAX), note
 
 
 def about_part(code: NoteCode, args: tuple[int | str, ...], inner: Note | None) -> Note:

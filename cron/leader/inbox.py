@@ -13,7 +13,7 @@ from cron.launch_state import LaunchState
 from cron.leader.dispatch import Dispatcher, begun_rows
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
-from cron.scheduler.reports import End, ReportCommands, Source, digest, source_of
+from cron.scheduler.reports import End, ReportCommands, Source, digest, source_of, text_weight
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
@@ -35,7 +35,8 @@ from launcher.protocol.status import Reason, Status
 _log = structlog.get_logger()
 
 REPORTS_PER_ENTRY_MAX = 5_000
-"""About 250 KiB of log, 4 MiB if all are as wordy as they may be; the rest waits its turn."""
+"""About 250 KiB of log, 2 MiB if all are as wordy as they may be; the rest waits its turn. One with
+much text counts as several (`text_weight`)."""
 
 JOINED_PER_ENTRY_MAX = 500
 """About 100 KiB of log. After a leader's death all executors come at once: those that have joined
@@ -179,12 +180,15 @@ class Inbox:
                     self._reports.appendleft((source, batch))
                     break
                 seen.setdefault((source, batch.index, has_run), set()).update(rows)
-            count = len(batch.rows)
-            if count > rows_max:
-                self._reports.appendleft((source, batch.pick(range(rows_max, count))))
-                batch = batch.pick(range(rows_max))
+            count, weight = len(batch.rows), 1
+            if batch.detail:
+                weight += text_weight(batch.detail)
+            room = max(1, rows_max // weight)
+            if count > room:
+                self._reports.appendleft((source, batch.pick(range(room, count))))
+                batch, count = batch.pick(range(room)), room
             taken.setdefault(source, []).append(batch)
-            rows_max -= count
+            rows_max -= count * weight
         if self._reports:
             self._wake()  # those that were taken may need no entry
         return taken

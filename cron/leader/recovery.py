@@ -18,9 +18,9 @@ from cron.calendar.schedule import Ticks, compile_or_none, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
 from cron.launch_state import LaunchState
-from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import Given, account_for, skipped_run
+from cron.scheduler.reports import kept_detail
 from cron.state import commands as c
 from cron.state.ends import state_of
 from cron.state.recovery import is_doubtful
@@ -109,7 +109,6 @@ def _whole(told: list[Row], count: int) -> list[Row]:
     parts = tuple(
         msgspec.structs.replace(part, number=number) for number, (_, part) in enumerate(found, 1)
     )
-    detail = detail[:DETAIL_CHARS_MAX]
     return [msgspec.structs.replace(worst, detail=detail, note=note, parts=parts)]
 
 
@@ -159,7 +158,7 @@ def _remembered(executor: ExecutorRecord, recalled: RowReport) -> Row:
         recalled.started_ms,
         recalled.finished_ms,
         recalled.output_bytes if is_over else 0,
-        detail=recalled.detail[:DETAIL_CHARS_MAX],
+        detail=kept_detail(recalled),
         name=executor.executor,
         ledger=executor.ledger,
         row=recalled.row,

@@ -24,7 +24,7 @@ from cron.leader.recovery import (
     recover_items,
     resolve_to,
 )
-from cron.scheduler.reports import ReportCommands, Source, digest, source_of
+from cron.scheduler.reports import ReportCommands, Source, digest, source_of, text_weight
 from cron.state import commands as c
 from cron.state.state import State
 from launcher.pool.events import InventoryPage, Joined
@@ -69,7 +69,8 @@ class Resolving:
         self._received: list[Joined | InventoryPage] = []
         self._memories: dict[Source, _Memory] = {}
         self._since_ms: int | None = None
-        self._is_settled = False
+        # What executors say of the launches that were open in the snapshot.
+        self._settling: Iterator[c.Report] | None = None
         # Up to which second jobs are accounted for, and the jobs that are not yet.
         self._accounts: tuple[int, Iterator[c.RecoverItem]] | None = None
 
@@ -157,11 +158,11 @@ class Resolving:
 
     def _resolve(self, state: State, now_ms: int) -> list[c.Command]:
         known = self._known(state)
-        if not self._is_settled:
-            self._is_settled = True
-            settled = _settle(state, known)
-            if settled:
-                return settled
+        if self._settling is None:
+            self._settling = _settle(state, known)
+        settled = next(self._settling, None)
+        if settled is not None:
+            return [settled]
         if self._accounts is None:
             gathered = gather(state, {n: memory.rows for n, memory in known.items()})
             to_s = resolve_to(gathered, now_ms // 1000)
@@ -202,16 +203,16 @@ def _may_lack(state: State, recalled: RowReport) -> bool:
     return state.row(key) is not None or key[1] > record.horizon_s
 
 
-def _settle(state: State, known: dict[int, _Memory]) -> list[c.Command]:
-    """Return the ends, and the second log points, of the launches that were open in the
-    snapshot."""
+def _settle(state: State, known: dict[int, _Memory]) -> Iterator[c.Report]:
+    """Return the ends, and the second log points, of the launches that were open in the snapshot,
+    in commands for an entry each."""
     digested = ReportCommands()
     for number, memory in known.items():
         record = state.executors.get(number)
         if record is not None:
             facts = facts_of_open(state, record, memory.rows, memory.floor)
             digest(state, record, facts, digested, source_of(record))
-    return digested.commands()
+    return digested.portions(ROWS_PER_ENTRY)
 
 
 def _some(items: Iterator[c.RecoverItem]) -> list[c.RecoverItem]:
@@ -220,6 +221,9 @@ def _some(items: Iterator[c.RecoverItem]) -> list[c.RecoverItem]:
     for item in items:
         found.append(item)
         rows += 1 + len(item.ran) + len(item.due) + len(item.lost) + len(item.doubtful)
+        rows += sum(
+            text_weight(row.detail) * (1 + len(row.parts)) for row in item.ran if row.detail
+        )
         if rows >= ROWS_PER_ENTRY:
             break
     return found

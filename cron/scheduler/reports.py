@@ -6,16 +6,16 @@ What State knows already is only acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
 from cron.launch_state import LaunchState
-from cron.limits import DETAIL_CHARS_MAX
+from cron.limits import DETAIL_CHARS_MAX, RESULT_BYTES_MAX, ROW_TEXT_BYTES
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
-from cron.state.ends import end_of
+from cron.state.ends import end_of, state_of
 from cron.state.rows import Part
 from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.protocol.columns import sums
@@ -23,6 +23,7 @@ from launcher.protocol.names import AttemptName
 from launcher.protocol.orders import FenceOrder, KillOrder
 from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason, Status
+from launcher.texts import cut
 
 ACCEPTED: Final = Status.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
@@ -55,13 +56,25 @@ class ReportCommands(msgspec.Struct):
     kills: list[KillOrder] = []
     foreign: list[tuple[int, int]] = []
 
-    def commands(self) -> list[c.Command]:
+    def commands(self) -> list[c.Report]:
         """Return what to append, as one command or none; starts before ends."""
         if not self.rows and not self.items:
             return []
         items = sorted(self.items, key=lambda one: one[2].state is not LAUNCHED)
         rows = sorted(self.rows, key=lambda one: one[1].status is not ACCEPTED)
         return [c.Report(tuple(items), tuple(rows))]
+
+    def portions(self, rows_max: int) -> Iterator[c.Report]:
+        """Yield the same in commands of at most `rows_max` items, for an entry each."""
+        for command in self.commands():
+            first, room = 0, rows_max
+            for place, (_, _, end) in enumerate(command.items):
+                room -= 1 + text_weight(end.detail)
+                if room <= 0:
+                    yield c.Report(command.items[first : place + 1], () if first else command.rows)
+                    first, room = place + 1, rows_max
+            if first < len(command.items) or not first:
+                yield c.Report(command.items[first:], () if first else command.rows)
 
 
 def digest(
@@ -77,7 +90,8 @@ def digest(
     (rule R9). What is over, and what cannot be, is acknowledged so that it is not reported again.
     """
     for batch in batches:
-        batch.detail = batch.detail[:DETAIL_CHARS_MAX]  # the beginning says what is wrong
+        if batch.detail:
+            batch.detail = kept_detail(batch)
         for fact in _of_batch(executor, batch, into):
             launch = executor.find(fact.index, fact.row) if executor is not None else None
             start = launch.start_on(executor.number) if launch is not None and executor else None
@@ -85,6 +99,19 @@ def digest(
                 _of_closed(state, fact, into, source)
             else:
                 _of_open(state, launch, start, fact, into)
+
+
+def kept_detail(said: BatchReport | RowReport) -> str:
+    """Return what the cell keeps of what an executor says: the result of a success, and of other
+    ends the beginning, which says what is wrong."""
+    if state_of(said) is LaunchState.SUCCEEDED:
+        return cut(said.detail, RESULT_BYTES_MAX)
+    return said.detail[:DETAIL_CHARS_MAX]
+
+
+def text_weight(text: str) -> int:
+    """Return how many rows of an entry a text counts as, besides its own."""
+    return min(len(text.encode("utf-8", "replace")), RESULT_BYTES_MAX) // ROW_TEXT_BYTES
 
 
 def _of_batch(

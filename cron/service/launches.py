@@ -34,7 +34,7 @@ from cron.history.story import memory_of
 from cron.job import Schedule
 from cron.launch_state import ACTIVE, LaunchState
 from cron.limits import HISTORY_ROWS_MAX
-from cron.notes import sentence
+from cron.notes import sentence, shortened
 from cron.pace import in_turns
 from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.job_filter import JobFilter, newest_tasks, select_jobs
@@ -56,6 +56,8 @@ from launcher.protocol.names import (
 )
 from launcher.protocol.status import Reason
 
+LISTED_CHARS_MAX: Final = 256
+"""Characters of a detail in a list, which may have 20,000 launches; `show` has all of it."""
 HISTORY_JOBS_MAX = 1_000
 """Jobs that one question about history looks through by name: 0.2 s."""
 _KINDS: Final = {
@@ -306,6 +308,9 @@ async def _newest_ended(
         instead = amended.get(place, row)
         if instead is not None:
             view = of_row(row) if instead is row else amended_by(instead, row)
+            if len(view.detail) > LISTED_CHARS_MAX:
+                cut = shortened(view.detail, LISTED_CHARS_MAX)
+                view = msgspec.structs.replace(view, detail=cut)
             found.append((place, view))
         if len(found) == query.limit:
             break

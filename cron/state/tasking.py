@@ -313,6 +313,8 @@ def job_of(task: t.TaskRecord, queue: t.QueueRecord) -> Job:
             timeout_ms=(own.timeout_s or default.timeout_s) * 1000,
             guarded=on_lost is OnLost.RETRY,
             priority=priority_of(task, queue),
+            labels=own.labels,
+            traceparent=own.traceparent,
         ),
         on_lost=on_lost,
         deadline_s=deadline_s_of(task, queue),

@@ -14,11 +14,12 @@ import enum
 from typing import Final
 
 from launcher.executor.rows import ACCEPTED, REFUSED, Batch
-from launcher.limits import DETAIL_CHARS_MAX
+from launcher.limits import DETAIL_BYTES_MAX
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
+from launcher.texts import cut
 from launcher.worker.wire import Ends, Result
 
 NEVER_MS: Final = 1 << 62
@@ -167,4 +168,4 @@ class Attempt(RowReport, eq=False, gc=False, kw_only=True):
 
 
 def _text(detail: str) -> str:
-    return detail[:DETAIL_CHARS_MAX].replace("\0", "")
+    return cut(detail, DETAIL_BYTES_MAX).replace("\0", "")

@@ -46,10 +46,11 @@ from launcher.executor.rows import (
     Batch,
     Job,
 )
-from launcher.limits import DETAIL_CHARS_MAX, INVENTORY_ROWS_MAX
+from launcher.limits import DETAIL_BYTES_MAX, INVENTORY_ROWS_MAX
 from launcher.protocol.columns import differences, full, short, sums
 from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.work import Epoch
+from launcher.texts import cut
 
 FILE: Final = "journal"
 OLD_FILE: Final = "ledger.sqlite"
@@ -565,7 +566,5 @@ def _boot_id() -> str:
 
 
 def _bounded(detail: str) -> str:
-    """Return as much of a detail as people get to read, in valid UTF-8."""
-    if not detail.isascii():
-        detail = detail.encode(errors="replace").decode()
-    return detail[:DETAIL_CHARS_MAX]
+    """Return as much of a detail as is kept, in valid UTF-8."""
+    return cut(detail, DETAIL_BYTES_MAX)

@@ -21,6 +21,7 @@ from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final, Protocol
 
 from launcher.executor.attempt import Attempt
+from launcher.protocol.work import results_bytes
 
 AHEAD_US: Final = 200_000
 """A group offers slots for as many launches beyond those that run as end within this time: enough
@@ -60,7 +61,7 @@ class Buffer:
         if first:
             queue.move_to_end(attempt.name, last=False)
         self._count += 1
-        self.payload_bytes += len(spec.payload)
+        self.payload_bytes += len(spec.payload) + (results_bytes(spec) if spec.results else 0)
         if attempt.not_after_ms < self._earliest_ms:
             self._earliest_ms = attempt.not_after_ms
 
@@ -86,7 +87,9 @@ class Buffer:
                 else:
                     del level[handler]
                 self._count -= 1
-                self.payload_bytes -= len(attempt.spec.payload)
+                spec = attempt.spec
+                self.payload_bytes -= len(spec.payload)
+                self.payload_bytes -= results_bytes(spec) if spec.results else 0
                 taken.append(attempt)
         return taken
 
@@ -100,7 +103,8 @@ class Buffer:
         if not queue:
             del level[handler]
         self._count -= 1
-        self.payload_bytes -= len(attempt.spec.payload)
+        spec = attempt.spec
+        self.payload_bytes -= len(spec.payload) + (results_bytes(spec) if spec.results else 0)
         return True
 
     def late(self, now_ms: int) -> list[Attempt]:

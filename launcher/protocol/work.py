@@ -34,7 +34,9 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
     must not outlive the executor's lease (rule R6). Where `handler` names a function of a worker,
     `argv` is empty; the function gets `payload`, and must say within each `heartbeat_ms` that it is
     alive (0: need not). `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what it may use,
-    0 for any; `priority` is 0 (first) to 9.
+    0 for any; `priority` is 0 (first) to 9. `labels` and `traceparent` are what a task was
+    submitted with, and `results` what the tasks returned that it came after, by their names: the
+    function finds them in its context.
     """
 
     argv: tuple[str, ...]
@@ -50,3 +52,11 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
     cpu_milli: int = 0
     memory_bytes: int = 0
     priority: int = 5
+    labels: tuple[tuple[str, str], ...] = ()
+    traceparent: str = ""
+    results: tuple[tuple[str, str], ...] = ()
+
+
+def results_bytes(spec: WorkSpec) -> int:
+    """Return how many bytes the results have that a piece of work brings along."""
+    return sum(len(text.encode()) for result in spec.results for text in result)

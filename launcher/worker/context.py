@@ -181,6 +181,26 @@ class Context:
         return self._work.priority
 
     @property
+    def labels(self) -> dict[str, str]:
+        """The labels that the task was submitted with; none for a job of a crontab."""
+        return dict(self._work.labels)
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C trace context that the task was submitted with, or empty: pass it on as the
+        parent of the handler's own span."""
+        return self._work.traceparent
+
+    @property
+    def results(self) -> dict[str, str]:
+        """What the tasks returned that this one came after, by their names `tenant/queue:key`.
+
+        Only tasks that succeeded and returned a text have one. Of many only the first 64 KiB are
+        there.
+        """
+        return dict(self._work.results)
+
+    @property
     def remaining(self) -> float | None:
         """Seconds until it is cancelled for taking too long, not below 0; None for no bound."""
         if not self._ends_boot_ms:

@@ -246,7 +246,16 @@ def _ran(function: Any, held: _Held) -> Ran:
     ran: list[Ran] = []
 
     def call() -> None:
-        ran.append(run(function, payload, attempt=len(held.runs) + 1, scheduled=scheduled))
+        ran.append(
+            run(
+                function,
+                payload,
+                attempt=len(held.runs) + 1,
+                scheduled=scheduled,
+                labels=held.submission.labels,
+                traceparent=held.submission.traceparent,
+            )
+        )
 
     thread = threading.Thread(target=call, name="raftcron-local")
     thread.start()

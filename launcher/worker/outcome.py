@@ -2,7 +2,7 @@
 
 A handler raises or returns `Retry` (try again), `Fatal` (trying again is of no use) or `Snooze`
 (not now, and that is no failure). Any other exception is `raised`. Any other value is success; a
-text is kept as the launch's detail. A handler stores results of more than a line itself.
+text is kept as the launch's result, 1 KiB of UTF-8 at most; a handler stores larger ones itself.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import traceback
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from launcher import texts
 from launcher.lengths import LENGTH_MS_MAX, Length, length_ms
 from launcher.worker.errors import BadPayload
-from launcher.worker.wire import DETAIL_CHARS_MAX, Result
+from launcher.worker.wire import DETAIL_BYTES_MAX, Result
 
 TRACE_LINES_IN_DETAIL: Final = 3
 """The last lines of a traceback: the place and the source line that raised."""
-_CUT: Final = "..."
 
 
 class Answer(Exception):
@@ -115,7 +115,7 @@ def of_error(error: BaseException) -> Ended:
     lines = _trace(error)
     headline = "".join(_headline(error)).strip()
     place = " | ".join(line.strip() for line in lines[-TRACE_LINES_IN_DETAIL:] if line.strip())
-    room = DETAIL_CHARS_MAX - len(place) - len(" at ")
+    room = DETAIL_BYTES_MAX - len(place.encode("utf-8", "replace")) - len(" at ")
     return Ended(
         Result.RAISED, 0, cut(f"{cut(headline, max(room, 200))} at {place}"), _whole(error)
     )
@@ -131,12 +131,9 @@ def of_cancel(ended: Ended, reason: str) -> Ended:
     return Ended(Result.CANCELLED, 0, cut(f"cancelled: {reason}{more}"), ended.trace)
 
 
-def cut(text: str, chars: int = DETAIL_CHARS_MAX) -> str:
-    """Return a text of at most `chars` characters that can be sent, whatever a handler gave."""
-    text = str.__str__(text)  # a class of the user's own may say anything of itself
-    if len(text) > chars:
-        text = text[: chars - len(_CUT)] + _CUT
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+def cut(text: str, bytes_max: int = DETAIL_BYTES_MAX) -> str:
+    """Return a text of at most `bytes_max` bytes that can be sent, whatever a handler gave."""
+    return texts.cut(str.__str__(text), bytes_max)  # a class of the user's own may say anything
 
 
 def _of_answer(answer: Answer) -> Ended:

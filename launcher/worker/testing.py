@@ -13,10 +13,10 @@ declares. A function that was not decorated may be run too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 
@@ -62,6 +62,21 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome is Result.OK
 
 
+class Given(TypedDict, total=False):
+    """What a test may say of the launch: the number of its `attempt` and `part` (1), when it was
+    `scheduled` (`SCHEDULED`), its timeout `remaining` (none). `cancelled`: as if it were cancelled
+    when it has just begun. `labels`, `traceparent` and `results` are what its Context shows."""
+
+    attempt: int
+    scheduled: datetime
+    cancelled: bool
+    remaining: Length | None
+    part: int
+    labels: Mapping[str, str]
+    traceparent: str
+    results: Mapping[str, str]
+
+
 class _Trial:
     """One call that is prepared; it gets the heartbeats and the output of the handler."""
 
@@ -94,29 +109,19 @@ class _Trial:
         )
 
 
-def run(
-    which: str | Callable[..., Any],
-    payload: object = None,
-    *,
-    attempt: int = 1,
-    scheduled: datetime = SCHEDULED,
-    cancelled: bool = False,
-    remaining: Length | None = None,
-    part: int = 1,
-) -> Ran:
+def run(which: str | Callable[..., Any], payload: object = None, **given: Unpack[Given]) -> Ran:
     """Run a handler, by its name or as the function, and return how it ended.
 
-    A `payload` of bytes is taken as it is, all else as JSON. `cancelled`: as if it were cancelled
-    when it has just begun; `remaining` is its timeout. An async handler gets a loop of its own; in
-    a test that has one use `run_async`.
+    A `payload` of bytes is taken as it is, all else as JSON. What is not `given` is as in `Given`.
+    An async handler gets a loop of its own; in a test that has one use `run_async`.
 
     Raises:
         BadHandler: there is no handler of that name, or the function cannot be one.
-        TypeError: the payload cannot be said in JSON.
+        TypeError: the payload cannot be said in JSON, or there is no such option.
         ValueError: there is no such attempt or part, `scheduled` has no zone, or `remaining` is no
             length.
     """
-    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining, part)
+    trial = _trial(which, payload, given)
     if trial.handler.is_async:
         import asyncio
 
@@ -126,21 +131,14 @@ def run(
 
 
 async def run_async(
-    which: str | Callable[..., Any],
-    payload: object = None,
-    *,
-    attempt: int = 1,
-    scheduled: datetime = SCHEDULED,
-    cancelled: bool = False,
-    remaining: Length | None = None,
-    part: int = 1,
+    which: str | Callable[..., Any], payload: object = None, **given: Unpack[Given]
 ) -> Ran:
     """Do what `run` does, in the loop that runs; plain handlers run in a thread.
 
     Raises:
         BadHandler, TypeError, ValueError: as `run`.
     """
-    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining, part)
+    trial = _trial(which, payload, given)
     if trial.handler.is_async:
         return await _awaited(trial)
     import asyncio
@@ -175,18 +173,14 @@ async def _awaited(trial: _Trial) -> Ran:
         return trial.ran(await running)
 
 
-def _trial(
-    which: str | Callable[..., Any],
-    payload: object,
-    attempt: int,
-    scheduled: datetime,
-    cancelled: bool,
-    remaining: Length | None,
-    part: int,
-) -> _Trial:
+def _trial(which: str | Callable[..., Any], payload: object, given: Given) -> _Trial:
+    if unknown := sorted(given.keys() - Given.__annotations__.keys()):
+        raise TypeError(f"{unknown[0]}: a test cannot say that; see launcher.worker.testing.Given")
+    attempt, part = given.get("attempt", 1), given.get("part", 1)
     for name, number in (("attempt", attempt), ("part", part)):
         if number < 1:
             raise ValueError(f"{name} {number}: they are counted from 1")
+    scheduled, remaining = given.get("scheduled", SCHEDULED), given.get("remaining")
     if scheduled.tzinfo is None:
         raise ValueError(f"scheduled {scheduled} has no zone: say which, such as tzinfo=UTC")
     if isinstance(which, str):
@@ -206,6 +200,9 @@ def _trial(
         payload=b"" if payload is None else dump(payload),
         timeout_ms=0 if remaining is None else max(1, length_ms(remaining)),
         heartbeat_ms=handler.served.heartbeat_ms,
+        labels=tuple(given.get("labels", {}).items()),
+        traceparent=given.get("traceparent", ""),
+        results=tuple(given.get("results", {}).items()),
     )
     tasks = Tasks(1, attempt, "1.1.test", [0], [scheduled_s], [attempt], [0], [part])
-    return _Trial(handler, work, tasks, cancelled)
+    return _Trial(handler, work, tasks, given.get("cancelled", False))

@@ -33,8 +33,8 @@ FRAME_BYTES_MAX: Final = 16 << 20
 """One message. A payload has at most 256 KiB, so that dozens of the largest fit into one Run."""
 OUTPUT_PIECE_BYTES_MAX: Final = 64 << 10
 """Output in one message: outcomes and heartbeats must not wait behind a flood."""
-DETAIL_CHARS_MAX: Final = 500
-"""The detail of a handler's end, for people."""
+DETAIL_BYTES_MAX: Final = 1 << 10
+"""The detail of a handler's end in UTF-8: why it failed, or the text that it returned."""
 
 _LENGTH: Final = struct.Struct(">I")
 Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
@@ -71,7 +71,7 @@ class TaskWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job and its work at one revision. `number` is valid until a `Run` that forgets.
 
     `timeout_ms` and `heartbeat_ms` are 0 for none. `guarded`: its tasks must not outlive the
-    executor's lease (rule R6).
+    executor's lease (rule R6). `labels`, `traceparent` and `results` as in WorkSpec.
     """
 
     number: int
@@ -82,6 +82,9 @@ class TaskWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
     heartbeat_ms: Ms = 0
     guarded: bool = False
     priority: int = 5
+    labels: tuple[tuple[str, str], ...] = ()
+    traceparent: str = ""
+    results: tuple[tuple[str, str], ...] = ()
 
 
 class Tasks(msgspec.Struct, frozen=True, array_like=True, gc=False):

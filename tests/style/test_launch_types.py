@@ -25,6 +25,7 @@ OTHERS: Final = {
     "AttemptName": "a name",
     "Context": "holds State itself",
     "TaskRecord": "a task that waits or is over: its launch is a LaunchRow",
+    "Given": "what a test says of a launch that there is not",
     "HistoryCursor": "a place in a list",
     "OutputHeader": "names an output in its file",
     "OutputQuery": "names an output",

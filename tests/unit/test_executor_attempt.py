@@ -6,7 +6,7 @@ import pytest
 
 from launcher.executor.attempt import Attempt, Step
 from launcher.executor.rows import REFUSED
-from launcher.limits import DETAIL_CHARS_MAX
+from launcher.limits import DETAIL_BYTES_MAX
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
@@ -71,11 +71,11 @@ def test_success_counts_in_any_case() -> None:
 
 
 def test_what_it_says_is_cut_and_its_wish_is_bounded() -> None:
-    how = Ends(Result.RETRY, [], 1 << 53, "x\0" * DETAIL_CHARS_MAX)
+    how = Ends(Result.RETRY, [], 1 << 53, "x\0" * DETAIL_BYTES_MAX)
     one = begun()
     one.end(how, 1, 0, 8_000)
     assert one.retry_after_ms == RETRY_AFTER_MS_MAX
-    assert one.detail == "x" * (DETAIL_CHARS_MAX // 2)
+    assert one.detail == "x" * 511 + "..."
 
 
 def test_an_attempt_is_over_once() -> None:

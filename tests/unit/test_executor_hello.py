@@ -8,7 +8,7 @@ from launcher.executor.rows import INTERRUPTED, changes_of
 from launcher.executor.rules import ROW_MAX
 from launcher.executor.stream import messages_of, recollection_of
 from launcher.limits import (
-    DETAIL_CHARS_MAX,
+    DETAIL_BYTES_MAX,
     HELLO_ROWS_MAX,
     INVENTORY_ROWS_MAX,
     MESSAGE_BYTES_MAX,
@@ -32,7 +32,7 @@ def longest_row() -> RowReport:
     late_ms = 253_402_300_799_999
     return RowReport(
         limits.INDEX_MAX, ROW_MAX, INTERRUPTED, max(Reason), -1, late_ms, late_ms,
-        "\U0010ffff" * DETAIL_CHARS_MAX, OUTPUT, limits.RETRY_AFTER_MS_MAX, limits.USAGE_MAX,
+        "x" * DETAIL_BYTES_MAX, OUTPUT, limits.RETRY_AFTER_MS_MAX, limits.USAGE_MAX,
         limits.USAGE_MAX, name=name, epoch="9" * limits.EPOCH_CHARS_MAX,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from launcher.executor import journal as journal_module
 from launcher.executor import ledger as ledger_module
 from launcher.executor.ledger import Ledger
 from launcher.executor.rows import FENCED, REFUSED
-from launcher.limits import DETAIL_CHARS_MAX
+from launcher.limits import DETAIL_BYTES_MAX
 from launcher.protocol.work import Epoch
 from tests.unit.journal_rig import MemoryDisk, read_only
 from tests.unit.rows_rig import (
@@ -128,7 +128,7 @@ def test_details_are_bounded(ledger: Ledger) -> None:
         batch.details[0] = "y" * 10_000
         batch.states[:] = bytes([REFUSED]) * 2
         ledger.insert(batch)
-    assert [len(row.detail) for row in found(ledger).values()].count(DETAIL_CHARS_MAX) == 2
+    assert [len(row.detail) for row in found(ledger).values()].count(DETAIL_BYTES_MAX) == 2
 
 
 def test_text_that_is_none_is_kept_as_far_as_it_is_text(ledger: Ledger) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,17 +38,24 @@ async def shop(tmp_path: Path) -> AsyncIterator[Floor]:
 # ---- the way of a launch
 
 
+OF_TASK: Any = {
+    "labels": (("team", "billing"),),
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "results": (("acme/fetch:1", "s3://in/1"),),
+}
+
+
 async def test_a_launch_goes_through_a_worker_and_back(shop: Floor) -> None:
     puppet = await shop.puppet()
     shop.give(
         "acme/mail@2026-11-20T15:00:00Z+t2#3", payload=b'{"to": 1}', guarded=True, priority=2,
-        timeout_ms=7_000, heartbeat_ms=900,
+        timeout_ms=7_000, heartbeat_ms=900, **OF_TASK,
     )  # fmt: skip
     [task] = await puppet.tasks(1)
     assert task.name == "acme/mail@2026-11-20T15:00:00Z+t2#3"
     assert task.work == wire.TaskWork(
         number=0, job="acme/mail", handler=HANDLER, payload=b'{"to": 1}', timeout_ms=7_000,
-        heartbeat_ms=900, guarded=True, priority=2,
+        heartbeat_ms=900, guarded=True, priority=2, **OF_TASK,
     )  # fmt: skip
     assert task.tasks == wire.Tasks(
         first=1, fence=9, epoch="0.1.r1", works=[0], scheduled_s=[1_795_186_800], attempts=[3],

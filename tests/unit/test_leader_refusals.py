@@ -9,7 +9,8 @@ import pytest
 
 from cron.launch_state import LaunchState
 from cron.leader.dispatch import Dispatcher, reports_any
-from cron.leader.inbox import Inbox
+from cron.leader.inbox import REPORTS_PER_ENTRY_MAX, Inbox
+from cron.limits import RESULT_BYTES_MAX
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
@@ -22,7 +23,7 @@ from launcher.pool.pool import Pool
 from launcher.protocol.limits import PROTOCOL
 from launcher.protocol.reading import parse_hello
 from launcher.protocol.reports import BatchReport, RowReport
-from launcher.protocol.status import Status
+from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2
 from tests.batches import SAID, AttemptItem, begun, refused_item, said_of
 from tests.unit.queues_rig import queues_with
@@ -91,6 +92,17 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
     assert [type(one) for one in commands] == [c.Report]
     assert refused == rests
+
+
+def test_reports_with_much_text_share_an_entry_with_fewer_others() -> None:
+    """5,000 results of 1 KiB are 5 MiB; with the rest of a turn, an entry would be too large."""
+    said = BatchReport(9, Status.ENDED, Reason.NONE, 0, [1] * 3_000, detail="x" * RESULT_BYTES_MAX)
+    inbox = an_inbox([])
+    inbox.on_event(Reported("e1", "l1", (said,)))
+    taken = []
+    while reports := inbox._take_reports(REPORTS_PER_ENTRY_MAX):
+        taken += [len(one.rows) for batches in reports.values() for one in batches]
+    assert taken == [1_000] * 3
 
 
 @pytest.mark.parametrize(

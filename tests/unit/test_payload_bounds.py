@@ -8,7 +8,7 @@ import pytest
 
 from cron import limits
 from cron.crontab.reader import read_file
-from launcher.limits import DETAIL_CHARS_MAX
+from launcher.limits import DETAIL_BYTES_MAX
 from launcher.worker.outcome import Retry, of_value
 from tests.unit.api_rig import run_cli
 
@@ -68,8 +68,8 @@ def test_options_that_have_no_job_are_still_told() -> None:
     assert "the end of the file follows the options of line 1" in problem.message
 
 
-@pytest.mark.parametrize("said", ["y" * DETAIL_CHARS_MAX, "y" * (DETAIL_CHARS_MAX + 1)])
+@pytest.mark.parametrize("said", ["y" * DETAIL_BYTES_MAX, "y" * (DETAIL_BYTES_MAX + 1)])
 def test_a_result_over_its_bound_is_cut_with_a_mark(said: str) -> None:
     for kept in (of_value(said).detail, of_value(Retry(reason=said)).detail):
-        assert len(kept) == DETAIL_CHARS_MAX
-        assert kept.endswith("..." if len(said) > DETAIL_CHARS_MAX else "yyy")
+        assert len(kept) == DETAIL_BYTES_MAX
+        assert kept.endswith("..." if len(said) > DETAIL_BYTES_MAX else "yyy")

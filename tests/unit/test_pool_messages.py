@@ -248,7 +248,7 @@ def test_the_leader_takes_all_that_an_executor_may_send() -> None:
     # Two files of bounds: one of what an executor keeps and sends, one of what the pool takes.
     assert executor_limits.HELLO_ROWS_MAX <= KNOWN_MAX
     assert executor_limits.REPORTS_PER_MESSAGE_MAX <= REPORTS_MAX
-    assert executor_limits.DETAIL_CHARS_MAX <= DETAIL_CHARS_MAX
+    assert executor_limits.DETAIL_BYTES_MAX <= DETAIL_CHARS_MAX
     assert executor_limits.SLOTS_MAX <= SLOTS_MAX
     assert executor_limits.OUTPUT_CHUNK_BYTES_MAX <= limits.OUTPUT_BYTES_MAX
     assert executor_limits.MESSAGE_BYTES_MAX >= limits.ORDERS_BYTES_MAX + limits.WORK_BYTES_MAX

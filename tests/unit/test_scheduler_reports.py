@@ -6,15 +6,21 @@ from typing import Any
 
 import pytest
 
+from consensus.limits import ENTRY_BYTES_MAX
 from cron.launch_state import LaunchState
+from cron.leader.resolving import ROWS_PER_ENTRY
+from cron.limits import DETAIL_CHARS_MAX, RESULT_BYTES_MAX
 from cron.scheduler.reports import ReportCommands, Source, digest
 from cron.state import commands as c
+from cron.state.codec import encode_entry
 from cron.state.outcome import Verdict
+from cron.state.rows import Part
 from launcher.protocol.columns import differences
 from launcher.protocol.names import AttemptName, LaunchName
 from launcher.protocol.orders import FenceOrder
 from launcher.protocol.reports import BatchReport, RowReport
 from launcher.protocol.status import Reason, Status
+from launcher.protocol.work import Epoch
 from tests.batches import BeginItem, begin_of, lost_item
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
@@ -130,6 +136,25 @@ def test_a_row_of_an_entry_that_is_not_there_yet_is_foreign() -> None:
     into = digested(rig, fact)
     assert (into.commands(), into.foreign) == ([], [(fact.index, 0)])
     assert into.acks == {fact.index: [0]}
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kept"), [(0, "ä" * 510 + "..."), (1, "ä" * DETAIL_CHARS_MAX)]
+)
+def test_a_result_is_kept_and_of_a_failure_its_beginning(exit_code: int, kept: str) -> None:
+    rig = begun()
+    commit(rig, digested(rig, told(rig, Status.ENDED, exit_code=exit_code, detail="ä" * 2_000)))
+    assert rig.rows[0].detail == kept
+
+
+def test_what_20_000_rows_say_fits_into_the_entries_that_it_takes() -> None:
+    """A restored cell learns at once how all ended that was open in its snapshot."""
+    item = (KEY, 1, Part(0, LaunchState.SUCCEEDED, detail="x" * RESULT_BYTES_MAX))
+    reports = list(ReportCommands(items=[item] * 20_000).portions(ROWS_PER_ENTRY))
+    sizes = [len(encode_entry(0, Epoch(), (one,))) for one in reports]
+    assert sum(len(one.items) for one in reports) == 20_000
+    assert len(sizes) == 20
+    assert max(sizes) < ENTRY_BYTES_MAX / 4
 
 
 # ---- columns

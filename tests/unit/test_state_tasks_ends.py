@@ -51,6 +51,15 @@ def test_the_job_of_a_task_stays_through_the_entry_of_its_end(rig: TasksRig) -> 
     assert not rig.outcome.gone_jobs
 
 
+def test_a_handler_gets_what_its_task_was_submitted_with(rig: TasksRig) -> None:
+    labels, traceparent = (("team", "a"),), "00-ab-cd-01"
+    options = t.TaskOptions(handler="mail.send", labels=labels, traceparent=traceparent)
+    rig.submit(task(options=options))
+    job = rig.begun().job
+    assert job is not None
+    assert (job.work.labels, job.work.traceparent) == (labels, traceparent)
+
+
 def test_jobs_of_crontabs_stay(rig: TasksRig) -> None:
     rig.put(job())
     rig.submit(task())

@@ -66,6 +66,18 @@ def test_a_context_says_which_attempt_of_what_it_is(context: Context) -> None:
     assert context.fence == 88_141
 
 
+def test_a_handler_sees_what_its_task_was_submitted_with_and_came_after(heard: Heard) -> None:
+    work = TaskWork(
+        0, "acme/mail:7", "mail", b"", labels=(("team", "a"),), traceparent="00-ab-cd-01",
+        results=(("acme/fetch:7", "s3://in/7"),),
+    )  # fmt: skip
+    one = Context(work, TASKS, 0, heard, 0)
+    assert (one.labels, one.traceparent) == ({"team": "a"}, "00-ab-cd-01")
+    assert one.results == {"acme/fetch:7": "s3://in/7"}
+    usual = Context(WORK, TASKS, 0, heard, 0)
+    assert (usual.labels, usual.traceparent, usual.results) == ({}, "", {})
+
+
 def test_the_first_part_is_not_in_the_name(heard: Heard) -> None:
     one = Context(
         TaskWork(0, "a/b", "x", b""), Tasks(1, 2, "", [0], [0], [1], [0], [1]), 0, heard, 0

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.executor.rows import ACCEPTED, ENDED
 from launcher.protocol.status import Reason
-from launcher.worker.wire import DETAIL_CHARS_MAX
+from launcher.worker.wire import DETAIL_BYTES_MAX
 from tests.unit import worker_rig
 from tests.unit.test_worker_executor import served
 from tests.unit.workers_rig import Floor, named
@@ -199,7 +199,7 @@ async def test_whatever_a_handler_raises_or_returns_ends_it_alone(
     one.give(B, handler=handler, payload=f'"{what}"'.encode())
     row = await one.told(B, ENDED)
     assert (Reason(row.reason), detail in row.detail) == (reason, True), row.detail
-    assert len(row.detail) <= DETAIL_CHARS_MAX
+    assert len(row.detail) <= DETAIL_BYTES_MAX
     one.give(named(3), handler="noop")
     assert (await one.told(named(3), ENDED)).reason == Reason.NONE
     assert one.book.status(A) == ACCEPTED, "it runs on, in the same process"
@@ -208,7 +208,8 @@ async def test_whatever_a_handler_raises_or_returns_ends_it_alone(
 async def test_a_result_over_its_bound_is_cut_with_a_mark(one: Floor) -> None:
     one.give(A, handler="say", payload=b'"long"')
     row = await one.told(A, ENDED)
-    assert (len(row.detail), row.detail[-4:]) == (DETAIL_CHARS_MAX, "ä...")
+    size = len(row.detail.encode())
+    assert (size, row.detail[-4:]) == (DETAIL_BYTES_MAX - 1, "ä..."), "no letter is cut in two"
 
 
 async def test_what_a_handler_forked_ends_no_launch_a_second_time(one: Floor) -> None:

@@ -19,7 +19,7 @@ from launcher.worker.outcome import (
     of_error,
     of_value,
 )
-from launcher.worker.wire import DETAIL_CHARS_MAX, Result
+from launcher.worker.wire import DETAIL_BYTES_MAX, Result
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_whole_traceback_is_for_the_output_and_begins_with_user_code() -> No
 
 def test_a_long_message_leaves_room_for_the_place() -> None:
     ended = caught(ValueError("x" * 10_000))
-    assert len(ended.detail) <= DETAIL_CHARS_MAX
+    assert len(ended.detail) <= DETAIL_BYTES_MAX
     assert "raise error" in ended.detail
 
 
@@ -157,7 +157,9 @@ def test_what_was_cancelled_is_no_success_whatever_it_returned() -> None:
 
 
 def test_details_are_cut_and_can_be_sent() -> None:
-    assert len(cut("x" * 10_000)) == DETAIL_CHARS_MAX
+    assert len(cut("x" * 10_000)) == DETAIL_BYTES_MAX
+    assert len(cut("ä" * 10_000).encode()) <= DETAIL_BYTES_MAX
+    assert cut("ä" * (DETAIL_BYTES_MAX // 2)) == "ä" * (DETAIL_BYTES_MAX // 2)
     assert cut("short") == "short"
     assert cut("a\udcffb") == "a?b"
     assert cut("ä") == "ä"

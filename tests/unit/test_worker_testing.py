@@ -60,6 +60,17 @@ def test_a_handler_runs_as_one_part_of_several() -> None:
     assert ran.detail == "3 default/test@2026-11-20T15:00:00Z#2/3"
 
 
+def test_a_test_says_what_the_context_of_a_task_shows() -> None:
+    def join(payload: None, context: Context) -> str:
+        return f"{context.labels} {context.traceparent} {context.results}"
+
+    given = {"labels": {"team": "a"}, "traceparent": "00-1", "results": {"default/q:k": "x"}}
+    ran = testing.run(join, **given)  # type: ignore[arg-type]
+    assert ran.detail == "{'team': 'a'} 00-1 {'default/q:k': 'x'}"
+    with pytest.raises(TypeError, match="atempt: a test cannot say that"):
+        testing.run(join, atempt=2)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

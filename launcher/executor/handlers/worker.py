@@ -22,7 +22,7 @@ from launcher.executor.commands.trees import stat_of
 from launcher.executor.handlers.connection import Peer, WorkerConnection
 from launcher.executor.rows import Batch, Job
 from launcher.limits import PIECE_BYTES_PENDING_MAX
-from launcher.protocol.work import WorkSpec
+from launcher.protocol.work import WorkSpec, results_bytes
 from launcher.worker import wire
 from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
 
@@ -124,7 +124,9 @@ class WorkerProcess:
 
     def give(self, some: Sequence[Attempt]) -> None:
         """Send it launches to run. Each work is sent once."""
-        if len(some) > 1 and sum(len(one.spec.payload) for one in some) > RUN_BYTES_MAX:
+        size = sum(len(one.spec.payload) for one in some)
+        size += sum(results_bytes(one.spec) for one in some if one.spec.results)
+        if len(some) > 1 and size > RUN_BYTES_MAX:
             middle = len(some) // 2
             self.give(some[:middle])
             self.give(some[middle:])
@@ -164,9 +166,10 @@ class WorkerProcess:
 
     def _add(self, job: Job, spec: WorkSpec, works: list[wire.TaskWork]) -> SentWork:
         number, served = len(self._sent), self.served[spec.handler]
-        self._sent_bytes += len(spec.payload)
+        self._sent_bytes += len(spec.payload) + (results_bytes(spec) if spec.results else 0)
         bounds = (spec.timeout_ms, spec.heartbeat_ms, spec.guarded, spec.priority)
-        works.append(wire.TaskWork(number, job.name, spec.handler, spec.payload, *bounds))
+        beside = (spec.labels, spec.traceparent, spec.results)
+        works.append(wire.TaskWork(number, job.name, spec.handler, spec.payload, *bounds, *beside))
         timeout_ms = wire.timeout_of(spec.timeout_ms, served.timeout_ms)
         heartbeat_ms = wire.effective_ms(spec.heartbeat_ms, served.heartbeat_ms)
         return SentWork(number, timeout_ms, heartbeat_ms)
