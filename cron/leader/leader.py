@@ -89,11 +89,11 @@ class LeaderSettings(msgspec.Struct, frozen=True):
     """What the operator may set, and the times of the loop.
 
     `start_window_ms`: how long after its Begin an attempt may start (rule R7). `append_timeout_ms`:
-    the outcome of an entry that takes longer is unknown. `turn_ms`: the rest between two turns.
-    `gather_ms`: how long a busy leader gathers reports for the next entry, while nothing waits for
-    them. `housekeeping_ms`: how often waiting and unanswered launches are looked at.
-    `late_per_second`: the pace of late launches. `is_backed_up`: snapshots go to object storage,
-    and executors remember what these may lack.
+    the outcome of an entry that takes longer is unknown. `turn_ms`: the rest between two turns,
+    which a change ends. `gather_ms`: how long a busy leader gathers reports for the next entry,
+    while nothing waits for them. `housekeeping_ms`: how often waiting and unanswered launches are
+    looked at. `late_per_second`: the pace of late launches. `is_backed_up`: snapshots go to object
+    storage, and executors remember what these may lack.
     """
 
     start_window_ms: int = FAILOVER_MS
@@ -512,7 +512,8 @@ class Leader:
     # ---- waiting
 
     async def _pause(self, began_ms: int) -> None:
-        """Wait for something to do: a report, a change, the next instant, or housekeeping.
+        """Wait for something to do: a report, a change, the next instant, or housekeeping. A change
+        ends any wait.
 
         If reports arrive all the time, every few of them would make an entry. A leader that has
         appended in several turns one after the other lately gathers them longer, if nobody waits
@@ -526,13 +527,19 @@ class Leader:
         is_supplied = not waits or queues.places.may_wait > 0
         is_full = self._idle_ms() <= 0 or (self._rows >= ROWS_MIN and not is_supplied)
         took_ms = self._clock.mono_ms() - began_ms if is_full else 0
-        await asyncio.sleep(max(0, turn_ms - took_ms) / 1000)
+        # A change ends the rest, for its caller waits; others gather while its entry commits.
+        with contextlib.suppress(TimeoutError):
+            rest_ms = 0 if self._changes else max(0, turn_ms - took_ms)
+            async with asyncio.timeout(rest_ms / 1000):
+                await self._asked.wait()
+        if self._changes:
+            return
         delay_ms, wanted = self._idle_ms(), self._wake
         if self._wake.is_set():
             gathers = self._clock.mono_ms() < self._busy_until_ms and is_supplied
             delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
             wanted = self._asked
-        if delay_ms <= 0 or self._changes:
+        if delay_ms <= 0:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_ms / 1000):

@@ -336,13 +336,21 @@ async def test_a_leader_term_that_ends_in_the_moment_in_which_it_wakes_has_ended
 
 
 class Awaited(asyncio.Event):
-    """An event that knows whether anybody has waited for it."""
+    """An event that knows how often it was waited for since it was cleared: a leader waits for a
+    change while it rests after a turn, and then while it gathers."""
 
-    is_awaited = False
+    waits = 0
+
+    def clear(self) -> None:
+        self.waits = 0
+        super().clear()
 
     async def wait(self) -> Literal[True]:
-        self.is_awaited = True
+        self.waits += 1
         return await super().wait()
+
+    def is_gathering(self) -> bool:
+        return self.waits == 2
 
 
 async def test_a_busy_leader_gathers_reports_unless_somebody_waits() -> None:
@@ -357,21 +365,39 @@ async def test_a_busy_leader_gathers_reports_unless_somebody_waits() -> None:
 
         one.applier.subscribe(report)
         one.hear(joined("e0"))
-        await one.until(lambda: asked.is_awaited)
+        await one.until(asked.is_gathering)
         assert one.leader._busy_turns == BUSY_TURNS
         count = len(one.state.executors)
         await one.put(job())  # a change is not kept waiting
         assert one.state.jobs
         assert len(one.state.executors) == count + 1  # by the same entry
         # What comes soon after is gathered from the first one on.
-        asked.is_awaited = False
         one.hear(joined("soon"))
-        await one.until(lambda: asked.is_awaited)
+        await one.until(asked.is_gathering)
         await one.put(job("b"))
         count = len(one.state.executors)
         one.clock.ms += BUSY_MS
         one.hear(joined("later"))
         await one.until(lambda: len(one.state.executors) > count)
+
+
+async def test_a_change_ends_the_rest_of_a_leader_and_shares_the_next_entry() -> None:
+    async with reigning() as one:
+        hour_ms = 3_600_000
+        one.leader._settings = LeaderSettings(turn_ms=hour_ms, housekeeping_ms=hour_ms)
+        asked = one.leader._asked = Awaited()
+        await one.put(job())  # after this turn it rests for an hour
+        await one.until(lambda: asked.waits == 1)
+        indexes: list[int] = []
+
+        def applied(index: int, outcome: Outcome) -> None:
+            indexes.extend(index for one in outcome.commands if isinstance(one, c.Trigger))
+
+        one.applier.subscribe(applied)
+        async with asyncio.timeout(WITHIN_S):
+            await asyncio.gather(*(one.triggered(f"t{number}") for number in range(20)))
+        assert len(indexes) == 20
+        assert len(set(indexes)) == 1
 
 
 async def after_a_turn_without_rest(one: Replica, rows_max: int) -> None:
