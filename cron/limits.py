@@ -135,6 +135,16 @@ LABEL_CHARS_MAX: Final = 100
 """Characters of a label's name or value, of a handler and of a collection."""
 TASK_TEXT_CHARS_MAX: Final = 200
 """Characters of the name of whoever submitted or cancelled a task."""
+PREDECESSORS_MAX: Final = 100
+"""Tasks and groups that one task follows."""
+PREDECESSORS_KEPT: Final = 1_000_000
+"""Predecessors of all tasks that wait for any, counted once for each of these."""
+GROUPS_MAX: Final = 100_000
+"""Groups of tasks of a cell: about 500 bytes each."""
+RESULTS_BYTES_MAX: Final = 64 << 20
+"""Results of all tasks that are remembered; half of it is kept for tasks that have followers."""
+WORK_RESULTS_BYTES_MAX: Final = 64 << 10
+"""Results that one task gets of its predecessors, with their names."""
 PARTS_MAX: Final = 100
 """Executors on which one launch may run at once."""
 

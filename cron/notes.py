@@ -45,6 +45,7 @@ class NoteCode(enum.IntEnum):
     FORGOTTEN = 16  # no executor has a record of that part
     UNSENT = 17  # its order was never sent to its executor
     CLOCKS = 18  # ms: how far the clocks of its executors are ahead of the leader's, at least
+    PREDECESSOR = 19  # name of what it follows, LaunchState (-1: it never ran)
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -136,6 +137,11 @@ def _clocks(args: tuple[int | str, ...]) -> str:
     return f"the clocks of its executors are {seconds:.1f} s ahead of the leader's"
 
 
+def _predecessor(args: tuple[int | str, ...]) -> str:
+    name, state = args
+    return f"{name} {'never ran' if state == -1 else LaunchState(int(state)).label}"
+
+
 def _inner(args: tuple[int | str, ...]) -> str:
     """Return the sentence of a note inside another note."""
     return f": {sentence(Note(NoteCode(int(args[0])), args[1:]))}" if args else ""
@@ -160,4 +166,5 @@ _MAKERS: Final = {
     NoteCode.LATE_PART: _late_part,
     NoteCode.PARTS: _parts,
     NoteCode.CLOCKS: _clocks,
+    NoteCode.PREDECESSOR: _predecessor,
 }

@@ -22,7 +22,7 @@ import msgspec
 
 from cron.job import Job
 from cron.notes import Note
-from cron.state import access, pool, tasks
+from cron.state import access, chains, groups, pool, tasks
 from cron.state.rows import Part, Row
 from launcher.protocol.columns import differences
 from launcher.protocol.reports import BatchReport
@@ -471,6 +471,9 @@ Command: TypeAlias = (
     | tasks.ReadyTasks
     | tasks.ForgetTasks
     | tasks.PutQueues
+    | chains.ReleaseTasks
+    | groups.CloseGroups
+    | groups.ForgetGroups
     | access.GrantRole
     | access.RevokeRole
     | access.CreateToken

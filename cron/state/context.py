@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -34,9 +34,10 @@ class Context(msgspec.Struct):
 
     `encoded` is what history keeps of these, `rows` how many they are. `seals`: a Seal is in this
     entry. `jobs_changed` is by the newest PutJobs in it that happened. `begun`, `moved`,
-    `begun_rows`, `ended_rows`, `moved_tasks` and `gone_jobs` are as in Outcome. `rows_begun` are
-    the rows that it began on each executor, the refused ones as well. `task_ends` has, by the
-    number of a task's job, how its newest launch ended. `over_tasks` are the numbers of tasks that
+    `begun_rows`, `ended_rows`, `moved_tasks`, `gone_jobs` and `moved_groups` are as in Outcome.
+    `rows_begun` are the rows that it began on each executor, the refused ones as well. `task_ends`
+    has, by the number of a task's job, how its newest launch ended: state, reason and the text
+    about it. `over_tasks` are the numbers of tasks that
     are over and have no job since this entry, `amended_tasks` of those that had none before and
     of which it has a late report. `origin` is that of the next
     `origin_left` changes that people ask for.
@@ -59,7 +60,8 @@ class Context(msgspec.Struct):
     rows_begun: dict[int, int] = {}
     moved_tasks: dict[int, None] = {}
     gone_jobs: list[int] = []
-    task_ends: dict[int, tuple[LaunchState, Reason]] = {}
+    moved_groups: Collection[str] = ()
+    task_ends: dict[int, tuple[LaunchState, Reason, str]] = {}
     over_tasks: list[int] = []
     amended_tasks: dict[int, None] = {}
     origin: str = ""
@@ -191,7 +193,7 @@ class Context(msgspec.Struct):
             self.state.remember_lost(key, row.attempt, known)
         self.record(ended)
         if record.task:
-            self.task_ends[record.number] = (end.state, end.reason)
+            self.task_ends[record.number] = (end.state, end.reason, ended.detail)
 
 
 def row_of(

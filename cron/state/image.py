@@ -3,9 +3,10 @@
 The image is canonical: replicas with equal logs make equal bytes, so its digest can be compared.
 What can be derived (who is due, who is active, what is open on an executor) is not in it.
 
-Layout: parts, each `length u32 | msgpack`. The first is everything but the jobs and the tasks, and
-how many of each there are; then come arrays of JobRecords, in the order of their numbers, then
-arrays of TaskRecords, in the order of theirs.
+Layout: parts, each `length u32 | msgpack`. The first is everything but the jobs, groups, tasks and
+holds, and how many of each there are; then come arrays of JobRecords, in the order of their
+numbers, of GroupRecords, the oldest first, of TaskRecords and of Holds, in the order of their
+numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain, pairwise
-from typing import Final
+from itertools import accumulate, pairwise
+from typing import Final, TypeVar
 
 import msgspec
 
 from cron.errors import InvariantViolated, TooNew, TooOld
 from cron.launch_state import ACTIVE, LaunchState
 from cron.state.batches import COLUMNS
+from cron.state.chains import Hold, work_bytes
 from cron.state.columns import Deltas
 from cron.state.commands import FORMAT, LEAST_FORMAT, Instants, Key
+from cron.state.groups import GroupRecord
 from cron.state.rows import Column, Row, column, values
 from cron.state.state import JobRecord, State
 from cron.state.tail import RowsDamaged, Tail
@@ -33,12 +36,13 @@ from launcher.protocol.work import Epoch
 IMAGE_VERSION: Final = 13
 """The only one that is read."""
 _LENGTH_BYTES: Final = 4
+_Record = TypeVar("_Record")
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """State without its jobs and tasks; append at the end with a default.
+    """State without its jobs, groups, tasks and holds; append at the end with a default.
 
     `lines` are due launches without rows of their own, with the delta-coded numbers of their jobs.
     `batches` are those that have usual rows, by executor and log index, as
@@ -53,6 +57,8 @@ class _Head(msgspec.Struct, array_like=True):
     lines: list[tuple[Instants, Deltas]]
     batches: list[tuple[int, int, int, Epoch, bytes, bytes, tuple[Column, ...]]]
     tasks: int = 0
+    groups: int = 0
+    holds: int = 0
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -76,14 +82,16 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_encoded)
 _versions = msgspec.msgpack.Decoder(_Versioned)
 _heads = msgspec.msgpack.Decoder(_Head, dec_hook=_decoded)
 _records = msgspec.msgpack.Decoder(list[JobRecord])
+_groups = msgspec.msgpack.Decoder(list[GroupRecord])
 _tasks = msgspec.msgpack.Decoder(list[TaskRecord])
+_holds = msgspec.msgpack.Decoder(list[Hold])
 
 
 # --- writing
 
 
 def encode_head(state: State) -> bytes:
-    """Return the first part of the image of State: everything but the jobs and the tasks."""
+    """Return the first part of the image of State: everything but what has parts of its own."""
     lines: list[tuple[Instants, Deltas]] = []
     for _, mine in sorted(state.due.usual.items()):
         alike: dict[Instants, list[int]] = {}
@@ -112,6 +120,8 @@ def encode_head(state: State) -> bytes:
         lines,
         batches,
         len(state.tasks_by_number),
+        len(state.groups),
+        len(state.holds),
     )
     return _part(_encoder.encode(head))
 
@@ -121,13 +131,13 @@ def encode_record(record: JobRecord) -> bytes:
     return _encoder.encode(_without_copies(record))
 
 
-def encode_task(task: TaskRecord) -> bytes:
-    """Return the bytes of one task, for `encode_records`."""
-    return _encoder.encode(task)
+def encode_one(one: TaskRecord | GroupRecord | Hold) -> bytes:
+    """Return the bytes of a task, a group or a hold, for `encode_records`."""
+    return _encoder.encode(one)
 
 
 def encode_records(records: list[bytes]) -> bytes:
-    """Return a part with jobs, or with tasks, that are encoded already."""
+    """Return a part with records of one kind that are encoded already."""
     return _part(bytes((_ARRAY32, *len(records).to_bytes(4, "big"))) + b"".join(records))
 
 
@@ -169,20 +179,50 @@ def _decode(parts: Iterator[bytes]) -> State:
     try:
         head = _decode_head(next(parts, b""))
         state = head.state
-        while len(state.by_number) < head.jobs and (part := next(parts, b"")):
-            for record in _records.decode(part):
-                state.by_number[record.number] = record
-                if not record.task:
-                    state.jobs[record.name] = record
-                    state.note_job(record)
-        state.tasks.load(chain.from_iterable(map(_tasks.decode, parts)))
+        for record in _records_of(parts, _records, head.jobs):
+            state.by_number[record.number] = record
+            if not record.task:
+                state.jobs[record.name] = record
+                state.note_job(record)
+        state.groups.load(_records_of(parts, _groups, head.groups))
+        state.tasks.load(_records_of(parts, _tasks, head.tasks))
+        state.holds.load(_records_of(parts, _holds, head.holds))
+        if next(parts, None) is not None:
+            raise InvariantViolated("state image cannot be read: it has a part too many")
     except (*_UNREADABLE, KeyError) as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
+    _check_ties(state, head)
     _check_numbers("job", list(state.by_number), head.jobs, state.job_numbers)
     _check_numbers("task", list(state.tasks_by_number), head.tasks, state.task_numbers)
     _derive(state)
     _derive_tasks(state)
     return state
+
+
+def _records_of(
+    parts: Iterator[bytes], decoder: msgspec.msgpack.Decoder[list[_Record]], count: int
+) -> Iterator[_Record]:
+    """Yield the records of the next parts, `count` of them."""
+    while count > 0 and (part := next(parts, b"")):
+        records = decoder.decode(part)
+        count -= len(records)
+        yield from records
+
+
+def _check_ties(state: State, head: _Head) -> None:
+    """Refuse an image that lacks a group or a hold, or something that a hold names."""
+    if len(state.groups) != head.groups:
+        message = f"state image cannot be read: it has {len(state.groups)} of {head.groups} groups"
+        raise InvariantViolated(message)
+    _check_numbers("hold", list(state.holds), head.holds, state.task_numbers)
+    known = state.tasks_by_number
+    for number, hold in state.holds.items():
+        is_there = number in known and known[number].is_waiting
+        if not is_there or not all(
+            one in known or one in state.groups for one in hold.predecessors
+        ):
+            message = f"state image cannot be read: it lacks what the hold of task {number} names"
+            raise InvariantViolated(message)
 
 
 def _check_numbers(what: str, numbers: list[int], count: int, given: int) -> None:
@@ -331,12 +371,12 @@ def _derive_tasks(state: State) -> None:
         if not record.task:
             continue
         if record.job is not None:
-            state.tasks.payload_bytes += len(record.job.work.payload)
+            state.tasks.payload_bytes += work_bytes(record.job.work)
         if record.number in lost:
             state.lost_tasks[record.number] = lost[record.number]
             job, task = record.job, state.tasks.by_number.get(record.task)
             is_spent = job is not None and task is not None and not task.needs_payload(job.on_lost)
-            if job is None or not job.work.payload or not is_spent:
+            if job is None or not work_bytes(job.work) or not is_spent:
                 continue
         if not record.open and not record.dead:
             state.over_jobs[record.number] = None

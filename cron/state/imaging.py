@@ -18,8 +18,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from cron.errors import invariant
-from cron.state.image import encode_head, encode_record, encode_records, encode_task
+from cron.state.chains import Hold
+from cron.state.groups import GroupRecord
+from cron.state.image import encode_head, encode_one, encode_record, encode_records
 from cron.state.state import JobRecord, State
+from cron.state.tasks import TaskRecord
 
 PART_BYTES: Final = 64 * 1024
 """About fifty jobs: encoding them keeps the interpreter from others for less than a millisecond."""
@@ -33,7 +36,12 @@ class Imaging:
         self._state = state
         self._head = encode_head(state)
         self._records = list(state.by_number.values())
-        self._tasks = list(state.tasks_by_number.values())  # replaced where they change
+        # These are replaced where they change.
+        self._others: list[list[TaskRecord] | list[GroupRecord] | list[Hold]] = [
+            list(state.groups.values()),
+            list(state.tasks_by_number.values()),
+            list(state.holds.values()),
+        ]
         self._kept: dict[int, bytes] = {}
         self._last = self._records[-1].number if self._records else 0
         self._done = 0  # number of the last job whose bytes are decided
@@ -57,22 +65,23 @@ class Imaging:
     def pieces(self) -> Iterator[bytes]:
         """Yield the image; in any one thread."""
         # None once it was given up: half an image must not look whole.
-        records, tasks = self._records, self._tasks
+        records, others = self._records, self._others
         try:
             invariant(self.is_open, "the image of the state was given up")
             yield self._head
             yield from self._parts(map(self._bytes_of, records))
-            yield from self._parts(map(encode_task, tasks))
+            for some in others:
+                yield from self._parts(map(encode_one, some))
         finally:
             self.close()
 
     def close(self) -> None:
         """End it; pieces that are asked for afterwards raise InvariantViolated."""
         self.is_open = False
-        self._records, self._tasks = [], []
+        self._records, self._others = [], []
 
     def _parts(self, encoded: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield parts with jobs or tasks that are encoded when their turn comes."""
+        """Yield parts with records that are encoded when their turn comes."""
         part: list[bytes] = []
         size = 0
         for one in encoded:

@@ -133,7 +133,7 @@ def _amend(context: Context, key: c.Key, attempt: int, end: Part) -> Verdict | N
         context.state.forget_lost(*name)
     context.record(_amendment(context, known, end))
     if context.state.by_number[key[0]].task:
-        context.task_ends.setdefault(key[0], (end.state, end.reason))
+        context.task_ends.setdefault(key[0], (end.state, end.reason, end.detail))
     return Verdict.AMENDED
 
 

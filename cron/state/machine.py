@@ -18,10 +18,13 @@ from cron.state import (
     access,
     accounts,
     begins,
+    chains,
     clock,
     ends,
+    following,
     forgetting,
     granting,
+    groups,
     jobs,
     keeping,
     launches,
@@ -83,6 +86,8 @@ class Machine:
                 revisions.note(context, command, result, before)
         if context.task_ends or context.over_tasks or context.amended_tasks:
             tasking.settle(context)
+        if state.groups.moved:
+            following.settle_groups(context)
         if context.seals:  # all rows of an entry are on one side of it
             context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)
         outcome = Outcome(
@@ -98,6 +103,7 @@ class Machine:
             context.ended_rows,
             context.moved_tasks,
             context.gone_jobs,
+            context.moved_groups,
         )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.
@@ -121,7 +127,7 @@ def _not_resolved(command: c.Command) -> Result:
         asked = command.tasks
     elif isinstance(command, tasks.RunTasks):
         asked = command.names
-    elif isinstance(command, tasks.ReadyTasks):
+    elif isinstance(command, tasks.ReadyTasks | chains.ReleaseTasks):
         asked = command.numbers
     return Result(Verdict.RESOLVING, tuple(Verdict.RESOLVING for _ in asked))
 
@@ -159,6 +165,8 @@ _LAUNCHING: Final = (
     tasks.SubmitTasks,
     tasks.RunTasks,
     tasks.ReadyTasks,
+    chains.ReleaseTasks,
+    groups.CloseGroups,
 )
 """What could lead to a launch, and waits until a restored cell knows what ran (rule R13)."""
 
@@ -200,6 +208,9 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     tasks.ReadyTasks: tasking.ready,
     tasks.ForgetTasks: tasking.forget,
     tasks.PutQueues: tasking.put_queues,
+    chains.ReleaseTasks: following.release,
+    groups.CloseGroups: following.close_groups,
+    groups.ForgetGroups: following.forget_groups,
     access.GrantRole: granting.grant_role,
     access.RevokeRole: granting.revoke_role,
     access.CreateToken: granting.create_token,

@@ -52,6 +52,10 @@ class Verdict(enum.IntEnum):
     BAD_TASK = 32  # its name, payload or options are out of range
     BAD_ACCESS = 33  # a name, scope or hash that is none
     NO_ADMIN = 34  # the cell would have no admin
+    UNKNOWN_PREDECESSOR = 35  # no task or group of that name is known
+    UNKNOWN_GROUP = 38
+    GROUP_CLOSED = 39  # it takes no more tasks
+    GROUP_OPEN = 40  # only a closed group can be followed
 
     @property
     def label(self) -> str:
@@ -82,7 +86,8 @@ class Outcome(msgspec.Struct, frozen=True):
     that are due or over by it, or have one part less, each with the executor that it left, 0 for
     none. `moved_tasks` are the numbers of tasks that are new, changed or forgotten by it.
     `gone_jobs` are the numbers of jobs of tasks that State has forgotten: their last launches were
-    over by an entry before.
+    over by an entry before. `moved_groups` are the names of groups that are new, changed or
+    forgotten by it.
     """
 
     verdict: Verdict
@@ -97,6 +102,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ended_rows: Sequence[EndedRows] = ()
     moved_tasks: Collection[int] = ()
     gone_jobs: Sequence[int] = ()
+    moved_groups: Collection[str] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -23,7 +23,7 @@ from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Part, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
-from cron.state.tasking import end_waiting, make_ready, on_lost_of
+from cron.state.tasking import end_waiting, kept_result, make_ready, on_lost_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import SCHEDULED_S_MAX
 from launcher.protocol.status import Reason
@@ -331,7 +331,9 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
             _record_row(context, name, late, RowKind.AMENDMENT, known.key if known else None)
             task = state.tasks.get(name)
             if task is not None and task.state is LaunchState.LOST:
-                context.put_task(task, state=late.state, reason=late.reason)
+                is_done = late.state is LaunchState.SUCCEEDED
+                result = kept_result(state, task, late.detail) if is_done else ""
+                context.put_task(task, state=late.state, reason=late.reason, result=result)
                 if not task.job:
                     context.amended_tasks[task.number] = None
         elif record is not None and state.row(attempt[0]) is None:

@@ -24,7 +24,9 @@ from cron.notes import Note
 from cron.scopes import Scope
 from cron.state.archive import History
 from cron.state.batches import COLUMNS, Batch
+from cron.state.chains import HoldTable
 from cron.state.commands import LEAST_FORMAT, Instants, Key
+from cron.state.groups import GroupTable
 from cron.state.launch_index import LaunchIndex
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.rows import NO_ROW, Part, Place, Row
@@ -332,7 +334,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.dead: dict[Key, Row] = {}  # in the order of dying
         self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
-        self.tasks = TaskTable(self.queues)
+        self.groups = GroupTable()
+        self.holds = HoldTable()
+        self.tasks = TaskTable(self.queues, self.groups, self.holds)
         self.tasks_by_number = self.tasks.by_number
         # Jobs of tasks of which nothing may be open, dead or lost; the next entry looks at them.
         self.over_jobs: dict[int, None] = {}

@@ -12,10 +12,15 @@ from cron.launch_state import LaunchState
 from cron.limits import (
     ATTEMPTS_MAX,
     DEADLINE_S_MAX,
+    GROUPS_MAX,
     LABEL_CHARS_MAX,
     LABELS_MAX,
     PAYLOAD_BYTES_MAX,
+    PREDECESSORS_KEPT,
+    PREDECESSORS_MAX,
     QUEUES_MAX,
+    RESULT_BYTES_MAX,
+    RESULTS_BYTES_MAX,
     TASK_AHEAD_MS_MAX,
     TASK_LABELS_BYTES_MAX,
     TASK_PAYLOADS_BYTES_MAX,
@@ -27,18 +32,21 @@ from cron.limits import (
 from cron.scopes import PRIORITIES
 from cron.state import launches
 from cron.state import tasks as t
+from cron.state.chains import Hold, Predecessor, results_of, work_bytes
 from cron.state.commands import Cancel, CancelItem
 from cron.state.context import Context
+from cron.state.groups import GroupRecord
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Part, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, Span
-from launcher.protocol.names import SCHEDULED_S_MAX, is_task_name
+from cron.state.state import JobRecord, LaunchRow, Span, State
+from launcher.protocol.names import SCHEDULED_S_MAX, TASK_MARK, is_task_name
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 DUE: Final = LaunchState.DUE
 LOST: Final = LaunchState.LOST
+SUCCEEDED: Final = LaunchState.SUCCEEDED
 DIGEST_BYTES: Final = 16
 _BACKOFF_MS_MAX: Final = 31 * 86_400_000
 _RATE_MAX: Final = 1_000_000
@@ -53,11 +61,12 @@ _ONCE: Final = Schedule("")
 def submit(context: Context, command: t.SubmitTasks) -> Result:
     """Take tasks; a verdict for each. One that is known is answered and not repeated."""
     by = command.by[:TASK_TEXT_CHARS_MAX]
-    items = tuple([_submit(context, spec, by) for spec in command.tasks])
+    items = tuple([submit_one(context, spec, by) for spec in command.tasks])
     return Result(ACCEPTED, items, number=context.state.task_numbers)
 
 
-def _submit(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
+def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
+    """Take a task, or answer why not; nothing has changed then."""
     state = context.state
     queue = state.queues.get(spec.queue)
     known = queue.tasks.get(spec.key) if queue is not None else None
@@ -67,9 +76,13 @@ def _submit(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
         return Verdict.BAD_TASK
     if spec.at_ms > _latest_ms(context):
         return Verdict.BAD_TIMES
+    is_tied = bool(spec.group or spec.after or spec.after_any)
+    refusal = _refusal_of_ties(state, spec) if is_tied else ACCEPTED
     tasks = state.tasks
     weight = len(spec.payload) + t.label_bytes(spec.options.labels)
     is_full = tasks.payload_bytes + weight > TASK_PAYLOADS_BYTES_MAX
+    if refusal is not ACCEPTED:
+        return refusal
     if is_full or tasks.waiting >= TASKS_WAITING_MAX:
         return Verdict.TOO_MANY
     if queue is None:
@@ -97,9 +110,59 @@ def _submit(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
         context.at_ms,
         by,
     )
+    if is_tied:
+        _tie(context, task, spec)
     tasks.put(task)
     context.moved_tasks[task.number] = None
     return ACCEPTED
+
+
+def _refusal_of_ties(state: State, spec: t.TaskSpec) -> Verdict:
+    """Return why a task can neither join its group nor follow what it names; ACCEPTED if it can."""
+    names = (*spec.after, *spec.after_any)
+    is_too_long = len(names) > PREDECESSORS_MAX
+    if is_too_long or len(dict.fromkeys(names)) < len(names):
+        return Verdict.BAD_TASK
+    group = state.groups.get(spec.group)
+    if group is not None and group.is_closed:
+        return Verdict.GROUP_CLOSED
+    is_new = bool(spec.group) and group is None
+    if is_new and not is_task_name(spec.group, "k"):
+        return Verdict.BAD_TASK
+    if is_new and len(state.groups) >= GROUPS_MAX:
+        return Verdict.TOO_MANY
+    for name in names:
+        known = state.tasks.get(name) if TASK_MARK in name else state.groups.get(name)
+        if known is None:
+            return Verdict.UNKNOWN_PREDECESSOR
+        if isinstance(known, GroupRecord) and not known.is_closed:
+            return Verdict.GROUP_OPEN
+    if state.holds.edges + len(names) > PREDECESSORS_KEPT:
+        return Verdict.TOO_MANY
+    return ACCEPTED
+
+
+def _tie(context: Context, task: t.TaskRecord, spec: t.TaskSpec) -> None:
+    """Have a new task join its group, which is made if it is not there, and follow others."""
+    state = context.state
+    if spec.group:
+        group = state.groups.get(spec.group)
+        if group is None:
+            group = GroupRecord(spec.group, context.at_ms, task.by)
+            state.groups.add(group)
+        task.group = group.name
+    if spec.after or spec.after_any:
+        after, after_any = (
+            tuple([_predecessor(state, name) for name in names])
+            for names in (spec.after, spec.after_any)
+        )
+        state.holds.put(Hold(task.number, after, after_any))
+
+
+def _predecessor(state: State, name: str) -> Predecessor:
+    if TASK_MARK in name:
+        return state.tasks[name].number
+    return state.groups[name].name
 
 
 def _latest_ms(context: Context) -> int:
@@ -256,7 +319,7 @@ def _ready(context: Context, task: t.TaskRecord) -> Verdict:
         return Verdict.ENDED
     if task.job:
         return Verdict.ALREADY
-    if task.at_ms > context.at_ms:
+    if task.at_ms > context.at_ms or context.state.holds.holds_back(task.number):
         return Verdict.NOT_DUE
     make_ready(context, task)
     return ACCEPTED
@@ -265,7 +328,7 @@ def _ready(context: Context, task: t.TaskRecord) -> Verdict:
 def make_ready(context: Context, task: t.TaskRecord) -> JobRecord:
     """Give a task that waits its job, and that a launch that is due; return the job's record."""
     state, scheduled_s = context.state, task.at_ms // 1000
-    job = job_of(task, state.queues[task.queue])
+    job = job_of(task, state.queues[task.queue], results_of(state, task.number))
     state.job_numbers += 1
     record = JobRecord(
         number=state.job_numbers,
@@ -278,7 +341,7 @@ def make_ready(context: Context, task: t.TaskRecord) -> JobRecord:
         task=task.number,
     )
     state.by_number[record.number] = record
-    state.tasks.payload_bytes += len(job.work.payload)
+    state.tasks.payload_bytes += work_bytes(job.work)
     context.put_task(task, job=record.number, payload=b"")
     context.open_due(
         record,
@@ -295,8 +358,11 @@ def make_ready(context: Context, task: t.TaskRecord) -> JobRecord:
     return record
 
 
-def job_of(task: t.TaskRecord, queue: t.QueueRecord) -> Job:
-    """Return the job that a task becomes: what its own options leave open is as its queue says."""
+def job_of(
+    task: t.TaskRecord, queue: t.QueueRecord, results: tuple[tuple[str, str], ...] = ()
+) -> Job:
+    """Return the job that a task becomes: what its own options leave open is as its queue says.
+    `results` are those of the tasks that it follows."""
     own, default, on_lost = task.options, queue.defaults, on_lost_of(task, queue)
     usual = Retry()
     retry = Retry(
@@ -313,6 +379,7 @@ def job_of(task: t.TaskRecord, queue: t.QueueRecord) -> Job:
             timeout_ms=(own.timeout_s or default.timeout_s) * 1000,
             guarded=on_lost is OnLost.RETRY,
             priority=priority_of(task, queue),
+            results=results,
             labels=own.labels,
             traceparent=own.traceparent,
         ),
@@ -360,6 +427,8 @@ def _forget(context: Context, task: t.TaskRecord) -> Verdict:
     state = context.state
     queue = state.queues[task.queue]
     if task.job or not task.is_over:
+        return Verdict.STILL_OPEN
+    if task.number in state.holds.followed:
         return Verdict.STILL_OPEN
     if task.ended_ms + queue.remember_s * 1000 > context.at_ms:
         return Verdict.BAD_TIMES
@@ -447,7 +516,7 @@ def drop_jobs(context: Context) -> None:
         del state.by_number[number]
         state.doubtful.pop(number, None)
         if record.job is not None:
-            state.tasks.payload_bytes -= len(record.job.work.payload)
+            state.tasks.payload_bytes -= work_bytes(record.job.work)
         context.gone_jobs.append(number)
         task = state.tasks.by_number.get(record.task)
         if task is not None:
@@ -458,18 +527,31 @@ def drop_jobs(context: Context) -> None:
 def _drop_payload(context: Context, record: JobRecord) -> None:
     """Let go of the payload of a job that only waits for a late report."""
     job, task = record.job, context.state.tasks.by_number.get(record.task)
-    if job is None or task is None or not job.work.payload or task.needs_payload(job.on_lost):
+    if job is None or task is None or not work_bytes(job.work) or task.needs_payload(job.on_lost):
         return
     context.state.touch(record)
-    context.state.tasks.payload_bytes -= len(job.work.payload)
-    record.job = msgspec.structs.replace(job, work=msgspec.structs.replace(job.work, payload=b""))
+    context.state.tasks.payload_bytes -= work_bytes(job.work)
+    work = msgspec.structs.replace(job.work, payload=b"", results=())
+    record.job = msgspec.structs.replace(job, work=work)
+
+
+def kept_result(state: State, task: t.TaskRecord, text: str) -> str:
+    """Return what is kept of the text with which a task succeeded; "" if there is no room left."""
+    if not text:
+        return ""
+    encoded = text.encode()
+    if len(encoded) > RESULT_BYTES_MAX:
+        text = encoded[:RESULT_BYTES_MAX].decode(errors="ignore")
+    is_followed = task.number in state.holds.followed
+    room = RESULTS_BYTES_MAX if is_followed else RESULTS_BYTES_MAX // 2
+    return text if state.tasks.result_bytes + len(text.encode()) <= room else ""
 
 
 def settle(context: Context) -> None:
     """End the tasks whose launches are over by this entry, and keep to the bound of those that are
     remembered."""
     state, by_number = context.state, context.state.tasks.by_number
-    for number, (end, reason) in context.task_ends.items():
+    for number, (end, reason, text) in context.task_ends.items():
         record = state.by_number[number]
         task = by_number.get(record.task)
         if record.open or task is None:
@@ -477,7 +559,8 @@ def settle(context: Context) -> None:
         state.over_jobs[number] = None
         if not task.is_over or task.state is LOST:  # a late report says more (rule R9)
             ended_ms = task.ended_ms if task.is_over else context.at_ms
-            context.put_task(task, state=end, reason=reason, ended_ms=ended_ms)
+            result = kept_result(state, task, text) if end is SUCCEEDED else ""
+            context.put_task(task, state=end, reason=reason, ended_ms=ended_ms, result=result)
     state.tasks.remember(context.over_tasks, context.amended_tasks)
     excess = state.tasks.over - TASKS_REMEMBERED_MAX
     if excess > 0:

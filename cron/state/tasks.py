@@ -12,10 +12,11 @@ Evolution: as in `commands.py`.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,6 +25,10 @@ from cron.job import OnLost
 from cron.launch_state import LaunchState
 from launcher.protocol.names import TASK_MARK
 from launcher.protocol.status import Reason
+
+if TYPE_CHECKING:
+    from cron.state.chains import HoldTable
+    from cron.state.groups import GroupRecord, GroupTable
 
 DUE: Final = LaunchState.DUE  # members of an enumeration are slow to look up
 LOST: Final = LaunchState.LOST
@@ -67,7 +72,9 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A task that is submitted. Its name is `queue:key`, where `queue` has its tenant.
 
     `at_ms` is when it is due; a time that is over means now. `digest` covers all that makes two
-    tasks of one key the same task. `payload` is JSON.
+    tasks of one key the same task. `payload` is JSON. `group` is the group that it joins, with its
+    tenant. `after` and `after_any` are the full names of tasks and of closed groups that it
+    follows: the former have to succeed. A name without `:` is that of a group.
     """
 
     queue: str
@@ -76,6 +83,9 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: bytes
     digest: bytes
     options: TaskOptions = NO_OPTIONS
+    group: str = ""
+    after: tuple[str, ...] = ()
+    after_any: tuple[str, ...] = ()
 
 
 class TaskRecord(msgspec.Struct, array_like=True, gc=False):
@@ -83,7 +93,8 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
 
     `own` is None where all options are as the queue says. `job` is the number of its job, 0 while
     it waits and once its job is gone; the job has the payload then. `state` is DUE until the task
-    is over. `revision` is the log index of its newest change.
+    is over. `revision` is the log index of its newest change. `group` is the full name of its group
+    or "". `result` is the text with which it succeeded, for tasks that follow it.
     """
 
     number: int
@@ -100,6 +111,8 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
     ended_ms: int = 0
     state: LaunchState = DUE
     reason: Reason = Reason.NONE
+    group: str = ""
+    result: str = ""
 
     @property
     def name(self) -> str:
@@ -198,17 +211,24 @@ class TaskTable(Mapping[str, TaskRecord]):
 
     `waiting` counts those that wait, `over` those that are over and have no job. `payload_bytes` is
     what the payloads of all tasks and of their jobs take, and the labels of tasks that are not
-    over.
+    over. `result_bytes` is what the results of all tasks take.
     """
 
-    def __init__(self, queues: dict[str, QueueRecord]) -> None:
+    def __init__(
+        self, queues: dict[str, QueueRecord], groups: GroupTable, holds: HoldTable
+    ) -> None:
         self.by_number: dict[int, TaskRecord] = {}
         self.waiting = 0
         self.payload_bytes = 0
+        self.result_bytes = 0
         self.over = 0
         # Those that are over and have no job, oldest first; with some that are forgotten.
         self._remembered: deque[int] = deque()
-        self._queues = queues
+        # Of these: older ones that were passed over, because others follow them; and those that
+        # nobody follows any more, as a heap of (revision, number).
+        self._passed: dict[int, None] = {}
+        self._returned: list[tuple[int, int]] = []
+        self._queues, self._groups, self._holds = queues, groups, holds
 
     def __len__(self) -> int:
         return len(self.by_number)
@@ -223,16 +243,26 @@ class TaskTable(Mapping[str, TaskRecord]):
     def put(self, task: TaskRecord) -> None:
         """Add a task, or replace the one that has its number."""
         known, queue = self.by_number.get(task.number), self._queues[task.queue]
+        group = self._groups.changeable(task.group) if task.group else None
         if known is not None:
-            self._count(queue, known, -1)
-        self._count(queue, task, 1)
+            self._count(queue, group, known, -1)
+        elif group is not None:
+            group.members += 1
+        self._count(queue, group, task, 1)
         queue.tasks[task.key] = self.by_number[task.number] = task
+        if self._holds and task.number in self._holds and not task.is_waiting:
+            self._let_go(task.number)
 
     def drop(self, task: TaskRecord) -> None:
         """Forget a task that is over and has no job."""
         self.over -= 1
         del self.by_number[task.number]
         del self._queues[task.queue].tasks[task.key]
+        if task.group:
+            self._groups.changeable(task.group).members -= 1
+        if task.result:
+            self.result_bytes -= len(task.result.encode())
+        self._passed.pop(task.number, None)
         if len(self._remembered) > 2 * self.over + _STALE_MAX:
             self._remembered = deque(filter(self.by_number.__contains__, self._remembered))
 
@@ -247,9 +277,11 @@ class TaskTable(Mapping[str, TaskRecord]):
             queue = self._queues[task.queue]
             task.by = people.setdefault(task.by, task.by)
             task.queue, task.own = queue.name, queue.shared(task.own)
+            task.group = self._groups[task.group].name if task.group else ""
             invariant(task.key not in queue.tasks, f"two tasks have the name {task.name}")
             queue.tasks[task.key] = self.by_number[task.number] = task
             self.payload_bytes += task.weight
+            self.result_bytes += len(task.result.encode())
             self.waiting += task.is_waiting
             self.over += task.is_over and not task.job
         over = (task for task in self.by_number.values() if task.is_over and not task.job)
@@ -260,35 +292,60 @@ class TaskTable(Mapping[str, TaskRecord]):
         this entry has changed: they are remembered as if they were new, as an image has them."""
         if again:
             self._remembered = deque(one for one in self._remembered if one not in again)
+            self._passed = {one: None for one in self._passed if one not in again}
+            self._returned = [one for one in self._returned if one[1] not in again]
+            heapq.heapify(self._returned)
         self._remembered += sorted((*numbers, *again))
 
     def forget_oldest(self, count: int) -> list[TaskRecord]:
-        """Forget so many tasks, those first that have been over longest; return them."""
+        """Forget so many tasks that nobody follows, those first that have been over longest;
+        return them."""
         gone: list[TaskRecord] = []
-        while len(gone) < count:
-            task = self.by_number.get(self._remembered.popleft())
-            if task is not None:
-                self.drop(task)
-                gone.append(task)
+        while len(gone) < count and (self._returned or self._remembered):
+            if self._returned:
+                number = heapq.heappop(self._returned)[1]
+            else:
+                number = self._remembered.popleft()
+            task = self.by_number.get(number)
+            if task is None:
+                continue
+            if number in self._holds.followed:
+                self._passed[number] = None
+                continue
+            self.drop(task)
+            gone.append(task)
         return gone
 
-    def _count(self, queue: QueueRecord, task: TaskRecord, change: int) -> None:
+    def _let_go(self, number: int) -> None:
+        """Remove the hold of a task that waits no more."""
+        for one in self._holds.let_go(number):
+            if isinstance(one, int) and one in self._passed:
+                del self._passed[one]
+                heapq.heappush(self._returned, (self.by_number[one].revision, one))
+
+    def _count(
+        self, queue: QueueRecord, group: GroupRecord | None, task: TaskRecord, change: int
+    ) -> None:
         self.payload_bytes += change * task.weight
-        if task.state is DUE:
-            if task.job:
-                queue.running += change
-            else:
-                queue.waiting += change
-                self.waiting += change
-            return
-        if not task.job:
+        if task.result:
+            self.result_bytes += change * len(task.result.encode())
+        is_over, counts = task.state is not DUE, (queue, group) if group is not None else (queue,)
+        if not is_over and not task.job:
+            self.waiting += change
+        elif is_over and not task.job:
             self.over += change
-        if task.state is SUCCEEDED:
-            queue.done += change
-        elif task.state in _FAILURES:
-            queue.failed += change
-        else:
-            queue.dropped += change
+        for count in counts:
+            if not is_over:
+                if task.job:
+                    count.running += change
+                else:
+                    count.waiting += change
+            elif task.state is SUCCEEDED:
+                count.done += change
+            elif task.state in _FAILURES:
+                count.failed += change
+            else:
+                count.dropped += change
 
 
 class SubmitTasks(msgspec.Struct, frozen=True, array_like=True, tag="submit-tasks"):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import tasks as t
+from cron.state.chains import ReleaseTasks, name_of, work_bytes
+from cron.state.groups import CloseGroups, GroupClose, GroupRecord
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -26,7 +29,7 @@ def task(key: str = "a", after_ms: int = 0, queue: str = QUEUE, **fields: Any) -
     payload = fields.pop("payload", b'{"to":"anna"}')
     content = repr((queue, key, after_ms, payload, options)).encode()
     digest = fields.pop("digest", hashlib.blake2b(content, digest_size=16).digest())
-    return t.TaskSpec(queue, key, T0 * 1000 + after_ms, payload, digest, options)
+    return t.TaskSpec(queue, key, T0 * 1000 + after_ms, payload, digest, options, **fields)
 
 
 class TasksRig(StateRig):
@@ -48,13 +51,14 @@ class TasksRig(StateRig):
         assert state.tasks.waiting == sum(one.is_waiting for one in tasks)
         assert state.tasks.over == sum(one.is_over and not one.job for one in tasks)
         jobs = [one.job for one in state.by_number.values() if one.task and one.job is not None]
-        sizes = [one.weight for one in tasks] + [len(one.work.payload) for one in jobs]
+        sizes = [one.weight for one in tasks] + [work_bytes(one.work) for one in jobs]
         assert state.tasks.payload_bytes == sum(sizes)
         for queue in queues:
             mine = [one for one in tasks if one.queue == queue.name]
             assert queue.waiting == sum(one.is_waiting for one in mine)
             assert queue.running == sum(not one.is_over and one.job > 0 for one in mine)
             assert list(queue.tasks.values()) == mine
+        self._check_groups(tasks)
         image = encode_state(state)
         again = decode_state([image])
         assert encode_state(again) == image
@@ -62,7 +66,26 @@ class TasksRig(StateRig):
         assert (found.waiting, found.over) == (state.tasks.waiting, state.tasks.over)
         assert found.payload_bytes == state.tasks.payload_bytes
         assert again.lost_tasks == state.lost_tasks
+        assert found.result_bytes == state.tasks.result_bytes
+        assert (again.holds, again.groups) == (state.holds, state.groups)
+        assert again.holds.followed == state.holds.followed
+        assert again.holds.edges == state.holds.edges
         assert set(again.over_jobs) <= set(state.over_jobs)
+
+    def _check_groups(self, tasks: list[t.TaskRecord]) -> None:
+        state = self.state
+        for group in state.groups.values():
+            mine = [one for one in tasks if one.group == group.name]
+            assert group.members == len(mine)
+            assert group.waiting == sum(one.is_waiting for one in mine)
+            assert group.running == sum(not one.is_over and one.job > 0 for one in mine)
+            assert group.done >= sum(one.state is LaunchState.SUCCEEDED for one in mine)
+            assert group.is_complete == (group.completed_ms > 0)
+        assert state.tasks.result_bytes == sum(len(one.result.encode()) for one in tasks)
+        for hold in state.holds.values():
+            assert state.tasks_by_number[hold.number].is_waiting
+            assert all(one in state.holds.followed for one in hold.predecessors)
+            assert all(name_of(state, one) for one in hold.predecessors), "all of them are known"
 
     def submit(self, *tasks: t.TaskSpec) -> list[Verdict]:
         return self.items(t.SubmitTasks(tasks, "shop"))
@@ -104,6 +127,16 @@ class TasksRig(StateRig):
 
     def forget(self, *numbers: int) -> list[Verdict]:
         return self.items(t.ForgetTasks(numbers))
+
+    def release(self, *keys: str) -> list[Verdict]:
+        return self.items(ReleaseTasks(tuple(map(self.number, keys))))
+
+    def close(self, group: str = "default/g", hook: t.TaskSpec | None = None) -> Verdict:
+        (verdict,) = self.items(CloseGroups((GroupClose(group, hook),), "anna"))
+        return verdict
+
+    def group(self, group: str = "default/g") -> GroupRecord:
+        return self.state.groups[group]
 
     def put_queues(self, *queues: t.QueueSpec, **fields: Any) -> Verdict:
         usual = {"source": "queues.toml", "base": self.state.queues_revision, "queues": queues}

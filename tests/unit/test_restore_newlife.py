@@ -28,7 +28,7 @@ UNTOUCHED = {
     "digest", "at_ms", "leader_terms", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
     "limits", "gates", "gate_numbers", "dead", "budgets", "access",
-    "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision",
+    "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision", "groups", "holds",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {"imagings", "delays_s", "limited", "doubtful", "running", "over_jobs", "lost_tasks"}
