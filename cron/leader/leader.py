@@ -551,9 +551,9 @@ class Leader:
         next_s = self.indexes.due_heap.next_s()
         if next_s is not None:
             delay_ms = min(delay_ms, next_s * 1000 - self._clock.wall_ms())
-        for next_ms in (self.indexes.queues.next_ms(), self.indexes.tasks.next_ms()):
-            if next_ms is not None:
-                delay_ms = min(delay_ms, next_ms - self.now_ms())
+        next_ms = self.indexes.next_ms()
+        if next_ms is not None:
+            delay_ms = min(delay_ms, next_ms - self.now_ms())
         return delay_ms
 
     async def _answer_beats(self) -> None:

@@ -10,15 +10,17 @@ from itertools import accumulate, chain, compress, islice
 from typing import Final
 
 from cron.scheduler.candidates import Candidate
+from cron.scheduler.chains import ChainCommand, ChainIndex
 from cron.scheduler.due import DueHeap
 from cron.scheduler.forgetting import Forgetting
 from cron.scheduler.queues import Queues
-from cron.scheduler.tasks import TaskIndex
+from cron.scheduler.tasks import TaskCommand, TaskIndex
 from cron.state import commands as c
+from cron.state.chains import ReleaseTasks
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
 from cron.state.state import State
-from cron.state.tasks import ForgetTasks, PutQueues, ReadyTasks
+from cron.state.tasks import PutQueues, ReadyTasks
 
 LET_GO_AT_ONCE: Final = 5_000
 """Launches of removed jobs that one turn takes out of the queues: about 0.03 s."""
@@ -33,6 +35,7 @@ class LeaderIndexes:
         self.due_heap = DueHeap(state, self.queues)
         self.forgetting = Forgetting(state)
         self.tasks = TaskIndex(state)
+        self.chains = ChainIndex(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
 
     def let_go(self) -> bool:
@@ -50,9 +53,11 @@ class LeaderIndexes:
     def follow(self, outcome: Outcome) -> None:
         """Update the indexes after an entry."""
         self.queues.applied(outcome)
-        if outcome.moved_tasks or outcome.gone_jobs or self.tasks.unbegun:
+        has_tasks = outcome.moved_tasks or outcome.gone_jobs or outcome.moved_groups
+        if has_tasks or self.tasks.unbegun:
             self.tasks.follow(outcome)
             self.queues.jobs_gone(outcome.gone_jobs)
+            self.chains.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for spec in command.batches:
@@ -101,15 +106,27 @@ class LeaderIndexes:
             self.due_heap = DueHeap(self._state, self.queues)
         elif isinstance(command, ReadyTasks):
             self.tasks.put_back(compress(command.numbers, result.items))
+        elif isinstance(command, ReleaseTasks):
+            self.chains.put_back(compress(command.numbers, result.items))
         # Handlers and priorities may have changed, or the time is another one.
         if isinstance(command, PutQueues | c.ResetClock):
             self.tasks = TaskIndex(self._state)
+            self.chains = ChainIndex(self._state)
 
-    def plan_tasks(self, now_ms: int, most: int) -> list[ReadyTasks | ForgetTasks]:
-        """Return the commands by which tasks become ready, `most` at most, and are forgotten."""
+    def plan_tasks(self, now_ms: int, most: int) -> list[TaskCommand | ChainCommand]:
+        """Return the commands by which tasks are released and become ready, `most` at most, and by
+        which tasks and groups are forgotten."""
         if self.tasks.is_stale:
             self.tasks = TaskIndex(self._state)
-        return self.tasks.plan(now_ms, self.queues.slots_of, most)
+        if self.chains.is_stale:
+            self.chains = ChainIndex(self._state)
+        chains = self.chains.plan(now_ms, most)
+        return [*chains, *self.tasks.plan(now_ms, self.queues.slots_of, most)]
+
+    def next_ms(self) -> int | None:
+        """Return when there may be work that no entry brings about; None for never, 0 for now."""
+        times_ms = (self.queues.next_ms(), self.tasks.next_ms(), self.chains.next_ms())
+        return min((one for one in times_ms if one is not None), default=None)
 
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
         if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:

@@ -22,7 +22,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -48,10 +48,13 @@ EXPIRED_MAX: Final = 1_000
 then skips them."""
 STALE_MAX: Final = 100_000
 """Entries that are not true any more, beside as many as there are tasks that wait."""
+FOLLOWED_MS: Final = 3_600_000
+"""So much later the index looks again at a task that is not forgotten because others follow it."""
 _MINUTE_MS: Final = 60_000
 _NUMBER_BITS: Final = 40
 _TIME_BITS: Final = 48
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
+TaskCommand: TypeAlias = t.ReadyTasks | t.ForgetTasks
 
 
 class _Line(msgspec.Struct, eq=False):
@@ -123,7 +126,8 @@ class TaskIndex:
         if task is None:
             return
         if task.is_waiting:
-            self._wait(task)
+            if not self._state.holds.holds_back(number):  # else its release puts it
+                self._wait(task)
         elif task.job:
             self._look_at_job(task.job)
         else:
@@ -187,9 +191,7 @@ class TaskIndex:
 
     # ---- what the plan does
 
-    def plan(
-        self, now_ms: int, slots: Callable[[str], int], most: int
-    ) -> list[t.ReadyTasks | t.ForgetTasks]:
+    def plan(self, now_ms: int, slots: Callable[[str], int], most: int) -> list[TaskCommand]:
         """Return the commands by which tasks become ready, `most` at most, and are forgotten.
         `slots`: how many launches of a work pool may run at once, full slots included."""
         self._now_ms = max(self._now_ms, now_ms)
@@ -198,7 +200,7 @@ class TaskIndex:
         self._open()
         ready = self._ready(slots, min(most, READY_MAX))
         forget = self._forget()
-        commands: list[t.ReadyTasks | t.ForgetTasks] = []
+        commands: list[TaskCommand] = []
         if ready:
             commands.append(t.ReadyTasks(tuple(ready)))
         if forget:
@@ -336,7 +338,11 @@ class TaskIndex:
             task = state.tasks_by_number.get(self._forgettable.popleft())
             if task is None or task.job or not task.is_over:
                 continue
-            if task.ended_ms + state.queues[task.queue].remember_s * 1000 <= self._now_ms:
+            if task.number in state.holds.followed:
+                minute = (self._now_ms + FOLLOWED_MS) // _MINUTE_MS + 1
+                _put_at(self._over, self._by_minute, minute, task.number)
+                self._noted += 1
+            elif task.ended_ms + state.queues[task.queue].remember_s * 1000 <= self._now_ms:
                 found.append(task.number)
             else:  # its queue remembers longer by now
                 self._remember(task)

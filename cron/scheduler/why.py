@@ -10,8 +10,10 @@ from cron.scheduler.gates import gate_of, note_of
 from cron.scheduler.policy import before_restore
 from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scopes import scope_text
+from cron.state.chains import Predecessor, end_of, failure_of, name_of, waits_for
 from cron.state.commands import Key
 from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.tasks import TaskRecord
 from launcher.protocol.names import LaunchName, format_time
 
 _WAITS: Final = {
@@ -96,6 +98,42 @@ def why_waiting(
     if row.is_late:
         return WaitReason("catch-up is paced behind live launches, or no slot is free")
     return WaitReason("no executor has a free slot")
+
+
+def why_held(state: State, task: TaskRecord) -> str:
+    """Return what a task waits for that follows others; "" for one that only waits for its time."""
+    hold = state.holds.get(task.number)
+    if hold is None or hold.is_released:
+        return ""
+    failure = failure_of(state, hold)
+    if failure is not None:
+        ended = end_of(state, failure).label
+        return f"it is about to be cancelled: {name_of(state, failure)}, which it follows, {ended}"
+    left = waits_for(state, hold)
+    if not left:
+        return "all that it follows is over: it is about to be released"
+    others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    return f"it follows {_with_state(state, left[0])}{others}"
+
+
+def _with_state(state: State, predecessor: Predecessor) -> str:
+    """Return the name of a task or group that is not over, and what is known of it."""
+    name = name_of(state, predecessor)
+    if isinstance(predecessor, str):
+        group = state.groups[predecessor]
+        count = group.waiting + group.running
+        return f"group {name}, of which {count} {'task is' if count == 1 else 'tasks are'} not over"
+    task = state.tasks_by_number[predecessor]
+    if task.job:
+        return f"{name}, which is not over"
+    if state.holds.holds_back(task.number):
+        return f"{name}, which follows others itself"
+    when = format_time(task.at_ms // 1000)
+    return (
+        f"{name}, which waits since {when}"
+        if task.at_ms <= state.at_ms
+        else (f"{name}, which is due at {when}")
+    )
 
 
 def _held(

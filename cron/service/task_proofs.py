@@ -19,6 +19,7 @@ from cron.history.segment import job_hash
 from cron.history.story import dead_letter
 from cron.history.why import explain
 from cron.launch_state import LaunchState
+from cron.scheduler.why import why_held
 from cron.service.launches import expanded, open_viewer
 from cron.service.replica import Replica
 from cron.service.task_views import launch_of, no_launch_yet, open_row, unknown_task
@@ -83,7 +84,7 @@ async def why_task(replica: Replica, request: WhyRequest) -> WhyReport:
     verdict = explained.verdict
     if task is not None and task.is_waiting and not found:
         when = show_iso_ms(task.at_ms)
-        verdict = (
+        verdict = why_held(state, task) or (
             f"it waits for its time, {when}"
             if task.at_ms > now_ms
             else f"it is due since {when}: {no_launch_yet(replica, _handler(state, task))}"

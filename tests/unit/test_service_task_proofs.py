@@ -17,11 +17,13 @@ from cron.launch_state import LaunchState
 from cron.scheduler import job_filter
 from cron.scheduler.job_filter import JobFilter
 from cron.state import tasks as t
+from cron.state.chains import ReleaseTasks
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from launcher.protocol.names import LaunchName
 from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0
+from tests.unit.tasks_rig import task
 from tests.unit.tasks_world import HANDLER, Rows, TasksWorld
 
 NAME = f"default/{HANDLER}:a"
@@ -85,6 +87,26 @@ class Proven(TasksWorld):
 @pytest.fixture
 def world() -> Proven:
     return Proven()
+
+
+async def test_why_tells_which_tasks_a_task_follows(world: Proven) -> None:
+    rig, tenant = world.rig, f"default/{HANDLER}"
+    handled = {"queue": tenant, "options": t.TaskOptions(HANDLER)}
+    rig.submit(task("b", **handled), task("x", 9_000, group="default/g", **handled))
+    assert rig.close() is Verdict.ACCEPTED
+    after = (f"{tenant}:b", "default/g", f"{tenant}:x")
+    rig.submit(task("a", after=after, **handled))
+    assert f"it follows {tenant}:b, which waits since" in (await world.why()).verdict
+    assert "and 2 more" in (await world.why()).verdict
+    world.run("b")
+    group = "it follows group default/g, of which 1 task is not over and 1 more"
+    assert (await world.why()).verdict == group
+    rig.items(t.CancelTasks((f"{tenant}:x",)))
+    wrong = "it is about to be cancelled: default/g, which it follows, failed"
+    assert (await world.why()).verdict == wrong
+    rig.append(ReleaseTasks((3,)))
+    world.note()
+    assert "a task or group that it follows did not succeed" in (await world.why()).verdict
 
 
 async def test_why_tells_what_a_task_waits_for_and_how_it_ended(world: Proven) -> None:
