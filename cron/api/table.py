@@ -14,6 +14,7 @@ from cron.api import (
     launches,
     limits,
     members,
+    overview,
     queues,
     reach,
     snapshots,
@@ -40,6 +41,9 @@ RESUME: Final = unary(
     "Resume", jobs.ResumeRequest, jobs.PauseReport, Where.CHANGE, (Action.OPERATE, reach.pattern)
 )
 JOBS: Final = stream("Jobs", jobs.JobsRequest, jobs.JobView, Where.ANY, (Action.READ, reach.listed))
+JOB_PAGE: Final = unary(
+    "JobPage", overview.JobPageQuery, overview.JobPage, Where.ANY, (Action.READ, reach.listed)
+)
 NEXT: Final = unary("Next", jobs.NextRequest, jobs.NextTimes, Where.ANY, (Action.READ, reach.job))
 
 # Launches
@@ -75,6 +79,14 @@ WHY: Final = unary(
 )
 AUDIT: Final = unary(
     "Audit", launches.AuditRequest, launches.AuditReport, Where.ANY, (Action.READ, reach.job)
+)
+
+ACTIVITY: Final = unary(
+    "Activity",
+    overview.ActivityQuery,
+    overview.ActivityReport,
+    Where.ANY,
+    (Action.READ, reach.cell),
 )
 
 # Limits, gates, dead letters. To set the same limit twice is to set it once.

@@ -263,6 +263,32 @@ class RowStore:
             found |= await self._ask(partial(look, some=jobs[at : at + JOBS_AT_ONCE]))
         return found
 
+    async def newest_of_each(
+        self, jobs: Sequence[str], limit: int, since_s: int = 0
+    ) -> dict[str, list[Row]]:
+        """Return, by job, the `limit` rows with the newest ScheduledTimes, newest first; jobs
+        without rows are left out."""
+        match = Match(since_s)
+
+        def look(parts: Sequence[_Part], some: Sequence[str]) -> dict[str, list[Row]]:
+            found: dict[str, list[Row]] = {}
+            for part in parts:
+                some = [job for job in some if not _has(found.get(job), limit, part.last_s)]
+                if not some:
+                    break
+                if part.may_match(match):
+                    opened = part.open()
+                    for job in some:
+                        rows = [*found.get(job, ()), *opened.of_job(job, match, limit)]
+                        if rows:
+                            found[job] = newest_of(rows, limit)
+            return found
+
+        found: dict[str, list[Row]] = {}
+        for at in range(0, len(jobs), JOBS_AT_ONCE):
+            found |= await self._ask(partial(look, some=jobs[at : at + JOBS_AT_ONCE]))
+        return found
+
     # ---- what is missing
 
     def gaps(self) -> list[Gap]:
@@ -416,6 +442,11 @@ class RowStore:
 
 def _unavailable(error: Exception) -> Unavailable:
     return Unavailable(f"history cannot be read: {error}", "ask another replica")
+
+
+def _has(rows: list[Row] | None, limit: int, last_s: int) -> bool:
+    """Whether there are `limit` rows, and none of what ends at `last_s` may be newer."""
+    return rows is not None and len(rows) >= limit and newest_s(rows[-1]) > last_s
 
 
 def _is_older(row: Row | None, last_s: int) -> bool:

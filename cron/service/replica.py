@@ -15,6 +15,7 @@ from cron.state.state import State
 from cron.storage.archived_rows import ArchivedRows
 
 if TYPE_CHECKING:  # they answer calls themselves
+    from cron.service.activity import Activity
     from cron.service.executors import DrainedExecutors
     from cron.service.intake import Intake
     from cron.service.jobs import Aside
@@ -48,6 +49,7 @@ class Replica(msgspec.Struct, frozen=True):
     drained: DrainedExecutors = _NONE
     feed: TaskFeed = _NONE
     intake: Intake = _NONE
+    activity: Activity = _NONE
 
     @property
     def state(self) -> State:

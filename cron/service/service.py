@@ -24,6 +24,7 @@ from cron.service import (
     launches,
     limits,
     outputs,
+    overview,
     proofs,
     queues,
     resetting,
@@ -31,6 +32,7 @@ from cron.service import (
     task_views,
     tasks,
 )
+from cron.service.activity import Activity
 from cron.service.intake import Intake
 from cron.service.replica import Replica
 from cron.service.task_feed import TaskFeed
@@ -62,6 +64,7 @@ ANSWERS: Final = (
     _row(t.PAUSE, jobs.pause),
     _row(t.RESUME, jobs.resume),
     _row(t.JOBS, jobs.listed),
+    _row(t.JOB_PAGE, overview.job_page),
     _row(t.NEXT, jobs.next_times_of),
     _row(t.TRIGGER, launches.trigger),
     _row(t.KILL, launches.kill),
@@ -70,6 +73,7 @@ ANSWERS: Final = (
     _row(t.SHOW, launches.show),
     _row(t.OUTPUT, outputs.read),
     _row(t.WHY, proofs.why),
+    _row(t.ACTIVITY, overview.activity),
     _row(t.AUDIT, proofs.audit_jobs),
     _row(t.SET_LIMIT, limits.set_limits),
     _row(t.REMOVE_LIMIT, limits.remove),
@@ -125,9 +129,11 @@ class CellService:
             drained=executors.DrainedExecutors(replica.applier),
             feed=TaskFeed(lambda: replica.applier.state),
             intake=Intake(replica.leader, replica.clock),
+            activity=Activity(lambda: replica.applier.state, replica.row_store),
         )
         replica.applier.subscribe(self._replica.feed.follow)
         replica.applier.subscribe(self._replica.intake.follow)
+        replica.applier.subscribe(self._replica.activity.follow)
         self._answers = {rpc.name: answer for rpc, answer in ANSWERS}
 
     async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:

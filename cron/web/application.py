@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from cron import limits
 from cron.api.admission import Admission, Shown
 from cron.api.calls import Calls, pages_of
-from cron.api.reading import AUTHORIZATION, BEHIND, STALE, reading
+from cron.api.reading import BEHIND, STALE, Behind, reading
 from cron.api.rpc import Request, Rpc, Where, encode
 from cron.errors import (
     CronError,
@@ -31,20 +31,20 @@ from cron.errors import (
     Unavailable,
 )
 from cron.web import openapi
+from cron.web.console.site import Console
 from cron.web.exchange import Bodies, Exchange
 from cron.web.forwarding import Forwarding, calling, timeout_of
 from cron.web.health import HealthChecks
-from cron.web.origin import check_host, check_origin
+from cron.web.origin import check_host, check_origin, is_visit
 from cron.web.problems import Answer, Refusal, refused, with_lists
 from cron.web.requests import JSON, Read, read_request
 from cron.web.routes import Route, routes
 from cron.web.tasks import answer_of_one
 from cron.web.turns import Turns
+from cron.web.visitor import shown_by
 
 log = structlog.get_logger()
 
-PEER: Final = "peer"
-"""The key of a connection's state that has the identity in its certificate."""
 LIST_S: Final = 60.0
 """How long it may take to send a list."""
 _EXCHANGE: Final = "raftcron.exchange"
@@ -66,6 +66,7 @@ class Application:
         *,
         is_secure: bool = False,
         turns: Turns | None = None,
+        console: Console | None = None,
     ) -> None:
         self._forwarding = forwarding
         self._calls = Calls(forwarding)
@@ -77,6 +78,7 @@ class Application:
         self._streams = Turns(limits.HTTP_STREAMS_MAX, waiting=0)
         self._lists = Turns(limits.HTTP_LISTS_MAX, waiting=0)
         self._bodies = Bodies()
+        self._console = console
         listed = routes()
         self._document = openapi.Document(listed)
         self._router = Router(self._paths(listed, health), redirect_slashes=False)
@@ -92,6 +94,8 @@ class Application:
             # A name may contain slashes, and is therefore all that follows.
             path = route.path.partition("{")[0] + ("{value:path}" if route.field else "")
             resources.setdefault(path, {})[route.method] = self._endpoint(route)
+        if self._console is not None:
+            resources |= self._console.paths(self)
         return [Path(path, _Resource(methods)) for path, methods in resources.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,22 +107,44 @@ class Application:
             host = exchange.header("host")
             if not self._is_secure:
                 check_host(host)
-            check_origin(
-                exchange.header("origin"), exchange.header("sec-fetch-site"), host, scope["scheme"]
-            )
+            if not (self._shows_pages(exchange) and is_visit(exchange.method, exchange.header)):
+                site = exchange.header("sec-fetch-site")
+                check_origin(exchange.header("origin"), site, host, scope["scheme"])
             await self._router(scope, receive, send)
         except (CronError, Refusal) as error:
-            answer = refused(error)
+            answer = self._refused(exchange, error)
         except TimeoutError:  # a client that reads a list slowly
             answer = refused(Refusal(503, "timeout", "the answer took too long to send"))
         except Exception as error:  # the top of a request: a bug ends it, not the replica
             log.exception("request.failed", error=str(error))
-            answer = refused(_BUG)
+            answer = self._refused(exchange, _BUG)
         else:
             return
         if exchange.is_begun:  # the connection ends, so that the client sees that rows are missing
             raise ConnectionAbortedError
         await exchange.answer(answer)
+
+    def _shows_pages(self, exchange: Exchange) -> bool:
+        return self._console is not None and self._console.wants(
+            exchange.scope, exchange.header("accept")
+        )
+
+    def _refused(self, exchange: Exchange, error: CronError | Refusal) -> Answer:
+        """Return a refusal as a problem document; as a page where a browser asks."""
+        if self._console is not None and self._shows_pages(exchange):
+            return self._console.refusal(exchange, error)
+        return refused(error)
+
+    async def ask(
+        self, rpc: Rpc[Any, Any], request: Request, shown: Shown, *, is_stale: bool
+    ) -> tuple[Any, Behind | None]:
+        """Return the answer to a call that a page makes for its caller, and how far this replica is
+        behind where it answers by itself."""
+        with reading([(STALE, "1")] if is_stale else []) as how, calling(shown):
+            is_change = rpc.where is Where.CHANGE
+            async with (self._changing if is_change else self._reading).turn():
+                result = await self._within(rpc, request, shown)
+            return result, how.behind
 
     async def _unknown(self, scope: Scope, _receive: Receive, _send: Send) -> None:
         path = scope["path"][:200]
@@ -129,7 +155,7 @@ class Application:
             if route.field and not path_value:
                 raise Refusal(404, "unknown_path", f"{route.path}: {route.field} is empty")
             read = await self._read(exchange, route, path_value)
-            shown = _shown(exchange)
+            shown = shown_by(exchange)
             stale = ((STALE, "1"),) if exchange.header(STALE) == "1" else ()
             with reading(stale) as how, calling(shown):
                 check = self._rechecked(route.rpc, read.request, shown)
@@ -149,7 +175,7 @@ class Application:
 
     async def _read(self, exchange: Exchange, route: Route, path_value: str) -> Read:
         """Return the request that was sent."""
-        most = self._body_max(_shown(exchange))
+        most = self._body_max(shown_by(exchange))
         if route.has_body:
             exchange.check_json()
         body = await exchange.body(self._bodies, most)
@@ -255,10 +281,3 @@ def _fixed(make: Callable[[], Answer]) -> Endpoint:
         await exchange.answer(make())
 
     return answer
-
-
-def _shown(exchange: Exchange) -> Shown:
-    """Return what the caller shows."""
-    host, port = exchange.scope.get("client") or ("", 0)
-    peer = exchange.scope.get("state", {}).get(PEER)
-    return Shown(peer, exchange.header(AUTHORIZATION), f"http:{host}:{port}")

@@ -211,7 +211,7 @@ class Exchange:
         if self._has_body and not self.header("expect"):
             await self._discard()
         listed = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-        listed += _ALWAYS
+        listed += [pair for pair in _ALWAYS if pair[0].decode() not in headers]
         listed.append((b"date", formatdate(self._wall_ms() / 1000, usegmt=True).encode()))
         if self._has_body:  # not read: what follows on this connection is not the next request
             listed.append((b"connection", b"close"))

@@ -8,6 +8,7 @@ request from a page of another origin is refused there, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -41,6 +42,17 @@ def check_origin(origin: str, site: str, host: str, scheme: str) -> None:
     if is_foreign or (site and site not in _SAME):
         text = f"a page of {origin[:80] or 'another site'} sent this request"
         raise Refusal(403, "foreign_origin", text, "the HTTP API is not for pages of other sites")
+
+
+def is_visit(method: str, header: Callable[[str], str]) -> bool:
+    """Return whether somebody follows a link to a page, or types its address: the browser shows the
+    page by itself, so that no other site can read it."""
+    return (
+        method in ("GET", "HEAD")
+        and not header("origin")
+        and header("sec-fetch-mode") == "navigate"
+        and header("sec-fetch-dest") == "document"
+    )
 
 
 def _name(host: str) -> str:

@@ -12,6 +12,8 @@ from cron.api.rpc import Backend
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig
 from cron.web.application import Application
+from cron.web.console.page_request import Serving
+from cron.web.console.site import Console
 from cron.web.forwarding import Forwarding, Forwards
 from cron.web.health import HealthChecks
 from cron.web.server import HttpServer
@@ -31,12 +33,20 @@ def make_http_server(
 ) -> HttpServer:
     """Return the server of the replica's HTTP API; it is not started yet."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    console = Console(
+        config.cell,
+        admission,
+        lambda: Serving(config.id, log.leadership, log.freshness),
+        SystemClock().wall_ms,
+        is_secure=credentials is not None,
+    )
     application = Application(
         Forwarding(service, peers),
         admission,
         HealthChecks(config.id, lambda: log.leadership, lambda: log.freshness),
         SystemClock().wall_ms,
         is_secure=credentials is not None,
+        console=console,
     )
     connections_max = min(limits.HTTP_CONNECTIONS_MAX, max(1, files // FILES_SHARE))
     return HttpServer(application, config.http, credentials, connections_max)

@@ -38,6 +38,7 @@ from cron.api.launches import (
 )
 from cron.api.limits import LimitChange, LimitRemoval
 from cron.api.members import ClockRequest, ReplaceRequest, StatusRequest
+from cron.api.overview import ActivityQuery, JobPageQuery
 from cron.api.queues import QueueQuery, WaitQuery
 from cron.api.rpc import Request, Rpc
 from cron.api.snapshots import SaveRequest, SegmentRequest, SnapshotsRequest
@@ -73,6 +74,7 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "Pause": (PauseRequest(pattern=JOB), "operator editor admin", "tenant"),
     "Resume": (ResumeRequest(pattern="billing/m*"), "operator editor admin", "tenant"),
     "Jobs": (JobsRequest(), READERS, "list"),
+    "JobPage": (JobPageQuery(), READERS, "list"),
     "Next": (NextRequest(job=JOB, count=1), READERS, "tenant"),
     "Trigger": (TriggerRequest(job=JOB, request_id="1"), "operator editor admin", "tenant"),
     "Kill": (KillRequest(launch=LAUNCH), "operator editor admin", "tenant"),
@@ -84,6 +86,7 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "Output": (OutputQuery(launch=LAUNCH), READERS, "tenant"),
     "Why": (WhyRequest(job=JOB, at_s=AT_S), READERS, "tenant"),
     "Audit": (AuditRequest(job=JOB), READERS, "tenant"),
+    "Activity": (ActivityQuery(), READERS, "cell"),
     "SetLimit": (LimitChange(tenant="billing", concurrent=1), "admin", "tenant"),
     "RemoveLimit": (LimitRemoval(tenant="billing"), "admin", "tenant"),
     "Limits": (table.LIMITS.request(), READERS, "list"),

@@ -15,6 +15,8 @@ from cron.api.admission import Admission
 from cron.api.callers import open_admission
 from cron.api.rpc import Backend
 from cron.web.application import Application
+from cron.web.console.page_request import Serving
+from cron.web.console.site import Console
 from cron.web.forwarding import Forwarding
 from cron.web.health import HealthChecks
 from cron.web.server import HttpServer
@@ -117,15 +119,26 @@ async def site(
     turns: Turns | None = None,
     admission: Admission | None = None,
     connections_max: int = 100,
+    has_console: bool = False,
 ) -> AsyncIterator[Site]:
     """Serve a backend over HTTP on loopback."""
+    let_in = admission or open_admission(cell or "", is_open=cell is None)
+    is_secure = credentials is not None
+    console = Console(
+        cell or "test",
+        let_in,
+        lambda: Serving("r1", leadership, freshness),
+        lambda: WALL_MS,
+        is_secure=is_secure,
+    )
     application = Application(
         backend if isinstance(backend, Forwarding) else Forwarding(backend, NOBODY),
-        admission or open_admission(cell or "", is_open=cell is None),
+        let_in,
         HealthChecks("r1", lambda: leadership, lambda: freshness),
         lambda: WALL_MS,
-        is_secure=credentials is not None,
+        is_secure=is_secure,
         turns=turns,
+        console=console if has_console else None,
     )
     server = HttpServer(application, "127.0.0.1:0", credentials, connections_max)
     await server.start()

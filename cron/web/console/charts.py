@@ -1,0 +1,172 @@
+"""Pictures: SVG that the replica draws. Each has a title for those who do not see it, and its page
+has the same numbers as a table.
+
+Only numbers and fixed words go into the markup as they are; every other text is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from cron.web.console.texts import MINUTE_S, minute, number
+
+STATES: Final = ("succeeded", "failed", "lost", "skipped", "cancelled")
+BAD: Final = ("failed", "lost", "skipped", "cancelled")
+_STRIP_STEP: Final = 5
+_STRIP_HEIGHT: Final = 18
+_STRIP_HEIGHTS: Final = {"succeeded": 9, "failed": 18, "lost": 18, "skipped": 5, "cancelled": 5}
+
+Counts = Mapping[str, int]
+
+
+def _figure(width: int, height: int, title: str, kind: str, *parts: Markup) -> Markup:
+    return Markup(
+        '<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}"'
+        ' preserveAspectRatio="xMinYMid meet"><title>{}</title>{}</svg>'
+    ).format(kind, width, height, title, title, Markup("").join(parts))
+
+
+def _bars(kind: str, rects: Sequence[tuple[float, float, float, float]]) -> Markup:
+    """Return rectangles, given by x, y, width and height, as one path of a class."""
+    if not rects:
+        return Markup("")
+    path = "".join(f"M{x:g} {y:.4g}h{w:g}v{h:.4g}h{-w:g}z" for x, y, w, h in rects)
+    return Markup('<path class="{}" d="{}"/>').format(kind, path)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> Markup:
+    return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(
+        f"{x:g}", f"{y:g}", anchor, text
+    )
+
+
+def strip(outcomes: Sequence[str]) -> Markup:
+    """Return a bar for each outcome, the newest at the right: failures are tall, skips are low."""
+    if not outcomes:
+        return Markup('<span class="quiet">no launch yet</span>')
+    bad = sum(one != "succeeded" for one in outcomes)
+    rects: dict[str, list[tuple[float, float, float, float]]] = {}
+    for place, state in enumerate(outcomes):
+        height = _STRIP_HEIGHTS.get(state, 9)
+        bar = (place * _STRIP_STEP, _STRIP_HEIGHT - height, _STRIP_STEP - 1, height)
+        rects.setdefault(state, []).append(bar)
+    title = f"the last {len(outcomes)} launches: {len(outcomes) - bad} succeeded, {bad} did not"
+    paths = [_bars(f"s-{state}", bars) for state, bars in sorted(rects.items())]
+    return _figure(50 * _STRIP_STEP, _STRIP_HEIGHT, title, "strip", *paths)
+
+
+def per_minute(
+    minutes: Mapping[int, Counts], first: int, count: int, unit: int = 1, top: int = 110
+) -> Markup:
+    """Return the figure of launches per minute: what succeeded above the line, all others below.
+
+    `minutes` are counts by the minute's number since 1970, from `first` on, `count` bars of `unit`
+    minutes each. `top` is the height above the line.
+    """
+    bars: list[dict[str, int]] = [{} for _ in range(count)]
+    for at, counts in minutes.items():
+        place = (at - first) // unit
+        if 0 <= place < count:
+            for state, many in counts.items():
+                bars[place][state] = bars[place].get(state, 0) + many
+    good = [one.get("succeeded", 0) for one in bars]
+    bad = [sum(one.get(state, 0) for state in BAD) for one in bars]
+    below, left, width = top * 2 // 5, 44, 1_080
+    step = width / count
+    up, down = max([1, *good]), max([1, *bad])
+    rects: dict[str, list[tuple[float, float, float, float]]] = {}
+    for place, one in enumerate(bars):
+        x = round(left + place * step, 2)
+        if good[place]:
+            height = max(1.0, good[place] / up * (top - 12))
+            rects.setdefault("succeeded", []).append((x, top - height, step - 1, height))
+        y: float = top + 1
+        for state in BAD:
+            if one.get(state):
+                height = max(1.5, one[state] / down * (below - 4))
+                rects.setdefault(state, []).append((x, y, step - 1, height))
+                y += height
+    marks = []
+    for place in range(0, count + 1, max(1, count // 6)):
+        label = minute((first + place * unit) * MINUTE_S * 1000)
+        anchor = "start" if not place else "end" if place == count else "middle"
+        marks.append(_text(left + place * step, top + below + 14, label, anchor))
+    title = (
+        f"launches {'per minute' if unit == 1 else f'per {unit} minutes'} from "
+        f"{minute(first * MINUTE_S * 1000)} to {minute((first + count * unit) * MINUTE_S * 1000)} "
+        f"UTC: {number(sum(good))} succeeded, {number(sum(bad))} did not"
+    )
+    return _figure(
+        left + width, top + below + 18, title, "minutes",
+        *(_bars(f"s-{state}", some) for state, some in rects.items()),
+        Markup('<path class="axis" d="M{} {}h{}"/>').format(left, top + 0.5, width),
+        _text(left - 6, 12, number(up) if any(good) else "", "end"),
+        _text(left - 6, top + 4, "0", "end"),
+        _text(left - 6, top + below - 2, number(down) if any(bad) else "", "end"),
+        *marks,
+    )  # fmt: skip
+
+
+def crowd(counts: Sequence[int], first: int) -> Markup:
+    """Return how many launches fall due in each minute from `first` on."""
+    top, left, width = 60, 44, 1_080
+    step, most = width / max(1, len(counts)), max([1, *counts])
+    rects = [
+        (round(left + place * step, 2), top - one / most * (top - 12), step - 1, one / most * 48)
+        for place, one in enumerate(counts)
+        if one
+    ]
+    marks = [
+        _text(left + place * step, top + 15, minute((first + place) * MINUTE_S * 1000))
+        for place in range(0, len(counts), 10)
+    ]
+    busiest = max(range(len(counts)), key=counts.__getitem__, default=0)
+    at = minute((first + busiest) * MINUTE_S * 1000)
+    title = f"launches that fall due in the next hour: at most {number(most)}, at {at} UTC"
+    return _figure(
+        left + width, top + 18, title, "crowd",
+        _bars("s-due", rects),
+        Markup('<path class="axis" d="M{} {}h{}"/>').format(left, top + 0.5, width),
+        _text(left - 6, 14, number(max(counts, default=0)), "end"),
+        *marks,
+    )  # fmt: skip
+
+
+def dots(points: Sequence[tuple[int, float, str]], title: str, unit: str) -> Markup:
+    """Return a dot for each launch: a time in seconds, a value from 0 on, and its state; on a line
+    of time, with the largest value as the scale."""
+    if not points:
+        return Markup("")
+    top, left, width, height = 8, 64, 1_060, 84
+    begin, end = points[0][0], max(points[-1][0], points[0][0] + 1)
+    most = max([value for _, value, _ in points]) or 1
+    marks = [
+        Markup('<circle class="s-{}" cx="{}" cy="{}" r="2.5"><title>{}</title></circle>').format(
+            state,
+            f"{left + 6 + (at_s - begin) / (end - begin) * (width - 12):.1f}",
+            f"{top + height - value / most * (height - 6):.1f}",
+            f"{minute(at_s * 1000)}: {value:,.3g} {unit}, {state}",
+        )
+        for at_s, value, state in points
+    ]
+    return _figure(
+        left + width, top + height + 20, title, "dots",
+        Markup('<path class="axis" d="M{} {}h{}"/>').format(left, top + height + 0.5, width),
+        _text(left - 6, top + 10, f"{most:,.3g} {unit}", "end"),
+        _text(left - 6, top + height + 3, "0", "end"),
+        *marks,
+    )  # fmt: skip
+
+
+def legend(states: Sequence[str] = STATES) -> Markup:
+    """Return what the colours mean."""
+    items = [
+        Markup(
+            '<li><svg class="key" viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</li>'
+        ).format(_bars(f"s-{state}", [(0, 0, 10, 10)]), escape(state))
+        for state in states
+    ]
+    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))

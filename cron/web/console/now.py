@@ -1,0 +1,72 @@
+"""The page Now: who leads, what is open, late, failing and missed, and launches per minute."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cron.api import table as t
+from cron.api.launches import HistoryQuery
+from cron.api.overview import ActivityQuery, ActivityReport
+from cron.web.console import charts
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest
+from cron.web.console.texts import HOUR_S, MINUTE_S
+
+MINUTES: Final = 120
+DAY_UNIT: Final = 12
+LISTED: Final = 8
+_DAY_MINUTES: Final = 1_440
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return the page."""
+    since_ms = asked.now_ms - 24 * HOUR_S * 1000
+    activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=_DAY_MINUTES))
+    values: dict[str, Any] = {
+        "activity": activity,
+        "failed": await asked.maybe(
+            t.HISTORY, HistoryQuery(states=["failed", "lost"], since_ms=since_ms, limit=LISTED)
+        ),
+        "missed": await asked.maybe(
+            t.HISTORY, HistoryQuery(states=["skipped"], since_ms=since_ms, limit=LISTED)
+        ),
+        "open": await asked.maybe(
+            t.HISTORY, HistoryQuery(states=["due", "begun", "launched"], limit=2 * LISTED)
+        ),
+        "pictures": None if isinstance(activity, Missing) else _pictures(activity, asked.now_ms),
+        "table": [] if isinstance(activity, Missing) else _table(activity, asked.now_ms),
+    }
+    return Page("now.html", "Now", values)
+
+
+def _counts(activity: ActivityReport) -> dict[int, dict[str, int]]:
+    return {
+        one.at_s // MINUTE_S: {state: getattr(one, state) for state in charts.STATES}
+        for one in activity.minutes
+    }
+
+
+def _pictures(activity: ActivityReport, now_ms: int) -> dict[str, object]:
+    """Return the figures of two hours and of a day, and the sums of the last hour."""
+    counts, this = _counts(activity), now_ms // (MINUTE_S * 1000)
+    hour = {state: 0 for state in charts.STATES}
+    for minute, by_state in counts.items():
+        if this - 60 < minute <= this:
+            for state, many in by_state.items():
+                hour[state] += many
+    day_begin = this + 1 - _DAY_MINUTES
+    return {
+        "hours": charts.per_minute(counts, this + 1 - MINUTES, MINUTES),
+        "day": charts.per_minute(counts, day_begin, _DAY_MINUTES // DAY_UNIT, DAY_UNIT, 60),
+        "hour": hour,
+        "crowd": charts.crowd(activity.crowd, this) if activity.crowd else None,
+    }
+
+
+def _table(activity: ActivityReport, now_ms: int) -> list[tuple[int, dict[str, int]]]:
+    """Return the minutes of the first figure that have launches, the newest first."""
+    first = now_ms // (MINUTE_S * 1000) + 1 - MINUTES
+    counts = _counts(activity)
+    return [
+        (at * MINUTE_S * 1000, counts[at]) for at in sorted(counts, reverse=True) if at >= first
+    ]

@@ -1,0 +1,221 @@
+"""The pages of the console: their addresses, sign-in, forms, and refusals as pages."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from starlette.types import Scope
+
+from cron.api.admission import Admission, Shown
+from cron.errors import CronError, NotAllowed, NotAuthenticated
+from cron.web.console import now
+from cron.web.console.frame import NAV, Frame, Page
+from cron.web.console.page_request import (
+    FORM,
+    FORM_BYTES_MAX,
+    Asks,
+    PageRequest,
+    ServingNow,
+    fields_of,
+)
+from cron.web.console.sessions import FORM_BYTES, Cookies, check_form, form_token
+from cron.web.exchange import Bodies, Exchange
+from cron.web.problems import Answer, Refusal, refused
+from cron.web.visitor import address_of, shown_by
+
+Endpoint = Callable[[Exchange, str], Awaitable[None]]
+Show = Callable[[PageRequest, str], Awaitable[Page]]
+
+PAGES: Final[dict[str, Show]] = {"/": now.show}
+"""The pages by their paths; one that ends with a slash has a name after it."""
+
+
+class Console:
+    """Pages for people. `serving` says how this replica stands now."""
+
+    def __init__(
+        self,
+        cell: str,
+        admission: Admission,
+        serving: ServingNow,
+        wall_ms: Callable[[], int],
+        *,
+        is_secure: bool,
+    ) -> None:
+        self._cell = cell
+        self._admission = admission
+        self._serving = serving
+        self._wall_ms = wall_ms
+        self._is_secure = is_secure
+        self._frame = Frame()
+        self._bodies = Bodies()
+
+    def paths(self, asks: Asks) -> dict[str, dict[str, Endpoint]]:
+        """Return what answers at each path and method."""
+        found: dict[str, dict[str, Endpoint]] = {
+            asset.path: {"GET": _fixed(asset.answer)} for asset in self._frame.assets.values()
+        }
+        for path, show in PAGES.items():
+            pattern = f"{path}{{value:path}}" if path.endswith("/") and path != "/" else path
+            found[pattern] = {"GET": self._shows(asks, show)}
+        found["/signin"] = {"GET": self._sign_in_page, "POST": self._sign_in}
+        found["/signout"] = {"POST": self._sign_out}
+        return found
+
+    def wants(self, scope: Scope, accept: str) -> bool:
+        """Return whether a request is one of a browser that shows pages."""
+        is_api = scope["path"].startswith(("/v1/", "/assets/", "/healthz", "/readyz", "/metrics"))
+        return "text/html" in accept and not is_api
+
+    def refusal(self, exchange: Exchange, error: CronError | Refusal) -> Answer:
+        """Return a refusal as a page: the sign-in where nobody is signed in."""
+        asked = self._begin(exchange)
+        if isinstance(error, NotAuthenticated):
+            problem = error if asked.shown.authorization else None
+            page = _signing_in(_path_of(exchange), problem, status=401)
+        else:
+            plain = refused(error)
+            values = {"text": str(error), "hint": error.hint, "status": plain.status}
+            page = Page("error.html", _HEADINGS.get(plain.status, "Refused"), values, plain.status)
+        answer = self._answer(exchange, asked, page)
+        if isinstance(error, Refusal):
+            answer.headers.update(error.headers)
+        return answer
+
+    # ---- a page
+
+    def _shows(self, asks: Asks, show: Show) -> Endpoint:
+        async def answer(exchange: Exchange, path_value: str) -> None:
+            asked = self._begin(exchange, asks)
+            asked.caller = self._admission.caller(asked.shown)
+            page = await show(asked, path_value)
+            await exchange.answer(self._answer(exchange, asked, page))
+
+        return answer
+
+    def _begin(self, exchange: Exchange, asks: Asks | None = None) -> PageRequest:
+        shown = self._shown(exchange)
+        query = dict(reversed(fields_of(exchange.scope["query_string"]))) if asks else {}
+        unasked: Any = None
+        return PageRequest(asks or unasked, shown, None, self._wall_ms(), query)
+
+    def _cookies(self, exchange: Exchange) -> Cookies:
+        return Cookies(exchange.header("cookie"), is_secure=self._is_secure)
+
+    def _shown(self, exchange: Exchange) -> Shown:
+        """Return what the caller shows: a session counts where no other token is shown."""
+        shown = shown_by(exchange)
+        session = self._cookies(exchange).session
+        if shown.authorization or not session:
+            return shown
+        return Shown(shown.identity, f"Bearer {session}", address_of(exchange))
+
+    def _answer(self, exchange: Exchange, asked: PageRequest, page: Page) -> Answer:
+        """Return a page in its frame; a browser without a key of forms gets one."""
+        key = self._cookies(exchange).form
+        drawn = "" if key else secrets.token_hex(FORM_BYTES)
+        answer = self._frame.render(
+            page,
+            asked.now_ms,
+            cell=self._cell,
+            caller=asked.caller,
+            has_session=bool(self._cookies(exchange).session),
+            csrf_token=form_token(key or drawn, asked.shown),
+            serving=self._serving(),
+            nav=[(one, name) for one, name in NAV if one in PAGES],
+            path=exchange.scope["path"],
+            here=_path_of(exchange),
+        )
+        if drawn:
+            answer.headers["set-cookie"] = self._cookies(exchange).with_form(drawn)
+        return answer
+
+    async def _form(self, exchange: Exchange, asked: PageRequest) -> None:
+        """Read the form that was sent.
+
+        Raises:
+            Refusal: it is not one of this console. InvalidInput: it cannot be read.
+        """
+        kind = exchange.header("content-type").partition(";")[0].strip().lower()
+        if kind != FORM:
+            raise Refusal(415, "content_type", "the form is sent as something else", accept=FORM)
+        body = await exchange.body(self._bodies, FORM_BYTES_MAX)
+        self._bodies.release(len(body))
+        asked.fields = fields_of(body)
+        check_form(asked.form.get("csrf", ""), self._cookies(exchange).form, asked.shown)
+
+    # ---- sessions
+
+    async def _sign_in_page(self, exchange: Exchange, _path_value: str) -> None:
+        asked = self._begin(exchange)
+        query = dict(fields_of(exchange.scope["query_string"]))
+        page = _signing_in(query.get("next", "/"), None, status=200)
+        await exchange.answer(self._answer(exchange, asked, page))
+
+    async def _sign_in(self, exchange: Exchange, _path_value: str) -> None:
+        """Begin a session with a token that this replica knows."""
+        asked = self._begin(exchange)
+        await self._form(exchange, asked)
+        token = asked.form.get("token", "").strip()
+        try:
+            if not token:
+                raise NotAuthenticated("no token was given", "paste the whole token")
+            shown = shown_by(exchange)
+            self._admission.caller(Shown(None, f"Bearer {token}", shown.address))
+        except (NotAuthenticated, NotAllowed) as error:
+            page = _signing_in(asked.form.get("next", "/"), error, status=401)
+            await exchange.answer(self._answer(exchange, asked, page))
+            return
+        location = local_path(asked.form.get("next", "/"))
+        cookie = self._cookies(exchange).with_session(token)
+        await exchange.answer(see_other(location, **{"set-cookie": cookie}))
+
+    async def _sign_out(self, exchange: Exchange, _path_value: str) -> None:
+        asked = self._begin(exchange)
+        await self._form(exchange, asked)
+        cookie = self._cookies(exchange).with_session("")
+        await exchange.answer(see_other("/", **{"set-cookie": cookie}))
+
+
+_HEADINGS: Final = {
+    400: "That cannot be read",
+    403: "Not allowed",
+    404: "Not found",
+    409: "In conflict with what is",
+    429: "A limit is reached",
+    503: "Not available now",
+    504: "No answer in time",
+}
+
+
+def see_other(location: str, **headers: str) -> Answer:
+    """Return the answer that leads a browser to another page."""
+    return Answer(303, {"location": location, **headers}, b"")
+
+
+def local_path(path: str) -> str:
+    """Return a path of this site; "/" for what is not one. A browser takes two slashes, or a
+    backslash, for another site."""
+    is_local = path.startswith("/") and not path.startswith("//") and path.isascii()
+    return path if is_local and path.isprintable() and "\\" not in path else "/"
+
+
+def _signing_in(to: str, error: CronError | None, *, status: int) -> Page:
+    values = {"to": local_path(to), "error": error}
+    return Page("signin.html", "Sign in", values, status)
+
+
+def _path_of(exchange: Exchange) -> str:
+    """Return the path and query of a request as the browser sent them."""
+    query = exchange.scope["query_string"].decode("latin-1")
+    path = exchange.scope["raw_path"].decode("latin-1")
+    return f"{path}?{query}" if query else str(path)
+
+
+def _fixed(answer: Answer) -> Endpoint:
+    async def send(exchange: Exchange, _path_value: str) -> None:
+        await exchange.answer(answer)
+
+    return send

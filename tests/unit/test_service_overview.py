@@ -1,0 +1,169 @@
+"""Pages of jobs with their outcomes, and what the whole cell does, minute by minute."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from cron.api.overview import ActivityQuery, ActivityReport, JobPage, JobPageQuery
+from cron.history.store import RowStore
+from cron.job import Overlap
+from cron.launch_state import LaunchState
+from cron.service import overview
+from cron.service.activity import Activity
+from cron.state import commands as c
+from tests.unit.state_rig import T0, job
+from tests.unit.test_service_questions import Asked
+from tests.unit.test_service_questions import row_store as row_store
+
+
+class Watched(Asked):
+    """As Asked, with the counts of minutes."""
+
+    def __init__(self, row_store: RowStore) -> None:
+        super().__init__(row_store, Overlap.ALLOW)
+        applier = self.served.applier
+        activity = Activity(lambda: applier.state, row_store)
+        applier.subscribe(activity.follow)
+        self.served = msgspec.structs.replace(self.served, activity=activity)
+
+    async def page(self, **fields: Any) -> JobPage:
+        return await overview.job_page(self.served, JobPageQuery(**fields))
+
+    async def names(self, **fields: Any) -> list[str]:
+        return [one.job.name for one in (await self.page(**fields)).jobs]
+
+    async def activity(self, minutes: int = 120) -> ActivityReport:
+        return await overview.activity(self.served, ActivityQuery(minutes=minutes))
+
+
+async def test_a_job_is_shown_with_how_its_launches_ended_the_newest_last(
+    row_store: RowStore,
+) -> None:
+    rig = Watched(row_store)
+    rig.account(60, 120, 180, 240)
+    rig.run(60)
+    rig.run(120, state=LaunchState.FAILED, exit_code=2)
+    rig.run(180)
+    rig.begin(240)
+    (entry,) = (await rig.page()).jobs
+    assert entry.outcomes == ["succeeded", "failed", "succeeded"]
+    assert entry.job.last is not None
+    assert entry.job.last.scheduled_s == T0 + 180
+    assert entry.job.running == 1
+
+
+async def test_pages_follow_each_other_by_name(row_store: RowStore) -> None:
+    rig = Watched(row_store)
+    rig.put(*(job(f"j{number:02}") for number in range(7)))
+    first = await rig.page(limit=3)
+    assert [one.job.name for one in first.jobs] == ["default/backup", "default/j00", "default/j01"]
+    assert (first.total, first.next) == (8, "default/j01")
+    assert await rig.names(limit=3, after=first.next) == [f"default/j0{n}" for n in (2, 3, 4)]
+    last = await rig.page(limit=3, after="default/j04")
+    assert ([one.job.name for one in last.jobs], last.next) == (
+        ["default/j05", "default/j06"],
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"text": "BACK"}, ["default/backup"]),
+        ({"text": "default/m"}, ["default/mail"]),
+        ({"text": "nothing"}, []),
+        ({"text": "*"}, []),
+        ({"tenant": "acme"}, ["acme/mail"]),
+        ({"tenant": "acm"}, []),
+        ({"source": "other"}, ["acme/mail"]),
+        ({"state": "paused"}, ["default/mail"]),
+        ({"state": "dead"}, []),
+        ({"state": "running"}, ["default/backup"]),
+        ({"within": ["acme/*"]}, ["acme/mail"]),
+        ({"within": ["acme/*"], "tenant": "default"}, []),
+    ],
+)
+async def test_what_is_named_decides_which_jobs_are_shown(
+    row_store: RowStore, fields: dict[str, Any], found: list[str]
+) -> None:
+    rig = Watched(row_store)
+    rig.put(job("mail"))
+    rig.put(msgspec.structs.replace(job("mail"), name="acme/mail"), source="other")
+    rig.append(c.Pause(("default/mail",), "because", 0, "ada"))
+    rig.account(60)
+    rig.begin(60)
+    page = await rig.page(**fields)
+    assert [one.job.name for one in page.jobs] == found
+    assert page.total == len(found)
+    if "within" in fields:
+        assert (page.tenants, page.sources) == (["acme"], ["other"])
+
+
+async def test_a_page_of_a_hundred_thousand_jobs_looks_at_no_more_than_it_shows(
+    row_store: RowStore,
+) -> None:
+    rig = Watched(row_store)
+    state, record = rig.state, rig.record()
+    for number in range(2, 100_002):
+        name = f"default/job-{number:06}"
+        state.jobs[name] = state.by_number[number] = msgspec.structs.replace(
+            record, number=number, name=name
+        )
+    best_s = 9.0
+    for _ in range(3):
+        begin_s = time.process_time()
+        page = await rig.page(text="job-0999")
+        best_s = min(best_s, time.process_time() - begin_s)
+    assert (page.total, len(page.jobs)) == (100, 25)
+    assert best_s < 2, "a page is made in 0.1 s; ten times as slow, a machine may be"
+
+
+# ---- minutes
+
+
+async def test_each_launch_counts_in_the_minute_in_which_it_ended(row_store: RowStore) -> None:
+    rig = Watched(row_store)
+    rig.to(300).account(60, 120, 180)
+    rig.run(60)
+    rig.to(365)
+    rig.run(120)
+    rig.run(180, state=LaunchState.FAILED, exit_code=1)
+    rig.account(
+        to=3_600, skipped=(c.Instants(T0 + 240, -1, False, c.Reason.MISSED, 56, T0 + 3_600),)
+    )
+    rig.clock.now_ms = rig.at_ms
+    report = await rig.activity()
+    sums = [(one.succeeded, one.failed, one.skipped) for one in report.minutes]
+    assert [sum(column) for column in zip(*sums, strict=True)] == [2, 1, 56]
+    assert report.since_ms == 0, "all of history is counted"
+    assert [one.replica for one in report.terms] == ["r1"]
+
+
+async def test_what_ended_before_the_replica_began_is_read_from_history(
+    row_store: RowStore,
+) -> None:
+    rig = Watched(row_store)
+    rig.account(60, 120)
+    rig.run(60)
+    applier = rig.served.applier
+    later = Activity(lambda: applier.state, row_store)
+    applier.subscribe(later.follow)
+    rig.served = msgspec.structs.replace(rig.served, activity=later)
+    rig.run(120)
+    rig.clock.now_ms = rig.at_ms
+    for _ in range(2):
+        report = await rig.activity()
+        assert sum(one.succeeded for one in report.minutes) == 2, "none is counted twice"
+
+
+async def test_only_the_minutes_that_are_asked_for_are_told(row_store: RowStore) -> None:
+    rig = Watched(row_store)
+    rig.account(60)
+    rig.run(60)
+    rig.clock.now_ms = rig.at_ms + 10 * 60_000
+    assert (await rig.activity(minutes=5)).minutes == []
+    assert len((await rig.activity(minutes=12)).minutes) == 1
