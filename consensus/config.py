@@ -47,7 +47,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tls: TlsFiles | None = None
     election_min_ms: int = 800
     election_max_ms: int = 1_600
-    heartbeat_ms: int = 100
+    heartbeat_ms: int = 150
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
     trailing_entries: int = TRAILING_ENTRIES

@@ -37,6 +37,13 @@ wrong clock, which a person must repair. If no other replica can lead, it tries 
 """
 
 
+class Replica(Node):
+    """A replica of the cell. There is one object for each, so it is compared by identity: the
+    library looks replicas up in dicts about twenty times in a tick, and compares names for it."""
+
+    __eq__, __ne__, __hash__ = object.__eq__, object.__ne__, object.__hash__
+
+
 class Library(SyncObj):
     """The interface between PySyncObj and `raft.Raft`. Owned by the tick thread."""
 
@@ -86,7 +93,7 @@ class Library(SyncObj):
     @property
     def last_index(self) -> int:
         """The index of the log's last entry."""
-        return self._SyncObj__getCurrentLogIndex()
+        return self.journal.log.last
 
     @property
     def last_term(self) -> int:
@@ -246,6 +253,9 @@ class Library(SyncObj):
     @abstractmethod
     def link_changed(self, node: Node, *, is_up: bool) -> None:
         """Record that `node` is connected, or not any more."""
+
+    def _SyncObj__getCurrentLogIndex(self) -> int:  # noqa: N802
+        return self.journal.log.last
 
     def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
         return self.may_stand()

@@ -23,7 +23,7 @@ from consensus.engine.following import Following
 from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Changed, Committed, Failed, Handover, Refused, TakeDump
 from consensus.engine.leading import Leading
-from consensus.engine.library import Library, Parts
+from consensus.engine.library import Library, Parts, Replica
 from consensus.engine.loading import Loaded
 from consensus.engine.membership import decode_members, encode_members
 from consensus.engine.membership_log import MembershipLog
@@ -55,7 +55,7 @@ _FOUNDING_S: Final = (0.05, 0.05)
 """A short election timeout for the first leader of a new cell."""
 _RETURN_S: Final = (0.25, 0.75)
 """When a replica that has just started asks for votes, after it reached a majority: where a whole
-cell was down nobody leads. A leader that is alive dials it within 0.2 s and speaks 0.1 s later."""
+cell was down nobody leads. A leader that is alive dials it within 0.2 s and speaks 0.15 s later."""
 _LOOK_S: Final = 0.04
 """Between two ticks while something is awaited that wakes no poller: a place in the queue to the
 event loop, a peer to be dialled again, answers to PreVotes."""
@@ -90,6 +90,7 @@ class Raft(Library):
         parts.gate.leads = lambda: self.leads
         parts.gate.caller_gone = self._lose_caller
         parts.gate.on_address = self.transport.set_address
+        parts.transport.awaits_answers = self._awaits_answers
         self.addOnTickCallback(self._end_tick)
 
     # --- from the event loop's thread
@@ -135,6 +136,16 @@ class Raft(Library):
             return longest_s if is_leading else _LOOK_S
         # The library acts when its time is over, not at that moment.
         return min(left_s, longest_s) + _PAST_S
+
+    def _awaits_answers(self) -> bool:
+        """Return whether this leader has nothing to do but to take answers to a heartbeat."""
+        return (
+            self.leads
+            and not (self._asked or self._appends)
+            and self.commit == self.last_index
+            and not (self.leading.confirming.is_waiting or self.leading.is_handing_over)
+            and self.due_s > self.mono()
+        )
 
     def _commits_alone(self) -> bool:
         return not self.others and self.commit < self.last_index
@@ -343,7 +354,7 @@ def assemble(
         members = decode_members(dump.members)
         membership_log.start(dump.position.index, members, journal.log.kept, life=dump.life)
     journal.watcher = membership_log
-    nodes = {name: Node(name) for name in config.peers}
+    nodes: dict[str, Node] = {name: Replica(name) for name in config.peers}
     gate = Gatekeeper(config, membership_log)
     transport = PeerTransport(config, nodes, journal, network, mono, gate)
     parts = Parts(

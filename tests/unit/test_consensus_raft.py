@@ -10,6 +10,7 @@ import pytest
 
 from consensus.engine.handover import Changed, Committed, Refused, Restored
 from consensus.engine.membership import Member, encode_members
+from consensus.engine.network.peering import ANSWERS_S
 from consensus.engine.network.wire import (
     Answer,
     Append,
@@ -301,8 +302,9 @@ def test_entries_are_a_heartbeat_and_the_next_one_carries_the_commit_index(rig: 
         rig.hear(node, Answer(rig.raft.term, 7, True, rig.now_ms()))
     rig.raft.doTick(0.0)
     assert rig.raft.commit == 6
-    assert rig.tick(0.09) == []
-    sent = dict(rig.tick(0.05))
+    heartbeat_s = rig.config.heartbeat_ms / 1000
+    assert rig.tick(0.9 * heartbeat_s) == []
+    sent = dict(rig.tick(0.5 * heartbeat_s))
     assert {to: (m.commit_index, m.entries) for to, m in sent.items() if isinstance(m, Append)} == {
         "r2": (6, []),
         "r3": (6, []),
@@ -313,10 +315,32 @@ def test_entries_that_wait_behind_others_are_no_heartbeat(rig: Rig) -> None:
     # A follower with a slow disk answers no entries, and must not cost the leader its leadership.
     lead_level(rig)
     beats = 0
-    for counter in range(1, 13):
+    for counter in range(1, 1 + 6 * rig.config.heartbeat_ms // 50):
         rig.raft.offer(counter, b"\x01x")
         beats += sum(isinstance(message, Heartbeat) for _, message in rig.tick(0.05))
-    assert beats >= 2 * 4, "two followers, for 0.6 s"
+    assert beats >= 2 * 4, "two followers, for six intervals"
+
+
+def test_a_leader_waits_for_the_other_answers_only_while_it_has_nothing_else_to_do(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[float] = []
+    lead_level(rig)
+    rig.tick()
+    monkeypatch.setattr(rig.transport.network, "poll", polls.append, raising=False)
+    rig.raft.doTick(0.1)
+    assert polls == [0.1, ANSWERS_S]
+    polls.clear()
+    rig.raft.offer(1, b"\x01x")
+    rig.raft.doTick(0.1)
+    assert polls == [0.1], "the answers decide when the entry is committed"
+    polls.clear()
+    rig.now += rig.config.heartbeat_ms / 1000
+    rig.hear(R2, Answer(rig.raft.term, 7, True, rig.now_ms()))
+    rig.raft.step_down(rig.raft.term)
+    polls.clear()
+    rig.raft.doTick(0.1)
+    assert polls == [0.1], "a follower has messages to answer"
 
 
 def test_a_tick_waits_until_something_is_due(rig: Rig) -> None:

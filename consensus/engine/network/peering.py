@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
@@ -44,6 +44,10 @@ from consensus.engine.network.wire import (
     negotiate,
 )
 from consensus.limits import STRANGERS_MAX, UNSENT_BYTES_MAX
+
+ANSWERS_S: Final = 0.003
+"""How long a leader that has nothing else to do waits for the answer of another follower after one
+came: a tick costs more than ten answers in it."""
 
 
 class Syncs(Protocol):
@@ -87,6 +91,7 @@ class PeerTransport(Transport):
         }
         self._strangers: dict[Caller, None] = {}  # the oldest first
         self._callers: dict[str, Caller] = {}
+        self.awaits_answers: Callable[[], bool] = lambda: False  # set by the engine
         network.listen(config.peers[config.replica], self._accept)
 
     # --- called by the engine, in the tick thread
@@ -135,6 +140,10 @@ class PeerTransport(Transport):
                 break
             oldest.hang_up(f"it did not introduce itself in {INTRODUCED_WITHIN_S:g} s")
         self.network.poll(timeout_s)
+        for _ in range(len(self._links) - 1):
+            if not self.awaits_answers():
+                break
+            self.network.poll(ANSWERS_S)
 
     def ring(self) -> None:
         """Wake `poll`; from any thread."""
