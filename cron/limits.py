@@ -121,8 +121,15 @@ TASKS_WAITING_MAX: Final = 1_000_000
 """Tasks of a cell that wait: about 500 bytes each, and their payloads."""
 TASKS_REMEMBERED_MAX: Final = 1_000_000
 """Ended tasks whose keys are remembered; of more, those that ended first are forgotten early."""
+TASKS_SPILLED_MAX: Final = 1_000_000
+"""Tasks on disk that wait for a time far ahead: 12 bytes of memory each."""
+TASKS_LOADED_MAX: Final = 100_000
+"""So many more tasks may wait in memory where they come back from disk: programs that submit as
+many as they can must not hold them up."""
 TASK_PAYLOADS_BYTES_MAX: Final = 512 << 20
 """Payloads of all tasks that are not over: a million of 500 bytes, or 2,000 of the largest."""
+TASK_PAYLOADS_LOADED_MAX: Final = 64 << 20
+"""So many more bytes of payloads where tasks come back from disk."""
 TASK_AHEAD_MS_MAX: Final = 3_650 * 86_400_000
 """How far ahead a task may be due: ten years."""
 QUEUES_MAX: Final = 10_000

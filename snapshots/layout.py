@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _SNAPSHOT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.snap")
-_SEGMENT = re.compile(r"([0-9]{4,9})-([0-9]{10,18})-(runs|failures)\.seg")
+_SEGMENT = re.compile(r"([0-9]{4,9})-([0-9]{10,18})-(runs|failures|tasks)\.seg")
 _PLACE = r"cells/[^/]+/snapshots/([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})"
 _MANIFEST = re.compile(rf"{_PLACE}\.json")
 _STORED = re.compile(rf"{_PLACE}\.snap")

@@ -346,12 +346,14 @@ class RowStore:
         seen_of = (history, history.seals, len(history.segments), version)
         if seen_of != self._seen_of:
             self._seen_of = seen_of
-            local = [one for one in history.segments.values() if one.is_local]
-            records, self._waiting = (
+            local = [one for one in history.segments.values() if one.is_local and one.is_history]
+            records, waiting = (
                 self.segment_files.holdings(local) if self.segment_files is not None else ([], [])
             )
+            self._waiting = [one for one in waiting if one.record.is_history]
             self._records = sorted(records, key=lambda one: one.last_s, reverse=True)
-        tails = [*(one.tail for one in self._waiting), *history.tails]
+        unwritten = [one.tail for one in self._waiting if isinstance(one.tail, Tail)]
+        tails = [*unwritten, *history.tails]
         return _Seen([(tail, len(tail)) for tail in tails if len(tail)], self._records)
 
     async def _ask(self, look: Callable[[Sequence[_Part]], _T]) -> _T:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice, takewhile
 
 import msgspec
@@ -32,6 +32,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.clocks import Jump, Steady
 from cron.leader.dispatch import Dispatcher, reports_any
 from cron.leader.executors import Executors
+from cron.leader.far_tasks import FarTaskLoop, TaskFiles
 from cron.leader.inbox import Inbox
 from cron.leader.overload import Overload, behind_text
 from cron.leader.requests import (
@@ -47,6 +48,7 @@ from cron.leader.requests import (
     rows_of,
 )
 from cron.scheduler.budget import ROWS_MIN, Every, TurnPace
+from cron.scheduler.far_tasks import USUAL, FarTasks, SpillSettings
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.limits import Bucket
 from cron.scheduler.plan import View, plan
@@ -93,7 +95,8 @@ class LeaderSettings(msgspec.Struct, frozen=True):
     which a change ends. `gather_ms`: how long a busy leader gathers reports for the next entry,
     while nothing waits for them. `housekeeping_ms`: how often waiting and unanswered launches are
     looked at. `late_per_second`: the pace of late launches. `is_backed_up`: snapshots go to object
-    storage, and executors remember what these may lack.
+    storage, and executors remember what these may lack. `spill`: when tasks that are far ahead go
+    to disk.
     """
 
     start_window_ms: int = FAILOVER_MS
@@ -103,6 +106,7 @@ class LeaderSettings(msgspec.Struct, frozen=True):
     housekeeping_ms: int = 500
     late_per_second: int = 100
     is_backed_up: bool = False
+    spill: SpillSettings = USUAL
 
 
 class Leader:
@@ -134,6 +138,7 @@ class Leader:
         self.may_tick: Callable[[], str] = lambda: ""  # why not, "" if it may (rule R10)
         self.clock_error_ms: Callable[[], int] = lambda: 0  # ahead of the others, if too much
         self.shared_format: Callable[[], int] = lambda: 0  # what all replicas can apply
+        self.task_files: TaskFiles | None = None  # none: all tasks stay in memory
         self._changes = Changes()
         self._owes_plan = False
         self.indexes = LeaderIndexes(applier.state)
@@ -226,6 +231,9 @@ class Leader:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answer_beats(), name="leases")
                 tasks.create_task(self._probe(), name="probes")
+                if self.task_files is not None:
+                    far_tasks = FarTaskLoop(self, self.task_files, self._settings.spill)
+                    tasks.create_task(far_tasks.run(), name="far-tasks")
                 while True:
                     began_ms = self._clock.mono_ms()
                     await self._turn()
@@ -253,7 +261,7 @@ class Leader:
             raise NotLeader(self._applier.state.epoch.replica)
         hit("after-claim")
         self.epoch = epoch
-        self.indexes = LeaderIndexes(self._applier.state)
+        self.indexes = LeaderIndexes(self._applier.state, self._settings.spill)
         self._held.clear()
         self._jump = Jump(self._clock)
         self._steady = Steady(FAILOVER_MS)
@@ -580,6 +588,21 @@ class Leader:
         return self._inbox.resolving.note
 
     @property
+    def state(self) -> State:
+        """State as it is applied here."""
+        return self._applier.state
+
+    @property
+    def far_tasks(self) -> FarTasks:
+        """The waiting tasks that are far ahead."""
+        return self.indexes.tasks.far
+
+    @property
+    def wanted_tasks(self) -> tuple[int, Collection[str]]:
+        """The tasks on disk that a restored cell needs before it can tell what ran."""
+        return self._inbox.resolving.wanted_tasks
+
+    @property
     def queues(self) -> Queues | None:
         """The queues, while this replica leads, else None."""
         return self.indexes.queues if self.epoch is not None else None
@@ -622,22 +645,27 @@ class Leader:
             raise NotTheLeader(self.leader_address())
 
     async def append(
-        self, *commands: c.Command, changes_jobs: bool = False
+        self, *commands: c.Command, changes_jobs: bool = False, while_resolving: bool = False
     ) -> tuple[int, tuple[Result, ...]]:
         """Commit commands that do not depend on State; returns and raises as `submit`."""
-        return await self.submit(lambda _state, _now_ms: [*commands], changes_jobs=changes_jobs)
+        return await self.submit(
+            lambda _state, _now_ms: [*commands],
+            changes_jobs=changes_jobs,
+            while_resolving=while_resolving,
+        )
 
     async def submit(
-        self, build: Build, *, changes_jobs: bool = False
+        self, build: Build, *, changes_jobs: bool = False, while_resolving: bool = False
     ) -> tuple[int, tuple[Result, ...]]:
-        """Commit a change and return its log index and the results of its commands.
+        """Commit a change and return its log index and the results of its commands; in a restored
+        cell that does not know yet what ran, only one for which `while_resolving` is set.
 
         Raises:
             NotLeader: nothing happened. OutcomeUnknown: it may happen. CronError: `build` refused.
         """
         if self.epoch is None:
             raise NotTheLeader(self.leader_address())
-        if self._applier.state.is_resolving:
+        if self._applier.state.is_resolving and not while_resolving:
             raise NotNow(f"the cell was restored: {self.resolving}", "try again in half a minute")
         change = Change(build, changes_jobs=changes_jobs)
         self._changes.put(change)

@@ -51,7 +51,8 @@ class _Memory(msgspec.Struct):
 class Resolving:
     """The leader's part of a restore, in one term. In an ordinary cell it does nothing.
 
-    `note` says what it waits for, for `status`. `mono_ms` is a clock that nobody sets. An executor
+    `note` says what it waits for, for `status`. `wanted_tasks` are those on disk that it waits for:
+    up to a time, in ms, and by name. `mono_ms` is a clock that nobody sets. An executor
     that was silent for `give_up_ms` has killed its guarded work.
     """
 
@@ -63,6 +64,7 @@ class Resolving:
     ) -> None:
         """`expired` returns the executors whose leases are over."""
         self.note = ""
+        self.wanted_tasks: tuple[int, Collection[str]] = (0, ())
         self._mono_ms = mono_ms
         self._give_up_ms = give_up_ms
         self._expired = expired
@@ -166,6 +168,11 @@ class Resolving:
         if self._accounts is None:
             gathered = gather(state, {n: memory.rows for n, memory in known.items()})
             to_s = resolve_to(gathered, now_ms // 1000)
+            # Tasks on disk that may have run, or did: what became of them is recorded as of others.
+            self.wanted_tasks = (to_s * 1000 + 999, tuple(gathered.strangers))
+            if state.spilled.has_any(*self.wanted_tasks):
+                self.note = "waits for tasks on disk that were due since"
+                return []
             waited_ms = self._mono_ms() - (self._since_ms or self._mono_ms())
             not_before_ms = now_ms + max(0, self._give_up_ms - waited_ms)
             self._accounts = to_s, recover_items(state, gathered, to_s, not_before_ms)

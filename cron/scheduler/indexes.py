@@ -12,6 +12,7 @@ from typing import Final
 from cron.scheduler.candidates import Candidate
 from cron.scheduler.chains import ChainCommand, ChainIndex
 from cron.scheduler.due import DueHeap
+from cron.scheduler.far_tasks import USUAL, SpillSettings
 from cron.scheduler.forgetting import Forgetting
 from cron.scheduler.queues import Queues
 from cron.scheduler.tasks import TaskCommand, TaskIndex
@@ -29,12 +30,13 @@ LET_GO_AT_ONCE: Final = 5_000
 class LeaderIndexes:
     """The due heap and the queues of one term."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, spill: SpillSettings = USUAL) -> None:
         self._state = state
+        self._spill = spill
         self.queues = Queues(state)
         self.due_heap = DueHeap(state, self.queues)
         self.forgetting = Forgetting(state)
-        self.tasks = TaskIndex(state)
+        self.tasks = TaskIndex(state, spill)
         self.chains = ChainIndex(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
 
@@ -110,14 +112,14 @@ class LeaderIndexes:
             self.chains.put_back(compress(command.numbers, result.items))
         # Handlers and priorities may have changed, or the time is another one.
         if isinstance(command, PutQueues | c.ResetClock):
-            self.tasks = TaskIndex(self._state)
+            self.tasks = TaskIndex(self._state, self._spill)
             self.chains = ChainIndex(self._state)
 
     def plan_tasks(self, now_ms: int, most: int) -> list[TaskCommand | ChainCommand]:
         """Return the commands by which tasks are released and become ready, `most` at most, and by
         which tasks and groups are forgotten."""
         if self.tasks.is_stale:
-            self.tasks = TaskIndex(self._state)
+            self.tasks = TaskIndex(self._state, self._spill)
         if self.chains.is_stale:
             self.chains = ChainIndex(self._state)
         chains = self.chains.plan(now_ms, most)

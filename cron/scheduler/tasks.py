@@ -12,6 +12,8 @@ line are ready whatever the others have: a limit or a gate may hold all that is 
 The index never looks for an entry to remove it. An entry that is not true any more, of a task that
 was cancelled, put off or changed, is passed over when its turn comes.
 
+Tasks that are due hours from now stand aside (`far_tasks.py`), and may go to disk.
+
 After a takeover the index is loaded in portions, and follows what changes meanwhile.
 """
 
@@ -27,6 +29,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.launch_state import LaunchState
+from cron.scheduler.far_tasks import USUAL, FarTasks, SpillSettings
 from cron.state import tasks as t
 from cron.state.outcome import Outcome
 from cron.state.state import State
@@ -70,8 +73,10 @@ class TaskIndex:
     """The tasks of a State, as one leader's term needs them. `unbegun` are the jobs of tasks that
     are ready and never began, by number, each with its queue and work pool."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, spill: SpillSettings = USUAL) -> None:
         self._state = state
+        self.far = FarTasks(state, spill)
+        self._approaching: deque[array[int]] = deque()  # tasks that were far ahead
         self._loading: Iterator[int] = iter(list(state.tasks_by_number))
         self._is_loading = bool(state.tasks_by_number)
         self._now_ms = 0  # of the newest plan
@@ -101,7 +106,8 @@ class TaskIndex:
     @property
     def is_stale(self) -> bool:
         """Whether so many entries are not true any more that a new index is cheaper."""
-        return not self._is_loading and self._entries > 2 * self._state.tasks.waiting + STALE_MAX
+        entries = self._entries + self.far.count
+        return not self._is_loading and entries > 2 * self._state.tasks.waiting + STALE_MAX
 
     # ---- what State says
 
@@ -163,6 +169,8 @@ class TaskIndex:
         elif second <= self._opened_s:
             heapq.heappush(self._soon, (task.at_ms, task.number))
             self._entries += 1
+        elif second >= self.far.from_s:
+            self.far.put(second, task.number)
         else:
             _put_at(self._seconds, self._by_second, second, task.number)
             self._entries += 1
@@ -195,6 +203,8 @@ class TaskIndex:
         """Return the commands by which tasks become ready, `most` at most, and are forgotten.
         `slots`: how many launches of a work pool may run at once, full slots included."""
         self._now_ms = max(self._now_ms, now_ms)
+        if self._now_ms // 1000 >= self.far.look_s:
+            self._approaching.extend(self.far.approach(self._now_ms // 1000))
         self._prune()
         self._load()
         self._open()
@@ -221,11 +231,17 @@ class TaskIndex:
             self._noted = _keep(self._over, self._by_minute, by_number.__contains__)
 
     def _load(self) -> None:
-        """Load a portion of what was there when the index was made."""
+        """Load a portion of what was there when the index was made, or of what was far ahead."""
         if self._is_loading:
             portion = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(portion) == LOADED_AT_ONCE
             for number in portion:
+                self._put(number)
+        elif self._approaching:
+            numbers = self._approaching.popleft()
+            if len(numbers) > LOADED_AT_ONCE:
+                self._approaching.appendleft(numbers[LOADED_AT_ONCE:])
+            for number in numbers[:LOADED_AT_ONCE]:
                 self._put(number)
 
     def _open(self) -> None:
@@ -350,7 +366,7 @@ class TaskIndex:
 
     def next_ms(self) -> int | None:
         """Return when there may be work that no entry brings about; None for never, 0 for now."""
-        if self._is_loading or self._opening or self._is_more:
+        if self._is_loading or self._opening or self._approaching or self._is_more:
             return 0
         times_ms = [self._soon[0][0]] if self._soon else []
         times_ms += [self._by_second[0] * 1000] if self._by_second else []

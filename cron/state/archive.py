@@ -19,7 +19,8 @@ import msgspec
 from cron.launch_state import LaunchState
 from cron.state.commands import SegmentKey
 from cron.state.rows import Chunk, Row
-from cron.state.tail import Tail
+from cron.state.spilled import SpilledRows, SpilledSegment
+from cron.state.tail import Tail, content_digest
 
 
 class Stream(enum.IntEnum):
@@ -27,6 +28,7 @@ class Stream(enum.IntEnum):
 
     RUNS = 0
     FAILURES = 1
+    TASKS = 2  # no history: tasks that wait for a time far ahead (`spilled.py`)
 
     @property
     def label(self) -> str:
@@ -37,6 +39,8 @@ class Stream(enum.IntEnum):
 FAILURES: Final = frozenset({LaunchState.FAILED, LaunchState.LOST})
 _TO_RUNS: Final = Stream.RUNS  # members of an enumeration are slow to look up
 _TO_FAILURES: Final = Stream.FAILURES
+HISTORY: Final = (Stream.RUNS, Stream.FAILURES)
+"""The streams of what ended."""
 
 
 def stream_of(item: Row | Chunk) -> Stream:
@@ -50,15 +54,16 @@ _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
     """What the catalog says of a sealed segment.
 
-    It holds the rows with `from_index` < ended_index <= `to_index` of its stream. `first_s` and
-    `last_s` span their ScheduledTimes. `size` and `digest` are those of its rows in log order, as
-    State had them, however a file keeps them. `is_local`: the replicas keep it on their disks;
-    `is_stored`: it is in object storage; `is_pair`: its Seal closed the other stream's tail, too.
+    It holds the rows with `from_index` < ended_index <= `to_index` of its stream, or the tasks that
+    the entry `to_index` took out of State. `first_s` and `last_s` span their ScheduledTimes.
+    `size` and `digest` are those of its rows in log order, as State had them, however a file keeps
+    them. `is_local`: the replicas keep it on their disks; `is_stored`: it is in object storage;
+    `is_pair`: its Seal closed the other stream's tail, too.
     """
 
     generation: _Natural
     number: _Natural
-    stream: Annotated[int, msgspec.Meta(ge=0, le=1)]
+    stream: Annotated[int, msgspec.Meta(ge=0, le=2)]
     from_index: _Natural
     to_index: _Natural
     rows: _Natural
@@ -76,12 +81,17 @@ class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
         """The key under which the catalog has it."""
         return (self.generation, self.number, self.stream)
 
+    @property
+    def is_history(self) -> bool:
+        """Whether it holds what ended."""
+        return self.stream != Stream.TASKS
+
 
 class Sealed(msgspec.Struct, frozen=True):
     """A segment that was sealed just now, with its rows."""
 
     record: SegmentRecord
-    tail: Tail
+    tail: Tail | SpilledRows
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
@@ -115,7 +125,8 @@ class History(msgspec.Struct, array_like=True, eq=False):
 
     `seals` counts Seals in the cell's life, `sealed_to` is the log index of the newest.
     `opened_at_ms`: when the oldest row of the tails was added; 0 while there is none. `retired`:
-    the highest number of a Seal of which retention has let a segment go altogether.
+    the highest number of a Seal of which retention has let a segment go altogether. `spills` counts
+    segments of tasks; `spilled` are those that are in the catalog, by slot.
     """
 
     seals: _Natural = 0
@@ -126,6 +137,14 @@ class History(msgspec.Struct, array_like=True, eq=False):
     segments: dict[SegmentKey, SegmentRecord] = {}
     taken: Taken = Taken()
     backup: Backup = Backup()
+    spills: _Natural = 0
+    spilled: dict[int, SpilledSegment] = {}
+
+    def newest(self) -> dict[str, int]:
+        """Return the number of the newest segment of each stream, by its word."""
+        return {
+            stream.label: self.spills if stream is Stream.TASKS else self.seals for stream in Stream
+        }
 
     @property
     def open_rows(self) -> int:
@@ -148,7 +167,7 @@ class History(msgspec.Struct, array_like=True, eq=False):
         self.seals += 1
         sealed = []
         is_pair = all(tail.rows for tail in self.tails)
-        for stream in Stream:
+        for stream in HISTORY:
             tail = self.tails[stream]
             if not tail.rows:
                 continue
@@ -172,3 +191,28 @@ class History(msgspec.Struct, array_like=True, eq=False):
         self.sealed_to = index
         self.opened_at_ms = 0
         return tuple(sealed)
+
+    def spill(self, generation: int, index: int, at_ms: int, rows: SpilledRows) -> Sealed:
+        """Make a segment of tasks that leave State at log index `index`."""
+        self.spills += 1
+        times_ms, content = rows.times_ms, rows.whole()
+        record = SegmentRecord(
+            generation,
+            self.spills,
+            int(Stream.TASKS),
+            index - 1,
+            index,
+            len(rows),
+            len(content),
+            content_digest(content),
+            times_ms[0] // 1000,
+            times_ms[-1] // 1000,
+            at_ms,
+        )
+        self.segments[record.key] = record
+        return Sealed(record, rows)
+
+    def task_segment(self, slot: int) -> SegmentRecord:
+        """Return the record of a segment of tasks that is in the catalog."""
+        spilled = self.spilled[slot]
+        return self.segments[spilled.generation, spilled.number, int(Stream.TASKS)]

@@ -470,6 +470,8 @@ Command: TypeAlias = (
     | tasks.RunTasks
     | tasks.ReadyTasks
     | tasks.ForgetTasks
+    | tasks.SpillTasks
+    | tasks.LoadTasks
     | tasks.PutQueues
     | chains.ReleaseTasks
     | groups.CloseGroups

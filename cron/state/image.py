@@ -6,7 +6,7 @@ What can be derived (who is due, who is active, what is open on an executor) is 
 Layout: parts, each `length u32 | msgpack`. The first is everything but the jobs, groups, tasks and
 holds, and how many of each there are; then come arrays of JobRecords, in the order of their
 numbers, of GroupRecords, the oldest first, of TaskRecords and of Holds, in the order of their
-numbers.
+numbers, and of shards of tasks on disk.
 """
 
 from __future__ import annotations
@@ -187,8 +187,9 @@ def _decode(parts: Iterator[bytes]) -> State:
         state.groups.load(_records_of(parts, _groups, head.groups))
         state.tasks.load(_records_of(parts, _tasks, head.tasks))
         state.holds.load(_records_of(parts, _holds, head.holds))
-        if next(parts, None) is not None:
-            raise InvariantViolated("state image cannot be read: it has a part too many")
+        for part in parts:
+            state.spilled.load(part)
+        state.spilled.check()
     except (*_UNREADABLE, KeyError) as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
     _check_ties(state, head)

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
+from itertools import starmap
 from typing import Final
 
 from cron.errors import invariant
 from cron.state.chains import Hold
 from cron.state.groups import GroupRecord
 from cron.state.image import encode_head, encode_one, encode_record, encode_records
+from cron.state.spilled import Shard, encode_shard
 from cron.state.state import JobRecord, State
 from cron.state.tasks import TaskRecord
 
@@ -42,6 +44,9 @@ class Imaging:
             list(state.tasks_by_number.values()),
             list(state.holds.values()),
         ]
+        self._shards = sorted(state.spilled.shards.items())
+        self._kept_shards: dict[int, bytes] = {}
+        self._done_shard = -1
         self._kept: dict[int, bytes] = {}
         self._last = self._records[-1].number if self._records else 0
         self._done = 0  # number of the last job whose bytes are decided
@@ -52,6 +57,7 @@ class Imaging:
         """Begin the image of State as it is now; short, on the thread that owns State."""
         imaging = cls(state)
         state.imagings.append(weakref.ref(imaging))
+        state.spilled.imagings.append(weakref.ref(imaging))
         return imaging
 
     def keep(self, record: JobRecord) -> bool:
@@ -62,23 +68,31 @@ class Imaging:
             self._kept[number] = encode_record(record)
         return self.is_open
 
+    def keep_shard(self, number: int, shard: Shard) -> bool:
+        """Keep the bytes of a shard of tasks on disk that is about to change, as `keep` does."""
+        if self._done_shard < number and number not in self._kept_shards:
+            self._kept_shards[number] = encode_shard(number, shard)
+        return self.is_open
+
     def pieces(self) -> Iterator[bytes]:
         """Yield the image; in any one thread."""
         # None once it was given up: half an image must not look whole.
-        records, others = self._records, self._others
+        records, others, shards = self._records, self._others, self._shards
         try:
             invariant(self.is_open, "the image of the state was given up")
             yield self._head
             yield from self._parts(map(self._bytes_of, records))
             for some in others:
                 yield from self._parts(map(encode_one, some))
+            yield from self._parts(starmap(self._bytes_of_shard, shards))
         finally:
             self.close()
 
     def close(self) -> None:
         """End it; pieces that are asked for afterwards raise InvariantViolated."""
         self.is_open = False
-        self._records, self._others = [], []
+        self._records, self._others, self._shards = [], [], []
+        self._kept_shards = {}
 
     def _parts(self, encoded: Iterable[bytes]) -> Iterator[bytes]:
         """Yield parts with records that are encoded when their turn comes."""
@@ -110,6 +124,13 @@ class Imaging:
             invariant(condition=False, message="a job changed without having been kept")
             return b""
         return content
+
+    def _bytes_of_shard(self, number: int, shard: Shard) -> bytes:
+        encoded = encode_shard(number, shard)
+        kept = self._kept_shards.get(number)
+        self._done_shard = number
+        self._kept_shards.pop(number, None)
+        return kept if kept is not None else encoded
 
 
 def encode_state(state: State) -> bytes:

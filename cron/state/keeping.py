@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from cron.state import commands as c
-from cron.state.archive import Backup, Taken
+from cron.state.archive import Backup, Stream, Taken
+from cron.state.commands import SegmentKey
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
+from cron.state.spilled import SLOTS
 
 
 def seal(context: Context, command: c.Seal) -> Result:
@@ -82,8 +84,23 @@ def retire(context: Context, command: c.Retire) -> Result:
             segments[key] = msgspec.structs.replace(known, is_local=False)
             items.append(Verdict.ACCEPTED)
     for key in command.gone:
+        if key[-1] == Stream.TASKS:
+            items.append(_retire_tasks(context, key))
+            continue
         found = segments.pop(key, None)
         if found is not None:
             history.retired = max(history.retired, found.number)
         items.append(Verdict.UNKNOWN_SEGMENT if found is None else Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _retire_tasks(context: Context, key: SegmentKey) -> Verdict:
+    """Let go of a segment of tasks of which nothing is left."""
+    history = context.state.history
+    if key not in history.segments:
+        return Verdict.UNKNOWN_SEGMENT
+    slot = key[1] % SLOTS
+    if history.spilled[slot].left:
+        return Verdict.STILL_OPEN
+    del history.segments[key], history.spilled[slot]
+    return Verdict.ACCEPTED

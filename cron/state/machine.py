@@ -32,6 +32,7 @@ from cron.state import (
     pooling,
     recovery,
     revisions,
+    spilling,
     tasking,
     tasks,
 )
@@ -207,6 +208,8 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     tasks.RunTasks: tasking.run,
     tasks.ReadyTasks: tasking.ready,
     tasks.ForgetTasks: tasking.forget,
+    tasks.SpillTasks: spilling.spill,
+    tasks.LoadTasks: spilling.load,
     tasks.PutQueues: tasking.put_queues,
     chains.ReleaseTasks: following.release,
     groups.CloseGroups: following.close_groups,

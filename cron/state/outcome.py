@@ -56,6 +56,7 @@ class Verdict(enum.IntEnum):
     UNKNOWN_GROUP = 38
     GROUP_CLOSED = 39  # it takes no more tasks
     GROUP_OPEN = 40  # only a closed group can be followed
+    ON_DISK = 41  # the task's name, or another one with its hash, is that of a task on disk
 
     @property
     def label(self) -> str:

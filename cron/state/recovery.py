@@ -58,6 +58,8 @@ def resolve(context: Context, command: c.Resolve) -> Result:
         is_behind = record.horizon_s < command.to_s and not record.task
         if record.job is not None and is_behind:
             return Result(Verdict.WRONG_HORIZON, number=record.number)
+    if state.spilled.has_any(command.to_s * 1000 + 999):
+        return Result(Verdict.WRONG_HORIZON)
     for task in state.tasks_by_number.values():
         is_lost = on_lost_of(task, state.queues[task.queue]) is not OnLost.RETRY
         if is_lost and is_doubtful(task, command.to_s):

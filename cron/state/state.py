@@ -30,6 +30,7 @@ from cron.state.groups import GroupTable
 from cron.state.launch_index import LaunchIndex
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.rows import NO_ROW, Part, Place, Row
+from cron.state.spilled import SpilledTasks
 from cron.state.tasks import QueueRecord, TaskTable
 from launcher.protocol.names import TASK_MARK, LaunchName
 from launcher.protocol.status import Reason
@@ -338,6 +339,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.holds = HoldTable()
         self.tasks = TaskTable(self.queues, self.groups, self.holds)
         self.tasks_by_number = self.tasks.by_number
+        self.spilled = SpilledTasks(self.history.spilled)
         # Jobs of tasks of which nothing may be open, dead or lost; the next entry looks at them.
         self.over_jobs: dict[int, None] = {}
         self.lost_tasks: dict[int, int] = {}  # by job of a task: lost attempts that are remembered

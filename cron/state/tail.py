@@ -26,7 +26,7 @@ ITEMS_MAX: Final = 1 << 24
 
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes: a tail is an array of items."""
-_HEAD_BYTES: Final = 5
+HEAD_BYTES: Final = 5
 _KIND_AT: Final = 3
 _RANGE: Final = RowKind.RANGE  # members of an enumeration are slow to look up
 
@@ -104,9 +104,9 @@ class Tail:
         Raises:
             RowsDamaged: these are no rows.
         """
-        if len(content) < _HEAD_BYTES or content[0] != _ARRAY32:
+        if len(content) < HEAD_BYTES or content[0] != _ARRAY32:
             raise RowsDamaged("segment: it does not begin like rows")
-        if int.from_bytes(content[1:_HEAD_BYTES], "big") > ITEMS_MAX:
+        if int.from_bytes(content[1:HEAD_BYTES], "big") > ITEMS_MAX:
             raise RowsDamaged("segment: it claims to have more rows than any segment may")
         tail = cls()
         try:
@@ -189,7 +189,7 @@ class Tail:
     @property
     def size(self) -> int:
         """How many bytes `whole` returns."""
-        return _HEAD_BYTES + len(self.content)
+        return HEAD_BYTES + len(self.content)
 
 
 def _decoded(raw: bytes | bytearray | msgspec.Raw) -> Row | Chunk:

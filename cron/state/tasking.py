@@ -38,6 +38,7 @@ from cron.state.context import Context
 from cron.state.groups import GroupRecord
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Part, Row, RowKind
+from cron.state.spilling import unknown
 from cron.state.state import JobRecord, LaunchRow, Span, State
 from launcher.protocol.names import SCHEDULED_S_MAX, TASK_MARK, is_task_name
 from launcher.protocol.status import Reason
@@ -69,9 +70,9 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     """Take a task, or answer why not; nothing has changed then."""
     state = context.state
     queue = state.queues.get(spec.queue)
-    known = queue.tasks.get(spec.key) if queue is not None else None
-    if known is not None:
-        return Verdict.ALREADY if known.digest == spec.digest else Verdict.OTHER_CONTENT
+    known = _known(state, queue, spec)
+    if known is not ACCEPTED:
+        return known
     if not _is_sound(spec):
         return Verdict.BAD_TASK
     if spec.at_ms > _latest_ms(context):
@@ -117,6 +118,15 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     return ACCEPTED
 
 
+def _known(state: State, queue: t.QueueRecord | None, spec: t.TaskSpec) -> Verdict:
+    """Return what is known of a task that is submitted; ACCEPTED for one that is new."""
+    known = queue.tasks.get(spec.key) if queue is not None else None
+    if known is not None:
+        return Verdict.ALREADY if known.digest == spec.digest else Verdict.OTHER_CONTENT
+    is_on_disk = state.spilled.find(f"{spec.queue}{TASK_MARK}{spec.key}") is not None
+    return Verdict.ON_DISK if is_on_disk else ACCEPTED
+
+
 def _refusal_of_ties(state: State, spec: t.TaskSpec) -> Verdict:
     """Return why a task can neither join its group nor follow what it names; ACCEPTED if it can."""
     names = (*spec.after, *spec.after_any)
@@ -134,7 +144,8 @@ def _refusal_of_ties(state: State, spec: t.TaskSpec) -> Verdict:
     for name in names:
         known = state.tasks.get(name) if TASK_MARK in name else state.groups.get(name)
         if known is None:
-            return Verdict.UNKNOWN_PREDECESSOR
+            is_on_disk = TASK_MARK in name and state.spilled.find(name) is not None
+            return Verdict.ON_DISK if is_on_disk else Verdict.UNKNOWN_PREDECESSOR
         if isinstance(known, GroupRecord) and not known.is_closed:
             return Verdict.GROUP_OPEN
     if state.holds.edges + len(names) > PREDECESSORS_KEPT:
@@ -246,7 +257,7 @@ def end_waiting(context: Context, task: t.TaskRecord, end: Part, by: str = "") -
 def reschedule(context: Context, command: t.RescheduleTasks) -> Result:
     """Give tasks that wait another time, priority or payload; a verdict for each."""
     items = [
-        Verdict.UNKNOWN_TASK if task is None else _reschedule(context, task, item)
+        unknown(context.state, item.name) if task is None else _reschedule(context, task, item)
         for item in command.items
         for task in (context.state.tasks.get(item.name),)
     ]
@@ -294,9 +305,11 @@ def _run(context: Context, task: t.TaskRecord) -> Verdict:
 def _each(
     context: Context, names: Iterable[str], change: Callable[[t.TaskRecord], Verdict]
 ) -> Result:
-    tasks = context.state.tasks
+    state = context.state
     items = [
-        Verdict.UNKNOWN_TASK if task is None else change(task) for task in map(tasks.get, names)
+        unknown(state, name) if task is None else change(task)
+        for name in names
+        for task in (state.tasks.get(name),)
     ]
     return Result(ACCEPTED, tuple(items))
 
@@ -440,7 +453,7 @@ def _forget(context: Context, task: t.TaskRecord) -> Verdict:
 
 def _let_go(context: Context, queue: t.QueueRecord) -> None:
     """Forget a queue that nobody declares once it has no tasks."""
-    if not queue.source and not queue.tasks:
+    if not queue.source and not queue.tasks and not queue.spilled:
         del context.state.queues[queue.name]
 
 

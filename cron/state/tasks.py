@@ -185,6 +185,7 @@ class QueueRecord(msgspec.Struct, array_like=True, dict=True):
     done: int = 0
     failed: int = 0
     dropped: int = 0
+    spilled: int = 0  # of those that wait: how many are on disk
 
     def __post_init__(self) -> None:
         self.tasks: dict[str, TaskRecord] = {}  # by key
@@ -297,6 +298,23 @@ class TaskTable(Mapping[str, TaskRecord]):
             heapq.heapify(self._returned)
         self._remembered += sorted((*numbers, *again))
 
+    def spill(self, task: TaskRecord) -> None:
+        """Take a task that waits out of State; its queue counts it still."""
+        queue = self._queues[task.queue]
+        self.waiting -= 1
+        self.payload_bytes -= task.weight
+        queue.spilled += 1
+        del self.by_number[task.number]
+        del queue.tasks[task.key]
+
+    def unspill(self, task: TaskRecord) -> None:
+        """Take back a task that waits and was on disk; its number is the highest of all."""
+        queue = self._queues[task.queue]
+        self.waiting += 1
+        self.payload_bytes += task.weight
+        queue.spilled -= 1
+        queue.tasks[task.key] = self.by_number[task.number] = task
+
     def forget_oldest(self, count: int) -> list[TaskRecord]:
         """Forget so many tasks that nobody follows, those first that have been over longest;
         return them."""
@@ -399,6 +417,39 @@ class ForgetTasks(msgspec.Struct, frozen=True, array_like=True, tag="forget-task
     """Tasks, by number, whose keys need not be remembered any more; an item each."""
 
     numbers: tuple[int, ...]
+
+
+class SpillTasks(msgspec.Struct, frozen=True, array_like=True, tag="spill-tasks"):
+    """Tasks that wait for a time far ahead, by number, leave State and become a segment on the
+    replicas' disks; an item each."""
+
+    numbers: tuple[int, ...]
+
+
+class LoadItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A task on disk, and the segment and row from which it was read."""
+
+    slot: int
+    row: int
+    task: TaskRecord
+
+
+class ReadTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All rows of a segment of tasks before `next_row` are brought back, by this command or before;
+    the next one is due at `next_ms`."""
+
+    slot: int
+    number: int
+    next_row: int
+    next_ms: int
+
+
+class LoadTasks(msgspec.Struct, frozen=True, array_like=True, tag="load-tasks"):
+    """Tasks on disk wait in State again; an item each. What is not on disk any more is left as it
+    is."""
+
+    items: tuple[LoadItem, ...]
+    read: tuple[ReadTo, ...] = ()
 
 
 class PutQueues(msgspec.Struct, frozen=True, array_like=True, tag="put-queues"):

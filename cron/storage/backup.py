@@ -173,9 +173,9 @@ class Backup:
 
     def _next_counted(self) -> SegmentRecord | None:
         """Return the segment after the last one that was counted, if it is on the disks."""
-        keys = [record.key for record in self._applier.state.history.segments.values()]
+        segments = self._applier.state.history.segments
+        keys = [record.key for record in segments.values() if record.is_history]
         later = [key for key in keys if self._counted is None or key > self._counted]
         self._counted = next(iter(later or keys), None)
-        segments = self._applier.state.history.segments
         record = segments[self._counted] if self._counted is not None else None
         return record if record is not None and record.is_local else None

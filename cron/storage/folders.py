@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,10 @@ import structlog
 
 from cron.errors import ConfigError
 from cron.history.segment import Segment, check_sections, sections_of
+from cron.history.task_segment import TaskSegment, task_sections
 from cron.state.archive import Sealed, SegmentRecord, Stream
-from cron.state.tail import RowsDamaged
+from cron.state.spilled import SpilledRows
+from cron.state.tail import RowsDamaged, Tail
 from snapshots import disk
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotCorrupt, SnapshotError
@@ -87,6 +89,15 @@ def open_rows(path: Path, cell: str, record: SegmentRecord) -> Segment:
         raise SnapshotCorrupt(path.name, str(error)) from error
 
 
+def open_tasks(path: Path, cell: str, record: SegmentRecord) -> TaskSegment:
+    """Return the segment of tasks at `path`; as `open_rows`."""
+    sections = _open(path, cell, record)
+    try:
+        return TaskSegment(record, sections)
+    except RowsDamaged as error:
+        raise SnapshotCorrupt(path.name, str(error)) from error
+
+
 def read_content(path: Path, cell: str, record: SegmentRecord) -> bytes:
     """Return the rows of the segment at `path` in log order, all of it verified.
 
@@ -96,9 +107,16 @@ def read_content(path: Path, cell: str, record: SegmentRecord) -> bytes:
     verify_segment(path, cell, record.size + record.rows * BESIDE_BYTES + BESIDE_BYTES_MIN)
     sections = _open(path, cell, record)
     try:
-        return check_sections(record, sections)
+        if record.is_history:
+            return check_sections(record, sections)
+        return TaskSegment(record, sections).content()
     except RowsDamaged as error:
         raise SnapshotCorrupt(path.name, str(error)) from error
+
+
+def content_of(record: SegmentRecord, content: bytes) -> Tail | SpilledRows:
+    """Return the rows of a segment from their bytes in log order. Raises RowsDamaged."""
+    return Tail.of(content) if record.is_history else SpilledRows.of(content)
 
 
 def _open(path: Path, cell: str, record: SegmentRecord) -> Sections:
@@ -140,8 +158,9 @@ class Folders:
         Raises:
             OSError, SnapshotError: the write failed; existing files are unchanged.
         """
-        header = header_of(self.cell, sealed.record)
-        write_segment(self.segments, header, sections_of(sealed.tail))
+        header, rows = header_of(self.cell, sealed.record), sealed.tail
+        sections = sections_of(rows) if isinstance(rows, Tail) else task_sections(rows)
+        write_segment(self.segments, header, sections)
 
     def read(self, record: SegmentRecord) -> bytes:
         """Return the rows of a segment in log order, verified by the catalog's digest.
@@ -192,16 +211,16 @@ class Folders:
                 path.unlink(missing_ok=True)
         disk.sync_directory(self.segments)
 
-    def retired(self, wanted: Collection[str], seals: int) -> list[str]:
-        """Return the names of the segments here that are not wanted, up to the Seal of number
-        `seals`: the log entries of newer ones may not have been applied again yet.
+    def retired(self, wanted: Collection[str], newest: Mapping[str, int]) -> list[str]:
+        """Return the names of the segments here that are not wanted, up to the `newest` number of
+        each stream: the log entries of newer ones may not have been applied again yet.
         """
         names = [path.name for path in list_segments(self.segments)]
         parsed = {name: parse_segment_name(name) for name in names}
         return [
             name
             for name, parts in parsed.items()
-            if parts is not None and parts[1] <= seals and name not in wanted
+            if parts is not None and parts[1] <= newest[parts[2]] and name not in wanted
         ]
 
     def verified_snapshots(self) -> Iterator[SnapshotFile]:

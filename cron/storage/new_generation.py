@@ -12,6 +12,7 @@ from consensus.leadership import Position
 from cron.limits import LIFE_ENTRIES
 from cron.state.archive import Backup
 from cron.state.commands import SegmentKey
+from cron.state.spilled import SLOTS
 from cron.state.state import Restored, State
 from launcher.protocol.work import Epoch
 
@@ -69,8 +70,10 @@ def _keep_history(state: State, new: NewGeneration) -> None:
     history = state.history
     for key in new.lost:
         gone = history.segments.pop(key, None)
-        if gone is not None:
+        if gone is not None and gone.is_history:
             history.retired = max(history.retired, gone.number)
+        elif gone is not None:
+            _lose_tasks(state, gone.number % SLOTS)
     for key, record in history.segments.items():
         is_stored = bool(new.store) and key in new.stored
         history.segments[key] = msgspec.structs.replace(
@@ -84,3 +87,17 @@ def _keep_history(state: State, new: NewGeneration) -> None:
         history.backup = msgspec.structs.replace(kept, claim=new.claim)
     else:
         history.backup = Backup()
+
+
+def _lose_tasks(state: State, slot: int) -> None:
+    """Forget the tasks of a segment that nobody has any more."""
+    segment = state.spilled.drop_segment(slot)
+    for name, count in segment.queues.items():
+        queue = state.queues[name]
+        queue.waiting -= count
+        queue.spilled -= count
+    for name, count in segment.groups.items():
+        group = state.groups.changeable(name)
+        group.waiting -= count
+        group.members -= count
+        group.dropped += count

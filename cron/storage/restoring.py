@@ -20,8 +20,7 @@ from cron.state.commands import SegmentKey
 from cron.state.image import decode_state
 from cron.state.machine import Machine
 from cron.state.state import State
-from cron.state.tail import Tail
-from cron.storage.folders import Folders, name_of
+from cron.storage.folders import Folders, content_of, name_of
 from cron.storage.new_generation import NewGeneration, begin_generation
 from cron.storage.restore_target import Note, Target
 from launcher.protocol.names import format_time
@@ -399,7 +398,7 @@ class _Restore:
                 with contextlib.suppress(SnapshotError):
                     target.folders.read(record)  # sealed just now, or copied by a restore that died
                     continue
-                target.folders.write(Sealed(record, Tail.of(old.read(record))))
+                target.folders.write(Sealed(record, content_of(record, old.read(record))))
             except SnapshotError as error:
                 if record.key not in stored:
                     self._say(f"not on this disk: {error}")

@@ -63,6 +63,8 @@ def due(
     retired = retire(history, now_ms, settings, outlived)
     if retired is not None:
         commands.append(retired)
+    if emptied := emptied_segments(history, settings):
+        commands.append(c.Retire(gone=emptied))
     if must_snapshot(history, now_ms, log, settings):
         commands.append(c.SnapshotAt())
     return commands
@@ -110,6 +112,8 @@ def retire(
     for record in history.segments.values():
         if len(local) + len(gone) >= RETIRED_AT_ONCE:
             break
+        if not record.is_history:
+            continue
         is_stored = is_there and record.is_stored
         if settings.store and not is_stored and record.is_local:
             continue  # it waits for its backup, whatever its age, unless no disk has it
@@ -119,6 +123,22 @@ def retire(
         elif record.is_local and is_stored and 0 < settings.local_ms < age_ms:
             local.append(record.key)
     return c.Retire(tuple(local), tuple(gone)) if local or gone else None
+
+
+def emptied_segments(history: History, settings: RetentionSettings) -> tuple[SegmentKey, ...]:
+    """Return segments of tasks of which nothing is on disk any more. With object storage they stay
+    until a snapshot is there that was taken after their last task came back: a restore from an
+    older one needs them.
+    """
+    backup = history.backup
+    is_there = bool(settings.store) and backup.store == settings.store
+    stored_to = backup.index if is_there else 0
+    found = [
+        (one.generation, one.number, int(Stream.TASKS))
+        for one in history.spilled.values()
+        if not one.left and (not settings.store or one.emptied_index < stored_to)
+    ]
+    return tuple(found[:RETIRED_AT_ONCE])
 
 
 def _is_over(

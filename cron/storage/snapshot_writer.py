@@ -30,11 +30,13 @@ import structlog
 from cron import failpoints
 from cron.errors import Unavailable
 from cron.history.segment import Segment
+from cron.history.task_segment import HeldSections, TaskSegment, task_sections
 from cron.pace import paced
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging
+from cron.state.spilled import SpilledRows
 from cron.state.state import State
-from cron.storage.folders import Folders, name_of, open_rows
+from cron.storage.folders import Folders, name_of, open_rows, open_tasks
 from snapshots import disk
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotError, SnapshotMissing
@@ -88,7 +90,9 @@ class SnapshotWriter:
         self.version = 0
         self._is_stopping = False
         self._wanted: dict[str, SegmentRecord] = {}
-        self._seals: int | None = None  # None until the catalog is known: then nothing is removed
+        self._newest: dict[str, int] | None = (
+            None  # None until the catalog is known: then nothing is removed
+        )
         self._present: set[str] = set()
         self._pending: dict[str, Sealed] = {}
         self._owed: set[str] = set()  # passed to `keep`, and not on the disk yet
@@ -170,7 +174,7 @@ class SnapshotWriter:
         records = [record for record in history.segments.values() if record.is_local]
         with self._lock:
             self._wanted = {name_of(record): record for record in records}
-            self._seals = history.seals
+            self._newest = history.newest()
             self._owed &= self._wanted.keys()
             for name in self._pending.keys() - self._wanted.keys():
                 del self._pending[name]
@@ -237,6 +241,24 @@ class SnapshotWriter:
         """Return a segment that is here; raises as `folders.open_rows`."""
         return open_rows(self.folders.segments / name_of(record), self.folders.cell, record)
 
+    def is_here(self, record: SegmentRecord) -> bool:
+        """Whether a segment is a file here."""
+        with self._lock:
+            return name_of(record) in self._present
+
+    def tasks(self, record: SegmentRecord) -> TaskSegment:
+        """Return a segment of tasks that is here, or waits to be written.
+
+        Raises:
+            SnapshotError: it is damaged, or not here. RowsDamaged, OSError: it cannot be read.
+        """
+        name = name_of(record)
+        with self._lock:
+            waiting = self._pending.get(name)
+        if waiting is not None and isinstance(waiting.tail, SpilledRows):
+            return TaskSegment(record, HeldSections(task_sections(waiting.tail)))
+        return open_tasks(self.folders.segments / name, self.folders.cell, record)
+
     def read(self, record: SegmentRecord) -> bytes:
         """Return the rows of a segment that is here, in log order. A damaged segment is set aside,
         and is missing from then on.
@@ -274,7 +296,7 @@ class SnapshotWriter:
         Raises as `Folders.admit`.
         """
         self.folders.admit(record)
-        self._is_here(name_of(record))
+        self._note_here(name_of(record))
 
     # ---- the thread
 
@@ -348,9 +370,9 @@ class SnapshotWriter:
                 return
             failpoints.hit("segment-written")
             self._well()
-            self._is_here(name)
+            self._note_here(name)
 
-    def _is_here(self, name: str) -> None:
+    def _note_here(self, name: str) -> None:
         with self._lock:
             self.version += 1
             self._pending.pop(name, None)
@@ -395,11 +417,11 @@ class SnapshotWriter:
         """Remove the files of segments that are not wanted any more."""
         with self._lock:
             self._must_sweep = False
-            wanted, seals = set(self._wanted), self._seals
-        if seals is None:
+            wanted, newest = set(self._wanted), self._newest
+        if newest is None:
             return
         try:
-            names = self.folders.retired(wanted, seals)
+            names = self.folders.retired(wanted, newest)
             with self._lock:
                 self._present -= set(names)
                 self.version += 1

@@ -14,7 +14,7 @@ from cron.history import segment, store
 from cron.history.order import Query
 from cron.history.store import Gap, RowStore
 from cron.launch_state import LaunchState
-from cron.state.archive import SegmentRecord, Stream, stream_of
+from cron.state.archive import HISTORY, SegmentRecord, stream_of
 from cron.state.rows import Chunk, Column, Row, RowKind, column, rows_of
 from launcher.protocol.names import LaunchName
 from launcher.protocol.status import Reason
@@ -302,7 +302,7 @@ async def test_a_segment_that_goes_while_it_is_read_is_not_missed(
 
 def test_streams_are_two() -> None:
     """A Seal is whole with one segment, or with two: `is_pair` knows no third."""
-    assert len(Stream) == 2
+    assert len(HISTORY) == 2
 
 
 @pytest.mark.parametrize("job", [None, BACKUP])

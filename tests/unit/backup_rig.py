@@ -93,7 +93,7 @@ class SegmentFiles:
 
     def catalog(self, history: History) -> None:
         wanted = {name_of(one) for one in history.segments.values() if one.is_local}
-        self.folders.remove_segments(self.folders.retired(wanted, history.seals))
+        self.folders.remove_segments(self.folders.retired(wanted, history.newest()))
 
     def wait_durable(self) -> None: ...
 

@@ -27,7 +27,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
-from cron.state.tasks import PutQueues, QueueSpec, ReadyTasks, SubmitTasks
+from cron.state.tasks import PutQueues, QueueSpec, ReadyTasks, SpillTasks, SubmitTasks
 from cron.storage import restoring
 from cron.storage.folders import Folders, name_of
 from cron.storage.new_generation import NewGeneration, begin_generation
@@ -78,7 +78,12 @@ def rich() -> StateRig:
     rig.append(c.Pause(("default/other",), "holidays", 0, "anna"))
     fill_pool(rig, at + 180)
     follower = task("follows", 9_000_000, group="default/g", after=("default/mail:waits",))
-    rig.append(SubmitTasks((task("ready"), task("waits", 9_000_000), follower), "shop"))
+    rig.append(
+        SubmitTasks(
+            (task("ready"), task("waits", 9_000_000), follower, task("far", 90_000_000)), "shop"
+        )
+    )
+    rig.append(SpillTasks((4,)))
     rig.append(ReadyTasks((1,)))
     rig.append(PutQueues("queues.toml", 0, (QueueSpec("default/other", "h"),)))
     rig.append(c.SnapshotAt())

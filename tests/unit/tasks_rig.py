@@ -55,7 +55,7 @@ class TasksRig(StateRig):
         assert state.tasks.payload_bytes == sum(sizes)
         for queue in queues:
             mine = [one for one in tasks if one.queue == queue.name]
-            assert queue.waiting == sum(one.is_waiting for one in mine)
+            assert queue.waiting == sum(one.is_waiting for one in mine) + queue.spilled
             assert queue.running == sum(not one.is_over and one.job > 0 for one in mine)
             assert list(queue.tasks.values()) == mine
         self._check_groups(tasks)
@@ -70,14 +70,17 @@ class TasksRig(StateRig):
         assert (again.holds, again.groups) == (state.holds, state.groups)
         assert again.holds.followed == state.holds.followed
         assert again.holds.edges == state.holds.edges
+        assert again.spilled.count == sum(queue.spilled for queue in queues)
         assert set(again.over_jobs) <= set(state.over_jobs)
 
     def _check_groups(self, tasks: list[t.TaskRecord]) -> None:
         state = self.state
         for group in state.groups.values():
             mine = [one for one in tasks if one.group == group.name]
-            assert group.members == len(mine)
-            assert group.waiting == sum(one.is_waiting for one in mine)
+            segments = state.history.spilled.values()
+            on_disk = sum(one.groups.get(group.name, 0) for one in segments)
+            assert group.members == len(mine) + on_disk
+            assert group.waiting == sum(one.is_waiting for one in mine) + on_disk
             assert group.running == sum(not one.is_over and one.job > 0 for one in mine)
             assert group.done >= sum(one.state is LaunchState.SUCCEEDED for one in mine)
             assert group.is_complete == (group.completed_ms > 0)

@@ -31,8 +31,17 @@ UNTOUCHED = {
     "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision", "groups", "holds",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
-NOT_KEPT = {"imagings", "delays_s", "limited", "doubtful", "running", "over_jobs", "lost_tasks"}
-HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken"}
+NOT_KEPT = {
+    "imagings",
+    "delays_s",
+    "limited",
+    "doubtful",
+    "running",
+    "over_jobs",
+    "lost_tasks",
+    "spilled",
+}
+HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken", "spills", "spilled"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
 TAIL = ("content", "rows", "first_s", "last_s", "last_index")
 RECORD_CHANGED = {"is_local", "is_stored"}

@@ -103,6 +103,7 @@ def test_a_replica_killed_at_any_step_of_letting_segments_go_goes_on_with_the_re
     log = life(4)
     names = [name_of(one) for one in records(log)]
     gone, kept = set(names[:5]), set(names[5:])
+    newest = {"runs": 4, "failures": 4}
     number, is_over = 0, False
     while not is_over:
         folders = Folders(tmp_path / str(number), CELL)
@@ -112,15 +113,15 @@ def test_a_replica_killed_at_any_step_of_letting_segments_go_goes_on_with_the_re
             folders.write(sealed)
         steps.fail(number, Killed())
         try:
-            folders.remove_segments(folders.retired(kept, 4))
+            folders.remove_segments(folders.retired(kept, newest))
             is_over = True
         except Killed:
             pass
         steps.fail(-1, FULL)
         again = Folders(tmp_path / str(number), CELL)
         assert again.open() >= kept
-        assert set(again.retired(kept, 4)) <= gone
-        again.remove_segments(again.retired(kept, 4))
+        assert set(again.retired(kept, newest)) <= gone
+        again.remove_segments(again.retired(kept, newest))
         assert whole(again.segments) == kept
         number += 1
     assert number > len(gone)
