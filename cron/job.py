@@ -7,6 +7,7 @@ reorder them, change a meaning or reuse a position.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -86,7 +87,9 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     a computed default. `line` is the line in its source, for messages. `concurrency` is how many
     launches may run at once if `overlap` is allowed, 0 for any number. `collection` is a label for
     gates and filters. `where` selects executors by label (`cron/scheduler/places.py`); a launch
-    runs on `parts` of them, or on each that `each` selects.
+    runs on `parts` of them, or on each that `each` selects. A launch waits for the newest launches
+    that the jobs in `after` and `after_any` have at its instant or before; those in `after` have to
+    succeed.
     """
 
     name: str
@@ -103,6 +106,13 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     where: str = ""
     parts: int = 1
     each: str = ""
+    after: tuple[str, ...] = ()
+    after_any: tuple[str, ...] = ()
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """Return the full names of the jobs whose launches it waits for, its predecessors."""
+        return self.after + self.after_any
 
     @property
     def is_limited(self) -> bool:
@@ -120,3 +130,25 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     def pool(self) -> str:
         """Return the job's work pool: the name of its handler, or `command`."""
         return self.work.handler or COMMAND
+
+
+def cycle_of(names: Iterable[str], follows: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return the jobs of a cycle that one of `names` is in or leads to, the first one again at the
+    end; empty if there is none. `follows` returns what a job follows."""
+    done: dict[str, bool] = {}  # whether all that a job follows was looked at
+    for first in names:
+        path: list[str] = []
+        ahead: list[Iterator[str]] = [iter((first,))]
+        while ahead:
+            name = next(ahead[-1], None)
+            if name is None:
+                ahead.pop()
+                if path:
+                    done[path.pop()] = True
+            elif name not in done:
+                done[name] = False
+                path.append(name)
+                ahead.append(iter(follows(name)))
+            elif not done[name]:
+                return [*path[path.index(name) :], name]
+    return []

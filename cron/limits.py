@@ -152,6 +152,10 @@ RESULTS_BYTES_MAX: Final = 64 << 20
 """Results of all tasks that are remembered; half of it is kept for tasks that have followers."""
 WORK_RESULTS_BYTES_MAX: Final = 64 << 10
 """Results that one task gets of its predecessors, with their names."""
+JOB_PREDECESSORS_MAX: Final = 20
+"""Jobs that one job may follow."""
+STEPS_KEPT: Final = 64
+"""Changes between success and other ends that State remembers of a job that others follow."""
 PARTS_MAX: Final = 100
 """Executors on which one launch may run at once."""
 

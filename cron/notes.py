@@ -20,6 +20,10 @@ TEXT_CHARS_MAX: Final = 256
 """Characters of a reason that a launch keeps of what stopped it; at most 1 KiB."""
 TEXT_BYTES_MAX: Final = 1 << 10
 """A text from outside that a row keeps, in UTF-8."""
+NOT_OVER: Final = 0
+NEVER_RAN: Final = -1
+NO_LAUNCH: Final = -2
+"""What notes about predecessors have instead of a LaunchState."""
 GATE_REASON_CHARS_MAX: Final = 100
 """Characters of a gate's reason that each launch keeps that the gate dropped."""
 
@@ -45,7 +49,7 @@ class NoteCode(enum.IntEnum):
     FORGOTTEN = 16  # no executor has a record of that part
     UNSENT = 17  # its order was never sent to its executor
     CLOCKS = 18  # ms: how far the clocks of its executors are ahead of the leader's, at least
-    PREDECESSOR = 19  # name of what it follows, LaunchState (-1: it never ran)
+    PREDECESSOR = 19  # what it follows, LaunchState, or a number as above
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -138,8 +142,12 @@ def _clocks(args: tuple[int | str, ...]) -> str:
 
 
 def _predecessor(args: tuple[int | str, ...]) -> str:
-    name, state = args
-    return f"{name} {'never ran' if state == -1 else LaunchState(int(state)).label}"
+    name, state = args[:2]
+    if state == NO_LAUNCH:
+        return f"{name} has no launch at that time or before, as far as is known"
+    if state == NOT_OVER:
+        return f"{name} was not over"
+    return f"{name} {'never ran' if state == NEVER_RAN else LaunchState(int(state)).label}"
 
 
 def _inner(args: tuple[int | str, ...]) -> str:

@@ -20,6 +20,7 @@ from cron.access import (
     EVERYTHING,
     TOKEN_CHARS,
     AccessRules,
+    Action,
     Grant,
     Subject,
     is_token,
@@ -28,6 +29,7 @@ from cron.access import (
     token_id,
 )
 from cron.api.checks import checked
+from cron.api.jobs import ApplyRequest
 from cron.api.rpc import Request, Rpc, Where
 from cron.errors import NotAllowed, NotAuthenticated, NotLeader
 from launcher.identity import PERSON, REPLICA, Identity
@@ -211,7 +213,11 @@ def _signed(rpc: Rpc[Any, Any], request: Q, caller: Caller) -> Q:
     if caller.kind == PERSON:
         scopes = [*scopes_for(caller.subject, rpc.action)]
         _check_reach(rpc, request, caller, scopes)
-    return written_over(request, caller.subject.name, [] if CELL in scopes else scopes)
+    request = written_over(request, caller.subject.name, [] if CELL in scopes else scopes)
+    if isinstance(request, ApplyRequest) and caller.kind == PERSON:
+        seen = scopes_for(caller.subject, Action.READ)
+        request = msgspec.structs.replace(request, reads=[] if CELL in seen else [*seen])
+    return request
 
 
 def _check_reach(rpc: Rpc[Any, Any], request: Request, caller: Caller, scopes: list[str]) -> None:

@@ -68,6 +68,8 @@ class JobNeeds(View, frozen=True, kw_only=True):
     dead: int = 0
     parts: int = 1
     each: str = ""
+    after: list[str] = []
+    after_any: list[str] = []
 
 
 class JobView(View, frozen=True, kw_only=True):
@@ -133,7 +135,8 @@ class NextRequest(Request, frozen=True, kw_only=True):
 class NextTimes(View, frozen=True, kw_only=True):
     """The next scheduled times of one schedule, oldest first.
 
-    Those before `paused_until_ms` (0: all of them) are skipped while the job is `paused`.
+    Those before `paused_until_ms` (0: all of them) are skipped while the job is `paused`. A launch
+    waits for those of the jobs that it `follows`.
     """
 
     job: str
@@ -144,6 +147,7 @@ class NextTimes(View, frozen=True, kw_only=True):
     paused: bool = False
     pause_reason: str = ""
     paused_until_ms: int = 0
+    follows: list[str] = []
 
 
 class SourceFile(Request, frozen=True):
@@ -168,7 +172,8 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     `source` owns the jobs; None: each file's own base name. `prune` removes jobs of the same source
     that the files no longer have; more than `limits.PRUNE_WITHOUT_YES_MAX` of them, or all of a
     source, only if `is_confirmed`. `system`: crontabs have a user column. `tenant`: for names that
-    have none. All jobs that change have to be `within`.
+    have none. All jobs that change have to be `within`, and those that they follow, `after` or
+    `after_any`, within `reads`.
     """
 
     files: list[SourceFile]
@@ -180,6 +185,7 @@ class ApplyRequest(Request, frozen=True, kw_only=True):
     tenant: Annotated[str, tenant_of_files] = DEFAULT_TENANT
     is_confirmed: bool = False
     within: Within = []
+    reads: Within = []
 
     def check(self) -> None:
         """Refuse no files, and too many."""

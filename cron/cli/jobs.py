@@ -39,7 +39,7 @@ _JOB_KEYS: Final = (
 _NEEDS_KEYS: Final = (
     "handler? payload? priority collection? concurrency? where? cpu_milli? memory_bytes?"
     " heartbeat_ms? retries backoff_ms backoff_max_ms retry_on=retry_codes fatal_on=fatal_codes"
-    " dead parts each?"
+    " dead parts each? after after_any"
 )
 _CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms"
 
@@ -227,6 +227,8 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("retry-on", ",".join(map(str, needs.retry_codes))),
         ("fatal-on", ",".join(map(str, needs.fatal_codes))),
         ("priority", str(needs.priority)),
+        ("after", ", ".join(map(short_job_name, needs.after))),
+        ("after-any", ", ".join(map(short_job_name, needs.after_any))),
         ("collection", needs.collection),
         ("where", needs.where),
         ("parts", str(needs.parts) if needs.parts > 1 else ""),

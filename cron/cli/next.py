@@ -118,7 +118,7 @@ def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) ->
     schedules = place_all([job.schedule for job in reading.jobs], Load())
     for job, schedule in zip(reading.jobs, schedules, strict=True):
         coming = _coming(job.name, schedule, after_s, count)
-        yield msgspec.structs.replace(coming, line=job.line)
+        yield msgspec.structs.replace(coming, line=job.line, follows=list(job.follows))
 
 
 def _of_job(
@@ -158,6 +158,7 @@ def _row(one: Coming, at_s: int) -> render.JsonRow:
         "schedule": one.schedule,
         "resolved": one.resolved or None,
         "paused": _is_paused(one, at_s),
+        "follows": one.follows,
     }
 
 
@@ -182,6 +183,9 @@ def _show(found: list[Coming]) -> None:
             until = f" until {show_ms(one.paused_until_ms)}" if one.paused_until_ms else ""
             name = short_job_name(one.job)
             render.line(f"{name} is paused{until}{reason}: what is due meanwhile is skipped")
+        if one.follows:
+            names = ", ".join(map(short_job_name, one.follows))
+            render.line(f"{one.label} follows {names}: it waits until their launches are over")
     is_local = any(one.zone != "UTC" for one in found)
     has_jobs = any(one.job for one in found)
     columns = ["job"] * has_jobs + ["scheduled utc"] + ["local time", "zone"] * is_local

@@ -44,6 +44,10 @@ def check_together(policies: Policies, problems: Problems) -> None:
     for key, way_out in _OF_COMMANDS.items() if is_handler else ():
         if key in given:
             error(key, f"{key} is for commands, and this is a handler's job", way_out)
+    followed = [*values.get("after", ()), *values.get("after-any", ())]
+    if twice := next((name for name in followed if followed.count(name) > 1), ""):
+        key = "after-any" if "after-any" in values else "after"
+        error(key, f"it follows {twice} twice", "name each job once, in after or in after-any")
     if "heartbeat" in given and "handler" not in given:
         error("heartbeat", "heartbeat is for handlers", "name the handler, or remove it")
     _check_values(policies, problems)

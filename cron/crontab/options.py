@@ -51,6 +51,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 _NUMBERS: Final = ("priority", "concurrency", "retries", "parts")
 _LISTS: Final = ("retry-on", "fatal-on")
+_JOBS: Final = ("after", "after-any")
 
 
 class Option(NamedTuple):
@@ -144,9 +145,14 @@ def read_options(options: Iterable[Option], tenant: str, problems: Problems) -> 
             )
         else:
             _read_option(option, policies, problems)
-    check_together(policies, problems)
     if (name := policies.values.get("name", "/")) and "/" not in name:
         policies.values["name"] = f"{tenant}/{name}"
+    own = policies.values.get("name", tenant).partition("/")[0]
+    for key in _JOBS:
+        if key in policies.values:  # jobs of its own tenant, where they name none
+            names = (name if "/" in name else f"{own}/{name}" for name in policies.values[key])
+            policies.values[key] = tuple(names)
+    check_together(policies, problems)
     return policies
 
 
@@ -197,6 +203,22 @@ def _name(_: str, text: str) -> str:
             "and at most one / between tenant and job",
         ) from error
     return full if "/" in text else full.removeprefix(f"{DEFAULT_TENANT}/")
+
+
+def _names(key: str, text: str) -> tuple[str, ...]:
+    """Return jobs as they are written, with or without a tenant."""
+    names: list[str] = []
+    for word in map(str.strip, text.split(",")):
+        try:
+            full = parse_job_name(word)
+        except BadName as error:
+            hint = "write jobs like tenant/job or job, with commas between"
+            raise InvalidInput(f"{key} {word[:40]!r} is not a job's name", hint) from error
+        names.append(full if "/" in word else full.removeprefix(f"{DEFAULT_TENANT}/"))
+    if len(names) > limits.JOB_PREDECESSORS_MAX:
+        most = limits.JOB_PREDECESSORS_MAX
+        raise InvalidInput(f"{key} names more than {most} jobs", "follow a job that follows them")
+    return tuple(names)
 
 
 def _timeout_ms(key: str, text: str) -> int:
@@ -319,6 +341,8 @@ KNOWN: Final[dict[str, Known]] = {
     "memory": Known(WorkSpec, "memory_bytes", _memory_bytes),
     "handler": Known(WorkSpec, "handler", _handler),
     "heartbeat": Known(WorkSpec, "heartbeat_ms", partial(_duration_ms, HEARTBEAT_S_MAX)),
+    "after": Known(Job, "after", _names),
+    "after-any": Known(Job, "after_any", _names),
 }
 """Every option of a job, by key."""
 
@@ -345,4 +369,9 @@ def option_text(key: str, value: Any) -> str:
         if isinstance(codes, list) and codes and all(type(code) is int for code in codes):
             return ",".join(map(str, codes))
         raise InvalidInput(f"{key} is not a list of exit codes", f"write it like {key} = [75, 111]")
+    if key in _JOBS:
+        if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
+            return ",".join(value)
+        hint = f'write it like {key} = ["billing/import"]'
+        raise InvalidInput(f"{key} is not a list of jobs", hint)
     raise InvalidInput(f"{key} is not a text", f'write it in quotes, like {key} = "..."')

@@ -7,7 +7,7 @@ read in spite of errors, so that all errors are reported at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cron.calendar.misread import is_field_like, is_prose, misread
@@ -25,6 +25,8 @@ from cron.crontab.options import (
 from cron.crontab.payload import read_payload
 from cron.crontab.reading import Problems, Reading, split_lines
 from cron.errors import InvalidInput, ScheduleError
+from cron.job import cycle_of
+from launcher.protocol.names import short_job_name
 
 _BLANKS: Final = " \t"
 _JOB = re.compile(
@@ -38,6 +40,7 @@ _WORD = re.compile(r"[^ \t]+")
 _FORMAT = re.compile(r"%[A-Za-z](?![A-Za-z])")
 _SHELL_PAIR = re.compile(r"\\.|\"[^\"]*\"|'[^']*'|`[^`]*`|\$\([^()]*\)", re.DOTALL)
 _SHELL_OPEN = re.compile(r"[\"'`]|\$\(")
+_CYCLE_SHOWN: Final = 8
 _PERCENT_HINT: Final = r"write \% for a percent sign; the first plain % begins the standard input"
 
 
@@ -292,9 +295,11 @@ def read_together(
 ) -> list[tuple[str, Reading]]:
     """Return each file's name and its contents as from `read_file`, in order.
 
-    A file that is given twice, and a job that is in two files, are errors of the later file.
+    A file that is given twice, a job that is in two files, and jobs that follow each other in a
+    cycle are errors of the later file.
     """
     readings: list[tuple[str, Reading]] = []
+    followed: dict[str, tuple[str, ...]] = {}
     places: dict[str, tuple[str, int]] = {}
     names: set[str] = set()
     for name, content in files:
@@ -305,6 +310,7 @@ def read_together(
             continue
         names.add(name)
         reading = read_file(name, content, system=system, zone=zone, tenant=tenant)
+        followed.update((job.name, job.follows) for job in reading.jobs if job.follows)
         for job in reading.jobs:
             file, line = places.setdefault(job.name, (name, job.line))
             if file != name:
@@ -312,8 +318,19 @@ def read_together(
                 message = f"job {job.name} stands in {where} as well"
                 hint = "give one of them another name, or remove one"
                 problems.error(job.line, min(job.line, 1), message, hint)
+        followers = [job.name for job in reading.jobs if job.follows]
+        cycle = cycle_of(followers, lambda one: followed.get(one, ()))
+        for job in [one for one in reading.jobs if one.name in cycle][:1]:
+            problems.error(job.line, min(job.line, 1), *cycle_problem(cycle))
         found = problems.reading([])
         reading.problems += found.problems
         reading.error_count += found.error_count
         readings.append((name, reading))
     return readings
+
+
+def cycle_problem(cycle: Sequence[str]) -> tuple[str, str]:
+    """Return the message and hint for jobs that follow each other in a cycle."""
+    shown = [*cycle[:_CYCLE_SHOWN], "...", cycle[-1]] if len(cycle) > _CYCLE_SHOWN + 1 else cycle
+    names = " follows ".join(map(short_job_name, shown))
+    return f"jobs wait for each other: {names}", "take one of them out of after, or after-any"

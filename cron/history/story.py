@@ -54,7 +54,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.OVERLOAD: "the cell was overloaded: more fell due than could begin, and a newer launch"
     " of the job took its place, or none could begin in time",
     Reason.NO_EXECUTOR: "no executor that could run it was there",
-    Reason.PREDECESSOR: "a task or group that it follows did not succeed",
+    Reason.PREDECESSOR: "what it follows did not succeed",
 }
 """Why a launch is in its state, as the second half of a sentence."""
 _ENDED_BY: Final = (Reason.KILLED, Reason.REPLACED)

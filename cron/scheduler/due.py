@@ -45,7 +45,7 @@ PATIENT_MAX: Final = 20_000
 does not touch rows."""
 
 _ScheduleKey = tuple[str, str, int]
-_GroupKey = tuple[Line, Catchup, Overlap, int]
+_GroupKey = tuple[Line, Catchup, Overlap, int, bool]
 
 
 class _Scheduled(msgspec.Struct, eq=False):
@@ -125,7 +125,7 @@ class DueHeap:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = Line(key)
-            like = (line, job.catchup, job.overlap, job.deadline_s)
+            like = (line, job.catchup, job.overlap, job.deadline_s, bool(job.follows))
             group = scheduled.groups.get(like)
             if group is None:
                 group = scheduled.groups[like] = _Group(like, scheduled, line)

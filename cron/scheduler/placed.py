@@ -18,7 +18,7 @@ those of other jobs (`due`)."""
 
 class Placed(NamedTuple):
     """What launches of a job need, and in which flows they wait. `is_usual`: a launch needs one
-    slot and nothing else, and does not wait for other launches of its job."""
+    slot and nothing else, and does not wait for other launches."""
 
     wanted: Wanted
     live: FlowKey
@@ -33,7 +33,9 @@ def placed_of(name: str, job: Job) -> Placed:
     needed = (job.pool, job.where, work.cpu_milli, work.memory_bytes)
     is_patient = job.deadline_s >= PATIENT_S and not 0 < every_s < PATIENT_S
     priority = min(max(work.priority, 0), 9)
-    return _placed_alike(tenant, priority, needed, job.parts, job.each, job.is_limited, is_patient)
+    alike = (tenant, priority, needed, job.parts, job.each, job.is_limited, is_patient)
+    placed = _placed_alike(*alike)
+    return placed._replace(is_usual=False) if job.follows else placed
 
 
 @lru_cache(FLOW_KEYS_MAX)

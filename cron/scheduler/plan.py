@@ -22,7 +22,7 @@ import msgspec
 
 from cron.job import Catchup, Job, OnLost, Overlap
 from cron.launch_state import LaunchState
-from cron.notes import Note, NoteCode, written
+from cron.notes import NOT_OVER, Note, NoteCode, written
 from cron.scheduler.candidates import (
     Candidate,
     has_run,
@@ -44,6 +44,7 @@ from cron.scheduler.policy import (
     before_restore,
     skip_older,
 )
+from cron.scheduler.predecessors import Predecessor, in_the_way
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.batches import taken
@@ -88,6 +89,9 @@ HELD_LOOK_MS: Final = 1_000
 """The shortest time between two looks at a launch past its deadline whose clock a gate stops."""
 HELD_REST_MS: Final = 100
 """Until a launch is looked at again if no entry will release the slot of its job."""
+FOLLOWED_LOOK_MS: Final = 60_000
+"""How often a launch is looked at that waits for one of another job. The end of that one brings it
+up at once; a change of the other job's schedule does not."""
 TAKEN_SHARE: Final = 4
 """Launches that a plan takes from the queues per launch that may begin: the queues do not know
 everything that stops one."""
@@ -296,6 +300,7 @@ class _Choice:
         self._detailed = 0  # of what is skipped
         self._lacks: dict[int, str] = {}  # job number -> what its launches lacked
         self._cancel: dict[c.Key, c.CancelItem] = {}
+        self._in_the_way: dict[tuple[object, ...], Predecessor | None] = {}
 
     def run(self, accounts: _Accounts) -> None:
         """Cancel waiting launches of removed jobs, judge new launches, the oldest first, and take
@@ -393,11 +398,12 @@ class _Choice:
             self._queues.enqueue(candidate, job, self._now_ms)
 
     def _is_stopped(self, candidate: Candidate, job: Job) -> bool:
-        """Return whether a launch was skipped now, or is held by a closed gate."""
+        """Return whether a launch was skipped now, or is held by a closed gate or by a launch that
+        it follows."""
         reason = self._reason_to_skip(candidate, job)
         gate = self._queues.gates.of(candidate.record, job, self._now_ms)
         if reason is NONE and gate is None:  # the usual case, cheap
-            return False
+            return bool(job.after or job.after_any) and self._waits_for_other(candidate, job)
         if reason is NONE and gate is not None:
             if gate.action is GateAction.PAUSE:
                 self._queues.hold(candidate, job, gate.until_ms or FOREVER_MS)
@@ -407,6 +413,25 @@ class _Choice:
         else:
             self._skip_one(candidate, reason)
         return True
+
+    def _waits_for_other(self, candidate: Candidate, job: Job) -> bool:
+        """Return whether a launch was skipped now, or is held, for what it follows."""
+        found = self._predecessor(candidate, job)
+        if found is not None and found.state != NOT_OVER:
+            self._skip_one(candidate, Reason.PREDECESSOR, found.note)
+        elif found is not None:
+            self._queues.hold(candidate, job, self._now_ms + FOLLOWED_LOOK_MS)
+        return found is not None
+
+    def _predecessor(self, candidate: Candidate, job: Job) -> Predecessor | None:
+        """Return what keeps a launch from beginning that follows others. One that somebody asked
+        for, or that has begun before, does not wait."""
+        if candidate.attempt or not candidate.is_scheduled:
+            return None
+        asked = (job.after, job.after_any, candidate.key[1])
+        if asked not in self._in_the_way:
+            self._in_the_way[asked] = in_the_way(self._view.state, job, candidate.key[1])
+        return self._in_the_way[asked]
 
     def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
         """Return why a due launch must not start any more, else NONE."""
@@ -489,9 +514,13 @@ class _Choice:
         """Skip a launch with the details that the reason does not tell; postpone it if this entry
         has no room."""
         detail, note = ("", note) if note else (candidate.detail, candidate.note)
+        job = candidate.record.job
+        if reason is Reason.DEADLINE and not note and job is not None and job.follows:
+            found = self._predecessor(candidate, job)
+            note = found.note if found is not None else None
         if reason is Reason.OVERLAP and (held := self._before_restore(candidate.record)):
             detail, note = "", held
-        elif reason in MISSING and not detail and self._detailed < MISSING_MAX:
+        elif reason in MISSING and not (detail or note) and self._detailed < MISSING_MAX:
             number = candidate.key[0]
             if number not in self._lacks and len(self._lacks) < LACKS_MAX:
                 self._lacks[number] = self._queues.missing(candidate.key)
@@ -568,6 +597,7 @@ class _Choice:
             self._queues.set_aside(candidate)
             return None
         is_free = job.overlap is ALLOW and not job.concurrency and record.paused is None
+        is_free = is_free and not job.after and not job.after_any
         if is_free and candidate.deadline_ms > self._safe_ms and not self._view.state.gates:
             return []  # the usual case, cheap
         if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):

@@ -130,6 +130,8 @@ class Queues:
             self._end_rows(others)
         if moved:
             self.follow(moved, moved)
+        for number in outcome.following:
+            self.look_again(number)
 
     def _take_back(
         self, uncounted: Iterable[Key], ended: list[EndedRows], moved: Mapping[Key, int]

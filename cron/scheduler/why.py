@@ -8,6 +8,7 @@ from cron.job import Job, Overlap
 from cron.notes import sentence
 from cron.scheduler.gates import gate_of, note_of
 from cron.scheduler.policy import before_restore
+from cron.scheduler.predecessors import in_the_way
 from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scopes import scope_text
 from cron.state.chains import Predecessor, end_of, failure_of, name_of, waits_for
@@ -143,6 +144,10 @@ def _held(
     gate = gate_of(state, record, job, now_ms)
     if gate is not None:
         return WaitReason(sentence(note_of(gate)), gate.until_ms)
+    if job.follows and not (row.attempt or row.trigger or row.by):
+        followed = in_the_way(state, job, row.scheduled_s)
+        if followed is not None:
+            return WaitReason(str(followed))
     held_until_ms = row.not_before_ms
     if job.overlap is not Overlap.ALLOW:
         for other in state.active_of(record):

@@ -51,6 +51,7 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Given, account_for, as_lines
+from cron.service import following
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.codec import encode_work
@@ -223,6 +224,22 @@ def _left_out(declared: Declared, live: Mapping[str, JobRecord]) -> list[str]:
     ]
 
 
+def in_order(
+    declared: Sequence[Declared], records: Sequence[JobRecord], request: ApplyRequest
+) -> list[Declared]:
+    """Return the sources in the order in which they can be put, see `following.in_order`."""
+    live = {record.name: record for record in records if record.job is not None}
+    puts = [
+        following.Put(
+            one.source, one.jobs, one.files, _left_out(one, live) if request.prune else ()
+        )
+        for one in declared
+    ]
+    follows = {name: one.job.follows for name, one in live.items() if one.job is not None}
+    order = following.in_order(puts, follows, names_within(request.reads))
+    return [declared[place] for place in order]
+
+
 def _left_warning(diff: Diff) -> list[Problem]:
     if not diff.left:
         return []
@@ -297,6 +314,9 @@ async def put(replica: Replica, request: ApplyRequest) -> ApplyReport:
         prune=request.prune,
         is_confirmed=request.is_dry_run or request.is_confirmed,
     )
+    if replica.state.followers or any(job.follows for one in declared for job in one.jobs):
+        records = list(replica.state.jobs.values())
+        declared = await asyncio.to_thread(in_order, declared, records, request)
     changes: list[JobChange] = []
     gone: set[str] = set()  # jobs that a dry run would have removed before
     done: list[str] = []
@@ -356,13 +376,15 @@ async def remove(replica: Replica, request: RemoveRequest) -> RemoveReport:
 
     Raises:
         UnknownJob: one of them does not exist; nothing was removed.
+        Conflict: a job that stays follows one of them; nothing was removed.
         RevisionConflict: somebody else changed the jobs again and again meanwhile.
         OutcomeUnknown: those of some sources were removed, or may be.
     """
     state, done, tries = replica.state, dict[str, RemovedJob](), ATTEMPTS
+    following.check_removal(state, request.jobs)
     try:
         while left := _by_source(state, [name for name in request.jobs if name not in done]):
-            source, names = next(iter(left.items()))
+            source, names = following.removed_first(state, left)
             removed: list[str] = []
             try:
                 diff = Diff(source, state.catalog, [], names, [])
@@ -391,7 +413,7 @@ async def _commit(replica: Replica, diff: Diff, by: str, done: list[str]) -> Non
         await _commit_whole(replica, diff, at_once, by)
         done += [*(job.name for job in diff.changed), *at_once]
         diff = msgspec.structs.replace(diff, base=diff.base + 1, changed=[])
-    later = diff.removed if not at_once else []
+    later = following.followers_first(replica.state, diff.removed) if not at_once else []
     for first in range(0, len(later), REMOVED_AT_ONCE):
         portion = later[first : first + REMOVED_AT_ONCE]
         diff = msgspec.structs.replace(diff, removed=portion)
@@ -532,5 +554,8 @@ def _readable(record: JobRecord, job: Job) -> Ticks:
 
 
 def _check(verdict: Verdict) -> None:
+    if verdict in (Verdict.UNKNOWN_PREDECESSOR, Verdict.CYCLE, Verdict.FOLLOWED):
+        text = "a job that is followed was removed, or a job came to follow one, meanwhile"
+        raise Conflict(text, "apply again: it says which")
     if verdict is not Verdict.ACCEPTED:
         raise RevisionConflict(f"the jobs were changed meanwhile: {verdict.label}")

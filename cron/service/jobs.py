@@ -80,6 +80,8 @@ def _needs(record: JobRecord, job: Job) -> JobNeeds:
         payload=job.work.payload[:PAYLOAD_SHOWN_BYTES].decode(errors="replace"),
         retry_codes=list(job.retry.retry_codes),
         fatal_codes=list(job.retry.fatal_codes),
+        after=list(job.after),
+        after_any=list(job.after_any),
         dead=len(record.dead),
     )
 
@@ -164,7 +166,7 @@ async def next_times_of(replica: Replica, request: NextRequest) -> NextTimes:
     record = replica.state.jobs.get(request.job)
     if record is None or record.job is None:
         raise unknown_job(request.job)
-    schedule = record.job.schedule
+    job, schedule = record.job, record.job.schedule
     now_ms = replica.clock.wall_ms()
     after_s = now_ms // 1000 if request.after_s is None else request.after_s
     paused = _pause_of(record, now_ms)
@@ -180,6 +182,7 @@ async def next_times_of(replica: Replica, request: NextRequest) -> NextTimes:
         paused=paused is not None,
         pause_reason=paused.reason if paused is not None else "",
         paused_until_ms=paused.until_ms if paused is not None else 0,
+        follows=list(job.follows),
     )
 
 

@@ -8,7 +8,7 @@ from cron.job import Job
 from cron.launch_state import LaunchState
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN, NOTE_CHARS_MAX
 from cron.state import commands as c
-from cron.state import forgetting
+from cron.state import followed, forgetting
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
@@ -37,6 +37,8 @@ def put_jobs(context: Context, command: c.PutJobs) -> Result:
         _put(context, command, job)
     for name in command.removed:
         _remove(context, command, context.state.jobs[name])
+    if context.state.unfollowed:
+        followed.forget_ends(context)
     return Result(Verdict.ACCEPTED, number=context.state.catalog)
 
 
@@ -77,7 +79,8 @@ def _check(context: Context, command: c.PutJobs, jobs: tuple[Job, ...]) -> Verdi
         if record is None or record.job is None:
             return Verdict.UNKNOWN_JOB
     records = [record for name in names if (record := state.jobs.get(name)) is not None]
-    return next(filter(None, (_check_known(command, one) for one in records)), Verdict.ACCEPTED)
+    refused = next(filter(None, (_check_known(command, one) for one in records)), None)
+    return refused or followed.check(state, jobs, command.removed)
 
 
 def _check_known(command: c.PutJobs, record: JobRecord) -> Verdict:

@@ -21,6 +21,7 @@ from cron.state import (
     chains,
     clock,
     ends,
+    followed,
     following,
     forgetting,
     granting,
@@ -89,6 +90,8 @@ class Machine:
             tasking.settle(context)
         if state.groups.moved:
             following.settle_groups(context)
+        if state.followers and context.ended:
+            followed.note_ends(context)
         if context.seals:  # all rows of an entry are on one side of it
             context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)
         outcome = Outcome(
@@ -105,6 +108,7 @@ class Machine:
             context.moved_tasks,
             context.gone_jobs,
             context.moved_groups,
+            context.following,
         )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.

@@ -52,7 +52,9 @@ class Verdict(enum.IntEnum):
     BAD_TASK = 32  # its name, payload or options are out of range
     BAD_ACCESS = 33  # a name, scope or hash that is none
     NO_ADMIN = 34  # the cell would have no admin
-    UNKNOWN_PREDECESSOR = 35  # no task or group of that name is known
+    UNKNOWN_PREDECESSOR = 35  # it follows what is not there
+    CYCLE = 36  # it would follow itself, directly or through others
+    FOLLOWED = 37  # what stays follows it
     UNKNOWN_GROUP = 38
     GROUP_CLOSED = 39  # it takes no more tasks
     GROUP_OPEN = 40  # only a closed group can be followed
@@ -88,7 +90,7 @@ class Outcome(msgspec.Struct, frozen=True):
     none. `moved_tasks` are the numbers of tasks that are new, changed or forgotten by it.
     `gone_jobs` are the numbers of jobs of tasks that State has forgotten: their last launches were
     over by an entry before. `moved_groups` are the names of groups that are new, changed or
-    forgotten by it.
+    forgotten by it. `following` are the numbers of jobs that follow a launch that is over by it.
     """
 
     verdict: Verdict
@@ -104,6 +106,7 @@ class Outcome(msgspec.Struct, frozen=True):
     moved_tasks: Collection[int] = ()
     gone_jobs: Sequence[int] = ()
     moved_groups: Collection[str] = ()
+    following: Collection[int] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -27,6 +27,7 @@ from cron.state.batches import COLUMNS, Batch
 from cron.state.chains import HoldTable
 from cron.state.commands import LEAST_FORMAT, Instants, Key
 from cron.state.groups import GroupTable
+from cron.state.known_ends import KnownEnds
 from cron.state.launch_index import LaunchIndex
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.rows import NO_ROW, Part, Place, Row
@@ -155,6 +156,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     changed_by: str = ""  # who applied the newest change of it, and when
     changed_ms: int = 0
     task: int = 0  # the number of the task whose job it is
+    ends: KnownEnds | None = None  # of its launches, while other jobs follow it
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -343,6 +345,10 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         # Jobs of tasks of which nothing may be open, dead or lost; the next entry looks at them.
         self.over_jobs: dict[int, None] = {}
         self.lost_tasks: dict[int, int] = {}  # by job of a task: lost attempts that are remembered
+        # By the name of a job that others follow: their numbers. And which may be followed no more.
+        self.followers: dict[str, dict[int, None]] = {}
+        self.unfollowed: dict[str, None] = {}
+        self._follows: dict[int, tuple[str, ...]] = {}
 
     def _due_row(self, number: int, scheduled_s: int, due: Instants) -> LaunchRow:
         """Return the row of a launch that stands in a line: its job is as it was then."""
@@ -414,6 +420,16 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             for row in record.open.values():  # none of its launches is a usual row now
                 if row.state in ACTIVE:
                     self.start_running(row.number)
+        before, now = self._follows.pop(record.number, ()), job.follows if job is not None else ()
+        for name in before:
+            self.followers[name].pop(record.number, None)
+            if not self.followers[name]:
+                del self.followers[name]
+                self.unfollowed[name] = None
+        for name in now:
+            self.followers.setdefault(name, {})[record.number] = None
+        if now:
+            self._follows[record.number] = now
 
     def has_revisions(self, catalog: int, records: Iterable[JobRecord]) -> bool:
         """Return whether an older revision of the set of jobs has been, and none of these jobs has

@@ -44,7 +44,7 @@ class Reason(enum.IntEnum):
     FULL = 22  # its queue takes no more
     OVERLOAD = 23  # more fell due than could begin, and others went before it
     NO_EXECUTOR = 24  # more fell due than could begin, since no executor could run any of it
-    PREDECESSOR = 25  # a task or group that it follows did not succeed
+    PREDECESSOR = 25  # what it follows did not succeed
 
     @property
     def label(self) -> str:

@@ -214,6 +214,7 @@ class Cell:
             Catchup[fields.get("catchup", "last").upper()],
             deadline_s=deadline_s,
             parts=int(fields.get("parts", "1")),
+            after=tuple(f"default/{name}" for name in fields.get("after", "").split(",") if name),
             retry=Retry(
                 int(fields.get("tries", "1")),
                 backoff_ms=1_000,

@@ -41,6 +41,7 @@ async def test_a_zone_is_that_of_the_schedule():
         "schedule": "0 3 * * *",
         "resolved": "0 3 * * *",
         "paused": False,
+        "follows": [],
     }
 
 

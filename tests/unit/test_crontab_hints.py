@@ -195,6 +195,13 @@ CHOSEN = [
         "#: retries=1 fatal-on=2 retry-on=3\n@daily x",
     ),
     ("#: each=a parts=2\n@daily x", "remove one of the two", "#: each=a\n@daily x"),
+    ("#: after=a,,b\n@daily x", "with commas between", "#: after=a,b\n@daily x"),
+    (
+        f"#: after={','.join(f'a{n}' for n in range(21))}\n@daily x",
+        "follow a job that follows them",
+        "#: after=a0\n@daily x",
+    ),
+    ("#: after=a after-any=a\n@daily x", "name each job once", "#: after=a\n@daily x"),
     ("#: handler=a user=b\n@daily 1", "the user of its worker", "#: handler=a\n@daily 1"),
     ("#: heartbeat=5s\n@daily x", "name the handler", "#: heartbeat=5s handler=a\n@daily 1"),
     (
@@ -245,6 +252,7 @@ TOML = [
     (f"{JOB}cwd = 1", 'cwd = "..."', f'{JOB}cwd = "/x"'),
     (f"{JOB}retries = 1.5", "retries = 3", f"{JOB}retries = 3"),
     (f"{JOB}cpu = true", "cpu = 0.5", f"{JOB}cpu = 0.5"),
+    (f"{JOB}after = 3", 'after = ["billing/import"]', f'{JOB}after = ["billing/import"]'),
     (
         f"{JOB}retries = 1\nretry-on = 1.5",
         "retry-on = [75, 111]",
@@ -395,6 +403,9 @@ def test_what_two_files_cannot_both_declare_is_accepted_after_the_hint():
         [named, ("b", b"#: name=y\n@daily x")], system=False, zone="UTC", tenant="default"
     )
     assert first.problems == second.problems == []
+    cycle = [("a", b"#: name=x after=y\n@daily x"), ("b", b"#: name=y after=x\n@daily x")]
+    (_, first), (_, second) = read_together(cycle, system=False, zone="UTC", tenant="default")
+    assert "take one of them out of after" in hints(second)[0]
     twice = read_together([named, named], system=False, zone="UTC", tenant="default")
     assert hints(twice[1][1]) == ["give it once"]
 
@@ -471,6 +482,8 @@ def test_every_site_of_a_hint_has_a_case_here(monkeypatch):
     read_together([("a", b""), ("a", b"")], system=False, zone="UTC", tenant="default")
     named = b"#: name=x\n@daily x"
     read_together([("a", named), ("b", named)], system=False, zone="UTC", tenant="default")
+    cycle = b"#: name=x after=x\n@daily x"
+    read_together([("a", cycle)], system=False, zone="UTC", tenant="default")
     missing = [
         (path, line, where)
         for (path, line, end), where in sites().items()
