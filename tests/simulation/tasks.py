@@ -10,7 +10,9 @@ import asyncio
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -21,11 +23,13 @@ from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import tasks as t
+from cron.state.groups import CloseGroups, GroupClose
 from cron.state.outcome import Outcome, Verdict
-from cron.state.rows import Row, RowKind
+from cron.state.rows import RowKind
 from cron.state.state import State
 from launcher.protocol.names import TASK_MARK
 from tests.batches import answered
+from tests.simulation.chains import ChainWitness, DrawnTies, name_of
 from tests.simulation.crontabs import ENDS, HANDLERS
 from tests.simulation.replicas import Replica
 
@@ -53,12 +57,14 @@ class Programs:
         self._tell = tell
         self._keys = 0
         self._asked: list[tuple[t.TaskSpec, ...]] = []
+        self._ties = DrawnTies(rng)
         self.acknowledged: dict[str, None] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def live(self) -> None:
         """Act now and then, for ever."""
         acts = [self._submit] * 5 + [self._repeat] * 2 + [self._cancel, self._change, self._run_now]
+        acts.append(self._close)
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / ACT_S))
             leader, act = self._find_leader(), self._rng.choice(acts)
@@ -75,7 +81,7 @@ class Programs:
             said = f"failed: {type(error).__name__}"
         self._tell(f"program {act.__name__.strip('_')} on {leader.name}: {said}")
 
-    def _draw(self) -> t.TaskSpec:
+    def _draw(self, before: Sequence[t.TaskSpec] = ()) -> t.TaskSpec:
         rng = self._rng
         self._keys += 1
         options = t.TaskOptions(
@@ -96,12 +102,34 @@ class Programs:
         at_ms = self._wall_ms() + round(1000 * rng.choice(DELAYS_S))
         key = f"k{self._keys}"
         digest = hashlib.blake2b(payload + key.encode(), digest_size=16).digest()
-        return t.TaskSpec(rng.choice(QUEUES), key, at_ms, payload, digest, options)
+        spec = t.TaskSpec(rng.choice(QUEUES), key, at_ms, payload, digest, options)
+        return self._ties.tied(spec, [*self.acknowledged, *map(name_of, before)])
 
     async def _submit(self, leader: Replica) -> str:
-        tasks = tuple(self._draw() for _ in range(self._rng.choice((1, 1, 3, 8))))
+        tasks: tuple[t.TaskSpec, ...] = ()
+        for _ in range(self._rng.choice((1, 1, 3, 8))):
+            tasks = (*tasks, self._draw(tasks))
         self._asked.append(tasks)
         return await self._send(leader, tasks)
+
+    async def _close(self, leader: Replica) -> str:
+        """Close a group, with its hook or without; now and then again, or with another hook."""
+        name = self._ties.group_to_close()
+        hook = None
+        if self._rng.random() < 0.7:
+            is_other = self._rng.random() < 0.2
+            hook = self._draw_hook() if is_other else self._ties.hooks.get(name)
+            hook = self._ties.hooks[name] = hook or self._draw_hook()
+        _, results = await leader.leader.append(CloseGroups((GroupClose(name, hook),), "shop"))
+        verdict = results[0].items[0]
+        if verdict in (Verdict.ACCEPTED, Verdict.ALREADY):
+            self._ties.closed()
+            if hook is not None:
+                self.acknowledged[name_of(hook)] = None
+        return f"{name}={verdict} {hook.key if hook else ''}"
+
+    def _draw_hook(self) -> t.TaskSpec:
+        return msgspec.structs.replace(self._draw(), group="", after=(), after_any=())
 
     async def _repeat(self, leader: Replica) -> str:
         """Submit what was submitted before, whether anybody answered or not."""
@@ -156,6 +184,7 @@ class TaskWitness:
     def __init__(self, accuse: Callable[[str, str], None]) -> None:
         self._accuse = accuse
         self._known: dict[str, Known] = {}
+        self._chains = ChainWitness(accuse, lambda: self._known)
         self._lost: dict[str, None] = {}  # acknowledged, and not in the snapshot
 
     def restored(self, state: State, now_ms: int) -> None:
@@ -163,6 +192,7 @@ class TaskWitness:
         task again that would rather run twice, or that somebody made due before its time."""
         self._lost |= {name: None for name in self._known if name not in state.tasks}
         self._known = {name: one for name, one in self._known.items() if name in state.tasks}
+        self._chains.restored(state)
         for name, one in self._known.items():  # what was asked of it since is forgotten too
             task = state.tasks[name]
             one.at_ms, one.is_cancelled = min(one.at_ms, task.at_ms), False
@@ -175,13 +205,17 @@ class TaskWitness:
         """Read an entry that was accepted."""
         for row in outcome.rows:
             known = self._known.get(row.job)
-            if known is not None:
-                self._ended(known, row)
+            if known is not None and row.kind is RowKind.ENDED:
+                known.end = row.state
+                known.is_cancelled |= self._chains.ended(state, row.job, row)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for item, verdict in answered(command, result):
                     if verdict == Verdict.ACCEPTED:
                         self._begun(state, item.key, item.attempt)
+            elif isinstance(command, CloseGroups):
+                hooks = self._chains.closes(command, result.items, self._known)
+                deque(map(partial(self._taken, state), hooks), maxlen=0)
             elif isinstance(command, t.SubmitTasks | t.CancelTasks | t.RunTasks):
                 self._asked(state, command, result.items)
             elif isinstance(command, t.RescheduleTasks):
@@ -212,6 +246,7 @@ class TaskWitness:
             self._accuse("t", f"{name} was taken a second time")
         at_ms = max(spec.at_ms, state.at_ms)
         self._known[name] = Known(at_ms, max(options.on_lost, 0), max(options.tries, 1))
+        self._chains.taken(spec)
 
     def _begun(self, state: State, key: c.Key, attempt: int) -> None:
         launch = state.launch_name(key)
@@ -222,6 +257,7 @@ class TaskWitness:
             return
         if known.is_cancelled:
             self._accuse("t", f"{launch} was begun, and was cancelled before")
+        self._chains.begun(state, launch.job)
         if state.at_ms < known.at_ms:
             self._accuse("t", f"{launch} was begun {known.at_ms - state.at_ms} ms before its time")
         if known.scheduled_s not in (-1, launch.scheduled_s):
@@ -234,10 +270,6 @@ class TaskWitness:
         if not may_follow and known.end is not None:
             self._accuse("t", f"{launch}#{attempt} was begun, and is {known.end.label}")
         known.attempt, known.scheduled_s, known.end = attempt, launch.scheduled_s, None
-
-    def _ended(self, known: Known, row: Row) -> None:
-        if row.kind is RowKind.ENDED:
-            known.end = row.state
 
     def judge(
         self, state: State, acknowledged: Iterable[str], calm_ms: int, now_ms: int, *, served: bool
@@ -258,9 +290,12 @@ class TaskWitness:
             elif task.is_over and task.state is not known.end and known.end is not LaunchState.LOST:
                 label = known.end.label if known.end else ""
                 self._accuse("t", f"{name} is {task.state.label}, and its row says {label}")
-            since_ms = max(known.at_ms, calm_ms)
-            if not task.is_over and is_able and now_ms > since_ms + LATE_MS:
+            held_until_ms = self._chains.held_until_ms(state, name)
+            since_ms = max(known.at_ms, calm_ms, held_until_ms or 0)
+            is_held = held_until_ms is None
+            if not task.is_over and not is_held and is_able and now_ms > since_ms + LATE_MS:
                 self._accuse("t", f"{name} is not over {now_ms - since_ms} ms after its time")
+        self._chains.judge(state)
         for name, queue in state.queues.items():
             if queue.running and not any(not one.is_over for one in queue.tasks.values()):
                 self._accuse("t", f"queue {name} counts {queue.running} that run")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from cron.job import OnLost
@@ -13,6 +14,8 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import tasking
 from cron.state import tasks as t
+from cron.state.chains import ReleaseTasks
+from cron.state.groups import CloseGroups, ForgetGroups, GroupClose
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
@@ -24,7 +27,9 @@ from tests.unit.tasks_rig import TasksRig, name, task
 
 KEYS = [f"k{n}" for n in range(12)]
 QUEUES = ["default/mail", "default/import"]
+GROUPS = [f"default/g{n}" for n in range(9)]
 ENDS = [
+    (LaunchState.SUCCEEDED, Reason.NONE),
     (LaunchState.SUCCEEDED, Reason.NONE),
     (LaunchState.FAILED, Reason.RAISED),
     (LaunchState.FAILED, Reason.FATAL),
@@ -46,6 +51,7 @@ class Drawn(TasksRig):
             assert other.state.digest == self.state.digest
             assert encode_state(other.state) == encode_state(self.state)
             assert other.state.tasks.payload_bytes == self.state.tasks.payload_bytes
+            assert other.state.tasks.result_bytes == self.state.tasks.result_bytes
         return outcome
 
     def step(self) -> None:
@@ -59,7 +65,13 @@ class Drawn(TasksRig):
         chance, state = self.chance, self.state
         tasks = list(state.tasks_by_number.values())
         some = tuple(one.name for one in chance.sample(tasks, min(len(tasks), 2)))
-        kind = chance.choice(["submit", "ready", "ready", "begin", "end", "end", "late", "other"])
+        kinds = ["submit", "ready", "ready", "begin", "end", "end", "late", "other", "release"]
+        kind = chance.choice([*kinds, "close"])
+        if kind == "release":
+            return ReleaseTasks(tuple(state.holds))
+        if kind == "close":
+            hook = chance.choice([None, msgspec.structs.replace(self.drawn(), group="")])
+            return CloseGroups((GroupClose(chance.choice(GROUPS), hook),), "anna")
         if kind == "submit":
             return t.SubmitTasks(tuple(self.drawn() for _ in range(3)), "shop")
         if kind == "ready":
@@ -81,6 +93,7 @@ class Drawn(TasksRig):
                     tuple(t.RescheduleItem(one, at_ms=self.at_ms + 5_000) for one in some)
                 ),
                 t.ForgetTasks(tuple(state.tasks_by_number)),
+                ForgetGroups(tuple(GROUPS)),
                 DropDead(dead),
                 Redrive(dead, "anna"),
                 c.Skip(tuple(c.SkippedItem(key, Reason.DEADLINE) for key in state.due.detailed)),
@@ -107,7 +120,14 @@ class Drawn(TasksRig):
             labels=chance.choice([(), (("order", "4711"),)]),
         )
         after_ms = self.at_ms - T0 * 1000 + chance.choice([0, 5_000])
-        return task(chance.choice(KEYS), after_ms, chance.choice(QUEUES), options=options)
+        closed = [name for name, one in self.state.groups.items() if one.is_closed]
+        names = [*self.state.tasks, *closed]
+        followed = tuple(chance.sample(names, min(len(names), chance.choice([0, 0, 1, 3]))))
+        cut = chance.randint(0, len(followed))
+        ties = {"group": chance.choice([*[""] * 9, *GROUPS]), "after": followed[:cut]}
+        ties |= {"after_any": followed[cut:]}
+        queue = chance.choice(QUEUES)
+        return task(chance.choice(KEYS), after_ms, queue, options=options, **ties)
 
     def begins(self, key: c.Key) -> c.Command:
         row = self.state.due.get(key)
@@ -124,7 +144,9 @@ class Drawn(TasksRig):
 
     def said(self, key: c.Key, attempt: int) -> c.Command:
         state, reason = self.chance.choice(ENDS)
-        times = {"started_ms": self.at_ms, "finished_ms": self.at_ms}
+        times: dict[str, Any] = {"started_ms": self.at_ms, "finished_ms": self.at_ms}
+        if state is LaunchState.SUCCEEDED:
+            times["detail"] = self.chance.choice(["", "4 rows"])
         return c.Report((AttemptItem.of(key, attempt, state, reason, 0, **times),))
 
 
