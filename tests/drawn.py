@@ -20,6 +20,8 @@ RESTORE_SEEDS: Final = 1
 """Of each kind of restore; more of them are nightly."""
 TASK_SEEDS: Final = 3
 """Of tasks under faults; one of their restores, and one mutant."""
+FOLLOWED_SEEDS: Final = 2
+"""Of jobs that follow others under faults; one of their mutants."""
 OVERLOAD_SEEDS: Final = 1
 """Of each kind of overload."""
 ENGINE_SEEDS: Final = 12

@@ -14,6 +14,7 @@ m  more runs than a limit allows, or what a gate or a drain holds (`bounds.py`)
 s  starts faster than a rate allows               v  takes a slot that is reserved (`pacing.py`)
 n  nothing was started after the faults, or nothing of it succeeded
 k  the fencing token of a later attempt is not greater than that of an earlier one
+o  a launch begins before what it follows, or is skipped for what succeeded (`followed.py`)
 t  a task is lost, doubled, too early, or begins though it was cancelled (`tasks.py`)
 
 An attempt of several parts is begun part by part here: each has its name, and may start once.
@@ -41,6 +42,7 @@ from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.batches import AttemptItem, BeginItem, answered, items_of
 from tests.simulation.bounds import Bounds
+from tests.simulation.followed import FollowedWitness
 from tests.simulation.pacing import THREAD_POOL, Pacing
 from tests.simulation.tasks import TaskWitness
 from tests.simulation.tries import Tries
@@ -102,6 +104,7 @@ class Judge:
         self._bounds = Bounds(self.accuse, wall_ms)
         self._pacing = Pacing(self.accuse, wall_ms, self._slots)
         self._tasks = TaskWitness(self.accuse)
+        self.followed = FollowedWitness(self.accuse)
         self.thread_pools: dict[
             str, int
         ] = {}  # how many launches the workers of an executor may have
@@ -130,6 +133,7 @@ class Judge:
         self._bounds.restored(state)
         self._pacing.restored(state)
         self._tasks.restored(state, self.wall_ms())
+        self.followed.restored()
         self._restored_ms = self.wall_ms()
         # A leader whose clock was an hour ahead has launched what is due in an hour. Where no
         # ledger remembers that either, nobody can know.
@@ -172,6 +176,7 @@ class Judge:
             self._bounds.read(state, outcome)
             self._pacing.read(state, outcome, entry.at_ms)
             self._tasks.read(state, outcome)
+            self.followed.read(state, outcome)
 
     def tasks(
         self, acknowledged: dict[str, None], calm_ms: int, now_ms: int, *, served: bool
