@@ -284,9 +284,12 @@ def checked(request: Q) -> Q:
         InvalidInput, LimitExceeded: a field, or all of them together, cannot be.
     """
     changed = {}
-    for name, default, check in _checks(type(request)):
-        value = getattr(request, name)
-        if value is not None and value != default:
+    values = msgspec.structs.astuple(request)
+    for (name, default, checks), value in zip(_checks(type(request)), values, strict=True):
+        # Most fields of most requests have their defaults, and small values are the same objects.
+        if value is default or value is None or value == default:
+            continue
+        for check in checks:
             better = check(value)
             if better is not value:
                 changed[name] = better
@@ -296,12 +299,13 @@ def checked(request: Q) -> Q:
 
 
 @cache
-def _checks(request: type[Fields]) -> tuple[tuple[str, Any, Callable[[Any], Any]], ...]:
-    """The fields that are checked: name, default, and check."""
+def _checks(
+    request: type[Fields],
+) -> tuple[tuple[str, Any, tuple[Callable[[Any], Any], ...]], ...]:
+    """All fields, in order: name, default, and checks."""
     return tuple(
-        (field.name, _default_of(field), check)
+        (field.name, _default_of(field), tuple(_checks_of(field.type)))
         for field in msgspec.structs.fields(request)
-        for check in _checks_of(field.type)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -39,6 +40,8 @@ PAGE_CHARS_MAX: Final = 400
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
+_decode_any: Final = msgspec.json.Decoder().decode
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 _PART: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _TASK: Final = re.compile(
     rf"(?:(?P<tenant>{_PART})/)?(?P<queue>{_PART}):(?P<key>{_PART})", re.ASCII
@@ -112,7 +115,12 @@ def show_iso_ms(at_ms: int) -> str:
     """Return `2026-11-20T15:00:00.000Z`; "" for never."""
     if not at_ms:
         return ""
-    return f"{format_time(at_ms // 1000)[:-1]}.{at_ms % 1000:03d}Z"
+    return f"{_show_s(at_ms // 1000)}.{at_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _show_s(at_s: int) -> str:
+    return format_time(at_s)[:-1]
 
 
 def _iso(text: str) -> str:
@@ -161,14 +169,14 @@ def canonical_payload(payload: msgspec.Raw | bytes) -> bytes:
         InvalidInput: it is not JSON.
     """
     try:
-        return msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
+        return _encode_sorted(_decode_any(payload))
     except (msgspec.DecodeError, UnicodeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"payload is not JSON: {error}", "send any JSON value") from error
 
 
 def _said_once(at: str, at_ms: int, *, has_delay: bool) -> None:
     """Refuse a time that is said in two ways."""
-    if sum((bool(at), bool(at_ms), has_delay)) > 1:
+    if bool(at) + bool(at_ms) + has_delay > 1:
         raise InvalidInput("at, at_ms and delay_ms say the same thing: choose one")
 
 

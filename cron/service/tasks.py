@@ -46,7 +46,9 @@ FULL_MS: Final = 1_000
 SETTLING_RETRY_MS: Final = 500
 RESTORED_RETRY_MS: Final = 5_000
 """When to try again where a restored cell finds out what ran."""
+ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 _DONE: Final = frozenset({Verdict.ACCEPTED, Verdict.ALREADY})
+_encode_content: Final = msgspec.msgpack.Encoder().encode
 
 
 # ---- submit
@@ -112,7 +114,8 @@ async def _commit(
     def build(state: State, now_ms: int) -> list[Command]:
         for item in items:
             _admit(replica, state, item, now_ms)
-            _check_handler(state, item, is_within)
+            if is_within is not None:
+                _check_handler(state, item, is_within)
         sent[:] = [item for item in items if item.error is None]
         specs = tuple(item.spec for item in sent if item.spec is not None)
         return [t.SubmitTasks(specs, request.by)] if specs else []
@@ -146,10 +149,10 @@ def _admit(replica: Replica, state: State, item: _Submitted, now_ms: int) -> Non
     if queue is not None and asked.key in queue.tasks:
         return  # it is there already, whatever the queue takes by now
     handler = asked.handler or (queue.handler if queue is not None else "")
-    short = short_job_name(item.spec.queue)
     if not handler:
         hint = "name a handler, or declare the queue with `raftcron queue apply`"
-        item.refuse(UnknownQueue(f"queue {short} does not exist", hint))
+        text = f"queue {short_job_name(item.spec.queue)} does not exist"
+        item.refuse(UnknownQueue(text, hint))
     elif not _is_expected(replica, queue, handler):
         if replica.intake.is_settling(state.executors):
             text = f"executors have not come to the new leader yet; handler {handler} is not known"
@@ -160,14 +163,14 @@ def _admit(replica: Replica, state: State, item: _Submitted, now_ms: int) -> Non
     elif queue is not None and queue.waiting >= queue.waiting_max:
         item.refuse(_full(queue), FULL_MS)
     elif queue is not None and (wait_ms := replica.intake.wait_ms(queue)):
-        text = f"queue {short} takes {queue.rate_per_s:,} tasks a second"
+        text = f"queue {short_job_name(queue.name)} takes {queue.rate_per_s:,} tasks a second"
         item.refuse(RateExceeded(text, f"try again in {wait_ms} ms"), wait_ms)
 
 
-def _check_handler(state: State, item: _Submitted, is_within: Callable[[str], bool] | None) -> None:
+def _check_handler(state: State, item: _Submitted, is_within: Callable[[str], bool]) -> None:
     """Refuse a handler beyond the scope of whoever submits. A queue's own handler is that of the
     queue's name, or the one that an editor declared."""
-    if is_within is None or item.spec is None or item.error is not None:
+    if item.spec is None or item.error is not None:
         return
     queue, handler = state.queues.get(item.spec.queue), item.spec.options.handler
     if not handler or (queue is not None and handler == queue.handler):
@@ -222,15 +225,16 @@ def _spec(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
         api.canonical_payload(payload) if payload else b"",
         at_ms,
         asked.delay_ms,
-        msgspec.structs.replace(options, traceparent=""),
+        msgspec.structs.replace(options, traceparent="") if asked.traceparent else options,
     )
-    digest = hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=16).digest()
+    digest = hashlib.blake2b(_encode_content(content), digest_size=16).digest()
     return t.TaskSpec(queue, asked.key, asked.due_ms(now_ms), payload, digest, options)
 
 
 def _answer(state: State, item: _Submitted, now_ms: int) -> api.SubmitVerdict:
     task = state.tasks.get(item.name) if item.error is None else None
-    if item.error is None and (item.verdict not in _DONE or task is None):
+    is_new = item.verdict == ACCEPTED
+    if item.error is None and (task is None or not (is_new or item.verdict in _DONE)):
         _refuse(state, item, task)
     if item.error is not None or task is None:
         return api.SubmitVerdict(
@@ -241,7 +245,7 @@ def _answer(state: State, item: _Submitted, now_ms: int) -> api.SubmitVerdict:
         state=state_of(state, task, now_ms),
         scheduled_at=api.show_iso_ms(task.at_ms),
         at_ms=task.at_ms,
-        is_new=item.verdict == Verdict.ACCEPTED,
+        is_new=is_new,
         revision=task.revision,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -51,6 +52,7 @@ SUCCEEDED: Final = LaunchState.SUCCEEDED
 DIGEST_BYTES: Final = 16
 _BACKOFF_MS_MAX: Final = 31 * 86_400_000
 _RATE_MAX: Final = 1_000_000
+_ON_LOST_MAX: Final = max(OnLost)
 _PRIORITY_DEFAULT: Final = 5
 _ONCE: Final = Schedule("")
 """The schedule of a task's job, which is never due by itself."""
@@ -192,7 +194,9 @@ def _is_sound(spec: t.TaskSpec) -> bool:
     )
 
 
+@lru_cache(maxsize=256)
 def _are_sound(options: t.TaskOptions) -> bool:
+    """Whether options are within their limits. The tasks of a program have few of them."""
     texts = [options.handler, options.collection, options.traceparent]
     texts += [text for label in options.labels for text in label]
     return (
@@ -201,7 +205,7 @@ def _are_sound(options: t.TaskOptions) -> bool:
         and 0 <= options.backoff_ms <= _BACKOFF_MS_MAX
         and 0 <= options.deadline_s <= DEADLINE_S_MAX
         and 0 <= options.timeout_s <= TIMEOUT_S_MAX
-        and -1 <= options.on_lost <= max(OnLost)
+        and -1 <= options.on_lost <= _ON_LOST_MAX
         and len(options.labels) <= LABELS_MAX
         and t.label_bytes(options.labels) <= TASK_LABELS_BYTES_MAX
         and all(len(text) <= LABEL_CHARS_MAX for text in texts)

@@ -63,8 +63,10 @@ class TaskOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NO_OPTIONS: Final = TaskOptions()
 
 
-def label_bytes(labels: Iterable[tuple[str, str]]) -> int:
+def label_bytes(labels: Collection[tuple[str, str]]) -> int:
     """Return how many bytes labels have in UTF-8."""
+    if not labels:
+        return 0
     return sum(len(text.encode()) for label in labels for text in label)
 
 

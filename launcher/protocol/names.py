@@ -128,10 +128,16 @@ def parse_task_name(text: str) -> str:
 
 def is_task_name(queue: str, key: str) -> bool:
     """Return whether `tenant/queue` and a key together are the name of a task."""
+    return len(key) <= _key_chars_max(queue) and _PART.fullmatch(key) is not None
+
+
+@lru_cache(maxsize=1024)
+def _key_chars_max(queue: str) -> int:
+    """Return how long the key of a task of `tenant/queue` may be; below 1 if that is no queue."""
     tenant, _, short = queue.partition("/")
-    return len(short) + 1 + len(key) <= NAME_PART_CHARS_MAX and all(
-        map(_PART.fullmatch, (tenant, short, key))
-    )
+    if not all(map(_PART.fullmatch, (tenant, short))):
+        return 0
+    return NAME_PART_CHARS_MAX - len(short) - 1
 
 
 def parse_job_or_task_name(text: str) -> str:
