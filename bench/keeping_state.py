@@ -9,8 +9,9 @@ from typing import Final
 from cron.job import Job, Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.state.batches import COLUMNS
+from cron.state.launch_row import LaunchRow
 from cron.state.rows import Chunk, column
-from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Span, State
+from cron.state.state import ExecutorRecord, JobRecord, Span, State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from cron import limits
+from cron.crontab.options import Policies
 from cron.crontab.reading import Problems
 from cron.job import Overlap, Retry
-
-if TYPE_CHECKING:
-    from cron.crontab.options import Policies
 
 _OF_RETRIES: Final = ("backoff", "backoff-max", "retry-on", "fatal-on")
 _OF_COMMANDS: Final = {

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from cron import limits
 from cron.calendar.zones import zone as zone_of
+from cron.crontab.conflicts import check_together
 from cron.crontab.environment import Environment
 from cron.crontab.jobs import (
     REBOOT_LEFT_OUT,
@@ -131,6 +132,7 @@ class _JobFile:
 
     def _read_job(self, table: _JobTable) -> None:
         policies = read_options(table.options(), self._tenant, self._problems)
+        check_together(policies, self._problems)
         schedule = table.text("schedule", 'is missing: write one like schedule = "@hourly"')
         zone = self._read_zone(table)
         environment = self._read_environment(table, zone)

@@ -13,7 +13,6 @@ import msgspec
 
 from cron import limits
 from cron.calendar.duration import parse_duration
-from cron.crontab.conflicts import check_together
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
 from cron.job import COMMAND, Catchup, Job, OnLost, Overlap, Retry
@@ -152,7 +151,6 @@ def read_options(options: Iterable[Option], tenant: str, problems: Problems) -> 
         if key in policies.values:  # jobs of its own tenant, where they name none
             names = (name if "/" in name else f"{own}/{name}" for name in policies.values[key])
             policies.values[key] = tuple(names)
-    check_together(policies, problems)
     return policies
 
 

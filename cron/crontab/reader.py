@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cron.calendar.misread import is_field_like, is_prose, misread
+from cron.crontab.conflicts import check_together
 from cron.crontab.environment import Environment, split_assignment
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.jobs import REBOOT_LEFT_OUT, Declaration, JobList, is_reboot, read_schedule
@@ -130,7 +131,7 @@ class _Crontab:
 
     def miss_line(self) -> None:
         """Drop the collected options after an invalid line, which may be their job."""
-        read_options(self._options, self._tenant, self._problems)
+        self._read_options()
         self._options = []
         self._option_line = 0
 
@@ -149,8 +150,13 @@ class _Crontab:
             )
             self.miss_line()
 
-    def _read_job(self, number: int, line: str, start: int) -> None:
+    def _read_options(self) -> Policies:
         policies = read_options(self._options, self._tenant, self._problems)
+        check_together(policies, self._problems)
+        return policies
+
+    def _read_job(self, number: int, line: str, start: int) -> None:
+        policies = self._read_options()
         match = _JOB.fullmatch(line, start)
         if match is None or is_prose(line[start:]):
             self._report_no_schedule(number, line, start)

@@ -21,9 +21,10 @@ from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work
 from cron.state.ends import state_of
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Part
-from cron.state.state import LaunchRow, State
+from cron.state.state import State
 from cron.state.tasks import CancelTasks
 from launcher.pool.pool import Pool
 from launcher.protocol.orders import JobWork, KillOrder, StartBatch, work_of

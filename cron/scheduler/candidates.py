@@ -7,7 +7,8 @@ import msgspec
 from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
 from cron.state.commands import Instants, Key
-from cron.state.state import JobRecord, LaunchRow
+from cron.state.launch_row import LaunchRow
+from cron.state.state import JobRecord
 
 
 class Candidate(msgspec.Struct, gc=False):

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 from cron.job import Job
 from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode
+from cron.state.launch_row import LaunchRow
 from cron.state.pool import HELD_MS_MAX, Gate, GateAction
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, State
 from launcher.protocol.names import split_job_name
 
 FOREVER_MS: Final = 1 << 62

@@ -43,8 +43,9 @@ from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, unbound, why
 from cron.scheduler.waiting import WaitingByJob
 from cron.state.commands import Key
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import EndedRows, Outcome
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, State
 from launcher.protocol.reports import GroupOffer
 
 LOADED_AT_ONCE: Final = 20_000

@@ -16,8 +16,9 @@ from cron.limits import DETAIL_CHARS_MAX, RESULT_BYTES_MAX, ROW_TEXT_BYTES
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.ends import end_of, state_of
+from cron.state.launch_row import LaunchRow
 from cron.state.rows import Part
-from cron.state.state import ExecutorRecord, LaunchRow, State
+from cron.state.state import ExecutorRecord, State
 from launcher.protocol.columns import sums
 from launcher.protocol.names import AttemptName
 from launcher.protocol.orders import FenceOrder, KillOrder

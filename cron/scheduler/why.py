@@ -13,7 +13,8 @@ from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scopes import scope_text
 from cron.state.chains import Predecessor, end_of, failure_of, name_of, waits_for
 from cron.state.commands import Key
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.launch_row import LaunchRow
+from cron.state.state import JobRecord, State
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import LaunchName, format_time
 

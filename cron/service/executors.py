@@ -24,10 +24,11 @@ from cron.job import COMMAND
 from cron.leader.applier import StateApplier
 from cron.service.replica import Replica
 from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
 from cron.state.rows import Part
-from cron.state.state import ExecutorRecord, LaunchRow, State
+from cron.state.state import ExecutorRecord, State
 from launcher.pool.pool import Pool
 from launcher.pool.session import Session
 from launcher.protocol.names import format_time

@@ -43,9 +43,10 @@ from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.archive import Stream
 from cron.state.context import row_of
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Verdict
 from cron.state.rows import RESTORED_BY, Part, Row, RowKind
-from cron.state.state import LaunchRow, State
+from cron.state.state import State
 from launcher.protocol.names import (
     SCHEDULED_S_MAX,
     LaunchName,

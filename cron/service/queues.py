@@ -16,7 +16,8 @@ from cron.scheduler.views import Depth
 from cron.scopes import scope_text
 from cron.service.launches import open_viewer
 from cron.service.replica import Replica
-from cron.state.state import LaunchRow, State
+from cron.state.launch_row import LaunchRow
+from cron.state.state import State
 from launcher.protocol.names import parse_launch_name, short_job_name
 
 POSITIONS_MAX: Final = 5

@@ -36,7 +36,8 @@ from cron.pace import in_turns
 from cron.service.launches import open_viewer, show
 from cron.service.replica import Replica
 from cron.service.task_feed import WHOLE
-from cron.state.state import LaunchRow, State
+from cron.state.launch_row import LaunchRow
+from cron.state.state import State
 from cron.state.tasking import handler_of, priority_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import LaunchName, short_job_name, split_job_name

@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from cron.launch_state import LaunchState
+from cron.state.launch_row import LaunchRow
 from launcher.protocol.work import Epoch
-
-if TYPE_CHECKING:
-    from cron.state.state import LaunchRow
 
 BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
 LAUNCHED: Final = LaunchState.LAUNCHED

@@ -16,9 +16,10 @@ from cron.job import Job, Overlap
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state.context import Context
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Part
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, State
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 ALLOW: Final = Overlap.ALLOW

@@ -15,8 +15,9 @@ import msgspec
 from cron.launch_state import LaunchState
 from cron.state.commands import HorizonItem, ResetClock, ResetHorizons
 from cron.state.context import Context
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
-from cron.state.state import JobRecord, LaunchRow, Paused, Reset, Span, State
+from cron.state.state import JobRecord, Paused, Reset, Span, State
 
 LEAST_MS: Final = 1_000
 """By less a clock is not set back: the log stands still for that long all by itself."""

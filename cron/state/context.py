@@ -18,8 +18,9 @@ from cron.notes import (
 )
 from cron.state.archive import Sealed
 from cron.state.commands import Key
+from cron.state.launch_row import LaunchRow
 from cron.state.rows import NO_ROW, Chunk, Part, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, State
 from cron.state.tasks import TaskRecord
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch

@@ -17,18 +17,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cron.state.commands import Key
-
-if TYPE_CHECKING:
-    from cron.state.state import LaunchRow
+from cron.state.launch_row import LaunchRow
 
 T = TypeVar("T")
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
-class LaunchIndex(Mapping[Key, "LaunchRow"], Generic[T]):
+class LaunchIndex(Mapping[Key, LaunchRow], Generic[T]):
     """Launches by key; oldest first where they are iterated over.
 
     `usual` has by instant the numbers of jobs, each with the Instants of its line, or its Batch

@@ -14,10 +14,10 @@ from cron.state import commands as c
 from cron.state import parts
 from cron.state.clock import first_trigger
 from cron.state.context import Context, pause_note, with_gate
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_failure, after_loss, after_skip, after_success, hold_slot
 from cron.state.rows import Part, Row, RowKind
-from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up

@@ -15,9 +15,9 @@ from cron.job import Retry
 from cron.launch_state import LaunchState
 from cron.notes import NoteCode, about_part, written
 from cron.state.context import Context
+from cron.state.launch_row import LaunchRow
 from cron.state.retries import is_fatal
 from cron.state.rows import Part, Row
-from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
 
 _WORST_FIRST: Final = (

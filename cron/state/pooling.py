@@ -11,9 +11,9 @@ from cron.limits import ATTEMPTS_MAX, GATES_MAX, LIMITS_MAX
 from cron.scopes import is_scope
 from cron.state import pool as p
 from cron.state.context import Context
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import retry_budget
-from cron.state.state import LaunchRow
 
 COUNT_MAX: Final = 10**12
 """Of what a limit counts: a million starts a second, in a thousand seconds, and room above."""

@@ -19,10 +19,11 @@ from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Part, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow
+from cron.state.state import JobRecord
 from cron.state.tasking import end_waiting, kept_result, make_ready, on_lost_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import SCHEDULED_S_MAX

@@ -16,9 +16,10 @@ from cron.job import Job, OnLost, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
 from cron.state.context import Context, row_of
+from cron.state.launch_row import LaunchRow
 from cron.state.pool import Limits
 from cron.state.rows import RESTORED_BY, Part
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, State
 from launcher.protocol.names import split_job_name
 from launcher.protocol.status import Reason
 

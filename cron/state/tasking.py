@@ -37,10 +37,11 @@ from cron.state.chains import Hold, Predecessor, results_of, work_bytes
 from cron.state.commands import Cancel, CancelItem
 from cron.state.context import Context
 from cron.state.groups import GroupRecord
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Part, Row, RowKind
 from cron.state.spilling import unknown
-from cron.state.state import JobRecord, LaunchRow, Span, State
+from cron.state.state import JobRecord, Span, State
 from launcher.protocol.names import SCHEDULED_S_MAX, TASK_MARK, is_task_name
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from cron.job import Job
 from cron.scopes import Scope
+from cron.state.launch_row import LaunchRow
 from cron.state.pool import Limits
-from cron.state.state import LaunchRow, State
+from cron.state.state import State
 
 
 def scopes_of(state: State, tenant: str, pool: str, priority: int) -> Iterator[tuple[Scope, Scope]]:

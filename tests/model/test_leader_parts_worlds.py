@@ -11,7 +11,8 @@ from cron.job import Job
 from cron.launch_state import ACTIVE, LaunchState
 from cron.scopes import Scope
 from cron.state import commands as c
-from cron.state.state import JobRecord, LaunchRow
+from cron.state.launch_row import LaunchRow
+from cron.state.state import JobRecord
 from launcher.protocol.status import Reason
 from tests.batches import AttemptItem, launched_item, lost_item, refused_item
 from tests.drawn import seeds

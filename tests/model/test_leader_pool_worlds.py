@@ -22,6 +22,7 @@ from cron.scheduler.plan import HELD_REST_MS, View, plan
 from cron.scheduler.queues import REFUSED_REST_MS, Queues
 from cron.scopes import Scope
 from cron.state import commands as c
+from cron.state.launch_row import LaunchRow
 from cron.state.pool import (
     CloseGate,
     Drain,
@@ -34,7 +35,7 @@ from cron.state.pool import (
     Redrive,
     SetLimits,
 )
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, State
 from launcher.protocol.names import split_job_name
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason

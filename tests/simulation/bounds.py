@@ -12,8 +12,9 @@ from fnmatch import fnmatchcase
 from cron.job import Overlap
 from cron.state import commands as c
 from cron.state import pool as p
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Outcome, Verdict
-from cron.state.state import LaunchRow, State
+from cron.state.state import State
 from launcher.protocol.names import split_job_name
 from tests.batches import answered
 

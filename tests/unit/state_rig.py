@@ -15,10 +15,11 @@ from cron.notes import sentence
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.imaging import encode_state
+from cron.state.launch_row import LaunchRow
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Part, Row
-from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, State
+from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import (

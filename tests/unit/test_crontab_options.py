@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cron import limits
+from cron.crontab.conflicts import check_together
 from cron.crontab.environment import DEFAULT_SHELL, Environment, split_assignment
 from cron.crontab.options import KNOWN, Option, Policies, read_options, split_options
 from cron.crontab.reading import Problems, split_lines
@@ -22,7 +23,9 @@ def options_of(text):
 def policies_of(**given_values):
     problems = Problems("tab")
     options = [Option(key.replace("_", "-"), value, 7, 1, 1) for key, value in given_values.items()]
-    return read_options(options, "acme", problems), problems.listed()
+    policies = read_options(options, "acme", problems)
+    check_together(policies, problems)
+    return policies, problems.listed()
 
 
 def test_an_option_knows_where_its_key_and_its_value_stand():
@@ -64,6 +67,7 @@ def test_quoted_values_come_back_as_they_were_written(pairs):
 def test_no_option_does_anything_but_report_problems(pairs):
     problems = Problems("tab")
     policies = read_options([Option(k, v, 1, 1, 1) for k, v in pairs], "t", problems)
+    check_together(policies, problems)
     assert all(problem.hint for problem in problems.listed())
     assert 0 < policies.values.get("timeout", 1) <= limits.TIMEOUT_S_MAX * 1000
     assert 0 < policies.values.get("deadline", 1) <= limits.DEADLINE_S_MAX

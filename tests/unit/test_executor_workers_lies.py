@@ -200,7 +200,7 @@ async def test_there_is_a_bound_on_workers(shop: Floor, monkeypatch: pytest.Monk
 
 
 async def test_who_says_nothing_is_sent_away(shop: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.executor.handlers.listener.HELLO_WITHIN_S", 0.05)
+    monkeypatch.setattr("launcher.executor.handlers.workers.HELLO_WITHIN_S", 0.05)
     puppet = await shop.stranger()
     assert (await puppet.expect(wire.Refused)).text == "it did not say hello"
     assert not shop.executor_loop.workers.visitors

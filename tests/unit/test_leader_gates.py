@@ -13,9 +13,9 @@ from cron.scheduler.candidates import is_exempt, of_row
 from cron.scheduler.gates import FOREVER_MS, fits, note_of
 from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, LiftGates
-from cron.state.state import LaunchRow
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec

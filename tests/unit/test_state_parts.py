@@ -10,8 +10,8 @@ import pytest
 from cron.job import Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.state import commands as c
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Verdict
-from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
 from tests.batches import AttemptItem, launched_item, lost_item, refused_item
 from tests.unit.state_rig import T0, StateRig, job, open_on, said

@@ -8,9 +8,9 @@ from cron.job import Retry
 from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
-from cron.state.state import LaunchRow
 from launcher.protocol.status import Reason
 from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, with_job

@@ -1,4 +1,4 @@
-"""The Unix socket at which workers connect, and their connections until they sent their Hello.
+"""The Unix socket at which workers connect.
 
 The socket is in the executor's directory, which no other user may enter. With a group, members of
 that group may open the socket, and read no other file there.
@@ -12,68 +12,17 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from launcher import logs
 from launcher.errors import BadConfig
-from launcher.executor.handlers.connection import Peer, WorkerConnection
-from launcher.executor.handlers.worker import WorkerProcess
 from launcher.limits import WORKERS_MAX
-from launcher.worker import wire
-
-if TYPE_CHECKING:
-    from launcher.executor.handlers.workers import Workers
 
 log = logs.get()
 
-HELLO_WITHIN_S: Final = 10.0
 SOCKET: Final = "workers.sock"
 _FULL_S: Final = 1.0
 """How long no connection is accepted after this process could open no more files."""
-
-
-class Visitor:
-    """One connection, before and after its Hello. `workers` gets its worker and its messages."""
-
-    def __init__(self, workers: Workers, end: socket.socket, peer: Peer) -> None:
-        self._workers = workers
-        self._peer = peer
-        self._worker: WorkerProcess | None = None
-        self.connection = WorkerConnection(end, self._receive, self._over)
-        loop = asyncio.get_running_loop()
-        close = self.connection.close
-        self._timer = loop.call_later(HELLO_WITHIN_S, close, "it did not say hello")
-        workers.visitors.add(self)
-
-    def _receive(self, messages: list[wire.FromChild]) -> None:
-        if self._worker is None:
-            first, messages = messages[0], messages[1:]
-            if not isinstance(first, wire.Hello):
-                self.connection.close("its first message is no hello")
-                return
-            if refusal := self._workers.refusal(first, self._peer.pid):
-                self.connection.close(refusal)
-                return
-            self._leave()
-            self._worker = WorkerProcess(first, self._peer, self.connection)
-            self._workers.join(self._worker)
-        if any(isinstance(one, wire.Hello) for one in messages):
-            self.connection.close("it said hello twice")
-        elif messages:
-            self._workers.receive(self._worker, messages)
-
-    def _over(self, blame: str) -> None:
-        if self._worker is not None:
-            self._workers.over(self._worker, blame)
-            return
-        if blame:
-            self._workers.note_refusal(self._peer.pid, blame)
-        self._leave()
-        self._peer.close()
-
-    def _leave(self) -> None:
-        self._timer.cancel()
-        self._workers.visitors.discard(self)
 
 
 class WorkerListener:

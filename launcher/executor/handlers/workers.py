@@ -18,9 +18,9 @@ from launcher import logs
 from launcher.clock import boot_ms, until_step_s, wall_ms
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import ANSWER_MS, Attempt, Step
-from launcher.executor.handlers.connection import Peer
+from launcher.executor.handlers.connection import Peer, WorkerConnection
 from launcher.executor.handlers.groups import Groups
-from launcher.executor.handlers.listener import Visitor, WorkerListener
+from launcher.executor.handlers.listener import WorkerListener
 from launcher.executor.handlers.worker import CUT, Deaths, WorkerProcess
 from launcher.executor.launches import KILLED, STOPPING, Launches
 from launcher.executor.lease import Lease
@@ -33,6 +33,7 @@ from launcher.worker import wire
 
 log = logs.get()
 
+HELLO_WITHIN_S: Final = 10.0
 TICK_MS: Final = 100
 IDLE_TICK_MS: Final = 500
 """Between two looks at deadlines where nothing runs and no worker has a bound of memory."""
@@ -399,3 +400,47 @@ class Workers:
             return
         unbegun = [attempt for attempt in worker.given.values() if not attempt.began_ms]
         self._order(worker, unbegun, Reason.EXECUTOR_LOST, ANSWER_MS)
+
+
+class Visitor:
+    """One connection, before and after its Hello. `workers` gets its worker and its messages."""
+
+    def __init__(self, workers: Workers, end: socket.socket, peer: Peer) -> None:
+        self._workers = workers
+        self._peer = peer
+        self._worker: WorkerProcess | None = None
+        self.connection = WorkerConnection(end, self._receive, self._over)
+        loop = asyncio.get_running_loop()
+        close = self.connection.close
+        self._timer = loop.call_later(HELLO_WITHIN_S, close, "it did not say hello")
+        workers.visitors.add(self)
+
+    def _receive(self, messages: list[wire.FromChild]) -> None:
+        if self._worker is None:
+            first, messages = messages[0], messages[1:]
+            if not isinstance(first, wire.Hello):
+                self.connection.close("its first message is no hello")
+                return
+            if refusal := self._workers.refusal(first, self._peer.pid):
+                self.connection.close(refusal)
+                return
+            self._leave()
+            self._worker = WorkerProcess(first, self._peer, self.connection)
+            self._workers.join(self._worker)
+        if any(isinstance(one, wire.Hello) for one in messages):
+            self.connection.close("it said hello twice")
+        elif messages:
+            self._workers.receive(self._worker, messages)
+
+    def _over(self, blame: str) -> None:
+        if self._worker is not None:
+            self._workers.over(self._worker, blame)
+            return
+        if blame:
+            self._workers.note_refusal(self._peer.pid, blame)
+        self._leave()
+        self._peer.close()
+
+    def _leave(self) -> None:
+        self._timer.cancel()
+        self._workers.visitors.discard(self)
