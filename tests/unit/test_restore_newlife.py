@@ -40,6 +40,9 @@ NOT_KEPT = {
     "over_jobs",
     "lost_tasks",
     "spilled",
+    "followers",
+    "unfollowed",
+    "_follows",
 }
 HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken", "spills", "spilled"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
