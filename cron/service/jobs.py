@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cron.api.checks import no_such_job, unknown_job
+from cron.api.checks import is_wild, no_such_job, unknown_job
 from cron.api.jobs import (
     JobNeeds,
     JobsRequest,
@@ -200,7 +200,11 @@ async def listed(replica: Replica, request: JobsRequest) -> list[JobView]:
         request.collection,
         tuple(request.within),
     )
-    names = select_jobs(replica.state.jobs.values(), wanted, is_live=True)
+    if request.pattern and not is_wild(request.pattern):  # a name: no look at all jobs
+        known = replica.state.jobs.get(request.pattern)
+        names = select_jobs([known] if known is not None else [], wanted, is_live=True)
+    else:
+        names = select_jobs(replica.state.jobs.values(), wanted, is_live=True)
     is_alone = wanted == JobFilter(request.pattern, within=wanted.within)
     if not names and is_alone and request.pattern:
         raise no_such_job(request.pattern)

@@ -119,7 +119,7 @@ def check_sound(page: str) -> Reader:
         assert not [name for name in attrs if name.startswith("on") or name == "style"], attrs
         for name in ("href", "action", "src"):
             if name in attrs:
-                assert re.match(r"/(?![/\\])|#", attrs[name] or ""), attrs
+                assert re.match(r"/(?![/\\])|[#?]", attrs[name] or ""), attrs
         if tag == "script":
             assert set(attrs) == {"src", "defer"}, attrs
         if tag in ("input", "select", "textarea") and attrs.get("type") != "hidden":

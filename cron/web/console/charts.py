@@ -11,11 +11,14 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from cron.web.console.texts import MINUTE_S, minute, number
+from cron.api.launches import LaunchView
+from cron.api.overview import TermView
+from cron.web.console.texts import MINUTE_S, instant, minute, number
 
 STATES: Final = ("succeeded", "failed", "lost", "skipped", "cancelled")
 BAD: Final = ("failed", "lost", "skipped", "cancelled")
 _STRIP_STEP: Final = 5
+_LABEL_WIDTH: Final = 40.0
 _STRIP_HEIGHT: Final = 18
 _STRIP_HEIGHTS: Final = {"succeeded": 9, "failed": 18, "lost": 18, "skipped": 5, "cancelled": 5}
 
@@ -140,15 +143,14 @@ def dots(points: Sequence[tuple[int, float, str]], title: str, unit: str) -> Mar
     of time, with the largest value as the scale."""
     if not points:
         return Markup("")
-    top, left, width, height = 8, 64, 1_060, 84
+    top, left, width, height = 8, 56, 460, 84
     begin, end = points[0][0], max(points[-1][0], points[0][0] + 1)
     most = max([value for _, value, _ in points]) or 1
     marks = [
-        Markup('<circle class="s-{}" cx="{}" cy="{}" r="2.5"><title>{}</title></circle>').format(
+        Markup('<circle class="s-{}" cx="{}" cy="{}" r="2.5"/>').format(
             state,
             f"{left + 6 + (at_s - begin) / (end - begin) * (width - 12):.1f}",
             f"{top + height - value / most * (height - 6):.1f}",
-            f"{minute(at_s * 1000)}: {value:,.3g} {unit}, {state}",
         )
         for at_s, value, state in points
     ]
@@ -159,6 +161,49 @@ def dots(points: Sequence[tuple[int, float, str]], title: str, unit: str) -> Mar
         _text(left - 6, top + height + 3, "0", "end"),
         *marks,
     )  # fmt: skip
+
+
+def timeline(launches: Sequence[LaunchView], terms: Sequence[TermView], now_ms: int) -> Markup:
+    """Return the launches of a job on a line of time: a thin line from the instant at which each
+    was due to its start, a bar from there to its end, and who led."""
+    if not launches:
+        return Markup("")
+    begin_ms = min(one.scheduled_s for one in launches) * 1000
+    span_ms = max(now_ms - begin_ms, 60_000)
+    left, width, rows, step = 8, 1_100, 5, 13
+
+    def x(at_ms: int) -> float:
+        return round(left + min(max((at_ms - begin_ms) / span_ms, 0), 1) * width, 1)
+
+    parts, bottom, labelled = [], 16 + rows * step, -_LABEL_WIDTH
+    for term in terms:
+        if term.at_ms < begin_ms:
+            continue
+        title = f"{term.replica} leads from here on, in term {term.term}"
+        parts.append(
+            Markup('<path class="term" d="M{} 12V{}"><title>{}</title></path>').format(
+                x(term.at_ms), bottom, title
+            )
+        )
+        if x(term.at_ms) - labelled >= _LABEL_WIDTH:
+            labelled = x(term.at_ms)
+            parts.append(_text(min(labelled + 3, left + width - 24), 10, term.replica))
+    for place, one in enumerate(reversed(launches)):
+        y = 16 + place % rows * step
+        due_ms = one.scheduled_s * 1000
+        start_ms = one.started_at_ms or due_ms
+        end_ms = one.finished_at_ms or (now_ms if one.is_open and one.begun_at_ms else start_ms)
+        bar = (x(start_ms), y + 1.5, max(2.5, x(end_ms) - x(start_ms)), step - 4.5)
+        title = f"{instant(due_ms)} UTC: {one.state}"
+        parts.append(
+            Markup('<g><title>{}</title><path class="wait" d="M{} {}H{}"/>{}</g>').format(
+                title, x(due_ms), y + step / 2, x(start_ms), _bars(f"s-{one.state}", [bar])
+            )
+        )
+    ends = [(left, begin_ms, "start"), (left + width, begin_ms + span_ms, "end")]
+    parts += [_text(at, bottom + 14, instant(ms), anchor) for at, ms, anchor in ends]
+    title = f"{len(launches)} launches since {instant(begin_ms)} UTC, and who led"
+    return _figure(left + width + 8, bottom + 18, title, "timeline", *parts)
 
 
 def legend(states: Sequence[str] = STATES) -> Markup:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
@@ -89,6 +89,12 @@ class Frame:
                      "machine_time", "job_link", "launch_link", "job_of"):  # fmt: skip
             self._templates.filters[name] = getattr(texts, name)
         self._templates.globals |= {"charts": charts, "assets": self.assets}
+
+    @classmethod
+    @cache
+    def shared(cls) -> Self:
+        """Return the frame of this process: it holds no more than files."""
+        return cls()
 
     def render(self, page: Page, now_ms: int, **frame: Any) -> Answer:
         """Return the answer that has a page."""

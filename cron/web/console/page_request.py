@@ -12,9 +12,10 @@ import msgspec
 from consensus.leadership import Freshness, Leadership
 from cron.api.admission import Caller, Shown
 from cron.api.calls import pages_of
+from cron.api.checks import checked
 from cron.api.reading import Behind
 from cron.api.rpc import Request, Rpc, Where
-from cron.errors import CronError, InvalidInput, NotAuthenticated, NotFound, Unavailable
+from cron.errors import CronError, InvalidInput, NotAuthenticated, Unavailable
 from cron.web.problems import Refusal
 
 LEADER_S: Final = 2.0
@@ -105,6 +106,7 @@ class PageRequest:
         Raises:
             CronError: the call fails, or its caller may not make it.
         """
+        request = checked(request)
         is_stale = rpc.where is Where.ANY
         answer, behind = await self._asks.ask(rpc, request, self.shown, is_stale=is_stale)
         if rpc.is_stream and not isinstance(answer, list):
@@ -118,7 +120,7 @@ class PageRequest:
         try:
             async with asyncio.timeout(None if rpc.where is Where.ANY else LEADER_S):
                 return await self.ask(rpc, request)
-        except (NotAuthenticated, NotFound):
+        except NotAuthenticated:
             raise
         except TimeoutError:
             return Missing(f"the leader did not answer within {LEADER_S:g} s", "reload the page")

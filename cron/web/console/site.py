@@ -10,7 +10,8 @@ from starlette.types import Scope
 
 from cron.api.admission import Admission, Shown
 from cron.errors import CronError, NotAllowed, NotAuthenticated
-from cron.web.console import now
+from cron.web.console import cell, dead, executors, jobs, launches, now, queues, tasks
+from cron.web.console.acts import ACTS, SHOWN_MAX, said_done, with_done
 from cron.web.console.frame import NAV, Frame, Page
 from cron.web.console.page_request import (
     FORM,
@@ -28,7 +29,18 @@ from cron.web.visitor import address_of, shown_by
 Endpoint = Callable[[Exchange, str], Awaitable[None]]
 Show = Callable[[PageRequest, str], Awaitable[Page]]
 
-PAGES: Final[dict[str, Show]] = {"/": now.show}
+PAGES: Final[dict[str, Show]] = {
+    "/": now.show,
+    "/jobs": jobs.show,
+    "/jobs/": jobs.show_one,
+    "/launches/": launches.show,
+    "/queues": queues.show,
+    "/executors": executors.show,
+    "/dead": dead.show,
+    "/tasks": tasks.show,
+    "/tasks/": tasks.show_one,
+    "/cell": cell.show,
+}
 """The pages by their paths; one that ends with a slash has a name after it."""
 
 
@@ -49,7 +61,7 @@ class Console:
         self._serving = serving
         self._wall_ms = wall_ms
         self._is_secure = is_secure
-        self._frame = Frame()
+        self._frame = Frame.shared()
         self._bodies = Bodies()
 
     def paths(self, asks: Asks) -> dict[str, dict[str, Endpoint]]:
@@ -60,6 +72,7 @@ class Console:
         for path, show in PAGES.items():
             pattern = f"{path}{{value:path}}" if path.endswith("/") and path != "/" else path
             found[pattern] = {"GET": self._shows(asks, show)}
+        found["/acts/{value}"] = {"POST": self._acts(asks)}
         found["/signin"] = {"GET": self._sign_in_page, "POST": self._sign_in}
         found["/signout"] = {"POST": self._sign_out}
         return found
@@ -95,6 +108,28 @@ class Console:
 
         return answer
 
+    def _acts(self, asks: Asks) -> Endpoint:
+        """Return what shows the plan of an act, and does it once that is confirmed."""
+
+        async def answer(exchange: Exchange, name: str) -> None:
+            act = ACTS.get(name)
+            if act is None:
+                raise Refusal(404, "unknown_path", f"there is no act {name[:40]!r}")
+            asked = self._begin(exchange, asks)
+            asked.caller = self._admission.caller(asked.shown)
+            await self._form(exchange, asked)
+            back = local_path(asked.form.get("back", "/"))
+            if asked.form.get("confirmed") == "1":
+                count, location = await act.do(asked)
+                await exchange.answer(see_other(location or with_done(back, name, count)))
+                return
+            plan = await act.plan(asked)
+            values = {"plan": plan, "act": name, "back": back, "shown": SHOWN_MAX}
+            page = Page("plan.html", plan.title, values)
+            await exchange.answer(self._answer(exchange, asked, page))
+
+        return answer
+
     def _begin(self, exchange: Exchange, asks: Asks | None = None) -> PageRequest:
         shown = self._shown(exchange)
         query = dict(reversed(fields_of(exchange.scope["query_string"]))) if asks else {}
@@ -120,6 +155,7 @@ class Console:
             page,
             asked.now_ms,
             cell=self._cell,
+            done=said_done(asked.query),
             caller=asked.caller,
             has_session=bool(self._cookies(exchange).session),
             csrf_token=form_token(key or drawn, asked.shown),

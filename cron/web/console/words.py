@@ -73,10 +73,11 @@ def _time(minute: str, hour: str) -> str:
         of = "every hour" if step == 1 else f"every {_ordinal(step)} hour"
         return f"at minute {_numbers(minutes)} of {of}"
     of = f"the hours {_numbers(hours)}" if hours else _as_written("hours", hour)
+    of = "every hour" if hour == "*" else of
     if each == 1:
         return f"every minute of {of}"
-    if each and 60 % each == 0:
-        return f"every {each} minutes of {of}"
+    if each:
+        return f"every {_ordinal(each)} minute of {of}"
     at = f"minute {_numbers(minutes)}" if minutes else _as_written("minutes", minute)
     return f"at {at} of {of}"
 

@@ -1,0 +1,62 @@
+"""The page of the cell: replicas, terms, positions in the log, clocks, backups, changes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cron.api import table as t
+from cron.api.access import ChangesQuery
+from cron.api.members import StatusRequest, StatusRow
+from cron.api.overview import ActivityQuery
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest
+
+CHANGES: Final = 30
+OFFSET_MS_SHOWN: Final = 1_000
+"""A clock that is further off than this is pointed out."""
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return the page."""
+    status = await asked.maybe(t.STATUS, StatusRequest())
+    replicas = [] if isinstance(status, Missing) else _replicas(status.rows)
+    activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=1))
+    values: dict[str, Any] = {
+        "status": status,
+        "replicas": replicas,
+        "notes": _notes(replicas),
+        "overload": next((one.overload for one in replicas if one.overload), None),
+        "terms": [] if isinstance(activity, Missing) else activity.terms[::-1],
+        "changes": await asked.maybe(t.CHANGES, ChangesQuery(limit=CHANGES)),
+    }
+    return Page("cell.html", "Cell", values)
+
+
+def _replicas(rows: list[StatusRow]) -> list[StatusRow]:
+    return [one for one in rows if one.kind == "replica"]
+
+
+def _notes(replicas: list[StatusRow]) -> list[str]:
+    """Return what a person should know of the replicas together."""
+    notes = []
+    answering = [one for one in replicas if one.role not in ("unreachable", "waiting")]
+    if len(answering) < len(replicas):
+        away = ", ".join(one.id for one in replicas if one not in answering)
+        notes.append(f"{len(answering)} of {len(replicas)} replicas answer; {away} does not.")
+    versions = sorted({one.version for one in answering if one.version})
+    if len(versions) > 1:
+        notes.append(f"The replicas run several versions: {', '.join(versions)}.")
+    zones = sorted({one.tzdata for one in answering if one.tzdata})
+    if len(zones) > 1:
+        notes.append(f"The replicas have several versions of time zones: {', '.join(zones)}.")
+    notes += [
+        f"The clock of {one.id} is off by {one.clock_offset_ms} ms."
+        for one in answering
+        if one.clock_offset_ms is not None and abs(one.clock_offset_ms) > OFFSET_MS_SHOWN
+    ]
+    digests: dict[int, set[str]] = {}
+    for one in answering:
+        digests.setdefault(one.applied, set()).add(one.digest)
+    if any(len(same) > 1 for same in digests.values()):
+        notes.append("Replicas at one position of the log have different state. This is a bug.")
+    return notes

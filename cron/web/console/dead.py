@@ -1,0 +1,29 @@
+"""The page of dead letters: launches that were given up, to be launched again or forgotten."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from cron.api import table as t
+from cron.api.dead import DeadReport
+from cron.web.console.acts import dead_query
+from cron.web.console.frame import Page
+from cron.web.console.page_request import PageRequest
+
+LISTED: Final = 50
+_FIELDS: Final = ("jobs", "tenant", "pool", "reason")
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return the page."""
+    filters = {name: asked.query.get(name, "").strip() for name in _FIELDS}
+    query = msgspec.structs.replace(dead_query(filters), limit=LISTED, is_newest=True)
+    report: DeadReport = await asked.ask(t.DEAD, query)
+    values: dict[str, Any] = {
+        "report": report,
+        "filters": filters,
+        "is_filtered": any(filters.values()),
+    }
+    return Page("dead.html", "Dead letters", values)

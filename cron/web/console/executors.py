@@ -1,0 +1,38 @@
+"""The page of executors: what they offer, what runs there, and drains."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cron.api import table as t
+from cron.api.rpc import Request
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest
+
+SHOWN: Final = 100
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return the page."""
+    report = await asked.maybe(t.EXECUTORS, Request())
+    text = asked.query.get("text", "").strip()
+    found = []
+    if not isinstance(report, Missing):
+        found = [one for one in report.executors if _has(text, one.id, one.host, *one.labels)]
+    # Those that need a person come first.
+    found.sort(key=lambda one: (one.gets_work, one.id))
+    values: dict[str, Any] = {
+        "report": report,
+        "rows": found[:SHOWN],
+        "total": len(found),
+        "connected": sum(one.role == "connected" for one in found),
+        "running": sum(one.running for one in found),
+        "slots": sum(one.slots for one in found if one.gets_work),
+        "duplicates": [] if isinstance(report, Missing) else report.duplicate_ids[:SHOWN],
+        "text": text,
+    }
+    return Page("executors.html", "Executors", values)
+
+
+def _has(text: str, *places: str) -> bool:
+    return not text or any(text.casefold() in one.casefold() for one in places)

@@ -1,0 +1,159 @@
+"""The pages of jobs: the list, and one job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cron.api import table as t
+from cron.api.access import ChangesQuery
+from cron.api.jobs import JobsRequest, NextRequest
+from cron.api.launches import HistoryQuery, LaunchView, OutputQuery
+from cron.api.overview import JOB_STATES, ActivityQuery, JobPageQuery
+from cron.errors import InvalidInput, UnknownJob
+from cron.web.console import charts
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest, choice
+from cron.web.console.texts import shown_output
+from cron.web.console.words import in_words
+from launcher.protocol.names import BadName, parse_job_name
+
+LISTED: Final = 25
+NEXT: Final = 10
+CHANGES: Final = 20
+DRAWN: Final = 120
+"""Launches that the pictures of a job show."""
+OUTPUT_BYTES: Final = 8 << 10
+_FILTERS: Final = ("text", "tenant", "source", "state")
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return a page of the list."""
+    query = asked.query
+    filters: dict[str, Any] = {name: query.get(name, "").strip() for name in _FILTERS}
+    filters["state"] = choice(query, "state", JOB_STATES)
+    page = await asked.ask(
+        t.JOB_PAGE, JobPageQuery(**filters, after=query.get("after", ""), limit=LISTED)
+    )
+    following = {**{name: one for name, one in filters.items() if one}, "after": page.next}
+    values: dict[str, Any] = {
+        "page": page,
+        "filters": filters,
+        "states": JOB_STATES,
+        "is_filtered": any(filters.values()),
+        "is_first": not query.get("after"),
+        "first": f"/jobs?{urlencode({name: one for name, one in filters.items() if one})}",
+        "following": f"/jobs?{urlencode(following)}" if page.next else "",
+        "words": {
+            one.job.name: in_words(one.job.schedule, one.job.resolved, one.job.zone)
+            for one in page.jobs
+        },
+    }
+    return Page("jobs.html", "Jobs", values)
+
+
+async def show_one(asked: PageRequest, name: str) -> Page:
+    """Return the page of one job.
+
+    Raises:
+        UnknownJob: there is none of that name.
+    """
+    try:
+        full = parse_job_name(name)
+    except BadName as error:
+        raise UnknownJob(f"there is no job {name[:200]!r}", str(error)) from error
+    (view,) = await asked.ask(t.JOBS, JobsRequest(pattern=full))
+    before = asked.query.get("before", "")
+    launches = await asked.maybe(t.HISTORY, _history(full, before))
+    drawn = launches if isinstance(launches, list) else []
+    activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=1))
+    coming = await asked.maybe(t.NEXT, NextRequest(job=full, count=NEXT))
+    latest = next((one for one in drawn if one.begun_at_ms), None)
+    values: dict[str, Any] = {
+        "job": view,
+        "words": in_words(view.schedule, view.resolved, view.zone),
+        "coming": coming,
+        "local": _in_zone(coming.times_s, view.zone) if not isinstance(coming, Missing) else [],
+        "launches": launches if isinstance(launches, Missing) else drawn[:LISTED],
+        "older": _older(drawn),
+        "is_newest": not before,
+        "timeline": charts.timeline(
+            drawn, [] if isinstance(activity, Missing) else activity.terms, asked.now_ms
+        ),
+        "took": _spread([_took_ms(one) for one in drawn]),
+        "late": _spread([one.lateness_ms for one in drawn]),
+        "pictures": _pictures(drawn),
+        "changes": await asked.maybe(t.CHANGES, ChangesQuery(job=full, limit=CHANGES)),
+        "output": await _output(asked, latest),
+        "latest": latest,
+    }
+    return Page("job.html", full, values)
+
+
+def _history(job: str, before: str) -> HistoryQuery:
+    """Return the query for a job's newest launches, or for those due before a time in seconds."""
+    if not before:
+        return HistoryQuery(job=job, limit=DRAWN)
+    if not before.isdecimal() or len(before) > 11:
+        raise InvalidInput(f"before {before[:20]!r} is not a number of seconds")
+    return HistoryQuery(job=job, limit=DRAWN, until_ms=int(before) * 1000)
+
+
+def _older(drawn: list[LaunchView]) -> int:
+    """Return before which second the next page of launches begins, 0 for none."""
+    return drawn[LISTED - 1].scheduled_s if len(drawn) > LISTED else 0
+
+
+async def _output(asked: PageRequest, launch: LaunchView | None) -> dict[str, Any] | Missing:
+    """Return the end of what a launch printed."""
+    if launch is None:
+        return Missing("the job has not run yet")
+    query = OutputQuery(launch=launch.launch, tail=True, limit=OUTPUT_BYTES)
+    found = await asked.maybe(t.OUTPUT, query)
+    if isinstance(found, Missing):
+        return found
+    return {"text": shown_output(found.content), "offset": found.offset, "note": found.note}
+
+
+def _took_ms(one: LaunchView) -> int | None:
+    return one.finished_at_ms - one.started_at_ms if one.finished_at_ms else None
+
+
+def _spread(values: list[int | None]) -> tuple[int, int] | None:
+    """Return the median and the 95th percentile, None of nothing."""
+    known = sorted(max(0, one) for one in values if one is not None)
+    if not known:
+        return None
+    return known[len(known) // 2], known[min(len(known) - 1, len(known) * 95 // 100)]
+
+
+def _pictures(drawn: list[LaunchView]) -> dict[str, Any]:
+    old_first = drawn[::-1]
+    took = [
+        (one.scheduled_s, ms / 1000, one.state)
+        for one in old_first
+        if (ms := _took_ms(one)) is not None and one.started_at_ms
+    ]
+    late = [
+        (one.scheduled_s, max(0, one.lateness_ms) / 1000, one.state)
+        for one in old_first
+        if one.lateness_ms is not None
+    ]
+    return {
+        "took": charts.dots(took, "how long each launch took, in seconds", "s"),
+        "late": charts.dots(late, "how late each launch started, in seconds", "s"),
+    }
+
+
+def _in_zone(times_s: list[int], name: str) -> list[tuple[int, str]]:
+    """Return times with what the wall clock of a zone says."""
+    try:
+        known = ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return [(one, "") for one in times_s]
+    return [
+        (one, datetime.fromtimestamp(one, known).strftime("%a %Y-%m-%d %H:%M:%S %Z"))
+        for one in times_s
+    ]

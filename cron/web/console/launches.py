@@ -1,0 +1,75 @@
+"""The page of one launch: its story, its attempts with both log points, its parts, its output."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cron.api import table as t
+from cron.api.launches import LaunchView, OutputQuery, OutputView, ShowRequest, WhyRequest
+from cron.errors import UnknownLaunch
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest, count_of
+from cron.web.console.texts import shown_output
+from launcher.protocol.names import BadName, parse_launch_name
+
+OUTPUT_BYTES: Final = 48 << 10
+ATTEMPTS_SHOWN: Final = 50
+PARTS_SHOWN: Final = 100
+STORY_SHOWN: Final = 200
+_ATTEMPTS_MAX: Final = 1_000_000
+
+
+async def show(asked: PageRequest, name: str) -> Page:
+    """Return the page.
+
+    Raises:
+        UnknownLaunch: there is none of that name.
+    """
+    try:
+        launch = parse_launch_name(name)
+    except BadName as error:
+        raise UnknownLaunch(f"there is no launch {name[:300]!r}", str(error)) from error
+    attempts = await asked.ask(t.SHOW, ShowRequest(launch=str(launch)))
+    latest = attempts[-1]
+    attempt = count_of(asked.query.get("attempt", ""), 0, _ATTEMPTS_MAX)
+    part = count_of(asked.query.get("part", ""), 1, _ATTEMPTS_MAX)
+    why = await asked.maybe(t.WHY, WhyRequest(job=launch.job, at_s=launch.scheduled_s))
+    values: dict[str, Any] = {
+        "launch": str(launch),
+        "job_name": launch.job,
+        "latest": latest,
+        "attempts": attempts[::-1][:ATTEMPTS_SHOWN],
+        "hidden": max(0, len(attempts) - ATTEMPTS_SHOWN),
+        "parts": latest.parts[:PARTS_SHOWN],
+        "parts_hidden": max(0, len(latest.parts) - PARTS_SHOWN),
+        "why": why,
+        "story": [] if isinstance(why, Missing) else why.story[:STORY_SHOWN],
+        "output": await _output(asked, latest, attempt, part),
+        "attempt": attempt,
+        "part": part,
+    }
+    return Page("launch.html", str(launch), values)
+
+
+async def _output(
+    asked: PageRequest, latest: LaunchView, attempt: int, part: int
+) -> dict[str, Any] | Missing:
+    """Return the end of what an attempt printed."""
+    if not latest.attempt:
+        return Missing("it has not begun")
+    query = OutputQuery(
+        launch=latest.launch, attempt=attempt, part=part, tail=True, limit=OUTPUT_BYTES
+    )
+    found: OutputView | Missing = await asked.maybe(t.OUTPUT, query)
+    if isinstance(found, Missing):
+        return found
+    text = shown_output(found.content)
+    return {
+        "text": text[-OUTPUT_BYTES:],
+        "offset": found.offset,
+        "size": found.size,
+        "dropped": found.dropped,
+        "note": found.note,
+        "ended": found.ended,
+        "store": found.store,
+    }

@@ -1,0 +1,33 @@
+"""The page of queues: what waits where and why, limits, and gates."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cron.api import table as t
+from cron.api.checks import Listing
+from cron.api.queues import QueueQuery
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest
+
+SHOWN: Final = 200
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return the page."""
+    queues = await asked.maybe(t.QUEUES, QueueQuery())
+    limits = await asked.maybe(t.LIMITS, Listing())
+    gates = await asked.maybe(t.GATES, Listing())
+    # What is held back first, then what waits for the longest time.
+    rows = [] if isinstance(queues, Missing) else queues.queues
+    ordered = sorted(rows, key=lambda one: (not one.blocked_by, -one.oldest_ms, -one.waiting))
+    values: dict[str, Any] = {
+        "queues": queues,
+        "rows": ordered[:SHOWN],
+        "hidden": max(0, len(ordered) - SHOWN),
+        "waiting": sum(one.waiting for one in rows),
+        "running": sum(one.running for one in rows),
+        "limits": limits if isinstance(limits, Missing) else limits.limits[:SHOWN],
+        "gates": gates if isinstance(gates, Missing) else gates.gates[:SHOWN],
+    }
+    return Page("queues.html", "Queues", values)

@@ -1,0 +1,52 @@
+"""The pages of tasks: their queues and the newest tasks, and one task's life."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from cron.api import table as t
+from cron.api.task_queues import TaskQueuesQuery
+from cron.api.tasks import STATES, TaskFilter, TaskListQuery, TaskQuery
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest, choice
+
+LISTED: Final = 50
+QUEUES: Final = 200
+PAYLOAD_CHARS: Final = 8_000
+_FIELDS: Final = ("queue", "prefix", "state")
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return the page of queues and tasks."""
+    filters: dict[str, Any] = {name: asked.query.get(name, "").strip() for name in _FIELDS}
+    filters["state"] = choice(asked.query, "state", STATES)
+    query = TaskListQuery(
+        filter=TaskFilter(**filters), limit=LISTED, page=asked.query.get("page", "")
+    )
+    page = await asked.ask(t.LIST, query)
+    queues = await asked.maybe(t.LIST_QUEUES, TaskQueuesQuery())
+    kept = {name: one for name, one in filters.items() if one}
+    values: dict[str, Any] = {
+        "page": page,
+        "queues": queues if isinstance(queues, Missing) else queues.queues[:QUEUES],
+        "filters": filters,
+        "states": STATES,
+        "is_filtered": bool(kept),
+        "following": f"/tasks?{urlencode({**kept, 'page': page.next})}" if page.next else "",
+        "is_first": not asked.query.get("page"),
+    }
+    return Page("tasks.html", "Tasks", values)
+
+
+async def show_one(asked: PageRequest, name: str) -> Page:
+    """Return the page of one task."""
+    task = await asked.ask(t.GET, TaskQuery(name=name))
+    payload = json.dumps(task.payload, indent=2, ensure_ascii=False)
+    values: dict[str, Any] = {
+        "task": task,
+        "payload": payload[:PAYLOAD_CHARS],
+        "is_cut": len(payload) > PAYLOAD_CHARS,
+    }
+    return Page("task.html", task.task, values)

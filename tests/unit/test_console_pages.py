@@ -1,0 +1,391 @@
+"""The pages of the console, each with what a cell may have, and with names that mean something to
+HTML, URLs and SVG."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from cron.api.access import ChangesReport, ChangeView
+from cron.api.dead import DeadOutcome, DeadReport
+from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
+from cron.api.gates import GatesReport, GateView
+from cron.api.jobs import JobNeeds, JobView, NextTimes, PauseReport
+from cron.api.launches import BackfillReport, LaunchView, OutputView, StoryLine, WhyReport
+from cron.api.limits import LimitsReport, LimitView
+from cron.api.members import OverloadView, StatusReport, StatusRow
+from cron.api.overview import JobEntry, JobPage
+from cron.api.queues import QueuesReport, QueueView
+from cron.api.snapshots import KeepingView
+from cron.api.task_queues import TaskQueuesReport, TaskQueueView
+from cron.api.tasks import TasksPage, TaskView
+from cron.errors import NotLeader, Unavailable, UnknownJob, UnknownLaunch
+from tests.unit.api_rig import NOON_S, FakeBackend, launch
+from tests.unit.console_rig import HOSTILE, Browser, Reader, backend, check_sound
+from tests.unit.web_rig import WALL_MS, Said, site
+
+BYTES_MAX = 100_000
+
+
+def job(name: str = "acme/mail", text: str = "mail", **fields: Any) -> JobView:
+    said: dict[str, Any] = {
+        "schedule": "30 6 * * MON-FRI",
+        "resolved": "30 6 * * 1-5",
+        "zone": "Europe/Berlin",
+        "next_s": [NOON_S + 60],
+        "command": text,
+        "source": text,
+        "user": text,
+        "pause_reason": text,
+        "changed_by": text,
+        "last": launch(detail=text),
+        "needs": JobNeeds(collection=text, where=text, dead=2),
+        "deadline_s": 300,
+    }
+    return JobView(name=name, **(said | fields))
+
+
+def launches(count: int, text: str = "") -> list[LaunchView]:
+    states = ["succeeded", "failed", "lost", "skipped", "cancelled"]
+    return [
+        launch(
+            launch=f"acme/mail@2026-11-20T{15 - n // 60:02}:{59 - n % 60:02}:00Z",
+            scheduled_s=NOON_S - 60 * n,
+            state=states[n % 5],
+            detail=text,
+            executor=text,
+            by=text,
+        )
+        for n in range(count)
+    ]
+
+
+def full(text: str) -> FakeBackend:
+    """A cell in which everything has a row, with a text wherever a text may come from outside."""
+    return backend(
+        **of_the_cell(text),
+        job_page=JobPage(
+            jobs=[JobEntry(job=job(text=text), outcomes=["failed", "succeeded"] * 25)],
+            total=3,
+            next="acme/mail",
+            tenants=["acme", text],
+            sources=[text],
+        ),
+        jobs=[job(text=text, paused=True, held=text)],
+        history=lambda asked: launches(min(120, asked.limit), text),
+        next=NextTimes(job="acme/mail", schedule=text, times_s=[NOON_S, NOON_S + 60]),
+        changes=ChangesReport(
+            changes=[
+                ChangeView(
+                    at_ms=WALL_MS,
+                    index=3,
+                    by=text,
+                    origin=text,
+                    action=text,
+                    object=text,
+                    before=text,
+                    after=text,
+                )
+            ]
+        ),
+        output=OutputView(content=f"{text}\x1b[31mred\x1b[0m\x00\xff".encode(), note=text, size=99),
+        show=[
+            launch(
+                detail=text,
+                executor=text,
+                by=text,
+                is_open=True,
+                waiting=text,
+                parts=[launch(part=1, detail=text, executor=text)],
+            )
+        ],
+        why=WhyReport(job="acme/mail", at_s=NOON_S, verdict=text, story=[StoryLine(WALL_MS, text)]),
+    )
+
+
+def of_the_cell(text: str) -> dict[str, Any]:
+    """Answers about everything but jobs and their launches."""
+    letters = [launch(detail=text, executor=text, state="failed", tries=3)]
+    task = TaskView(
+        task="acme/mail:k", queue="acme/mail", key="k", handler=text, state="waiting",
+        at_ms=WALL_MS, reason=text, by=text, result=text, payload={text: text},
+        labels={text: text}, attempts=launches(2, text), launch="acme/mail:k@2026-11-20T15:00:00Z",
+    )  # fmt: skip
+    return {
+        "queues": QueuesReport(
+            queues=[QueueView(pool=text, tenant=text, waiting=9, oldest_ms=5, blocked_by=text)],
+            now_ms=WALL_MS,
+        ),
+        "limits": LimitsReport(
+            limits=[LimitView(tenant="*", pool=text, weight=3, rate_milli=1500)]
+        ),
+        "gates": GatesReport(
+            gates=[GateView(number=7, action="pause", reason=text, by=text, jobs=text)]
+        ),
+        "executors": ExecutorsReport(
+            executors=[
+                ExecutorView(
+                    id="e1",
+                    role="connected",
+                    host=text,
+                    labels=[text],
+                    note=text,
+                    groups=[GroupView(group=text, handlers=[text])],
+                )
+            ],
+            duplicate_ids=[DuplicateIdView(executor=text, host=text, held_by=text)],
+        ),
+        "dead": DeadReport(letters=letters, total=1),
+        "list": TasksPage(tasks=[task], next=text),
+        "list_queues": TaskQueuesReport(
+            queues=[TaskQueueView(queue="acme/mail", handler=text, source=text, notes=[text])]
+        ),
+        "get": task,
+        "status": StatusReport(
+            rows=[
+                StatusRow(
+                    kind="replica",
+                    id=f"r{n}",
+                    role="leader" if n == 1 else "unreachable",
+                    note=text,
+                    address=text,
+                    version=text,
+                    tzdata=text,
+                    applied=3,
+                    digest="ab",
+                    keeping=KeepingView(store=text, failing=text),
+                    overload=OverloadView(since_s=NOON_S, queue=text) if n == 1 else None,
+                )
+                for n in (1, 2)
+            ]
+        ),
+    }
+
+
+PAGES = [
+    "/", "/jobs", "/jobs?text=x&state=paused", "/jobs/acme/mail",
+    "/launches/acme/mail@2026-11-20T15:00:00Z", "/queues",
+    "/executors", "/dead", "/tasks", "/tasks/acme/mail:k", "/cell",
+]  # fmt: skip
+
+
+async def page_of(path: str, of: FakeBackend) -> tuple[Said, Reader]:
+    async with site(of, has_console=True) as served:
+        browser = Browser(served)
+        said = await browser.get(path)
+    return said, check_sound(browser.page)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_shows_whatever_a_job_says_as_text(path: str) -> None:
+    said, read = await page_of(path, full(HOSTILE))
+    assert said.status == 200
+    assert len(said.body) < BYTES_MAX
+    assert b"<script>alert" not in said.body
+    assert "<script>alert(1)</script>" in read.text
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_stands_without_what_only_the_leader_knows(path: str) -> None:
+    of = full("plain")
+    for name in ("queues", "executors", "output", "status"):
+        of.answers[name] = NotLeader(None)
+    for name in ("activity", "changes", "why", "next", "limits", "gates"):
+        of.answers[name] = Unavailable("history cannot be read", "ask another replica")
+    said, _ = await page_of(path, of)
+    assert said.status == 200
+
+
+@pytest.mark.parametrize("path", [f"{path}{HOSTILE}" for path in ("/jobs/", "/launches/")])
+async def test_a_name_that_is_none_is_not_found(path: str) -> None:
+    said, _ = await page_of(quote(path), full("plain"))
+    assert said.status == 404
+
+
+async def test_what_does_not_exist_is_not_found() -> None:
+    of = full("plain")
+    of.answers |= {"jobs": UnknownJob("no such job"), "show": UnknownLaunch("no such launch")}
+    assert (await page_of("/jobs/acme/mail", of))[0].status == 404
+    assert (await page_of("/launches/acme/mail@2026-11-20T15:00:00Z", of))[0].status == 404
+
+
+async def test_the_page_of_a_job_says_when_it_is_due_in_words_and_in_its_zone() -> None:
+    _, read = await page_of("/jobs/acme/mail", full("plain"))
+    assert "At 06:30 from Monday to Friday, Europe/Berlin time." in read.text
+    assert "2026-11-20 15:00:00 Fri 2026-11-20 16:00:00 CET" in read.text
+    assert "Duration: median 1.5 s" in read.text
+
+
+async def test_the_page_of_a_launch_shows_both_log_points_and_harmless_output() -> None:
+    said, read = await page_of("/launches/acme/mail@2026-11-20T15:00:00Z", full("plain"))
+    assert "entry 88" in read.text
+    assert "entry 89" in read.text
+    assert "plain␛[31mred␛[0m␀ÿ" in read.text
+    assert b"\x1b" not in said.body
+    assert b"\x00" not in said.body
+
+
+async def test_queues_show_first_what_is_held_back() -> None:
+    of = full("plain")
+    of.answers["queues"] = QueuesReport(
+        queues=[
+            QueueView(pool="idle", waiting=1),
+            QueueView(pool="held", waiting=9, blocked_by="gate 7"),
+        ]
+    )
+    _, read = await page_of("/queues", of)
+    assert read.text.index("held") < read.text.index("idle")
+
+
+async def test_the_page_of_the_cell_points_out_what_is_wrong() -> None:
+    of = full("plain")
+    rows = [
+        StatusRow(kind="replica", id="r1", role="leader", applied=5, digest="aa", version="1"),
+        StatusRow(kind="replica", id="r2", role="follower", applied=5, digest="bb", version="2",
+                  clock_offset_ms=-4000),
+        StatusRow(kind="replica", id="r3", role="unreachable"),
+    ]  # fmt: skip
+    of.answers["status"] = rows
+    _, read = await page_of("/cell", of)
+    for note in (
+        "2 of 3 replicas answer; r3 does not.",
+        "The replicas run several versions: 1, 2.",
+        "The clock of r2 is off by -4000 ms.",
+        "different state. This is a bug.",
+    ):
+        assert note in read.text
+
+
+# ---- acts
+
+
+async def acted(
+    act: str, fields: dict[str, Any], of: FakeBackend, *, is_confirmed: bool = True
+) -> tuple[Said, Browser]:
+    """Send a form, and the form of its plan where that is to be confirmed."""
+    async with site(of, has_console=True) as served:
+        browser = Browser(served)
+        await browser.get("/signin")
+        said = await browser.send(f"/acts/{act}", fields)
+        if is_confirmed:
+            read = check_sound(browser.page)
+            again: dict[str, list[str]] = {}
+            for tag, attrs in read.tags:
+                if tag == "input" and attrs.get("name") != "csrf":
+                    again.setdefault(str(attrs["name"]), []).append(str(attrs["value"]))
+            said = await browser.send(f"/acts/{act}", again)
+    return said, browser
+
+
+def calls(of: FakeBackend, *methods: str) -> list[Any]:
+    return [request for method, (request,) in of.calls if method in methods]
+
+
+async def test_nothing_is_changed_before_the_plan_is_confirmed() -> None:
+    of = full("plain")
+    fields = {"job": ["acme/a", "acme/b"], "reason": HOSTILE, "back": "/jobs?text=x"}
+    said, browser = await acted("pause", fields, of, is_confirmed=False)
+    read = check_sound(browser.page)
+    assert said.status == 200
+    assert "acme/a acme/b" in read.text
+    assert "<script>alert(1)</script>" in read.text
+    assert calls(of, "pause") == []
+
+
+async def test_jobs_are_paused_and_the_page_says_so() -> None:
+    of = full("plain")
+    of.answers["pause"] = PauseReport(changed=["acme/a"])
+    fields = {"job": ["acme/a", "acme/b"], "reason": "disk", "hours": "2", "back": "/jobs?text=x"}
+    said, _ = await acted("pause", fields, of)
+    assert (said.status, said.headers["location"]) == (303, "/jobs?text=x&done=pause&count=2")
+    asked = calls(of, "pause")
+    assert [(one.pattern, one.reason, one.until_ms) for one in asked] == [
+        ("acme/a", "disk", WALL_MS + 7_200_000),
+        ("acme/b", "disk", WALL_MS + 7_200_000),
+    ]
+    _, read = await page_of("/jobs?text=x&done=pause&count=2", of)
+    assert "2 jobs were paused." in read.text
+
+
+@pytest.mark.parametrize("query", ["done=pause&count=<b>", "done=<b>&count=1", "done=pause"])
+async def test_a_link_cannot_make_a_page_say_what_it_likes(query: str) -> None:
+    said, read = await page_of(f"/jobs?{query.replace('<', '%3C')}", full("plain"))
+    assert said.status == 200
+    assert "paused." not in read.text
+
+
+async def test_a_form_that_is_sent_twice_launches_once() -> None:
+    of = full("plain")
+    of.answers["trigger"] = launch(launch="acme/a@2026-11-20T15:00:00Z+t1")
+    async with site(of, has_console=True) as served:
+        browser = Browser(served)
+        await browser.get("/signin")
+        await browser.send("/acts/trigger", {"job": "acme/a"})
+        read = check_sound(browser.page)
+        again = {
+            str(attrs["name"]): str(attrs["value"])
+            for tag, attrs in read.tags
+            if tag == "input" and attrs.get("name") != "csrf"
+        }
+        said = await browser.send("/acts/trigger", again)
+        await browser.send("/acts/trigger", again)
+    assert said.headers["location"] == "/launches/acme/a@2026-11-20T15:00:00Z+t1"
+    first, second = calls(of, "trigger")
+    assert first.request_id == second.request_id
+
+
+async def test_a_backfill_shows_its_plan_before() -> None:
+    of = full("plain")
+    of.answers["backfill"] = lambda asked: BackfillReport(
+        launches=["acme/a@2026-11-20T15:00:00Z"], is_dry_run=asked.is_dry_run
+    )
+    fields = {"job": "acme/a", "from": "2026-11-20T14:00", "to": "2026-11-20T16:00", "back": "/"}
+    said, _ = await acted("backfill", fields, of)
+    assert said.headers["location"] == "/?done=backfill&count=1"
+    assert [(one.is_dry_run, one.from_s, one.to_s) for one in calls(of, "backfill")] == [
+        (True, NOON_S - 3_600, NOON_S + 3_600),
+        (False, NOON_S - 3_600, NOON_S + 3_600),
+    ]
+
+
+@pytest.mark.parametrize(("act", "method"), [("redrive", "redrive"), ("drop", "drop_dead")])
+async def test_dead_letters_are_shown_by_a_dry_run_before(act: str, method: str) -> None:
+    of = full("plain")
+    of.answers[method] = DeadOutcome(launches=["acme/a@2026-11-20T15:00:00Z"])
+    said, _ = await acted(act, {"tenant": "acme", "back": "/dead"}, of)
+    assert said.status == 303
+    assert [(one.is_dry_run, one.query.tenant) for one in calls(of, method)] == [
+        (True, "acme"),
+        (False, "acme"),
+    ]
+
+
+async def test_an_empty_filter_changes_all_only_where_that_is_said() -> None:
+    of = full("plain")
+    of.answers["drop_dead"] = DeadOutcome(launches=["acme/a@2026-11-20T15:00:00Z"])
+    said, _ = await acted("drop", {"back": "/dead"}, of)
+    assert said.status == 400
+    assert not [one for one in calls(of, "drop_dead") if not one.is_dry_run]
+    said, _ = await acted("drop", {"everything": "1", "back": "/dead"}, of)
+    assert said.status == 303
+
+
+@pytest.mark.parametrize(
+    ("act", "fields"),
+    [("pause", {}), ("pause", {"job": "a", "hours": "x"}), ("backfill", {"from": "x"}),
+     ("open", {"gate": "x" * 300}), ("trigger", {"job": [f"j{n}" for n in range(201)]})],
+)  # fmt: skip
+async def test_a_form_that_makes_no_sense_is_refused_with_a_page(
+    act: str, fields: dict[str, Any]
+) -> None:
+    of = full("plain")
+    said, browser = await acted(act, fields, of, is_confirmed=act == "open")
+    assert said.status == 400
+    check_sound(browser.page)
+
+
+async def test_an_act_that_is_none_is_not_found() -> None:
+    said, _ = await acted("explode", {}, full("plain"), is_confirmed=False)
+    assert said.status == 404
