@@ -20,6 +20,7 @@ from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
+from cron.state.tasks import CancelTasks, SubmitTasks
 from launcher.pool.events import Reported, Unsent
 from launcher.protocol.names import AttemptName, format_time, parse_attempt_name, parse_time
 from launcher.protocol.reports import RowReport
@@ -28,6 +29,7 @@ from launcher.protocol.work import Epoch, WorkSpec
 from tests.batches import BeginItem, answered, items_of, verb_of
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
+from tests.interaction.tasks import HANDLER, QUEUE, LeadersTasks, close_of, said_of, spec_of
 from tests.unit import pool_rig
 from tests.unit.queues_rig import queues_with
 
@@ -66,6 +68,7 @@ class Cell:
             mono_ms=lambda: 0,
         )
         self.due_heap = DueHeap(self.state)
+        self.tasks = LeadersTasks(self.state)
 
     def play(self, step: Step) -> str:
         """Do what a step says and return what is seen of it."""
@@ -99,6 +102,7 @@ class Cell:
     def _follow(self, outcome: Outcome) -> None:
         before = len(self.pool.sent)
         self.dispatcher.follow(self.state, outcome)
+        self.tasks.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.ExecutorJoined):
                 self.pool.welcome(command.executor)
@@ -114,12 +118,13 @@ class Cell:
             self.say(f"   to {executor}: {message.verb} {shown(message.name)}")
 
     def _say_command(self, command: c.Command, result: Result, items: list[Any]) -> None:
-        words = []
+        words = said_of(self.state, command, result)
+        is_listed = words is None and (isinstance(command, c.Begin) or hasattr(command, "items"))
+        words = words or []
         if isinstance(command, c.Account):
             words += self._shown_lines(command, result)
-        elif not isinstance(command, c.Begin) and not hasattr(command, "items"):
+        elif not words and not is_listed:
             words.append(f"{type(command).__name__.lower()} {result.verdict.label}")
-        is_listed = isinstance(command, c.Begin) or hasattr(command, "items")
         for item, verdict in answered(command, result, items) if is_listed else ():
             what = self._shown_item(command, item)
             words.append(what + ("" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"))
@@ -185,9 +190,10 @@ class Cell:
             if record is not None and session.gets_work:
                 slots[record.number] = session.slots - record.count_open()
         now_s = self.now_ms // 1000
-        due, queues = self.due_heap.take(now_s, limit=100), queues_with(self.state, slots)
+        due, queues = self.due_heap.take(now_s, limit=100), queues_with(self.state, slots, HANDLER)
         view = View(self.state, due, queues, expired=gone, late_budget=10)
         commands += plan(view, self.now_ms)
+        commands += self.tasks.plan(self.now_ms)
         if commands:
             self.append(commands)
 
@@ -253,6 +259,18 @@ class Cell:
         was = int(mine[-1].state) if mine else 0
         item = c.ReopenItem(key, -1, was, int(attempt))
         self.append([c.Reopen((item,), self.state.index, "anna")])
+
+    def do_submit(self, *keys: str, **ties: str) -> None:
+        """A program hands over tasks, all with the same ties."""
+        tasks = tuple(spec_of(key, self.now_ms, **ties) for key in keys)
+        self.append([SubmitTasks(tasks, "shop")])
+
+    def do_close(self, group: str, hook: str = "") -> None:
+        spec = spec_of(hook, self.now_ms) if hook else None
+        self.append([close_of(group, spec)])
+
+    def do_cancel_task(self, key: str) -> None:
+        self.append([CancelTasks((f"{QUEUE}:{key}",), "anna")])
 
     def _key(self, launch: str) -> c.Key:
         key = self.state.key_of(attempt_name(launch).launch)

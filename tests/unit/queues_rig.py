@@ -20,12 +20,14 @@ from tests.unit.state_rig import T0, StateRig, job
 SECONDS = Schedule("@every 1s", every_s=1)
 
 
-def queues_with(state: State, slots: dict[int, int]) -> Queues:
-    """Queues of all that State has, with so many free slots for commands by executor."""
-    queues = Queues(state)
+def queues_with(state: State, slots: dict[int, int], *handlers: str) -> Queues:
+    """Queues of all that State has, with so many free slots for commands, and for these handlers
+    together with them, by executor."""
+    queues, pools = Queues(state), (COMMAND, *handlers)
     for number, free in slots.items():
-        taken = used(queues.places, number).get(COMMAND, 0)
-        queues.places.put(Place(number, {}, (Capacity(taken + free),)))
+        by_pool = used(queues.places, number)
+        taken = sum(by_pool.get(pool, 0) for pool in pools)
+        queues.places.put(Place(number, {}, (Capacity(taken + free, pools),)))
     return queues
 
 
