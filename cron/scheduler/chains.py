@@ -57,7 +57,7 @@ class ChainIndex:
         self._edges = 0  # in all of these
         self._left: dict[int, int] = {}  # predecessors of held tasks that are not over
         self._over: deque[tuple[Predecessor, array[int]]] = deque()
-        self._releasable: dict[int, None] = {}
+        self._releasable: deque[int] = deque()
         self._unread_groups: deque[str] = deque(state.groups)
         self._timed: dict[str, int] = {}  # groups, with the minute in which to look at them
         self._by_minute: list[tuple[int, str]] = []  # a heap of these, with some that have moved
@@ -117,10 +117,9 @@ class ChainIndex:
         self._look_at_followers()
         commands: list[ChainCommand] = []
         if self._releasable:
-            some = list(self._releasable)[: min(most, RELEASE_MAX)]
-            for number in some:
-                del self._releasable[number]
-            commands.append(ReleaseTasks(tuple(some)))
+            count = min(most, RELEASE_MAX, len(self._releasable))
+            numbers = tuple(self._releasable.popleft() for _ in range(count))
+            commands.append(ReleaseTasks(numbers))
         if self._unread_groups or self._by_minute:
             commands += self._groups(now_ms)
         return commands
@@ -170,7 +169,7 @@ class ChainIndex:
     def _release(self, number: int) -> None:
         """Have the next plan release a task; if State refuses, it is read again."""
         del self._left[number]
-        self._releasable[number] = None
+        self._releasable.append(number)
 
     def _groups(self, now_ms: int) -> list[ChainCommand]:
         """Return the commands by which groups are closed and forgotten."""

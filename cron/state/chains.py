@@ -28,7 +28,7 @@ Predecessor: TypeAlias = int | str
 """The number of a task, or the full name of a group."""
 
 
-class Hold(msgspec.Struct, frozen=True, array_like=True):
+class Hold(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the task `number` follows. It runs if all of `after` succeeded and all of `after_any`
     are over. `is_released`: that is so, and it waits for its time."""
 
