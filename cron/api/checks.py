@@ -250,6 +250,7 @@ LimitedTenant = Annotated[
 ]
 """As Tenant, or `*`, which stands for each tenant by itself."""
 Pool = Annotated[str, matching(_WORD, "pool {} is not a plain word", _WORD_HINT)]
+Handler = Annotated[str, matching(_WORD, "handler {} is not a plain word", _WORD_HINT)]
 Collection = Annotated[str, matching(_WORD, "collection {} is not a plain word", _WORD_HINT)]
 Priority = Annotated[int, priority]
 ReplicaId = Annotated[

@@ -15,7 +15,7 @@ import msgspec
 
 from cron import limits
 from cron.api import checks
-from cron.api.checks import Collection, Person, Pool, Tenant, Within, bound, instant
+from cron.api.checks import Collection, Handler, Person, Tenant, Within, bound, instant
 from cron.api.launches import LaunchView
 from cron.api.rpc import TIMEOUT_MS, Fields, Request, View
 from cron.errors import InvalidInput, LimitExceeded
@@ -222,7 +222,7 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     """
 
     key: Key
-    handler: Pool = ""
+    handler: Handler = ""
     queue: Queue = ""
     tenant: Tenant = DEFAULT_TENANT
     payload: Payload = msgspec.UNSET

@@ -112,7 +112,7 @@ async def audit_tasks(
     far as they are due after `since_s`; and what is wrong. It gives up at `end_ms` (monotonic)."""
     state, census, found = replica.state, TaskCensus(), list[Violation]()
     if names is None:
-        known = list(state.tasks_by_number.values())
+        known = [one for one in state.tasks_by_number.values() if one.at_ms // 1000 > since_s]
         # In the order of segments, so that a portion reads each block of them once.
         chosen = await asyncio.to_thread(sorted, known, key=lambda one: job_hash(one.name))
     else:

@@ -30,7 +30,7 @@ from cron.api.tasks import (
     WatchRequest,
     show_iso_ms,
 )
-from cron.errors import InvalidInput, PositionGone, UnknownLaunch, UnknownTask
+from cron.errors import InvalidInput, PositionGone, UnknownLaunch, UnknownQueue, UnknownTask
 from cron.launch_state import ACTIVE, LaunchState
 from cron.pace import in_turns
 from cron.service.launches import open_viewer, show
@@ -195,13 +195,28 @@ def chosen(state: State, wanted: TaskFilter) -> list[TaskRecord]:
     return list(state.tasks_by_number.values())
 
 
+def check_queue(state: State, wanted: TaskFilter) -> None:
+    """Return if the queue of a filter is there, or it names none.
+
+    Raises:
+        UnknownQueue: there is no such queue, or the caller may not see it.
+    """
+    within = names_within(wanted.within)
+    is_seen = wanted.queue in state.queues and (within is None or within(wanted.queue))
+    if wanted.queue and not is_seen:
+        text = f"queue {short_job_name(wanted.queue)} does not exist"
+        raise UnknownQueue(text, "`raftcron queue list` shows the queues of tasks")
+
+
 async def listed(replica: Replica, query: TaskListQuery) -> TasksPage:
     """Return a page of tasks, those first that came in last.
 
     Raises:
-        InvalidInput: the page is of another list. PositionGone: it is too old.
+        InvalidInput: the page is of another list. PositionGone: it is too old. UnknownQueue: the
+            filter names a queue that is not there.
     """
     state, now_ms = replica.state, replica.clock.wall_ms()
+    check_queue(state, query.filter)
     last = _read_page(state, query, now_ms) if query.page else 0
     looked_at = _below(state, query.filter, last)
     fit, found = fits(state, query.filter, now_ms), list[TaskView]()

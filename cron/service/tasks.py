@@ -30,7 +30,7 @@ from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.pace import in_turns
 from cron.service.replica import Replica
-from cron.service.task_views import chosen, fits, state_of, unknown_task, view_of
+from cron.service.task_views import check_queue, chosen, fits, state_of, unknown_task, view_of
 from cron.state import tasks as t
 from cron.state.commands import Command
 from cron.state.outcome import Verdict
@@ -285,10 +285,12 @@ async def cancel(replica: Replica, request: api.CancelRequest) -> api.TasksRepor
 
     Raises:
         UnknownTask, NotNow: the only task that is named is not there, or over.
+        UnknownQueue: the filter names a queue that is not there.
     """
     if request.filter is None:
         return await _cancel_named(replica, request)
     state, now_ms = replica.state, replica.clock.wall_ms()
+    check_queue(state, request.filter)
     fit = fits(state, request.filter, now_ms)
     names = [
         task.name

@@ -17,7 +17,7 @@ from cron.api.tasks import (
     TasksPage,
     WatchRequest,
 )
-from cron.errors import InvalidInput, PositionGone, UnknownTask
+from cron.errors import InvalidInput, PositionGone, UnknownQueue, UnknownTask
 from cron.launch_state import LaunchState
 from cron.scheduler.views import Wait
 from cron.service import task_views
@@ -127,7 +127,12 @@ async def test_a_list_begins_with_what_came_in_last(world: TasksWorld) -> None:
     assert await keys(world) == "edcba"
     assert await keys(world, limit=2) == "ed|cb|a"
     assert await keys(world, limit=5, queue=f"default/{HANDLER}") == "edcba"
-    assert await keys(world, queue="default/none") == ""
+    with pytest.raises(UnknownQueue, match="queue none does not exist"):
+        await keys(world, queue="default/none")
+    with pytest.raises(UnknownQueue):
+        await keys(world, queue=f"default/{HANDLER}", within=["acme/*"])
+    with pytest.raises(UnknownQueue):
+        await world.service.cancel(CancelRequest(filter=TaskFilter(queue="default/none")))
 
 
 async def test_a_list_has_what_fits(world: TasksWorld) -> None:
