@@ -220,7 +220,7 @@ pool_option = click.option(
 )
 tenant_option = word_option("--tenant", metavar="T", help="Only this tenant.")
 collection_option = word_option(
-    "--collection", metavar="WORD", help="Only jobs of this collection."
+    "--collection", metavar="WORD", help="Only jobs or tasks of this collection."
 )
 priority_option = click.option(
     "--priority", type=count(0, 9), default=ANY_PRIORITY, help="0 (most urgent) to 9."

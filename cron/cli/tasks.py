@@ -38,7 +38,7 @@ from cron.cli.times import (
 from cron.cli.values import Parsed, count, read_time
 from cron.cli.waiting import Wait
 from cron.clock import SystemClock
-from cron.errors import InvalidInput, OutcomeUnknown
+from cron.errors import InvalidInput, OutcomeUnknown, Unavailable
 from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
@@ -426,9 +426,11 @@ def run_now_command(settings: Settings, names: tuple[str, ...]) -> None:
 def watch_command(settings: Settings, /, *, position: str, most: int, **said: Any) -> None:
     """Print each change of tasks as it happens, until you interrupt it.
 
-    Several changes of one task in quick succession may be printed as one.
+    Several changes of one task in quick succession may be printed as one. With --timeout, the
+    command ends if no replica answers for that time; without it, it waits for a leader.
     """
-    request = tasks.WatchRequest(filter=_filter(said), position=position, wait_ms=_WATCH_MS)
+    wait_ms = min(_WATCH_MS, max(settings.timeout_ms // 2, 1)) if settings.timeout_ms else _WATCH_MS
+    request = tasks.WatchRequest(filter=_filter(said), position=position, wait_ms=wait_ms)
     seen = 0
     with settings.client() as client:
         for change in _changes(settings, client, request):
@@ -448,8 +450,12 @@ def watch_command(settings: Settings, /, *, position: str, most: int, **said: An
 def _changes(
     settings: Settings, client: Client, request: tasks.WatchRequest
 ) -> Iterator[tasks.TaskChange]:
-    """Yield changes for ever; a change of leader is waited for."""
-    wait = Wait(settings, None, _POLL_S)
+    """Yield changes for ever; a change of leader is waited for, with --timeout that long.
+
+    Raises:
+        Unavailable: nobody answered within --timeout.
+    """
+    wait = Wait(settings, settings.timeout_ms, _POLL_S, renews=True)
     request = msgspec.structs.replace(request, limit=tasks.TASKS_MAX)
 
     def ask() -> list[tasks.TaskChange]:
@@ -459,3 +465,5 @@ def _changes(
         yield from changes
         if changes:
             request = msgspec.structs.replace(request, position=changes[-1].position)
+    way = f"--position {request.position} goes on from there" if request.position else ""
+    raise Unavailable(f"no replica answered {settings.within}", way)

@@ -42,16 +42,23 @@ class Wait:
     """Looks again and again, with growing pauses, at something that continues whoever looks.
 
     `wait_ms` ends the wait, None does not. `say` prints a line on stderr, or on stdout
-    without `is_err`.
+    without `is_err`. With `renews` the time begins anew with each answer.
     """
 
     def __init__(
-        self, settings: Settings, wait_ms: int | None, pause_s: float, *, is_err: bool = True
+        self,
+        settings: Settings,
+        wait_ms: int | None,
+        pause_s: float,
+        *,
+        is_err: bool = True,
+        renews: bool = False,
     ) -> None:
         self._clock = settings.clock
         self._wait_ms = wait_ms
         self._pause_s = pause_s
         self._is_err = is_err
+        self._renews = renews
         self._said = ""
 
     def say(self, line: str) -> None:
@@ -79,6 +86,8 @@ class Wait:
             try:
                 yield ask() if known is None else known
                 faults = 0
+                if self._renews and self._wait_ms is not None:
+                    end_ms = self._clock.mono_ms() + self._wait_ms
             except ReplicaFault as error:
                 faults += 1
                 away(str(error))

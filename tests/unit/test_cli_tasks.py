@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -35,7 +36,9 @@ from cron.api.tasks import (
     TaskView,
     WatchRequest,
 )
-from cron.errors import NotNow, UnknownTask
+from cron.cli.options import Settings
+from cron.cli.tasks import _changes
+from cron.errors import NoQuorum, NotNow, Unavailable, UnknownTask
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 AT = "2026-11-20T15:00:00.000Z"
@@ -319,6 +322,35 @@ async def test_watch_goes_on_from_the_position_it_has() -> None:
     result = await cli(FakeBackend(watch=watch), "task", "watch", "--count", "2", "-o", "json")
     assert [row["position"] for row in rows(result)] == ["1.1", "2.1"]
     assert positions == ["", "1.9"]
+
+
+def test_watch_ends_if_nobody_answers_for_longer_than_its_timeout(monkeypatch) -> None:
+    """Each answer gives it its whole time again."""
+    clock = SimpleNamespace(now_ms=0.0)
+    settings = Settings()
+    settings.clock = SimpleNamespace(mono_ms=lambda: int(clock.now_ms))
+    settings.timeout_ms = 3_000
+    answers = [[TaskChange(position="7.1", task=task())], [TaskChange(position="8")]]
+    asked_at: list[float] = []
+
+    def ask(_rpc: Any, request: WatchRequest) -> list[TaskChange]:
+        clock.now_ms += 2_000
+        asked_at.append(clock.now_ms)
+        if answers:
+            return answers.pop(0)
+        raise NoQuorum("nobody leads")
+
+    def sleep(seconds: float) -> None:
+        clock.now_ms += seconds * 1000
+
+    monkeypatch.setattr("cron.cli.waiting.time", SimpleNamespace(sleep=sleep))
+    client: Any = SimpleNamespace(ask=ask)
+    seen: list[str] = []
+    with pytest.raises(Unavailable, match="no replica answered within 3 s") as caught:
+        seen.extend(one.position for one in _changes(settings, client, WatchRequest()))
+    assert seen == ["7.1", "8"]
+    assert "--position 8 goes on" in caught.value.hint
+    assert len(asked_at) == 4
 
 
 # ---- queues
