@@ -15,9 +15,10 @@ from launcher.targets.config import TargetsConfig, load
 from launcher.targets.target import Target, run
 from launcher.worker.context import Context
 from launcher.worker.errors import BadApp
+from launcher.worker.options import TARGET_VARIABLE
 from launcher.worker.registry import Registry, describe
 
-KIND_VARIABLE: Final = "RAFTCRON_TARGET"
+KIND_VARIABLE: Final = TARGET_VARIABLE
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
 KINDS: Final = ("http", "sqs", "kubernetes")
 

@@ -13,6 +13,8 @@ from launcher.errors import BadConfig
 from launcher.protocol.names import NAME_PART_CHARS_MAX
 
 SOCKET_VARIABLE: Final = "RAFTCRON_WORKERS"
+TARGET_VARIABLE: Final = "RAFTCRON_TARGET"
+"""The kind of target that a worker serves, as `raftcron target` sets it."""
 SOCKET_DEFAULT: Final = "/var/lib/raftcron/executor/workers.sock"
 THREADS_MAX: Final = 1_000
 PROCESSES_MAX: Final = 500
@@ -107,6 +109,8 @@ def buffer_of(options: WorkerOptions) -> int:
 
 
 def say(text: str) -> None:
-    """Write one line to stderr."""
-    sys.stderr.write(f"raftcron worker: {text}\n")
+    """Write one line to stderr, after the command that a person started."""
+    kind = os.environ.get(TARGET_VARIABLE, "")
+    command = f"target {kind}" if kind else "worker"
+    sys.stderr.write(f"raftcron {command}: {text}\n")
     sys.stderr.flush()
