@@ -175,10 +175,11 @@ class Application:
 
     async def _read(self, exchange: Exchange, route: Route, path_value: str) -> Read:
         """Return the request that was sent."""
-        most = self._body_max(shown_by(exchange))
+        is_stranger = self._is_stranger(shown_by(exchange))
+        most = limits.HTTP_STRANGER_BYTES_MAX if is_stranger else limits.HTTP_BODY_BYTES_MAX
         if route.has_body:
             exchange.check_json()
-        body = await exchange.body(self._bodies, most)
+        body = await exchange.body(self._bodies, most, is_stranger=is_stranger)
         try:
             return read_request(route, path_value, exchange.scope["query_string"], body)
         except LimitExceeded as error:  # by the request itself, whenever it is sent
@@ -186,9 +187,9 @@ class Application:
         finally:
             self._bodies.release(len(body))
 
-    def _body_max(self, shown: Shown) -> int:
-        """Return how long a body a caller may send: a token that is not known here may be one that
-        the leader has made a moment ago.
+    def _is_stranger(self, shown: Shown) -> bool:
+        """Return whether what a caller shows is not known here. It may send a small body: its token
+        may be one that the leader has made a moment ago.
 
         Raises:
             NotAuthenticated: the caller shows nothing, and has to.
@@ -198,8 +199,8 @@ class Application:
         except NotAllowed:
             if not shown.authorization and shown.identity is None:
                 raise
-            return limits.HTTP_STRANGER_BYTES_MAX
-        return limits.HTTP_BODY_BYTES_MAX
+            return True
+        return False
 
     async def _asked(self, rpc: Rpc[Any, Any], request: Request, shown: Shown) -> Any:
         """Return the answer to a request, if its caller may make it."""

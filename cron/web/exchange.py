@@ -17,6 +17,8 @@ from cron.web.requests import JSON
 
 BODY_S: Final = 30.0
 """How long a client may take to send a body."""
+STRANGER_BODY_S: Final = 5.0
+"""The same, for a client whose token is not known here."""
 RECHECK_S: Final = 2.0
 """How often it is asked whether the client of a stream may still see it."""
 NDJSON: Final = "application/x-ndjson"
@@ -93,21 +95,24 @@ class Exchange:
             text = f"the headers are larger than {limits.HTTP_HEAD_BYTES_MAX} bytes"
             raise Refusal(431, "headers", text, connection="close")
 
-    async def body(self, bodies: Bodies, most: int = limits.HTTP_BODY_BYTES_MAX) -> bytes:
-        """Return the body of the request, `most` bytes at most. The caller releases its bytes from
-        `bodies`.
+    async def body(
+        self, bodies: Bodies, most: int = limits.HTTP_BODY_BYTES_MAX, *, is_stranger: bool = False
+    ) -> bytes:
+        """Return the body of the request, `most` bytes at most; of a stranger it has to come soon.
+        The caller releases its bytes from `bodies`.
 
         Raises:
             Refusal: it is too large, or comes too slowly.
         """
         if not self._has_body:
             return b""
+        within_s = STRANGER_BODY_S if is_stranger else BODY_S
         length = self.header("content-length")
         if length.isdecimal() and int(length) > most:
             raise _too_large(most)
         content = bytearray()
         try:
-            async with asyncio.timeout(BODY_S):
+            async with asyncio.timeout(within_s):
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
@@ -122,7 +127,7 @@ class Exchange:
                         return bytes(content)
         except TimeoutError:
             bodies.release(len(content))
-            text = f"the body took longer than {BODY_S:.0f} s"
+            text = f"the body took longer than {within_s:.0f} s"
             raise Refusal(408, "timeout", text) from None
         except BaseException:
             bodies.release(len(content))

@@ -206,6 +206,19 @@ async def test_a_body_that_comes_slowly_is_not_waited_for(monkeypatch) -> None:
     assert status(said) == 408
 
 
+async def test_a_stranger_has_less_time_for_a_body(monkeypatch) -> None:
+    """A token that is not known here may be a new one, so its body is read."""
+    monkeypatch.setattr(exchange, "STRANGER_BODY_S", 0.05)
+    token = f"rc1_{'0' * 12}_{'0' * 64}".encode()
+    async with site(FakeBackend()) as served:
+        said = await served.raw(
+            b"POST /v1/launches HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Authorization: Bearer " + token + b"\r\nContent-Length: 50\r\n\r\n{"
+        )
+    assert status(said) == 408
+    assert b"longer than 0 s" in said
+
+
 async def test_a_client_that_does_not_read_its_answer_is_not_waited_for(monkeypatch) -> None:
     monkeypatch.setattr(connection, "WRITE_S", 0.1)
     rows = [launch(detail="x" * 10_000) for _ in range(2_000)]
