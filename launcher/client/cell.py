@@ -48,13 +48,12 @@ _TRANSIENT: Final = frozenset(
 )
 """Codes of a replica that did nothing: another one, or the same one later, may."""
 _UNKNOWN: Final = "outcome_unknown"
-_DEADLINE_EXCEEDED, _UNIMPLEMENTED = 4, 12
+_DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED, _UNIMPLEMENTED = 4, 8, 12
 _GRPC_CODES: Final = {
     3: "invalid_input",
     5: "not_found",
     6: "other_content",
     7: "not_allowed",
-    8: "limit_exceeded",
     16: "not_authenticated",
 }
 """What gRPC's own word means where raftcron did not say its own. Others say that the replica is no
@@ -282,7 +281,9 @@ class Cell:
             reason = answer.details.partition("\n")[0] or f"gRPC code {answer.code}"
             if code is not None:
                 raise error_of(code, reason) from None
-            if answer.code == _UNIMPLEMENTED:  # it did not look at it
+            if answer.code == _RESOURCE_EXHAUSTED:  # gRPC or a proxy had no room: nobody saw it
+                self._note(server, course, reason)
+            elif answer.code == _UNIMPLEMENTED:  # it did not look at it
                 self._note(server, course, "it has no front door for tasks: another version")
             else:
                 self._note_unknown(server, course, reason)

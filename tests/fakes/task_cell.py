@@ -38,6 +38,10 @@ class LostAnswer(Exception):
     """A test raises it after a call was handled: the client gets no answer."""
 
 
+class Busy(Exception):
+    """A test raises it: gRPC itself, or a proxy, refuses the call before a replica sees it."""
+
+
 class TaskCell:
     """`calls` has (replica, method, request) of all calls that reached a replica; `tasks` the views
     by name. `leader` is the index of the replica that leads, -1 for none. `before` and `after` are
@@ -99,6 +103,8 @@ class TaskCell:
                 context.abort(status, details)
             except LostAnswer:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+            except Busy:
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
             raise AssertionError("abort raises")
 
         return grpc.unary_unary_rpc_method_handler(serve)

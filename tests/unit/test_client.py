@@ -31,7 +31,7 @@ from launcher.client.errors import (
 from launcher.worker.errors import BadPayload
 from launcher.worker.registry import Registry
 from tests.fakes.ports import free_address
-from tests.fakes.task_cell import NOW_MS, LostAnswer, TaskCell, task_cell
+from tests.fakes.task_cell import NOW_MS, Busy, LostAnswer, TaskCell, task_cell
 
 
 @pytest.fixture
@@ -179,6 +179,19 @@ def test_a_code_that_is_not_known_is_kept(cell, client):
     with pytest.raises(Exception, match="oh") as caught:
         client.submit("h")
     assert caught.value.code == "brand_new"
+
+
+def test_a_call_that_grpc_had_no_room_for_is_tried_again(cell, client):
+    """gRPC has the code of a limit for that; only the cell's own refusals are final."""
+    busy = [Busy(), Busy()]
+
+    def before(method, request):
+        if busy:
+            raise busy.pop()
+
+    cell.before = before
+    client.submit("h", 1)
+    assert len(cell.submits()) == 3
 
 
 def test_an_unknown_task_is_said(client):
