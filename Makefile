@@ -130,6 +130,9 @@ bench-web: setup-tests ## what 200 parallel HTTP requests do to the leader's lau
 bench-tasks: setup-tests ## tasks from programs: how many a second, how long, at what cost
 	$(BIN)/python -m bench.tasks
 
+bench-far: setup-tests ## ten million tasks on disk: memory, restart, takeover: TASKS=10000000 or MEMORY=1
+	$(BIN)/python -m bench.far_tasks $(if $(TASKS),--tasks $(TASKS)) $(if $(MEMORY),--in-memory)
+
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme
 

@@ -69,6 +69,7 @@ from cron.storage.folders import check_format
 from cron.storage.history_backfill import PeerSource
 from cron.storage.snapshot_writer import SnapshotWriter
 from cron.storage.storage import ReplicaParts, Storage
+from cron.storage.task_files import TaskFiles
 from launcher import identity
 from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
@@ -156,6 +157,7 @@ class Daemon:
                 cluster_status=self._cluster_status,
                 replacing=Replacing(self._replicated, config.peers, parse),
                 saving=self._saving,
+                task_files=self._leader.task_files,
             )
         )
 
@@ -191,6 +193,7 @@ class Daemon:
             on_failure=self._fail,
         )
         leader.leader_address = self._leader_address
+        leader.task_files = TaskFiles(self._writer)
         return leader
 
     def _make_storage(self) -> Storage:

@@ -121,7 +121,7 @@ TASKS_WAITING_MAX: Final = 1_000_000
 """Tasks of a cell that wait: about 500 bytes each, and their payloads."""
 TASKS_REMEMBERED_MAX: Final = 1_000_000
 """Ended tasks whose keys are remembered; of more, those that ended first are forgotten early."""
-TASKS_SPILLED_MAX: Final = 1_000_000
+TASKS_SPILLED_MAX: Final = 10_000_000
 """Tasks on disk that wait for a time far ahead: 12 bytes of memory each."""
 TASKS_LOADED_MAX: Final = 100_000
 """So many more tasks may wait in memory where they come back from disk: programs that submit as

@@ -72,10 +72,11 @@ class TaskQueuesQuery(Request, frozen=True, kw_only=True):
 class TaskQueueView(View, frozen=True, kw_only=True):
     """A queue of tasks.
 
-    `queue` is `tenant/queue`. `waiting` are tasks that are not due yet or have no room, `running`
-    those with a launch; `done` and `failed` ended since the queue was made. Options that are 0, ""
-    or -1 have the default of jobs. `source` is the file that declares the queue, "" for one that
-    the first task of its handler made. `notes` say what is odd, such as a handler without workers.
+    `queue` is `tenant/queue`. `waiting` are tasks that are not due yet or have no room, `on_disk`
+    those of them that are due in more than an hour and not in memory, `running` those with a
+    launch; `done` and `failed` ended since the queue was made. Options that are 0, "" or -1 have
+    the default of jobs. `source` is the file that declares the queue, "" for one that the first
+    task of its handler made. `notes` say what is odd, such as a handler without workers.
     """
 
     queue: str
@@ -99,6 +100,7 @@ class TaskQueueView(View, frozen=True, kw_only=True):
     source: str = ""
     revision: int = 0
     notes: list[str] = []
+    on_disk: int = 0
 
 
 class TaskQueuesReport(View, frozen=True, kw_only=True):

@@ -71,7 +71,7 @@ async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
     """
     state, clock, job = replica.state, replica.clock, request.job
     is_task = TASK_MARK in job
-    if is_task and job not in state.tasks:
+    if is_task and job not in state.tasks and state.spilled.find(job) is None:
         raise unknown_task(job)
     if job and not is_task and job not in state.jobs:
         raise unknown_job(job)

@@ -19,7 +19,13 @@ from cron.crontab.jobfile import find_excess
 from cron.crontab.options import BACKOFF_S_MAX, PRIORITY_MAX, RETRIES_MAX
 from cron.errors import CrontabError, InvalidInput, LimitExceeded, Problem
 from cron.job import OnLost
-from cron.limits import DEADLINE_S_MAX, QUEUES_MAX, TASKS_WAITING_MAX, TIMEOUT_S_MAX
+from cron.limits import (
+    DEADLINE_S_MAX,
+    QUEUES_MAX,
+    TASKS_SPILLED_MAX,
+    TASKS_WAITING_MAX,
+    TIMEOUT_S_MAX,
+)
 from cron.state.tasks import REMEMBER_S, REMEMBER_S_MAX, QueueSpec, TaskOptions
 from launcher.protocol.names import BadName, parse_job_name
 
@@ -83,7 +89,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str, Any], Any]]]] = {
 """The defaults of a queue's tasks: each key with its field of TaskOptions."""
 _QUEUE: Final[Mapping[str, tuple[str, Callable[[str, Any], Any]]]] = {
     "handler": ("handler", _word),
-    "waiting": ("waiting_max", _number(1, TASKS_WAITING_MAX)),
+    "waiting": ("waiting_max", _number(1, TASKS_WAITING_MAX + TASKS_SPILLED_MAX)),
     "rate": ("rate_per_s", _number(1, RATE_MAX)),
     "burst": ("burst", _number(1, RATE_MAX)),
     "remember": ("remember_s", _seconds(REMEMBER_S, REMEMBER_S_MAX)),

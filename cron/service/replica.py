@@ -9,6 +9,7 @@ import msgspec
 from cron.clock import Clock
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
+from cron.leader.far_tasks import TaskFiles
 from cron.leader.leader import Leader
 from cron.scheduler.why import Queued, asked
 from cron.state.state import State
@@ -32,7 +33,7 @@ class Replica(msgspec.Struct, frozen=True):
 
     `zone` is that of crontabs that name none. `archive` reads history that only object storage
     has; None where none is configured. What follows is there in a daemon (`CellService`), not where
-    only jobs and launches are asked.
+    only jobs and launches are asked. `task_files` reads tasks on disk.
     """
 
     leader: Leader
@@ -49,6 +50,7 @@ class Replica(msgspec.Struct, frozen=True):
     drained: DrainedExecutors = _NONE
     feed: TaskFeed = _NONE
     intake: Intake = _NONE
+    task_files: TaskFiles | None = None
     activity: Activity = _NONE
 
     @property

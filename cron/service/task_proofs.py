@@ -20,6 +20,7 @@ from cron.history.story import dead_letter
 from cron.history.why import explain
 from cron.launch_state import LaunchState
 from cron.scheduler.why import why_held
+from cron.service import spilled
 from cron.service.launches import expanded, open_viewer
 from cron.service.replica import Replica
 from cron.service.task_views import launch_of, no_launch_yet, open_row, unknown_task
@@ -62,8 +63,9 @@ async def why_task(replica: Replica, request: WhyRequest) -> WhyReport:
     Raises:
         UnknownTask: there is no such task, and history has no launch of it at that time.
     """
-    state, name = replica.state, request.job
-    task = state.tasks.get(name)
+    name = request.job
+    task = await spilled.read(replica, name)
+    state = replica.state
     at_s = request.at_s
     if task is not None and request.is_nearest:
         at_s = task.at_ms // 1000
@@ -112,11 +114,15 @@ async def audit_tasks(
     far as they are due after `since_s`; and what is wrong. It gives up at `end_ms` (monotonic)."""
     state, census, found = replica.state, TaskCensus(), list[Violation]()
     if names is None:
+        census.tasks = census.tasks_open = state.spilled.count
         known = [one for one in state.tasks_by_number.values() if one.at_ms // 1000 > since_s]
         # In the order of segments, so that a portion reads each block of them once.
         chosen = await asyncio.to_thread(sorted, known, key=lambda one: job_hash(one.name))
     else:
-        chosen = [state.tasks[one] for one in names]
+        found_tasks = [await spilled.read(replica, one) for one in names]
+        chosen = [one for one in found_tasks if one is not None]
+        on_disk = sum(one.number not in state.tasks_by_number for one in chosen)
+        census.tasks = census.tasks_open = on_disk
     for done in range(0, len(chosen), PORTION):
         if replica.clock.mono_ms() >= end_ms:
             left = len(chosen) - done

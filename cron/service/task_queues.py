@@ -90,8 +90,9 @@ def _changes(
     declared = {spec.name for spec in specs}
     for queue in state.queues.values() if request.prune else ():
         if queue.source == request.source and queue.name not in declared:
-            if queue.tasks:
-                note = f"it goes once its {len(queue.tasks):,} tasks are over and forgotten"
+            if queue.tasks or queue.spilled:
+                count = len(queue.tasks) + queue.spilled
+                note = f"it goes once its {count:,} tasks are over and forgotten"
                 yield QueueChange("kept", queue.name, queue.handler, [], note)
             else:
                 yield QueueChange("removed", queue.name, queue.handler)
@@ -136,4 +137,5 @@ def _view(replica: Replica, queue: t.QueueRecord) -> TaskQueueView:
         tenant=split_job_name(queue.name)[0],
         on_lost=OnLost(defaults.on_lost).name.lower() if defaults.on_lost >= 0 else "",
         notes=notes,
+        on_disk=queue.spilled,
     )

@@ -33,6 +33,7 @@ from cron.api.tasks import (
 from cron.errors import InvalidInput, PositionGone, UnknownLaunch, UnknownQueue, UnknownTask
 from cron.launch_state import ACTIVE, LaunchState
 from cron.pace import in_turns
+from cron.service import spilled
 from cron.service.launches import open_viewer, show
 from cron.service.replica import Replica
 from cron.service.task_feed import WHOLE
@@ -49,6 +50,8 @@ PAGE_MS_MAX: Final = 3_600_000
 USUAL_WAIT_MS: Final = 1_000
 """A task that is due for less than this waits for the leader's next entry and for nothing else."""
 RESULT_CHARS_MAX: Final = 1_024
+_IN_MEMORY, _ON_DISK = 1, 2
+_ROW_BITS: Final = 13
 
 _number: Final = attrgetter("number")
 
@@ -115,9 +118,9 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
     Raises:
         UnknownTask: there is no such task, or it is forgotten.
     """
+    task = await spilled.read(replica, request.name)
     state, now_ms = replica.state, replica.clock.wall_ms()
-    task = state.tasks.get(request.name)
-    if task is None:
+    if task is None or task.queue not in state.queues:
         raise unknown_task(request.name)
     view, row = view_of(state, task, now_ms), open_row(state, task)
     record = state.by_number.get(task.job) if task.job else None
@@ -217,7 +220,9 @@ async def listed(replica: Replica, query: TaskListQuery) -> TasksPage:
     """
     state, now_ms = replica.state, replica.clock.wall_ms()
     check_queue(state, query.filter)
-    last = _read_page(state, query, now_ms) if query.page else 0
+    is_on_disk, last = _read_page(state, query, now_ms) if query.page else (False, 0)
+    if is_on_disk:
+        return await _listed_on_disk(replica, query, last)
     looked_at = _below(state, query.filter, last)
     fit, found = fits(state, query.filter, now_ms), list[TaskView]()
     async for task in in_turns(looked_at):
@@ -227,7 +232,36 @@ async def listed(replica: Replica, query: TaskListQuery) -> TasksPage:
             if len(found) == query.limit:
                 break
     is_end = len(looked_at) < LOOKS_MAX and (not looked_at or last == looked_at[-1].number)
-    return TasksPage(tasks=found, next="" if is_end else _page(state, query, last, now_ms))
+    if not is_end:
+        return TasksPage(tasks=found, next=_page(state, query, _IN_MEMORY, last, now_ms))
+    if not state.spilled.count or query.filter.state not in ("", "waiting"):
+        return TasksPage(tasks=found, next="")
+    first = (state.history.spills + 1) << _ROW_BITS
+    return TasksPage(tasks=found, next=_page(state, query, _ON_DISK, first, now_ms))
+
+
+async def _listed_on_disk(replica: Replica, query: TaskListQuery, last: int) -> TasksPage:
+    """Return a page of tasks on disk, the newest segment first, by time within each."""
+    state, now_ms, wanted = replica.state, replica.clock.wall_ms(), query.filter
+    fit, found, looked_at = fits(state, wanted, now_ms), list[TaskView](), 0
+    number, row = last >> _ROW_BITS, last & (1 << _ROW_BITS) - 1
+    segments = sorted(state.history.spilled.values(), key=_number, reverse=True)
+    for segment in segments:
+        if segment.number > number or not spilled.may_have(segment, wanted.queue):
+            continue
+        first = row if segment.number == number else 0
+        async for behind, tasks in spilled.tasks_of(replica, segment, first):
+            looked_at += spilled.READ_ROWS
+            for at, task in tasks:
+                if fit(task):
+                    found.append(view_of(state, task, now_ms))
+                if len(found) == query.limit:
+                    place = segment.number << _ROW_BITS | at + 1
+                    return TasksPage(tasks=found, next=_page(state, query, _ON_DISK, place, now_ms))
+            if looked_at >= LOOKS_MAX:
+                place = segment.number << _ROW_BITS | behind
+                return TasksPage(tasks=found, next=_page(state, query, _ON_DISK, place, now_ms))
+    return TasksPage(tasks=found, next="")
 
 
 def _below(state: State, wanted: TaskFilter, last: int) -> Sequence[TaskRecord]:
@@ -247,14 +281,15 @@ def _below(state: State, wanted: TaskFilter, last: int) -> Sequence[TaskRecord]:
     return [state.tasks_by_number[one] for one in reversed(numbers[max(0, end - LOOKS_MAX) : end])]
 
 
-def _page(state: State, query: TaskListQuery, last: int, now_ms: int) -> str:
+def _page(state: State, query: TaskListQuery, form: int, last: int, now_ms: int) -> str:
     """Return the text that asks for the page after a task."""
-    place = (1, state.epoch.generation, now_ms // 1000, _digest(query.filter), last)
+    place = (form, state.epoch.generation, now_ms // 1000, _digest(query.filter), last)
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode()
 
 
-def _read_page(state: State, query: TaskListQuery, now_ms: int) -> int:
-    """Return the number of the task after which a page begins."""
+def _read_page(state: State, query: TaskListQuery, now_ms: int) -> tuple[bool, int]:
+    """Return whether a page is of tasks on disk, and after what it begins: the number of a task, or
+    the place of one on disk."""
     hint = "begin again without a page"
     try:
         content = base64.b64decode(query.page, altchars=b"-_", validate=True)
@@ -262,12 +297,12 @@ def _read_page(state: State, query: TaskListQuery, now_ms: int) -> int:
     except (ValueError, msgspec.DecodeError) as error:
         raise InvalidInput("page is not one of a list of tasks", hint) from error
     form, generation, made_s, digest, last = place
-    if form != 1 or digest != _digest(query.filter):
+    if form not in (_IN_MEMORY, _ON_DISK) or digest != _digest(query.filter):
         raise InvalidInput("page is of a list with another filter", hint)
     age_ms = now_ms - made_s * 1000
     if generation != state.epoch.generation or age_ms > PAGE_MS_MAX:
         raise PositionGone("page is of a list that is over: an hour old, or of a cell before", hint)
-    return last
+    return form == _ON_DISK, last
 
 
 def _digest(wanted: TaskFilter) -> bytes:

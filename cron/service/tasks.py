@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -29,6 +29,7 @@ from cron.errors import (
 from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.pace import in_turns
+from cron.service import spilled
 from cron.service.replica import Replica
 from cron.service.task_views import check_queue, chosen, fits, state_of, unknown_task, view_of
 from cron.state import tasks as t
@@ -63,6 +64,7 @@ class _Submitted(msgspec.Struct):
     error: CronError | None = None
     retry_after_ms: int = 0
     verdict: int = Verdict.ACCEPTED
+    on_disk: t.TaskRecord | None = None  # what is known under its name
 
     def refuse(self, error: CronError, retry_after_ms: int = 0) -> None:
         """Refuse it."""
@@ -132,6 +134,43 @@ async def _commit(
         return
     for item, verdict in zip(sent, results[0].items if results else (), strict=True):
         item.verdict = verdict
+    if replica.state.spilled.count:
+        on_disk = [item for item in sent if item.verdict == Verdict.ON_DISK]
+        again = [item for item in on_disk if not await _is_known_on_disk(replica, item)]
+        if again:
+            await _commit_again(replica, again, request.by)
+
+
+async def _is_known_on_disk(replica: Replica, item: _Submitted) -> bool:
+    """Look for a task on disk that has the name of a submission, and set its verdict if there is
+    one. Otherwise the submission follows a task on disk, or has the hash of another one's name."""
+    try:
+        found = await spilled.read(replica, item.name)
+    except Unavailable as error:
+        item.refuse(error, FULL_MS)
+        return True
+    if found is None or item.spec is None:
+        return False
+    is_same = found.digest == item.spec.digest
+    item.verdict = Verdict.ALREADY if is_same else Verdict.OTHER_CONTENT
+    item.on_disk = found
+    return True
+
+
+async def _commit_again(replica: Replica, items: Sequence[_Submitted], by: str) -> None:
+    """Append submissions once more, after the tasks on disk that they follow, or whose hashes they
+    share, are back."""
+    specs = tuple(item.spec for item in items if item.spec is not None)
+    names = [name for spec in specs for name in (*spec.after, *spec.after_any)]
+    try:
+        await spilled.bring_back(replica, [item.name for item in items] + names)
+        _, results = await replica.leader.append(t.SubmitTasks(specs, by))
+    except (Unavailable, NotNow, LimitExceeded) as error:
+        for item in items:
+            item.refuse(error, FULL_MS)
+        return
+    for item, verdict in zip(items, results[0].items, strict=True):
+        item.verdict = verdict
 
 
 def _admit(replica: Replica, state: State, item: _Submitted, now_ms: int) -> None:
@@ -146,7 +185,7 @@ def _admit(replica: Replica, state: State, item: _Submitted, now_ms: int) -> Non
         item.refuse(error)
         return
     queue = state.queues.get(item.spec.queue)
-    if queue is not None and asked.key in queue.tasks:
+    if (queue is not None and asked.key in queue.tasks) or state.spilled.find(item.name):
         return  # it is there already, whatever the queue takes by now
     handler = asked.handler or (queue.handler if queue is not None else "")
     if not handler:
@@ -232,7 +271,7 @@ def _spec(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
 
 
 def _answer(state: State, item: _Submitted, now_ms: int) -> api.SubmitVerdict:
-    task = state.tasks.get(item.name) if item.error is None else None
+    task = item.on_disk or state.tasks.get(item.name) if item.error is None else None
     is_new = item.verdict == ACCEPTED
     if item.error is None and (task is None or not (is_new or item.verdict in _DONE)):
         _refuse(state, item, task)
@@ -264,6 +303,8 @@ def _refuse(state: State, item: _Submitted, task: t.TaskRecord | None) -> None:
         )
     elif verdict is Verdict.QUEUE_FULL and item.spec is not None:
         item.refuse(_full(state.queues[item.spec.queue]), FULL_MS)
+    elif verdict is Verdict.ON_DISK:
+        item.refuse(spilled.no_room(item.name), FULL_MS)
     elif verdict is Verdict.TOO_MANY:
         text = f"the cell has no room for task {short}: too many tasks, payloads or queues"
         item.refuse(LimitExceeded(text, "try again later"), FULL_MS)
@@ -289,38 +330,71 @@ async def cancel(replica: Replica, request: api.CancelRequest) -> api.TasksRepor
     """
     if request.filter is None:
         return await _cancel_named(replica, request)
-    state, now_ms = replica.state, replica.clock.wall_ms()
+    state, count, shown = replica.state, 0, list[str]()
     check_queue(state, request.filter)
-    fit = fits(state, request.filter, now_ms)
+    async for names in _meant(replica, request.filter):
+        done = names
+        if not request.is_dry_run:
+            verdicts = zip(names, await _cancel_all(replica, names, request.by), strict=True)
+            done = [name for name, verdict in verdicts if verdict in _DONE]
+        count += len(done)
+        shown += done[: SHOWN_MAX - len(shown)]
+    tasks = [task for name in shown if (task := state.tasks.get(name)) is not None]
+    now_ms = replica.clock.wall_ms()
+    views = [view_of(state, task, now_ms) for task in tasks]
+    return api.TasksReport(count=count, tasks=views, truncated=count > len(shown))
+
+
+async def _meant(replica: Replica, wanted: api.TaskFilter) -> AsyncIterator[list[str]]:
+    """Yield the names of the tasks that a filter means and that are not over, in portions: those on
+    disk, those in memory, and those that went to disk meanwhile."""
+    state = replica.state
+    fit, newest = fits(state, wanted, replica.clock.wall_ms()), state.history.spills
+    async for names in _meant_on_disk(replica, wanted, fit, 0, newest):
+        yield names
     names = [
         task.name
-        async for task in in_turns(chosen(state, request.filter))
+        async for task in in_turns(chosen(state, wanted))
         if not task.is_over and fit(task)
     ]
-    if not request.is_dry_run:
-        done: list[str] = []
-        for first in range(0, len(names), SHOWN_MAX):
-            portion = names[first : first + SHOWN_MAX]
-            _, results = await replica.leader.append(t.CancelTasks(tuple(portion), request.by))
-            verdicts = zip(portion, results[0].items, strict=True)
-            done += [name for name, verdict in verdicts if verdict in _DONE]
-        names = done
-    return _report(replica, names, [])
+    for first in range(0, len(names), SHOWN_MAX):
+        yield names[first : first + SHOWN_MAX]
+    async for names in _meant_on_disk(replica, wanted, fit, newest, state.history.spills):
+        yield names
+
+
+async def _meant_on_disk(
+    replica: Replica,
+    wanted: api.TaskFilter,
+    fit: Callable[[t.TaskRecord], bool],
+    after: int,
+    upto: int,
+) -> AsyncIterator[list[str]]:
+    """Yield the names of tasks on disk that fit, of the segments with these numbers."""
+    for segment in list(replica.state.history.spilled.values()):
+        is_meant = after < segment.number <= upto
+        if is_meant and spilled.may_have(segment, wanted.queue):
+            async for _, tasks in spilled.tasks_of(replica, segment):
+                names = [task.name for _, task in tasks if fit(task)]
+                if names:
+                    yield names
+
+
+async def _cancel_all(replica: Replica, names: Sequence[str], by: str) -> list[Verdict]:
+    return await spilled.change(replica, names, lambda some, _now_ms: t.CancelTasks(some, by))
 
 
 async def _cancel_named(replica: Replica, request: api.CancelRequest) -> api.TasksReport:
-    tasks = replica.state.tasks
     if request.is_dry_run:
+        found = [await spilled.read(replica, name) for name in request.names]
         verdicts = [
             Verdict.UNKNOWN_TASK
-            if name not in tasks
-            else (Verdict.ENDED if tasks[name].is_over else Verdict.ACCEPTED)
-            for name in request.names
+            if task is None
+            else (Verdict.ENDED if task.is_over else Verdict.ACCEPTED)
+            for task in found
         ]
     else:
-        command = t.CancelTasks(tuple(request.names), request.by)
-        _, results = await replica.leader.append(command)
-        verdicts = [Verdict(one) for one in results[0].items]
+        verdicts = await _cancel_all(replica, request.names, request.by)
     return _named_report(replica, request.names, verdicts, "cancel")
 
 
@@ -330,8 +404,10 @@ async def run_now(replica: Replica, request: api.TaskNames) -> api.TasksReport:
     Raises:
         UnknownTask, NotNow: the only task that is named is not there, or over.
     """
-    _, results = await replica.leader.append(t.RunTasks(tuple(request.names), request.by))
-    verdicts = [Verdict(one) for one in results[0].items]
+    by = request.by
+    verdicts = await spilled.change(
+        replica, request.names, lambda some, _now_ms: t.RunTasks(some, by)
+    )
     return _named_report(replica, request.names, verdicts, "run")
 
 
@@ -346,6 +422,8 @@ def _named_report(
         task = state.tasks.get(name)
         if verdict in _DONE:
             done.append(name)
+        elif verdict is Verdict.ON_DISK:
+            refused.append((name, spilled.no_room(name)))
         elif verdict is Verdict.UNKNOWN_TASK or task is None:
             refused.append((name, unknown_task(name)))
         elif what != "cancel" or task.state is not LaunchState.CANCELLED:
@@ -379,7 +457,7 @@ async def reschedule(replica: Replica, request: api.RescheduleRequest) -> api.Ta
     """
     name, payload = request.name, request.payload
 
-    def build(_state: State, now_ms: int) -> list[Command]:
+    def build(_names: tuple[str, ...], now_ms: int) -> Command:
         item = t.RescheduleItem(
             name,
             request.revision,
@@ -387,10 +465,11 @@ async def reschedule(replica: Replica, request: api.RescheduleRequest) -> api.Ta
             request.priority,
             None if payload is msgspec.UNSET else bytes(payload).strip(),
         )
-        return [t.RescheduleTasks((item,), request.by)]
+        return t.RescheduleTasks((item,), request.by)
 
-    _, results = await replica.leader.submit(build)
-    verdict = Verdict(results[0].items[0])
+    (verdict,) = await spilled.change(replica, (name,), build)
+    if verdict is Verdict.ON_DISK:
+        raise spilled.no_room(name)
     state, short = replica.state, short_job_name(name)
     task = state.tasks.get(name)
     if verdict is Verdict.UNKNOWN_TASK or task is None:

@@ -27,6 +27,7 @@ from cron.limits import (
     TASK_PAYLOADS_BYTES_MAX,
     TASK_TEXT_CHARS_MAX,
     TASKS_REMEMBERED_MAX,
+    TASKS_SPILLED_MAX,
     TASKS_WAITING_MAX,
     TIMEOUT_S_MAX,
 )
@@ -505,7 +506,7 @@ def _check(context: Context, command: t.PutQueues) -> Verdict:
 
 def _is_queue(spec: t.QueueSpec) -> bool:
     numbers = (spec.waiting_max, spec.rate_per_s, spec.burst, spec.remember_s)
-    most = (TASKS_WAITING_MAX, _RATE_MAX, _RATE_MAX, t.REMEMBER_S_MAX)
+    most = (TASKS_WAITING_MAX + TASKS_SPILLED_MAX, _RATE_MAX, _RATE_MAX, t.REMEMBER_S_MAX)
     return (
         is_task_name(spec.name, "k")
         and 0 < len(spec.handler) <= LABEL_CHARS_MAX

@@ -10,7 +10,6 @@ from cron.leader.far_tasks import FarTaskLoop
 from cron.scheduler.far_tasks import FarTasks, SpillSettings
 from cron.scheduler.indexes import LeaderIndexes
 from cron.state import commands as c
-from cron.state import tasks as t
 from cron.state.outcome import Outcome, Result
 from cron.state.state import State
 from cron.storage.task_files import TaskFiles
@@ -25,6 +24,8 @@ SMALL = SpillSettings(kept=4, rows=4)
 
 class FarTasksRig(TasksRig):
     """State, a leader's indexes that follow it, and one replica's disk that has applied its log."""
+
+    begins_ms = T0 * 1000
 
     def __init__(self, data: Path, settings: SpillSettings = SMALL) -> None:
         self.indexes: LeaderIndexes | None = None
@@ -107,8 +108,3 @@ class RigLeader:
             raise self.error
         outcome = self._rig.append(*commands)
         return self.state.index, outcome.results
-
-
-def due_hour(record: t.TaskRecord) -> int:
-    """How many hours after T0 a task is due."""
-    return (record.at_ms - T0 * 1000) // HOUR_MS
