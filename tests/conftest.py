@@ -1,4 +1,5 @@
-"""What holds of all tests: how many examples are drawn, and that collections pass over old objects.
+"""What holds of all tests: how many examples are drawn, in which order parallel tests begin, and
+that collections pass over old objects.
 
 Each run says the same, however slow the machine is: `steady` draws the same few examples in each.
 `make nightly` draws ten times as many of them (`many`). What nobody has seen is looked for by
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import gc
 import os
+from itertools import groupby
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from launcher.grpc_settings import EXPERIMENTS
@@ -24,6 +27,36 @@ settings.register_profile(
 settings.register_profile("many", settings.get_profile("steady"), max_examples=400)
 settings.register_profile("explore", max_examples=400, deadline=None, suppress_health_check=SLOW)
 settings.load_profile("steady")
+
+
+COMPUTING = ("tests/model/", "tests/interaction/", "tests/simulation/")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spread the tests that compute between the files of those that mostly wait for something, so
+    that parallel workers leave no core idle. It comes after other tests were deselected."""
+    if hasattr(config, "workerinput"):
+        items[:] = spread(items)
+
+
+def spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with those of COMPUTING in equal portions between the files of tests/unit.
+    The last tenth of the files gets none: a long test at the end would keep one worker alone."""
+    computing = [item for item in items if item.nodeid.startswith(COMPUTING)]
+    others = [item for item in items if not item.nodeid.startswith(COMPUTING)]
+    files = [list(tests) for _, tests in groupby(others, lambda item: item.path)]
+    units = sum(tests[0].nodeid.startswith("tests/unit/") for tests in files)
+    places = units * 9 // 10
+    if not places:
+        return items
+    found, passed = list[pytest.Item](), 0
+    for tests in files:
+        found += tests
+        if tests[0].nodeid.startswith("tests/unit/") and passed < places:
+            first, passed = len(computing) * passed // places, passed + 1
+            found += computing[first : len(computing) * passed // places]
+    return found
 
 
 def pytest_collection_finish() -> None:
