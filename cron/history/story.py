@@ -55,6 +55,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     " of the job took its place, or none could begin in time",
     Reason.NO_EXECUTOR: "no executor that could run it was there",
     Reason.PREDECESSOR: "what it follows did not succeed",
+    Reason.CANCELLED: "somebody cancelled it while it waited",
 }
 """Why a launch is in its state, as the second half of a sentence."""
 _ENDED_BY: Final = (Reason.KILLED, Reason.REPLACED)

@@ -101,7 +101,7 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
         priority=priority_of(task, queue),
         collection=options.collection or queue.defaults.collection,
         labels=dict(options.labels),
-        launch="" if task.is_waiting else str(launch_of(task)),
+        launch="" if task.never_ran else str(launch_of(task)),
         reason=task.reason.label if task.is_over else "",
         by=task.by,
     )
@@ -139,7 +139,7 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
     return msgspec.structs.replace(
         view,
         payload=msgspec.json.decode(payload) if payload else None,
-        attempts=attempts,
+        attempts=[] if task.never_ran else attempts,
         reason=reason,
         result=attempts[-1].detail[:RESULT_CHARS_MAX] if attempts and is_done else "",
     )

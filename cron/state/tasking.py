@@ -224,7 +224,7 @@ def _cancel(context: Context, task: t.TaskRecord, by: str) -> Verdict:
     if task.is_over:
         return Verdict.ENDED
     if task.is_waiting:
-        end_waiting(context, task, Part(0, LaunchState.CANCELLED, Reason.KILLED), by)
+        end_waiting(context, task, Part(0, LaunchState.CANCELLED, Reason.CANCELLED), by)
         return ACCEPTED
     record = context.state.by_number[task.job]
     keys = [row.key for row in record.open.values()]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DUE: Final = LaunchState.DUE  # members of an enumeration are slow to look up
 LOST: Final = LaunchState.LOST
 SUCCEEDED: Final = LaunchState.SUCCEEDED
+_WITHOUT_LAUNCH: Final = (Reason.CANCELLED, Reason.PREDECESSOR)
 _FAILURES: Final = (LaunchState.FAILED, LaunchState.LOST)
 REMEMBER_S: Final = 86_400
 """How long the key of a task is remembered after its end, unless its queue says longer."""
@@ -142,6 +143,11 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
         """Whether its job, of which nothing is open or dead, may run again: a restored cell may
         learn of another lost attempt."""
         return self.state is DUE or (self.state is LOST and on_lost is OnLost.RETRY)
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether it has no launch and never had one."""
+        return self.is_waiting or self.reason in _WITHOUT_LAUNCH
 
     @property
     def is_waiting(self) -> bool:

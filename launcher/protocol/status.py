@@ -45,6 +45,7 @@ class Reason(enum.IntEnum):
     OVERLOAD = 23  # more fell due than could begin, and others went before it
     NO_EXECUTOR = 24  # more fell due than could begin, since no executor could run any of it
     PREDECESSOR = 25  # what it follows did not succeed
+    CANCELLED = 26  # a task was cancelled while it waited: it never had a launch
 
     @property
     def label(self) -> str:

@@ -164,6 +164,14 @@ async def test_a_page_looks_through_so_many_tasks_and_says_that_there_may_be_mor
     assert await keys(world, queue="default/slow") == "x"
 
 
+async def test_a_task_that_was_cancelled_while_it_waited_shows_no_launch(world: TasksWorld) -> None:
+    await world.submit_one("a", delay_ms=60_000)
+    await world.service.cancel(CancelRequest(names=[NAME]))
+    view = await world.got("a")
+    assert (view.state, view.reason) == ("cancelled", "cancelled")
+    assert (view.launch, view.attempts) == ("", [])
+
+
 async def test_pages_hold_still_while_tasks_come_and_go(world: TasksWorld) -> None:
     await world.submit_all(*"abcd")
     first = await page(world, limit=2)

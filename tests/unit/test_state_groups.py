@@ -122,7 +122,7 @@ def test_cancel_reschedule_and_run_now_keep_what_a_task_waits_for(rig: TasksRig)
     hold = rig.state.holds[2]
     assert names_of(rig.state, waits_for(rig.state, hold)) == [name("a")]
     assert rig.cancel_tasks("b") == [ACCEPTED]
-    assert rig.task("b").reason is Reason.KILLED
+    assert rig.task("b").reason is Reason.CANCELLED
 
 
 def test_what_others_follow_is_not_forgotten(

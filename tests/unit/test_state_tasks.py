@@ -191,7 +191,7 @@ def test_a_task_that_waits_is_cancelled_and_gets_a_row(rig: TasksRig) -> None:
     rig.submit(task(after_ms=5_010))
     assert rig.cancel_tasks("a") == [ACCEPTED]
     one = rig.task()
-    assert (one.state, one.reason) == (LaunchState.CANCELLED, Reason.KILLED)
+    assert (one.state, one.reason) == (LaunchState.CANCELLED, Reason.CANCELLED)
     assert (one.payload, one.ended_ms) == (b"", rig.at_ms)
     (row,) = rig.rows
     assert (row.job, row.scheduled_s, row.attempt) == (name(), T0 + 5, 0)
