@@ -81,6 +81,15 @@ class OverloadView(View, frozen=True, kw_only=True):
     skipped: int = 0
 
 
+class TaskCounts(View, frozen=True, kw_only=True):
+    """How many tasks wait, have a launch that is due and has not begun, and run or rest between two
+    attempts."""
+
+    waiting: int = 0
+    due: int = 0
+    running: int = 0
+
+
 class StatusRow(View, frozen=True, kw_only=True):
     """A replica or an executor, as the one that was asked sees it.
 
@@ -94,7 +103,8 @@ class StatusRow(View, frozen=True, kw_only=True):
     or open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
     the log index up to which the leader knows it to have the leader's log, None where it does not.
     `keeping` is of snapshots and history, of replicas alone. `format` is the newest format of the
-    log that a replica can apply. `overload` is of the leader alone, None where there is none.
+    log that a replica can apply. `overload` and `tasks` are of the leader alone, None where there
+    is no overload, or no queue of tasks.
     """
 
     kind: str
@@ -122,6 +132,7 @@ class StatusRow(View, frozen=True, kw_only=True):
     keeping: KeepingView | None = None
     format: int = 0
     overload: OverloadView | None = None
+    tasks: TaskCounts | None = None
 
 
 class StatusRequest(Request, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ UNREACHABLE: Final = "unreachable"
 _STATUS_KEYS: Final = (
     "kind id address? pid? role term applied digest? version? leader? clock_offset_ms tzdata?"
     " since@since_ms slots running ledger? note? incarnation? member_state? matched joining keeping"
-    " overload"
+    " overload tasks"
 )
 _KEEPING_KEYS: Final = (
     "snapshot_index? snapshot_at@snapshot_at_ms store? stored_index? stored_at@stored_at_ms"
@@ -65,6 +65,7 @@ def status_row(view: StatusRow) -> render.JsonRow:
         joining=msgspec.structs.asdict(view.joining) if view.joining else None,
         keeping=keeping_row(view.keeping) if view.keeping else None,
         overload=render.row_of(overload, "since@since_s queue skipped") if overload else None,
+        tasks=render.row_of(view.tasks, "waiting due running") if view.tasks else None,
     )
 
 
@@ -129,6 +130,9 @@ def status_command(settings: Settings) -> None:
     if leader is not None and leader.keeping is not None:
         render.line()
         render.pairs(f"kept by {leader.id}", keeping_pairs(leader.keeping, settings.now_ms()))
+    if leader is not None and (tasks := leader.tasks) is not None:
+        counts = f"{tasks.waiting:,} waiting, {tasks.due:,} due, {tasks.running:,} running"
+        render.line(f"tasks: {counts}")
     for view in views:
         kept = view.keeping
         if view.role != "leader" and kept is not None and (kept.filling or kept.failing):

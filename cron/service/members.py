@@ -15,13 +15,14 @@ import structlog
 from consensus.cell import Joining, MemberView, PeerView
 from consensus.log import ReplicatedLog
 from cron.api.executors import ExecutorView
-from cron.api.members import JoinProgress, StatusRow
+from cron.api.members import JoinProgress, StatusRow, TaskCounts
 from cron.api.snapshots import KeepingView
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.service.executors import views_of
 from cron.state.commands import FORMAT
+from cron.state.state import State
 from launcher.protocol.names import format_time
 
 _log = structlog.get_logger()
@@ -164,6 +165,11 @@ class ClusterStatus:
             keeping=self.keeping(),
             format=FORMAT,
             overload=self._leader.overload.view,
+            tasks=(
+                task_counts(state, len(self._leader.indexes.tasks.unbegun))
+                if role == "leader" and state.queues
+                else None
+            ),
         )
 
     def shared_format(self) -> int:
@@ -378,6 +384,13 @@ def progress_of(joining: Joining | None) -> JoinProgress | None:
     if joining is None:
         return None
     return JoinProgress(joining.stage, joining.done, joining.goal, joining.text)
+
+
+def task_counts(state: State, due: int) -> TaskCounts:
+    """Return how many tasks of all queues wait, are `due`, as the leader's index says, and run."""
+    queues = state.queues.values()
+    running = sum(queue.running for queue in queues) - due
+    return TaskCounts(waiting=sum(queue.waiting for queue in queues), due=due, running=running)
 
 
 def _executor_row(view: ExecutorView, *, leads: bool) -> StatusRow:

@@ -8,7 +8,7 @@ import pytest
 
 from cron.api import client as route
 from cron.api.launches import AuditReport, Violation
-from cron.api.members import JoinProgress, StatusRow
+from cron.api.members import JoinProgress, StatusRow, TaskCounts
 from tests.unit.api_rig import NOON_S, FakeBackend, Follower, asks, closed_address, run_cli, serving
 
 ROWS = [
@@ -59,6 +59,17 @@ async def test_status_counts_launches_that_wait_for_slots_of_an_executor():
     async with serving(FakeBackend(status=busy)) as server:
         result = await run_cli("status", server=server)
     assert "71 launches, 8 slots" in result.stdout
+
+
+async def test_status_counts_tasks():
+    counts = TaskCounts(waiting=1200, due=3, running=2)
+    leader = [msgspec.structs.replace(ROWS[0], tasks=counts)]
+    async with serving(FakeBackend(status=leader)) as server:
+        shown = await run_cli("status", server=server)
+        as_json = await run_cli("status", "-o", "json", server=server)
+    assert shown.stdout.splitlines()[-1] == "tasks: 1,200 waiting, 3 due, 2 running"
+    tasks = json.loads(as_json.stdout)["tasks"]
+    assert tasks == {"waiting": 1200, "due": 3, "running": 2}
 
 
 async def test_a_cell_of_which_nobody_answers_exits_with_five(monkeypatch):
