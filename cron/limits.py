@@ -130,6 +130,8 @@ TASK_PAYLOADS_BYTES_MAX: Final = 512 << 20
 """Payloads of all tasks that are not over: a million of 500 bytes, or 2,000 of the largest."""
 TASK_PAYLOADS_LOADED_MAX: Final = 64 << 20
 """So many more bytes of payloads where tasks come back from disk."""
+TENANT_PAYLOADS_BYTES_MAX: Final = TASK_PAYLOADS_BYTES_MAX // 2
+"""Of these, payloads of one tenant: its dead letters must not keep others from submitting."""
 TASK_AHEAD_MS_MAX: Final = 3_650 * 86_400_000
 """How far ahead a task may be due: ten years."""
 QUEUES_MAX: Final = 10_000

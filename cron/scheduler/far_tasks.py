@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from cron.limits import TASK_PAYLOADS_BYTES_MAX, TASKS_SPILLED_MAX
+from cron.limits import TASKS_SPILLED_MAX, TENANT_PAYLOADS_BYTES_MAX
 from cron.state.spilled import ROWS_MAX
 from cron.state.state import State
 
-HEAVY_BYTES: Final = TASK_PAYLOADS_BYTES_MAX // 2
+HEAVY_BYTES: Final = TENANT_PAYLOADS_BYTES_MAX // 2
 """Payloads in memory above which tasks go to disk, however few they are."""
 HEAVY_TASKS: Final = 32
 

@@ -306,7 +306,10 @@ def _refuse(state: State, item: _Submitted, task: t.TaskRecord | None) -> None:
     elif verdict is Verdict.ON_DISK:
         item.refuse(spilled.no_room(item.name), FULL_MS)
     elif verdict is Verdict.TOO_MANY:
-        text = f"the cell has no room for task {short}: too many tasks, payloads or queues"
+        text = (
+            f"the cell has no room for task {short}: too many tasks, payloads (half of them may be"
+            " of one tenant), queues or groups"
+        )
         item.refuse(LimitExceeded(text, "try again later"), FULL_MS)
     else:
         item.refuse(InvalidInput(f"task {short} is refused: {verdict.label}"))

@@ -29,7 +29,7 @@ from cron.state.groups import GroupRecord
 from cron.state.rows import Column, Row, column, values
 from cron.state.state import JobRecord, State
 from cron.state.tail import RowsDamaged, Tail
-from cron.state.tasks import TaskRecord
+from cron.state.tasks import TaskRecord, tenant_of
 from launcher.protocol.columns import differences
 from launcher.protocol.work import Epoch
 
@@ -372,7 +372,7 @@ def _derive_tasks(state: State) -> None:
         if not record.task:
             continue
         if record.job is not None:
-            state.tasks.payload_bytes += work_bytes(record.job.work)
+            state.tasks.add_bytes(tenant_of(record.name), work_bytes(record.job.work))
         if record.number in lost:
             state.lost_tasks[record.number] = lost[record.number]
             job, task = record.job, state.tasks.by_number.get(record.task)

@@ -29,6 +29,7 @@ from cron.limits import (
     TASKS_REMEMBERED_MAX,
     TASKS_SPILLED_MAX,
     TASKS_WAITING_MAX,
+    TENANT_PAYLOADS_BYTES_MAX,
     TIMEOUT_S_MAX,
 )
 from cron.scopes import PRIORITIES
@@ -85,7 +86,7 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     refusal = _refusal_of_ties(state, spec) if is_tied else ACCEPTED
     tasks = state.tasks
     weight = len(spec.payload) + t.label_bytes(spec.options.labels)
-    is_full = tasks.payload_bytes + weight > TASK_PAYLOADS_BYTES_MAX
+    is_full = not _has_room(tasks, spec.queue, weight)
     if refusal is not ACCEPTED:
         return refusal
     if is_full or tasks.waiting >= TASKS_WAITING_MAX:
@@ -178,6 +179,13 @@ def _predecessor(state: State, name: str) -> Predecessor:
     if TASK_MARK in name:
         return state.tasks[name].number
     return state.groups[name].name
+
+
+def _has_room(tasks: t.TaskTable, queue: str, more: int) -> bool:
+    """Whether the cell, and the tenant of a queue, may have so many more bytes of payloads."""
+    if tasks.payload_bytes + more > TASK_PAYLOADS_BYTES_MAX:
+        return False
+    return tasks.tenant_bytes.get(t.tenant_of(queue), 0) + more <= TENANT_PAYLOADS_BYTES_MAX
 
 
 def _latest_ms(context: Context) -> int:
@@ -284,7 +292,7 @@ def _reschedule(context: Context, task: t.TaskRecord, item: t.RescheduleItem) ->
     if len(payload) > PAYLOAD_BYTES_MAX or not -1 <= item.priority < PRIORITIES:
         return Verdict.BAD_TASK
     tasks, more = context.state.tasks, len(payload) - len(task.payload)
-    if more > 0 and tasks.payload_bytes + more > TASK_PAYLOADS_BYTES_MAX:
+    if more > 0 and not _has_room(tasks, task.queue, more):
         return Verdict.TOO_MANY
     own = task.own
     if item.priority >= 0:
@@ -360,7 +368,7 @@ def make_ready(context: Context, task: t.TaskRecord) -> JobRecord:
         task=task.number,
     )
     state.by_number[record.number] = record
-    state.tasks.payload_bytes += work_bytes(job.work)
+    state.tasks.add_bytes(t.tenant_of(task.queue), work_bytes(job.work))
     context.put_task(task, job=record.number, payload=b"")
     context.open_due(
         record,
@@ -535,7 +543,7 @@ def drop_jobs(context: Context) -> None:
         del state.by_number[number]
         state.doubtful.pop(number, None)
         if record.job is not None:
-            state.tasks.payload_bytes -= work_bytes(record.job.work)
+            state.tasks.add_bytes(t.tenant_of(record.name), -work_bytes(record.job.work))
         context.gone_jobs.append(number)
         task = state.tasks.by_number.get(record.task)
         if task is not None:
@@ -549,7 +557,7 @@ def _drop_payload(context: Context, record: JobRecord) -> None:
     if job is None or task is None or not work_bytes(job.work) or task.needs_payload(job.on_lost):
         return
     context.state.touch(record)
-    context.state.tasks.payload_bytes -= work_bytes(job.work)
+    context.state.tasks.add_bytes(t.tenant_of(record.name), -work_bytes(job.work))
     work = msgspec.structs.replace(job.work, payload=b"", results=())
     record.job = msgspec.structs.replace(job, work=work)
 

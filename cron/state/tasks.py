@@ -64,6 +64,11 @@ class TaskOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NO_OPTIONS: Final = TaskOptions()
 
 
+def tenant_of(name: str) -> str:
+    """Return the tenant in the full name of a queue, a task or its job."""
+    return name.partition("/")[0]
+
+
 def label_bytes(labels: Collection[tuple[str, str]]) -> int:
     """Return how many bytes labels have in UTF-8."""
     if not labels:
@@ -196,6 +201,7 @@ class QueueRecord(msgspec.Struct, array_like=True, dict=True):
     spilled: int = 0  # of those that wait: how many are on disk
 
     def __post_init__(self) -> None:
+        self.tenant = tenant_of(self.name)
         self.tasks: dict[str, TaskRecord] = {}  # by key
         self.options: dict[TaskOptions, TaskOptions] = {}  # equal ones of its tasks, kept once
 
@@ -229,6 +235,7 @@ class TaskTable(Mapping[str, TaskRecord]):
         self.by_number: dict[int, TaskRecord] = {}
         self.waiting = 0
         self.payload_bytes = 0
+        self.tenant_bytes: dict[str, int] = {}  # the same, by tenant
         self.result_bytes = 0
         self.over = 0
         # Those that are over and have no job, oldest first; with some that are forgotten.
@@ -262,6 +269,15 @@ class TaskTable(Mapping[str, TaskRecord]):
         if self._holds and task.number in self._holds and not task.is_waiting:
             self._let_go(task.number)
 
+    def add_bytes(self, tenant: str, change: int) -> None:
+        """Count payloads that are new, or fewer, of a tenant."""
+        self.payload_bytes += change
+        left = self.tenant_bytes.get(tenant, 0) + change
+        if left:
+            self.tenant_bytes[tenant] = left
+        else:
+            self.tenant_bytes.pop(tenant, None)
+
     def drop(self, task: TaskRecord) -> None:
         """Forget a task that is over and has no job."""
         self.over -= 1
@@ -289,7 +305,7 @@ class TaskTable(Mapping[str, TaskRecord]):
             task.group = self._groups[task.group].name if task.group else ""
             invariant(task.key not in queue.tasks, f"two tasks have the name {task.name}")
             queue.tasks[task.key] = self.by_number[task.number] = task
-            self.payload_bytes += task.weight
+            self.add_bytes(queue.tenant, task.weight)
             self.result_bytes += len(task.result.encode())
             self.waiting += task.is_waiting
             self.over += task.is_over and not task.job
@@ -310,7 +326,7 @@ class TaskTable(Mapping[str, TaskRecord]):
         """Take a task that waits out of State; its queue counts it still."""
         queue = self._queues[task.queue]
         self.waiting -= 1
-        self.payload_bytes -= task.weight
+        self.add_bytes(queue.tenant, -task.weight)
         queue.spilled += 1
         del self.by_number[task.number]
         del queue.tasks[task.key]
@@ -319,7 +335,7 @@ class TaskTable(Mapping[str, TaskRecord]):
         """Take back a task that waits and was on disk; its number is the highest of all."""
         queue = self._queues[task.queue]
         self.waiting += 1
-        self.payload_bytes += task.weight
+        self.add_bytes(queue.tenant, task.weight)
         queue.spilled -= 1
         queue.tasks[task.key] = self.by_number[task.number] = task
 
@@ -352,7 +368,8 @@ class TaskTable(Mapping[str, TaskRecord]):
     def _count(
         self, queue: QueueRecord, group: GroupRecord | None, task: TaskRecord, change: int
     ) -> None:
-        self.payload_bytes += change * task.weight
+        if weight := task.weight:
+            self.add_bytes(queue.tenant, change * weight)
         if task.result:
             self.result_bytes += change * len(task.result.encode())
         is_over, counts = task.state is not DUE, (queue, group) if group is not None else (queue,)

@@ -53,6 +53,7 @@ class TasksRig(StateRig):
         jobs = [one.job for one in state.by_number.values() if one.task and one.job is not None]
         sizes = [one.weight for one in tasks] + [work_bytes(one.work) for one in jobs]
         assert state.tasks.payload_bytes == sum(sizes)
+        assert sum(state.tasks.tenant_bytes.values()) == sum(sizes)
         for queue in queues:
             mine = [one for one in tasks if one.queue == queue.name]
             assert queue.waiting == sum(one.is_waiting for one in mine) + queue.spilled
@@ -65,6 +66,7 @@ class TasksRig(StateRig):
         found = again.tasks
         assert (found.waiting, found.over) == (state.tasks.waiting, state.tasks.over)
         assert found.payload_bytes == state.tasks.payload_bytes
+        assert found.tenant_bytes == state.tasks.tenant_bytes
         assert again.lost_tasks == state.lost_tasks
         assert found.result_bytes == state.tasks.result_bytes
         assert (again.holds, again.groups) == (state.holds, state.groups)

@@ -14,7 +14,7 @@ from cron.state.groups import REMEMBER_MS, CloseGroups, ForgetGroups, GroupClose
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
-from cron.state.pool import Redrive
+from cron.state.pool import DropDead, Redrive
 from cron.state.state import Restored
 from launcher.protocol.status import Reason
 from tests.unit.state_rig import T0
@@ -178,6 +178,26 @@ def test_a_late_report_brings_the_result_that_a_released_task_gets(rig: TasksRig
     assert rig.release("b") == [ACCEPTED]
     rig.finished(0, 1, rig.job("a").number, detail="late")
     assert (rig.task("a").state, rig.task("a").result) == (LaunchState.SUCCEEDED, "late")
+
+
+# ---- payloads
+
+
+def test_a_tenant_has_half_of_the_payloads_and_its_dead_letters_count(
+    rig: TasksRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasking, "TENANT_PAYLOADS_BYTES_MAX", 30)
+    retried = t.TaskOptions("mail.send", tries=2, backoff_ms=1)
+    rig.submit(task("a", options=retried), task("b", options=retried))
+    rig.ended("a", **FAILED), rig.ended("b", **FAILED)
+    assert len(rig.state.dead) == 2
+    other = task("c", queue="acme/mail")
+    assert rig.submit(task("c"), other) == [Verdict.TOO_MANY, ACCEPTED]
+    change = t.RescheduleItem("acme/mail:c", payload=bytes(31))
+    assert rig.items(t.RescheduleTasks((change,))) == [Verdict.TOO_MANY]
+    rig.append(DropDead((next(iter(rig.state.dead)),)))
+    rig.append(DropDead(()))
+    assert rig.submit(task("c")) == [ACCEPTED]
 
 
 # ---- groups
