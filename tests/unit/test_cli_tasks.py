@@ -38,7 +38,7 @@ from cron.api.tasks import (
 )
 from cron.cli.options import Settings
 from cron.cli.tasks import _changes
-from cron.errors import NoQuorum, NotNow, Unavailable, UnknownTask
+from cron.errors import NoQuorum, NotLeader, NotNow, Unavailable, UnknownTask
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 AT = "2026-11-20T15:00:00.000Z"
@@ -322,6 +322,43 @@ async def test_watch_goes_on_from_the_position_it_has() -> None:
     result = await cli(FakeBackend(watch=watch), "task", "watch", "--count", "2", "-o", "json")
     assert [row["position"] for row in rows(result)] == ["1.1", "2.1"]
     assert positions == ["", "1.9"]
+
+
+async def test_watch_goes_on_at_the_next_leader_and_misses_nothing() -> None:
+    """The first replica answers once, and then it is gone; the second has been a follower."""
+    changes = [
+        TaskChange(position=f"{index}.1", task=task(revision=index)) for index in range(1, 7)
+    ]
+    asked_of: list[tuple[str, str]] = []
+    is_led_by_first = True
+
+    def after(position: str) -> list[TaskChange]:
+        seen = [change.position for change in changes].index(position) + 1 if position else 0
+        return changes[seen : seen + 2]
+
+    def first(request: WatchRequest) -> list[TaskChange]:
+        nonlocal is_led_by_first
+        asked_of.append(("first", request.position))
+        if request.position:
+            is_led_by_first = False
+            raise NoQuorum("it has lost its majority")
+        return after(request.position)
+
+    def second(request: WatchRequest) -> list[TaskChange]:
+        asked_of.append(("second", request.position))
+        if is_led_by_first:
+            raise NotLeader(None)
+        return after(request.position)
+
+    watch = ("task", "watch", "--count", "6", "-o", "json")
+    async with (
+        serving(FakeBackend(watch=first)) as one,
+        serving(FakeBackend(watch=second)) as other,
+    ):
+        result = await run_cli(*watch, server=f"{one},{other}")
+    assert [row["position"] for row in rows(result)] == [change.position for change in changes]
+    assert ("first", "2.1") in asked_of
+    assert ("second", "4.1") in asked_of
 
 
 def test_watch_ends_if_nobody_answers_for_longer_than_its_timeout(monkeypatch) -> None:
