@@ -46,9 +46,7 @@ def reset_clock(context: Context, command: ResetClock) -> Result:
         _move_times(record, reset)
         if record.held_until_ms or record.held:  # what was over may not be over now
             state.doubtful[record.number] = None
-    for task in list(state.tasks_by_number.values()):
-        if task.is_waiting and task.at_ms == task.submitted_ms > reset.to_ms:
-            context.put_task(task, at_ms=reset.to_ms)  # it was due when it was submitted
+    _move_tasks(context, reset)
     for number, gate in state.gates.items():
         if gate.since_ms > reset.to_ms:
             until_ms = gate.until_ms and reset.moved(gate.until_ms)
@@ -79,6 +77,22 @@ def first_trigger(state: State, record: JobRecord, second: int) -> int:
     if second > record.triggered_s:
         return 1
     return 1 + len(state.resets) * TRIGGERS_APART
+
+
+def _move_tasks(context: Context, reset: Reset) -> None:
+    """Move the times of tasks that wait, and of groups, as far as the wrong clock made them."""
+    state, to_ms = context.state, reset.to_ms
+    for task in list(state.tasks_by_number.values()):
+        if not task.is_waiting or task.at_ms <= to_ms:
+            continue
+        if task.timed_ms > to_ms:  # as long a delay as is left of it
+            context.put_task(task, at_ms=reset.moved(task.at_ms), timed_ms=to_ms)
+        elif task.at_ms == task.submitted_ms:  # it was due when it was submitted
+            context.put_task(task, at_ms=to_ms)
+    for name, group in list(state.groups.items()):
+        if max(group.changed_ms, group.completed_ms) > to_ms:
+            group = state.groups.changeable(name)
+            group.completed_ms = min(group.completed_ms, to_ms)
 
 
 def _move_times(record: JobRecord, reset: Reset) -> None:

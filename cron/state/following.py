@@ -45,7 +45,10 @@ def _release(context: Context, task: t.TaskRecord) -> Verdict:
     if chains.waits_for(state, hold):
         return Verdict.NOT_DUE
     state.holds.put(msgspec.structs.replace(hold, is_released=True))
-    context.put_task(task, at_ms=max(task.at_ms, context.at_ms))
+    if task.at_ms < context.at_ms:
+        context.put_task(task, at_ms=context.at_ms, timed_ms=context.at_ms)
+    else:
+        context.put_task(task)
     return ACCEPTED
 
 
@@ -114,6 +117,7 @@ def settle_groups(context: Context) -> None:
     for name in context.moved_groups:
         group = table.get(name)
         if group is not None:
-            group.revision, group.changed_ms = context.index, context.at_ms
-            completed_ms = group.completed_ms or context.at_ms
+            # The time after a reset of the clock, which may be what has changed the group.
+            group.revision, group.changed_ms = context.index, context.state.at_ms
+            completed_ms = group.completed_ms or context.state.at_ms
             group.completed_ms = completed_ms if group.is_complete else 0

@@ -115,6 +115,7 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
         context.index,
         context.at_ms,
         by,
+        timed_ms=context.at_ms if spec.is_delay else 0,
     )
     if is_tied:
         _tie(context, task, spec)
@@ -298,7 +299,10 @@ def _reschedule(context: Context, task: t.TaskRecord, item: t.RescheduleItem) ->
     if item.priority >= 0:
         own = msgspec.structs.replace(task.options, priority=item.priority)
         own = context.state.queues[task.queue].shared(own)
-    context.put_task(task, at_ms=at_ms, payload=payload, own=own)
+    timed_ms = task.timed_ms
+    if item.at_ms >= 0:
+        timed_ms = context.at_ms if item.is_delay else 0
+    context.put_task(task, at_ms=at_ms, payload=payload, own=own, timed_ms=timed_ms)
     return ACCEPTED
 
 
@@ -312,7 +316,7 @@ def _run(context: Context, task: t.TaskRecord) -> Verdict:
         return Verdict.ENDED
     if not task.is_waiting or task.at_ms <= context.at_ms:
         return Verdict.ALREADY
-    context.put_task(task, at_ms=context.at_ms)
+    context.put_task(task, at_ms=context.at_ms, timed_ms=context.at_ms)
     return ACCEPTED
 
 

@@ -82,7 +82,8 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `at_ms` is when it is due; a time that is over means now. `digest` covers all that makes two
     tasks of one key the same task. `payload` is JSON. `group` is the group that it joins, with its
     tenant. `after` and `after_any` are the full names of tasks and of closed groups that it
-    follows: the former have to succeed. A name without `:` is that of a group.
+    follows: the former have to succeed. A name without `:` is that of a group. `is_delay`: `at_ms`
+    is a delay after the submission, and no time that somebody named.
     """
 
     queue: str
@@ -94,6 +95,7 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: str = ""
     after: tuple[str, ...] = ()
     after_any: tuple[str, ...] = ()
+    is_delay: bool = False
 
 
 class TaskRecord(msgspec.Struct, array_like=True, gc=False):
@@ -102,7 +104,8 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
     `own` is None where all options are as the queue says. `job` is the number of its job, 0 while
     it waits and once its job is gone; the job has the payload then. `state` is DUE until the task
     is over. `revision` is the log index of its newest change. `group` is the full name of its group
-    or "". `result` is the text with which it succeeded, for tasks that follow it.
+    or "". `result` is the text with which it succeeded, for tasks that follow it. `timed_ms` is the
+    log's time from which `at_ms` was counted, 0 if somebody named that time.
     """
 
     number: int
@@ -121,6 +124,7 @@ class TaskRecord(msgspec.Struct, array_like=True, gc=False):
     reason: Reason = Reason.NONE
     group: str = ""
     result: str = ""
+    timed_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -409,13 +413,14 @@ class CancelTasks(msgspec.Struct, frozen=True, array_like=True, tag="cancel-task
 
 class RescheduleItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Another time, priority or payload of a task that waits: -1 and None leave what it has.
-    `revision` is what the caller read, 0 for any."""
+    `revision` is what the caller read, 0 for any. `is_delay` is as in TaskSpec."""
 
     name: str
     revision: int = 0
     at_ms: int = -1
     priority: int = -1
     payload: bytes | None = None
+    is_delay: bool = False
 
 
 class RescheduleTasks(msgspec.Struct, frozen=True, array_like=True, tag="reschedule-tasks"):

@@ -7,6 +7,7 @@ import pytest
 from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.limits import PREDECESSORS_MAX
+from cron.state import commands as c
 from cron.state import following, tasking
 from cron.state import tasks as t
 from cron.state.chains import ReleaseTasks, names_of, waits_for
@@ -178,6 +179,38 @@ def test_a_late_report_brings_the_result_that_a_released_task_gets(rig: TasksRig
     assert rig.release("b") == [ACCEPTED]
     rig.finished(0, 1, rig.job("a").number, detail="late")
     assert (rig.task("a").state, rig.task("a").result) == (LaunchState.SUCCEEDED, "late")
+
+
+# ---- clocks
+
+
+def test_a_clock_reset_moves_times_that_the_wrong_clock_made(rig: TasksRig) -> None:
+    hour_ms, right_ms = 3_600_000, rig.at_ms
+    rig.submit(task("before", 9 * hour_ms, is_delay=True), task("named", 9 * hour_ms))
+    rig.submit(task("a", 9 * hour_ms), task("b", after_any=after("a")), task("run", 9 * hour_ms))
+    rig.to(3_600)  # a clock that is an hour ahead
+    rig.cancel_tasks("a")
+    assert rig.release("b") == [ACCEPTED]
+    rig.items(t.RunTasks((name("run"),)))
+    move = t.RescheduleItem(name("moved"), at_ms=right_ms + 2 * hour_ms, is_delay=True)
+    rig.submit(task("delay", hour_ms + 600_000, is_delay=True), task("moved", 9 * hour_ms))
+    rig.items(t.RescheduleTasks((move,)))
+    rig.submit(task("g", 9 * hour_ms, group=G))
+    rig.close()
+    rig.cancel_tasks("g")
+    rig.to(3_900)
+    rig.append(c.ResetClock(right_ms + 300_000, "anna"))
+    at_ms = {key: rig.task(key).at_ms - right_ms for key in ("b", "run", "delay", "moved", "named")}
+    assert at_ms == {
+        "b": 300_000,
+        "run": 300_000,
+        "delay": 300_000 + 300_000,
+        "moved": 300_000 + hour_ms - 300_000,
+        "named": 9 * hour_ms,
+    }
+    assert rig.task("before").at_ms - right_ms == 9 * hour_ms
+    assert rig.group().completed_ms == right_ms + 300_000
+    assert rig.group().changed_ms == right_ms + 300_000
 
 
 # ---- payloads
