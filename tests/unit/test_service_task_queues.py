@@ -97,7 +97,7 @@ def queue(**said: str) -> str:
         (queue(name="'a:b'"), "'a:b' is not a job name"),
         (queue(handler="'a/b'"), "handler 'a/b' is not a plain word"),
         (queue(colour="'red'"), "key 'colour' is not known"),
-        (queue(waiting="0"), "waiting 0 is not in 1 to 1,000,000"),
+        (queue(waiting="0"), "waiting 0 is not in 1 to 11,000,000"),
         (queue(waiting="true"), "waiting is not a whole number"),
         (queue(priority="10"), "priority 10 is not in 0 to 9"),
         (queue(retries="1001"), "retries 1001"),
