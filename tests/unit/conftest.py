@@ -1,4 +1,4 @@
-"""What holds of all unit tests: the power stays on."""
+"""What holds of all unit tests: the power stays on, and no call is being answered yet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
+
+from cron import origin
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,3 +17,9 @@ def no_syncs() -> Iterator[None]:
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, lambda number: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_call() -> None:
+    """A test that admits a call leaves the call's origin to the tests that come after it."""
+    origin.CURRENT.set("")
