@@ -62,7 +62,7 @@ from launcher.protocol.work import Epoch
 QUEUE: Final = "default/far"
 HANDLER: Final = "far"
 DAYS: Final = 30
-PAYLOAD: Final = b'{"to":"somebody@example.org","template":"reminder","number":%010d,"note":"%s"}'
+PAYLOAD: Final = b'{"to":"somebody@example.org","template":"reminder","number":"%010d","note":"%s"}'
 PAYLOAD_BYTES: Final = 100
 WAIT_S: Final = 3_600.0
 POLL_S: Final = 0.05

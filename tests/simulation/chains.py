@@ -183,7 +183,9 @@ class ChainWitness:
         for name, group in state.groups.items():
             members: list[Any] = [state.tasks.get(one) for one in self._members.get(name, [])]
             there = [one for one in members if one is not None]
+            on_disk = [state.spilled.find(one) for one in self._members.get(name, [])]
             waiting = sum(one.is_waiting for one in there)
+            waiting += sum(one is not None for one in on_disk)
             running = sum(not one.is_over and one.job > 0 for one in there)
             if (group.waiting, group.running) != (waiting, running):
                 counts = f"{group.waiting} and {group.running} tasks, not {waiting} and {running}"

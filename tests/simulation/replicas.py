@@ -20,6 +20,7 @@ from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import PoolServicer
 from tests.fakes.memory_log import MemoryCell, MemoryLog, _Proposal
+from tests.simulation.far_tasks import SimTaskFiles
 from tests.simulation.network import APART_S, Network, Stream
 
 IDS = ("r1", "r2", "r3")
@@ -116,6 +117,7 @@ class Replica:
         clock: SimClock, lease: LeaseTimes, settings: LeaderSettings,
         peers: dict[str, Replica], fail: Callable[[BaseException], None],
         applied: Callable[[str, int, StateApplier, Outcome], None],
+        task_files: SimTaskFiles | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.clock = clock
@@ -128,6 +130,7 @@ class Replica:
         self._peers = peers
         self._fail = fail
         self._applied_hook = applied
+        self._task_files = task_files
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self) -> None:
@@ -137,6 +140,8 @@ class Replica:
         self.applier = StateApplier(self.row_store)
         applier = self.applier
         applier.subscribe(lambda index, out: self._applied_hook(self.name, index, applier, out))
+        if self._task_files is not None:
+            applier.subscribe(self._task_files.follow)
         self.log = self._cell.log(self.name, applier)
         self.pool = Pool(
             cell="sim",
@@ -155,6 +160,7 @@ class Replica:
             on_failure=self._fail,
         )
         self.leader.leader_address = self._leader_address
+        self.leader.task_files = self._task_files
         self.servicer = PoolServicer(self.pool, self._leader_address)
         self.cluster_status = ClusterStatus(
             identity=ReplicaIdentity(
@@ -175,7 +181,9 @@ class Replica:
         self.leader.may_tick = self.cluster_status.why_not_tick
         self.leader.shared_format = self.cluster_status.shared_format
         self.leader.clock_error_ms = self.cluster_status.clock_error_ms
-        self.served = serving.Replica(self.leader, applier, self.row_store, self.clock)
+        self.served = serving.Replica(
+            self.leader, applier, self.row_store, self.clock, task_files=self._task_files
+        )
         await self.log.start()
         self.leader.start()
         self._tasks = [self._loop.create_task(self.cluster_status.watch())]

@@ -21,6 +21,7 @@ from consensus.errors import ConsensusError
 from cron.errors import CronError
 from cron.job import OnLost
 from cron.launch_state import LaunchState
+from cron.service import spilled
 from cron.state import commands as c
 from cron.state import tasks as t
 from cron.state.groups import CloseGroups, GroupClose
@@ -141,8 +142,15 @@ class Programs:
         _, results = await leader.leader.append(t.SubmitTasks(tasks, "shop"))
         taken = (Verdict.ACCEPTED, Verdict.ALREADY)
         for spec, verdict in zip(tasks, results[0].items, strict=True):
+            name = f"{spec.queue}{TASK_MARK}{spec.key}"
             if verdict in taken:
-                self.acknowledged[f"{spec.queue}{TASK_MARK}{spec.key}"] = None
+                self.acknowledged[name] = None
+            elif verdict == Verdict.ON_DISK:  # it, or one that it follows
+                found = await spilled.read(leader.served, name)
+                if found is not None:
+                    self.acknowledged[name] = None
+                else:
+                    await spilled.bring_back(leader.served, (*spec.after, *spec.after_any))
         return " ".join(f"{spec.key}={v}" for spec, v in zip(tasks, results[0].items, strict=True))
 
     def _names(self) -> tuple[str, ...]:
@@ -151,19 +159,39 @@ class Programs:
 
     async def _cancel(self, leader: Replica) -> str:
         names = self._names()
-        await leader.leader.append(t.CancelTasks(names, "anna"))
+        if leader.served.task_files is not None and self._rng.random() < 0.5:
+            await self._by_service(leader, names, lambda some: t.CancelTasks(some, "anna"))
+        else:
+            await leader.leader.append(t.CancelTasks(names, "anna"))
         return " ".join(names)
 
     async def _change(self, leader: Replica) -> str:
         at_ms = self._wall_ms() + round(1000 * self._rng.choice(DELAYS_S))
         items = tuple(t.RescheduleItem(name, at_ms=max(at_ms, 0)) for name in self._names())
-        await leader.leader.append(t.RescheduleTasks(items, "anna"))
+        by_name = {item.name: item for item in items}
+        if leader.served.task_files is not None:
+            await self._by_service(
+                leader,
+                tuple(by_name),
+                lambda some: t.RescheduleTasks(tuple(by_name[one] for one in some), "anna"),
+            )
+        else:
+            await leader.leader.append(t.RescheduleTasks(items, "anna"))
         return " ".join(item.name for item in items)
 
     async def _run_now(self, leader: Replica) -> str:
         names = self._names()
-        await leader.leader.append(t.RunTasks(names, "anna"))
+        if leader.served.task_files is not None:
+            await self._by_service(leader, names, lambda some: t.RunTasks(some, "anna"))
+        else:
+            await leader.leader.append(t.RunTasks(names, "anna"))
         return " ".join(names)
+
+    async def _by_service(
+        self, leader: Replica, names: tuple[str, ...], build: Callable[[tuple[str, ...]], c.Command]
+    ) -> None:
+        """Change tasks, some of which may be on disk."""
+        await spilled.change(leader.served, names, lambda some, _now_ms: build(some))
 
 
 class Known(msgspec.Struct):
@@ -276,7 +304,11 @@ class TaskWitness:
     ) -> None:
         """At the end: each task that was acknowledged waits for its time or has its end."""
         for name in acknowledged:
-            if name not in state.tasks and name not in self._lost:
+            on_disk = state.spilled.find(name) is not None
+            known = self._known.get(name)
+            if on_disk and known is not None and now_ms > max(known.at_ms, calm_ms) + LATE_MS:
+                self._accuse("t", f"{name} was due long ago, and is on disk")
+            if name not in state.tasks and not on_disk and name not in self._lost:
                 self._accuse("t", f"{name} was acknowledged, and is not known")
         # Where the cell's time is ahead of all clocks, it stands still, and tasks wait for it.
         is_able = served and state.at_ms < now_ms + EARLY_MS

@@ -24,6 +24,7 @@ from tests.simulation.checkers import Eyes, Judge
 from tests.simulation.crontabs import draw_crontab
 from tests.simulation.disaster import Disaster, draw_disaster, strike
 from tests.simulation.executors import Host, simulated_modules
+from tests.simulation.far_tasks import SPILL, SimTaskFiles
 from tests.simulation.loop import START_S, SimLoop
 from tests.simulation.nemesis import Mood, Nemesis, draw_mood
 from tests.simulation.network import Network
@@ -50,9 +51,11 @@ class World:
         self, seed: int, *, loop: SimLoop, chaos_s: float = CHAOS_S, mood: Mood | None = None,
         append_timeout_ms: int | None = None, crontab: str = "", is_lost: bool = False,
         disaster: Disaster | None = None, limits: dict[p.Scope, p.Limits] | None = None,
-        has_tasks: bool = False,
+        has_tasks: bool = False, spills: bool = False,
     ) -> None:  # fmt: skip
-        """With `has_tasks`, programs submit tasks, and no person changes anything."""
+        """With `has_tasks`, programs submit tasks, and no person changes anything. With `spills`,
+        those that are due in some seconds go to disk."""
+        self.task_files = SimTaskFiles(self._random(seed, "disks")) if spills else None
         self._first_limits = limits or {}
         self.seed = seed
         self.loop = loop
@@ -74,8 +77,10 @@ class World:
                 settings=LeaderSettings(
                     start_window_ms=rng.choice((5_000, 30_000)),
                     append_timeout_ms=timeout_ms,
+                    **({"spill": SPILL} if spills else {}),
                 ),
                 peers=self.replicas, fail=self._fatal.append, applied=self._applied,
+                task_files=self.task_files,
             )  # fmt: skip
         self._has_workers = rng.random() < 0.5 or has_tasks
         self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 4) + 1)}
@@ -100,7 +105,11 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
 
     def _chance(self, name: str) -> random.Random:
-        return random.Random(f"{self.seed}/{name}")
+        return self._random(self.seed, name)
+
+    @staticmethod
+    def _random(seed: int, name: str) -> random.Random:
+        return random.Random(f"{seed}/{name}")
 
     def _host(self, name: str, rng: random.Random, *, chance: str = "") -> Host:
         config = ExecutorConfig(
