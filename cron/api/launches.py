@@ -42,13 +42,13 @@ class LaunchView(View, frozen=True, kw_only=True):
     `started_at_ms` and `finished_at_ms` are the executor's. `lateness_ms` is started - scheduled.
     `epoch` is `generation.term.replica`, `term` and `replica` are parts of it. `waiting` says why
     an open launch has not begun. `count` is above 1 for a run of skipped instants in one row, from
-    `scheduled_s` to `last_s`. `kind` is `launch`, `range` or `amendment` (late news about a lost
-    attempt, rule R9). `output_bytes` is what its executor kept of its output when it ended, 0 where
-    none is known.
+    `scheduled_s` to `last_s`. `kind` is `launch`, `range` or `amendment` (a late report about a
+    lost attempt, rule R9). `output_bytes` is what its executor kept of its output when it ended, 0
+    where none is known.
 
     `ended_index` and `number` are the key of a row of history. `amends` is the key of the row that
     an amendment is about, `INDEX.NUMBER`, or its index alone where that row has no number.
-    `is_amended`: a lost attempt with the late news of it, as begun by the one row and ended by the
+    `is_amended`: a lost attempt with its late report, as begun by the one row and ended by the
     other. `cpu_ms` and `memory_peak_bytes` are what a control group measured.
 
     `part` is the number of a part, 0 for a whole attempt; `parts` have neither names nor times of
@@ -135,7 +135,7 @@ def cursor_at(view: LaunchView) -> HistoryCursor:
 class HistoryQuery(Request, frozen=True, kw_only=True):
     """Which launches to show, newest first, open ones included.
 
-    `job` is a name or a pattern, "" for all. With `is_all` lost attempts and late news of them are
+    `job` is a name or a pattern, "" for all. With `is_all` lost attempts and their late reports are
     rows of their own, else one launch. `after` is the last launch of the page before.
     """
 
@@ -285,7 +285,7 @@ class AuditReport(View, frozen=True, kw_only=True):
     row of its own), `skipped_in_runs` (one row for many; there are `runs` of them), `lost` (by a
     restore: nobody knows whether it ran; in `lost_stretches` rows), `open` (not over; passes).
     Besides these: `extra_attempts` (backfills and retries: attempts of launches that
-    were over before, or were never due), `manual` launches, and `amendments` (late news, rule R9).
+    were over before, or were never due), `manual` launches, and `amendments` (late reports, R9).
     `launches` is `ran` and `manual`. Schedules of a part of the period, which ends at
     `forgotten_until_ms`, may be forgotten, and are not proven; 0 if all are known.
 

@@ -178,7 +178,7 @@ def _show_audit(report: AuditReport) -> None:
     besides = [
         render.number(report.extra_attempts, "extra attempt") + " (backfills, retries)",
         render.number(report.manual, "manual launch", "manual launches"),
-        render.number(report.amendments, "amendment") + " (late news)",
+        render.number(report.amendments, "amendment") + " (late report)",
     ]
     render.line(f"besides: {', '.join(besides)}")
     if report.tasks:

@@ -71,7 +71,7 @@ def _state(view: LaunchView) -> str:
     """Return the state of a launch, and whether it became known late."""
     if view.is_amended:
         return f"{view.state} (amended)"
-    return f"{view.state} (late news)" if view.kind == "amendment" else view.state
+    return f"{view.state} (late report)" if view.kind == "amendment" else view.state
 
 
 def ran_ms(view: LaunchView) -> int | None:

@@ -107,7 +107,7 @@ class _Walk:
             if row.kind is RowKind.AMENDMENT:
                 yield self._find(
                     at_s,
-                    FindingKind.LATE_NEWS,
+                    FindingKind.LATE_REPORT,
                     f"attempt {row.attempt} {row.state.label} after all",
                 )
         for trigger in sorted({row.trigger for row in attempts}):

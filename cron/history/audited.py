@@ -142,11 +142,11 @@ class FindingKind(StrEnum):
     OVERLAP = "overlap"
     # Notes:
     UNRECORDED_ATTEMPT = "unrecorded-attempt"
-    LATE_NEWS = "late-news"
+    LATE_REPORT = "late-report"
     RESTORED = "restored"
 
 
-NOTES = frozenset({FindingKind.UNRECORDED_ATTEMPT, FindingKind.LATE_NEWS, FindingKind.RESTORED})
+NOTES = frozenset({FindingKind.UNRECORDED_ATTEMPT, FindingKind.LATE_REPORT, FindingKind.RESTORED})
 """What is worth telling and breaks no promise. An attempt that its executor durably refused never
 ran, goes back to due, and leaves no row of its own (rule R7). A restored cell records what ran,
 also under schedules that its snapshot does not have (rule R13)."""

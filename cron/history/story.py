@@ -173,11 +173,11 @@ def _late_report(row: Row) -> str:
     if row.state is LaunchState.LOST:
         said = sentence(row.note, row.detail) or "it is not over"
         return (
-            f"late news about attempt {row.attempt}, recorded at index {row.ended_index}: {said}; "
-            "the launch stays lost, since nobody knows what became of the rest of it"
+            f"late report about attempt {row.attempt}, recorded at index {row.ended_index}: {said};"
+            " the launch stays lost, since nobody knows what became of the rest of it"
         )
     return (
-        f"late news about attempt {row.attempt}, recorded at index {row.ended_index}: it "
+        f"late report about attempt {row.attempt}, recorded at index {row.ended_index}: it "
         f"{row.state.label} after all{code}; the launch stays recorded as lost, nothing reopens"
     )
 

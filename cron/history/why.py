@@ -154,13 +154,13 @@ def _ended_verdict(rows: list[Row]) -> str:
     if last is not ended[-1]:
         verdict += f"; it was not begun again, it {ended_as(ended[-1])}"
     verdict += _with_tries(ended[: ended.index(last)])
-    news = [row for row in rows if row.kind is RowKind.AMENDMENT]
-    if news:
-        verdict += f"; late news: {_news(news[-1])}"
+    late = [row for row in rows if row.kind is RowKind.AMENDMENT]
+    if late:
+        verdict += f"; late report: {_late_report(late[-1])}"
     return verdict
 
 
-def _news(row: Row) -> str:
+def _late_report(row: Row) -> str:
     if row.state is LaunchState.LOST:
         return f"attempt {row.attempt}, {sentence(row.note, row.detail)}"
     return f"attempt {row.attempt} {row.state.label} after all"

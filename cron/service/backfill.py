@@ -134,7 +134,7 @@ def _check_history(job: AuditedJob, without_row: list[int], forgotten_s: int) ->
 def _note(newest: dict[int, Row], row: Row, instants: dict[int, int], read_at: int) -> None:
     """Keep the newest attempt of each instant; a range stands for each of its instants.
 
-    Late news takes the place of what was lost: it may tell of a success (rule R9).
+    A late report takes the place of what was lost: it may tell of a success (rule R9).
     """
     if row.trigger or row.ended_index > read_at:
         return

@@ -130,13 +130,13 @@ def _unbegun(views: list[LaunchView], query: OutputQuery) -> NotNow:
 
 
 def _check_known(views: list[LaunchView], view: LaunchView, found: OutputView) -> None:
-    """Raise where nothing is found of a lost attempt, and no late news says that it wrote nothing.
+    """Raise where nothing of a lost attempt is found, and no late report says that it wrote none.
 
     Raises:
         Conflict: it is not known what it wrote.
     """
-    has_news = any(one.attempt == view.attempt and one.kind == "amendment" for one in views)
-    is_lost = view.state == LaunchState.LOST.label and not has_news
+    is_amended = any(one.attempt == view.attempt and one.kind == "amendment" for one in views)
+    is_lost = view.state == LaunchState.LOST.label and not is_amended
     if is_lost and not (found.size or found.dropped):
         raise Conflict(
             f"launch {view.launch} was lost, and executor {view.executor} has no output of it: "

@@ -200,7 +200,7 @@ class ExecutorLoop:
             groups or ControlGroups("", ()),
             ledger.uuid,
             send=lambda messages: self._children.send(messages),  # noqa: PLW0108 - replaced
-            report=self.hear,
+            report=self.changed,
         )
         self.workers = Workers(config, outputs, self.lease, self, self._commands)
         self.uploads = Uploads(config.cell, outputs)
@@ -302,14 +302,14 @@ class ExecutorLoop:
 
     # ---- what the spawner and the workers report
 
-    def hear(self, changed: Iterable[Attempt]) -> None:
+    def changed(self, attempts: Iterable[Attempt]) -> None:
         """Take attempts that have begun, or are over."""
-        self._next.changed += changed
+        self._next.changed += attempts
         self._wake_soon()
 
-    def _hear_spawner(self, events: list[list[Any]]) -> None:
+    def _take_events(self, events: list[list[Any]]) -> None:
         self._note_lease()  # before the commands that its end killed are removed
-        self.hear(self._commands.receive(events, wall_ms()))
+        self.changed(self._commands.receive(events, wall_ms()))
         self.workers.launches.dispatch(self._commands)
         if self.workers.groups.paced(boot_ms()):  # in a burst, long before the next look
             self.offered()
@@ -361,7 +361,7 @@ class ExecutorLoop:
         self.renewed()
 
     def _new_children(self) -> Children:
-        return Children(self._hear_spawner, self._config.slots, self.ledger_uuid, self._gap_ms)
+        return Children(self._take_events, self._config.slots, self.ledger_uuid, self._gap_ms)
 
     def _gap_ms(self) -> int:
         """Return for how long events of the spawner gather. Those within the gap between two turns
@@ -596,7 +596,7 @@ class ExecutorLoop:
             # The lease ended while this was written; the one that is valid now is not theirs.
             for attempt in accepted:
                 attempt.refuse(LEASE_OVER)
-            self.hear(accepted)
+            self.changed(accepted)
             accepted = []
         if accepted:
             hit("after-ledger")

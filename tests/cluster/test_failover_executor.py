@@ -136,12 +136,12 @@ def test_a_frozen_executor_kills_guarded_work_and_what_it_tells_later_is_an_amen
             ("amendment", "succeeded"),
         }
 
-    wait_until(amended, what="the late news")
-    assert "succeeded (late news)" in cell.cli("history", "free", "--all").stdout
+    wait_until(amended, what="the late report")
+    assert "succeeded (late report)" in cell.cli("history", "free", "--all").stdout
     [newest] = [row for row in cell.rows("history", "free") if row["launch"] == name]
     assert newest["state"] == "succeeded", "by default the newest truth is shown"
     said = cell.cli("why", "free", name.partition("@")[2]).stdout
-    assert "late news about attempt 1" in said
+    assert "late report about attempt 1" in said
     assert "nothing reopens" in said
     scene.wait_runs(5, after=woken_s)
     assert scene.end() == []

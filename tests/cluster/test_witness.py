@@ -121,7 +121,7 @@ def test_a_manual_trigger_is_no_instant(file: Path) -> None:
     assert judge(file, rows, every_s=EVERY) == []
 
 
-def test_late_news_is_no_second_row(file: Path) -> None:
+def test_late_report_is_no_second_row(file: Path) -> None:
     write(file, lines(0))
     late = row(0, "succeeded", kind="amendment")
     assert judge(file, [row(0, "lost"), late], every_s=EVERY) == []

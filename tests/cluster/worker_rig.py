@@ -250,7 +250,7 @@ class Shop:
         return wait_until(answer, WITHIN_S, "an answer")[0]
 
     def history(self, job: str = "") -> list[LaunchView]:
-        """Rows of the ledger, newest first, without late news."""
+        """Rows of the ledger, newest first, without late report."""
         rows: list[LaunchView] = self.ask(lambda: self.cell.history(job))
         return [row for row in rows if row.kind != "amendment"]
 

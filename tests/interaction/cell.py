@@ -433,7 +433,7 @@ def shown_row(row: Row) -> str:
     if row.kind is RowKind.RANGE:
         words.append(f"{row.count} instants to {clock(row.last_s)}")
     if row.kind is RowKind.AMENDMENT:
-        words.append("(late news)")
+        words.append("(late report)")
     if row.begun_index:
         words.append(f"begun {row.begun_index} launched {row.launched_index or '-'}")
     if row.exit_code >= 0 and row.finished_ms:

@@ -285,7 +285,7 @@ class NaiveState(NaivePool):
             return set()
         if (item.key, item.attempt) not in self.lost:
             return objections
-        self.lost.remove((item.key, item.attempt))  # late news, once (R9)
+        self.lost.remove((item.key, item.attempt))  # late report, once (R9)
         found = self.job_of(item.key[0])
         assert found is not None
         _, second, trigger = item.key

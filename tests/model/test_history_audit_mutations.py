@@ -160,7 +160,7 @@ def test_a_correct_history_passes(seed: int) -> None:
     assert history.violations() == set()
     late = [row for row in history.rows if row.kind is RowKind.AMENDMENT]
     found = audit(history.job, history.ordered(history.rows), BEGIN_S, history.until_s)
-    assert [f.kind for f in found] == [K.LATE_NEWS] * len(late)
+    assert [f.kind for f in found] == [K.LATE_REPORT] * len(late)
 
 
 @given(_seeds, st.integers(0, 7200), st.integers(0, 7200))

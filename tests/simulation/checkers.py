@@ -244,7 +244,7 @@ class Judge:
                 one.is_lost = True
 
     def _check_memories(self, command: c.Recover, result: Result) -> None:
-        """A success that a restored cell takes over was one; late news may be of one part."""
+        """A success that a restored cell takes over was one; late report may be of one part."""
         state = self.machine.state
         for item, verdict in zip(command.items, result.items, strict=True):
             job = state.by_number[item.number].job if item.number else None

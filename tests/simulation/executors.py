@@ -91,7 +91,7 @@ class SimExecutorLoop(ExecutorLoop):
         self._commands._order = self._order  # type: ignore[method-assign]
         no_work: Any = lambda work, orders: 0  # noqa: E731 - each order says all of it here
         self._commands._number = no_work  # type: ignore[method-assign]
-        self.spawner = Spawner(host, self._hear_spawner)
+        self.spawner = Spawner(host, self._take_events)
         self._children = self.spawner  # type: ignore[assignment]
 
     def _order(self, attempt: Attempt, _number: int) -> dict[str, Any]:

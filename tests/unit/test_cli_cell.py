@@ -139,7 +139,7 @@ async def test_an_audit_without_a_violation_exits_with_zero():
     assert result.stdout.splitlines()[1:] == [
         "10 instants = 4 ran + 2 skipped or cancelled one by one + 3 skipped in 1 stretch + 1 open",
         "besides: 1 extra attempt (backfills, retries), 3 manual launches, "
-        "0 amendments (late news)",
+        "0 amendments (late report)",
         "no violation",
     ]
     told = json.loads(row.stdout)

@@ -75,8 +75,8 @@ def test_a_launch_that_still_runs_has_not_run_for_any_time_yet():
     assert rows.LAUNCHES.cells(launch(finished_at_ms=0, exit_code=None))[6:8] == ["-", "-"]
 
 
-def test_late_news_are_told_from_the_end_they_amend():
-    assert "late news" in rows.LAUNCHES.cells(launch(kind="amendment", state="succeeded"))[2]
+def test_late_report_are_told_from_the_end_they_amend():
+    assert "late report" in rows.LAUNCHES.cells(launch(kind="amendment", state="succeeded"))[2]
 
 
 def test_a_launch_that_waits_says_for_what():

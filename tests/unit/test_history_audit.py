@@ -150,11 +150,11 @@ def test_an_attempt_without_a_row_is_told_and_is_no_violation() -> None:
     assert not found.is_violation
 
 
-def test_late_news_is_told_and_is_no_violation() -> None:
+def test_late_report_is_told_and_is_no_violation() -> None:
     lost = ran(60, 1, state=S.LOST, finished_ms=0)
     news = skipped(60, 30, kind=RowKind.AMENDMENT, state=S.SUCCEEDED, attempt=1)
     (found,) = find([lost, news], until_s=60)
-    assert found.kind is K.LATE_NEWS
+    assert found.kind is K.LATE_REPORT
     assert not found.is_violation
     assert "attempt 1 succeeded after all" in found.message
 

@@ -80,7 +80,7 @@ def test_a_backfill_of_a_time_before_the_job_was_is_extra_alone() -> None:
     assert found == Census(extra_attempts=1)
 
 
-def test_manual_launches_retries_and_late_news_are_counted_by_themselves() -> None:
+def test_manual_launches_retries_and_late_report_are_counted_by_themselves() -> None:
     lost = at(1, state=S.LOST)
     news = skipped(1, kind=RowKind.AMENDMENT, state=S.SUCCEEDED, attempt=1)
     by_hand = at(1, trigger=1, by="ann")

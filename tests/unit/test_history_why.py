@@ -198,7 +198,7 @@ def test_what_its_executor_killed_and_told_is_no_mystery() -> None:
     assert "nobody can know" not in told.verdict
 
 
-def test_a_lost_launch_and_its_late_news() -> None:
+def test_a_lost_launch_and_its_late_report() -> None:
     lost = ran(state=S.LOST, reason=Reason.EXECUTOR_LOST, finished_ms=0, exit_code=-1)
     assert why([lost]).verdict == (
         "it was begun on worker-7 and was lost: its executor was lost: nobody can know what became "
@@ -209,15 +209,15 @@ def test_a_lost_launch_and_its_late_news() -> None:
         ended_at_ms=AT_S * 1000 + 90_000,
     )  # fmt: skip
     told = why([lost, news])
-    assert told.verdict.endswith("late news: attempt 1 succeeded after all")
+    assert told.verdict.endswith("late report: attempt 1 succeeded after all")
     assert told.story[-1] == (
         AT_S * 1000 + 90_000,
-        "late news about attempt 1, recorded at index 300: it succeeded after all with exit code 0;"
-        " the launch stays recorded as lost, nothing reopens",
+        "late report about attempt 1, recorded at index 300: it succeeded after all with exit code "
+        "0; the launch stays recorded as lost, nothing reopens",
     )
 
 
-def test_late_news_without_its_row_is_still_told() -> None:
+def test_late_report_without_its_row_is_still_told() -> None:
     news = unbegun(kind=RowKind.AMENDMENT, state=S.SUCCEEDED, attempt=1)
     assert "its row is older than what is kept here" in why([news]).verdict
 

@@ -86,7 +86,7 @@ def test_an_unknown_start_is_fenced_and_concludes_nothing() -> None:
     assert into.fences == [FenceOrder(rig.state.index, 0, NAME)]
 
 
-def test_late_news_is_recorded_before_it_is_acknowledged() -> None:  # R9
+def test_late_report_is_recorded_before_it_is_acknowledged() -> None:  # R9
     rig = begun()
     fact = told(rig, Status.ENDED)
     rig.lost(60)

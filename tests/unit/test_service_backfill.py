@@ -86,8 +86,8 @@ async def test_what_did_not_succeed_is_due_again() -> None:
     assert [row.attempt for row in world.state.due.values()] == [1, 0]
 
 
-async def test_late_news_of_a_success_is_a_success() -> None:  # R9
-    """A lost launch whose late news said that it had succeeded was run again."""
+async def test_late_report_of_a_success_is_a_success() -> None:  # R9
+    """A lost launch whose late report said that it had succeeded was run again."""
     rig = three_instants()
     rig.finished(120)
     assert [row.kind for row in rig.rows if row.scheduled_s == T0 + 120] == [
@@ -97,7 +97,7 @@ async def test_late_news_of_a_success_is_a_success() -> None:  # R9
     assert (await FakeWorld(rig).run()).launches == names(180)
 
 
-async def test_late_news_of_a_failure_is_filled_back() -> None:  # R9
+async def test_late_report_of_a_failure_is_filled_back() -> None:  # R9
     rig = three_instants()
     rig.finished(120, state=LaunchState.FAILED, exit_code=1)
     assert (await FakeWorld(rig).run()).launches == names(120, 180)

@@ -214,7 +214,7 @@ async def test_of_a_lost_launch_without_output_nobody_knows_what_it_printed(rig:
     assert (await rig.read())[0] == CONTENT, "what it printed before it was lost"
     rig.pool.kept.clear()
     rig.views = [lost, view(executor="", output_bytes=0, kind="amendment")]
-    assert (await rig.read())[0] == b"", "late news say that it printed nothing"
+    assert (await rig.read())[0] == b"", "late report say that it printed nothing"
 
 
 async def test_each_attempt_has_its_own_and_the_newest_is_shown_first(rig: Rig) -> None:
@@ -226,7 +226,7 @@ async def test_each_attempt_has_its_own_and_the_newest_is_shown_first(rig: Rig) 
     assert (await rig.read(attempt=1))[0] == b"first"
 
 
-async def test_late_news_of_a_lost_attempt_says_where_it_is(rig: Rig) -> None:
+async def test_late_report_of_a_lost_attempt_says_where_it_is(rig: Rig) -> None:
     lost = view(state="lost", output_bytes=0, ended_at_ms=AT_MS - 86_400_000)
     rig.views = [lost, view(executor="", kind="amendment")]
     rig.put()

@@ -1,4 +1,4 @@
-"""Late news of lost attempts (rule R9): what they amend, and what they leave as it is."""
+"""Late reports of lost attempts (rule R9): what they amend, and what they leave as it is."""
 
 from __future__ import annotations
 

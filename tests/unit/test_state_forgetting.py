@@ -167,7 +167,7 @@ def test_a_record_with_a_dead_letter_stays_until_that_is_dropped() -> None:
     assert forget(rig, before=200) == 1
 
 
-def test_a_record_with_a_lost_launch_stays_for_its_late_news() -> None:  # R9
+def test_a_record_with_a_lost_launch_stays_for_its_late_report() -> None:  # R9
     rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)

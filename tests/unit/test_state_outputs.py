@@ -54,7 +54,7 @@ def test_who_was_skipped_or_lost_has_none() -> None:
     assert [row.output_bytes for row in rig.rows] == [0, 0]
 
 
-def test_late_news_says_it_too() -> None:
+def test_late_report_says_it_too() -> None:
     rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)

@@ -145,7 +145,7 @@ def test_what_is_remembered_as_the_row_of_another_launch_does_not_take_its_place
     assert [again.executors[1].find(begun, row) is None for row in (0, 1, -2)] == [False] * 3
 
 
-# ---- late news (rule R9)
+# ---- late report (rule R9)
 
 
 def test_a_lost_attempt_is_found_by_where_it_was_begun() -> None:
@@ -246,7 +246,7 @@ def test_an_executor_that_is_lost_loses_what_was_begun_up_to_then() -> None:
     assert list(rig.state.active) == [(1, T0 + 60, 1)]
 
 
-def test_late_news_of_a_row_that_is_lost_amend_it() -> None:  # R9
+def test_late_report_of_a_row_that_is_lost_amend_it() -> None:  # R9
     rig = begun_at_once(2)
     index = rig.state.index
     rig.append(c.Report(executors=(c.LostExecutor(1, index, rig.at_ms, Note(NoteCode.REMOVED)),)))

@@ -177,7 +177,7 @@ async def test_a_url_is_valid_for_as_long_as_s3_bears_that_a_clock_is_wrong(tmp_
         assert valid_s >= 15 * 60, "a leader whose clock is late signs URLs that are old"
 
 
-async def test_late_news_of_a_lost_attempt_is_enough_from_its_executor(tmp_path: Path) -> None:
+async def test_late_report_of_a_lost_attempt_is_enough_from_its_executor(tmp_path: Path) -> None:
     async with leading(tmp_path, SigningStore()) as rig:
         rig.end(state=LaunchState.LOST, output_bytes=0)
         rig.end(kind=RowKind.AMENDMENT, executor="", ended_at_ms=AT_MS + 9)

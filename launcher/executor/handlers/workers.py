@@ -47,7 +47,7 @@ class Listener(Protocol):
     def is_gathering(self) -> bool:
         """Whether the next turn was put off. It calls `Workers.read` first."""
 
-    def hear(self, news: Iterable[Attempt]) -> None:
+    def changed(self, attempts: Iterable[Attempt]) -> None:
         """Record attempts that have begun, or are over."""
 
     def came(self, pid: int, ticks: int) -> None:
@@ -84,7 +84,9 @@ class Workers:
         self._listener = listener
         self.groups = Groups(config.worker_buffer, commands)
         self._writer = OutputWriter(outputs, config.output_bytes_max)
-        self.launches = Launches(self.groups, lease, self._writer, listener.hear, listener.starting)
+        self.launches = Launches(
+            self.groups, lease, self._writer, listener.changed, listener.starting
+        )
         self._deaths = Deaths()
         self._unread: list[WorkerProcess] = []
         """Workers that are not read from until the next turn or look."""
