@@ -17,7 +17,9 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state import tasks as t
+from cron.state.chains import ReleaseTasks
 from cron.state.codec import decode_entry, encode_entry
+from cron.state.groups import CloseGroups, GroupClose
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
@@ -111,14 +113,25 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
     return command
 
 
-STEERED_TASKS = (t.SubmitTasks, t.CancelTasks, t.RescheduleTasks, t.RunTasks, t.ReadyTasks)
+STEERED_TASKS = (
+    *(t.SubmitTasks, t.CancelTasks, t.RescheduleTasks, t.RunTasks, t.ReadyTasks),
+    *(ReleaseTasks, CloseGroups),
+)
 
 
 def steered_tasks(command: Any, machine: Machine, chance: Random) -> Any:
     """A command about tasks that can be, or that are there."""
     if isinstance(command, t.SubmitTasks):
-        fields = {"queue": "default/mail", "key": f"k{chance.randint(1, 9)}", "digest": bytes(16)}
+        fields: dict[str, Any] = {
+            "queue": "default/mail",
+            "key": f"k{chance.randint(1, 9)}",
+            "digest": bytes(16),
+        }
         options = t.TaskOptions("h", tries=chance.randint(0, 2))
+        known = [*sorted(machine.state.tasks), "default/g"]
+        after = tuple(chance.sample(known, min(len(known), chance.randint(0, 2))))
+        ties = {"group": chance.choice(("", "default/g")), "after": after, "after_any": ()}
+        fields |= chance.choice(({}, ties))
         some = [
             msgspec.structs.replace(task, **fields, options=chance.choice((options, task.options)))
             for task in command.tasks
@@ -126,6 +139,10 @@ def steered_tasks(command: Any, machine: Machine, chance: Random) -> Any:
         return t.SubmitTasks(tuple(some))
     if isinstance(command, t.ReadyTasks):
         return t.ReadyTasks(tuple(machine.state.tasks_by_number)[-3:])
+    if isinstance(command, ReleaseTasks):
+        return ReleaseTasks(tuple(machine.state.holds))
+    if isinstance(command, CloseGroups):
+        return CloseGroups((GroupClose("default/g"),))
     names = chance.sample(sorted(machine.state.tasks), min(len(machine.state.tasks), 2))
     if isinstance(command, t.RescheduleTasks):
         items = zip(command.items, names, strict=False)
