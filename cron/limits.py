@@ -182,5 +182,8 @@ HTTP_LISTS_MAX: Final = 32
 """HTTP answers with many rows that are sent at one time: each holds its rows, 20 MB at most."""
 HTTP_STREAMS_MAX: Final = 256
 """HTTP answers whose rows come one by one, such as the changes of tasks that a client watches."""
+HTTP_EVENTS_MAX: Final = 1_000
+"""Pages that are kept up to date at one time, an open stream each; of HTTP_CONNECTIONS_MAX the rest
+is for requests."""
 HTTP_WAITING_MAX: Final = 512
 """HTTP reads that wait, and changes; further ones are refused."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from email.utils import formatdate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -31,6 +31,9 @@ _ALWAYS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
+
+
+T = TypeVar("T")
 
 
 class Bodies:
@@ -190,6 +193,20 @@ class Exchange:
         end = b"" if by_line else b"]" if before == b"," else b"[]"
         await self._send({"type": "http.response.body", "body": end})
 
+    async def stream(
+        self, kind: str, pieces: AsyncIterator[bytes], check: Callable[[], None]
+    ) -> None:
+        """Send pieces as they come, until the client goes away. `check` is as for `rows`."""
+        gone = asyncio.ensure_future(self._gone())
+        check = _every(RECHECK_S, check)
+        try:
+            await self._begin(200, {"content-type": kind})
+            while (piece := await _before(gone, pieces, check)) is not None:
+                await self._send_piece(piece)
+        finally:
+            gone.cancel()
+        await self._send({"type": "http.response.body", "body": b""})
+
     async def _discard(self) -> None:
         """Read a small body that nobody wants: many clients read no answer before they have sent
         it."""
@@ -244,10 +261,10 @@ def _every(seconds: float, check: Callable[[], None]) -> Callable[[], None]:
 
 
 async def _before(
-    gone: asyncio.Future[None], pages: AsyncIterator[list[Any]], check: Callable[[], None]
-) -> list[Any] | None:
-    """Return the next page; None where there is none, or the client has gone before it came."""
-    step = asyncio.ensure_future(anext(pages, None))
+    gone: asyncio.Future[None], pages: AsyncIterator[T], check: Callable[[], None]
+) -> T | None:
+    """Return the next page or piece; None where there is none, or the client has gone before."""
+    step: asyncio.Future[T | None] = asyncio.ensure_future(anext(pages, None))
     try:
         both: set[asyncio.Future[Any]] = {gone, step}
         once = asyncio.FIRST_COMPLETED

@@ -15,7 +15,8 @@ from cron.api.admission import Admission
 from cron.api.callers import open_admission
 from cron.api.rpc import Backend
 from cron.web.application import Application
-from cron.web.console.page_request import Serving
+from cron.web.console.events import Events
+from cron.web.console.page_request import Serving, ServingNow
 from cron.web.console.site import Console
 from cron.web.forwarding import Forwarding
 from cron.web.health import HealthChecks
@@ -120,6 +121,8 @@ async def site(
     admission: Admission | None = None,
     connections_max: int = 100,
     has_console: bool = False,
+    events: Events | None = None,
+    serving: ServingNow | None = None,
 ) -> AsyncIterator[Site]:
     """Serve a backend over HTTP on loopback."""
     let_in = admission or open_admission(cell or "", is_open=cell is None)
@@ -127,9 +130,10 @@ async def site(
     console = Console(
         cell or "test",
         let_in,
-        lambda: Serving("r1", leadership, freshness),
+        serving or (lambda: Serving("r1", leadership, freshness)),
         lambda: WALL_MS,
         is_secure=is_secure,
+        events=events,
     )
     application = Application(
         backend if isinstance(backend, Forwarding) else Forwarding(backend, NOBODY),

@@ -12,6 +12,7 @@ from cron.api.admission import Admission, Shown
 from cron.errors import CronError, NotAllowed, NotAuthenticated
 from cron.web.console import cell, dead, executors, jobs, launches, now, queues, tasks
 from cron.web.console.acts import ACTS, SHOWN_MAX, said_done, with_done
+from cron.web.console.events import KIND, Events
 from cron.web.console.frame import NAV, Frame, Page
 from cron.web.console.page_request import (
     FORM,
@@ -55,6 +56,7 @@ class Console:
         wall_ms: Callable[[], int],
         *,
         is_secure: bool,
+        events: Events | None = None,
     ) -> None:
         self._cell = cell
         self._admission = admission
@@ -63,6 +65,7 @@ class Console:
         self._is_secure = is_secure
         self._frame = Frame.shared()
         self._bodies = Bodies()
+        self._events = events or Events(serving)
 
     def paths(self, asks: Asks) -> dict[str, dict[str, Endpoint]]:
         """Return what answers at each path and method."""
@@ -72,6 +75,7 @@ class Console:
         for path, show in PAGES.items():
             pattern = f"{path}{{value:path}}" if path.endswith("/") and path != "/" else path
             found[pattern] = {"GET": self._shows(asks, show)}
+        found["/events"] = {"GET": self._send_events}
         found["/acts/{value}"] = {"POST": self._acts(asks)}
         found["/signin"] = {"GET": self._sign_in_page, "POST": self._sign_in}
         found["/signout"] = {"POST": self._sign_out}
@@ -161,6 +165,7 @@ class Console:
             csrf_token=form_token(key or drawn, asked.shown),
             serving=self._serving(),
             nav=[(one, name) for one, name in NAV if one in PAGES],
+            is_fixed=page.template in FIXED,
             path=exchange.scope["path"],
             here=_path_of(exchange),
         )
@@ -181,6 +186,18 @@ class Console:
         self._bodies.release(len(body))
         asked.fields = fields_of(body)
         check_form(asked.form.get("csrf", ""), self._cookies(exchange).form, asked.shown)
+
+    async def _send_events(self, exchange: Exchange, _path_value: str) -> None:
+        """Tell an open page that there is something new, for as long as its caller may see it."""
+        shown = self._shown(exchange)
+        self._admission.caller(shown)
+        if exchange.method == "HEAD":
+            await exchange.answer(Answer(200, {"content-type": KIND}, b""))
+            return
+        await self._events.send(exchange, lambda: self._check(shown))
+
+    def _check(self, shown: Shown) -> None:
+        self._admission.caller(shown)
 
     # ---- sessions
 
@@ -224,6 +241,10 @@ _HEADINGS: Final = {
     503: "Not available now",
     504: "No answer in time",
 }
+
+
+FIXED: Final = ("plan.html", "signin.html", "error.html")
+"""Pages that are not kept up to date."""
 
 
 def see_other(location: str, **headers: str) -> Answer:

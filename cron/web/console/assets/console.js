@@ -1,1 +1,129 @@
+// Updates the parts of a page that are marked with data-live, when the replica says that there is
+// something new. Without this script the pages work the same; they are reloaded by hand.
 "use strict";
+
+(() => {
+  const LEAST_MS = 2000; // between two updates
+  const SHARE = 20; // an update may take one part in so many of the replica's time
+  const AGAIN_MS = 15000; // until the next try, after a refusal
+
+  let shownIndex = null; // the newest entry that this page was told of
+  let isDue = false;
+  let isBusy = false;
+  let restUntil = 0;
+  let timer = 0;
+
+  // Say below the page's head how the page is kept up to date.
+  function say(text) {
+    const place = document.getElementById("live");
+    if (place) {
+      place.hidden = !text;
+      place.textContent = text;
+    }
+  }
+
+  // A form that somebody fills in, or has ticked, is left alone but for its rows.
+  function isInUse(part) {
+    const focused = document.activeElement;
+    const isTyping = focused && part.contains(focused) && focused.matches("input:not([type=checkbox]), select, textarea");
+    return isTyping || part.querySelector("details[open]") !== null;
+  }
+
+  function replace(part, fresh) {
+    const ticked = new Set();
+    for (const box of part.querySelectorAll("input[type=checkbox]:checked")) {
+      ticked.add(box.name + " " + box.value);
+    }
+    const focused = document.activeElement;
+    const address = focused && part.contains(focused) ? focused.getAttribute("href") : null;
+    const scrolled = [...part.querySelectorAll(".wide, pre")].map((one) => [one.scrollLeft, one.scrollTop]);
+    part.replaceChildren(...fresh.childNodes);
+    for (const box of part.querySelectorAll("input[type=checkbox]")) {
+      box.checked = ticked.has(box.name + " " + box.value);
+    }
+    [...part.querySelectorAll(".wide, pre")].forEach((one, place) => {
+      if (scrolled[place]) {
+        [one.scrollLeft, one.scrollTop] = scrolled[place];
+      }
+    });
+    if (address) {
+      const same = [...part.querySelectorAll("a[href]")].find((one) => one.getAttribute("href") === address);
+      if (same) {
+        same.focus({ preventScroll: true });
+      }
+    }
+  }
+
+  async function update() {
+    isDue = false;
+    isBusy = true;
+    const began = performance.now();
+    try {
+      const address = new URL(location.href);
+      address.searchParams.delete("done");
+      address.searchParams.delete("count");
+      address.hash = "";
+      const answer = await fetch(address, { headers: { accept: "text/html" }, redirect: "error" });
+      if (answer.status === 401) {
+        location.reload(); // the session is over: the sign-in page says why
+        return;
+      }
+      if (!answer.ok) {
+        say("not up to date: the replica answered " + answer.status);
+        restUntil = performance.now() + AGAIN_MS;
+        isDue = true;
+        return;
+      }
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of document.querySelectorAll("[data-live]")) {
+        const other = fresh.getElementById(part.id);
+        if (other && !isInUse(part)) {
+          replace(part, other);
+        }
+      }
+      say("kept up to date");
+    } catch (error) {
+      say("not up to date: the replica does not answer");
+      isDue = true;
+    } finally {
+      isBusy = false;
+      const took = performance.now() - began;
+      restUntil = Math.max(restUntil, performance.now() + Math.max(LEAST_MS, SHARE * took));
+      plan();
+    }
+  }
+
+  function plan() {
+    clearTimeout(timer);
+    if (isDue && !isBusy && !document.hidden) {
+      timer = setTimeout(update, Math.max(0, restUntil - performance.now()));
+    }
+  }
+
+  function listen() {
+    const source = new EventSource("/events");
+    source.onmessage = (event) => {
+      const news = JSON.parse(event.data);
+      const what = news.index + " " + news.term + " " + news.leader + " " + news.warning;
+      if (shownIndex !== null && shownIndex !== what) {
+        isDue = true;
+        plan();
+      } else if (shownIndex === null) {
+        say("kept up to date");
+      }
+      shownIndex = what;
+    };
+    source.onerror = () => {
+      say("not up to date: the connection is lost");
+      shownIndex = shownIndex === null ? null : "";
+      if (source.readyState === EventSource.CLOSED) {
+        setTimeout(listen, AGAIN_MS);
+      }
+    };
+  }
+
+  document.addEventListener("visibilitychange", plan);
+  if (document.querySelector("[data-live]") && document.body.dataset.isLive === "yes") {
+    listen();
+  }
+})();
