@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -30,12 +30,11 @@ from cron.cli.rows import LAUNCHES, launch_row
 from cron.cli.times import (
     is_age,
     parse_delay,
-    parse_length,
     parse_moment,
     show_exact_ms,
     show_ms,
 )
-from cron.cli.values import Parsed, count, read_time
+from cron.cli.values import LENGTH, Parsed, count, read_time
 from cron.cli.waiting import Wait
 from cron.clock import SystemClock
 from cron.errors import InvalidInput, OutcomeUnknown, Unavailable
@@ -124,6 +123,14 @@ when_options = together(
         help="Due after this time, such as 10ms, 90s or 2h.",
     ),
 )
+
+
+def _length_option(name: str, help_text: str) -> Callable[[Any], Any]:
+    """Return an option that is a length of time, in milliseconds; 0 by default."""
+    field = f"{name.removeprefix('--').replace('-', '_')}_ms"
+    return click.option(name, field, type=LENGTH, default=0, help=help_text)
+
+
 payload_option = click.option(
     "--payload",
     type=Parsed("JSON|@FILE", _read_payload),
@@ -187,27 +194,13 @@ def task_command() -> None:
 @click.option("--tenant", default="default", callback=not_empty, help="Whose task it is.")
 @task_priority_option
 @click.option("--tries", type=count(1, tasks.TRIES_MAX), default=0, help="Attempts at most.")
-@click.option(
-    "--backoff",
-    "backoff_ms",
-    type=Parsed("LENGTH", parse_length),
-    default=0,
-    help="Pause before the second attempt, such as 10s; it doubles with each further one.",
+@_length_option(
+    "--backoff", "Pause before the second attempt, such as 10s; it doubles with each further one."
 )
-@click.option(
-    "--deadline",
-    "deadline_ms",
-    type=Parsed("LENGTH", parse_length),
-    default=0,
-    help="How long after its time it may begin, such as 1h; then it is skipped.",
+@_length_option(
+    "--deadline", "How long after its time it may begin, such as 1h; then it is skipped."
 )
-@click.option(
-    "--attempt-timeout",
-    "attempt_timeout_ms",
-    type=Parsed("LENGTH", parse_length),
-    default=0,
-    help="How long one attempt may run, such as 5m.",
-)
+@_length_option("--attempt-timeout", "How long one attempt may run, such as 5m.")
 @word_option("--collection", metavar="WORD", help="A label for gates and filters.")
 @click.option(
     "--on-lost",

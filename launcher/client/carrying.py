@@ -7,12 +7,13 @@ or doubled, wherever a relay is killed, and however many of them there are.
 
 from __future__ import annotations
 
+import abc
 import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from launcher.client.batching import Parcel
 from launcher.client.client import Core
@@ -77,11 +78,12 @@ class Counts(NamedTuple):
         return sum(self)
 
 
-class Source:
+class Source(Protocol):
     """What `carry` empties: `turn` carries some, `wait` returns when there may be more."""
 
-    name = ""
+    name: str
 
+    @abc.abstractmethod
     def turn(self) -> Counts:
         """Carry entries that are ready, at most a bound, and return how many ended how.
 
@@ -89,7 +91,6 @@ class Source:
             Denied: the cell does not let this program submit.
             Exception: one of `faults`.
         """
-        raise NotImplementedError
 
     def wait(self, seconds: float, stop: threading.Event) -> None:
         """Return when there may be more, at the latest after so many seconds, or on `stop`."""

@@ -103,6 +103,12 @@ class Intake(Source):
 
         return (BotoCoreError, ClientError, OSError)
 
+    def reopen(self) -> None:
+        """Do nothing: the client of SQS connects anew by itself."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open between two calls."""
+
     def turn(self) -> Counts:
         """Carry some messages; return what became of them. As `Source.turn`."""
         messages = self._received()
