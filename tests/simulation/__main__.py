@@ -1,6 +1,7 @@
 """`python -m tests.simulation SEED`: repeat one simulation and print what happened.
 
-`--hash` prints only the digest of the trace; `--mutant NAME` switches one safeguard off.
+`--hash` prints only the digest of the trace; `--chaos-s` sets for how long there are faults;
+`--mutant NAME` switches one safeguard off.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ def main() -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("--hash", action="store_true")
     parser.add_argument("--mutant", choices=sorted(MUTANTS))
+    parser.add_argument("--chaos-s", type=float, help="for how long there are faults")
     options = parser.parse_args()
     mutant = MUTANTS[options.mutant]() if options.mutant else contextlib.nullcontext()
     with mutant:
-        world = simulate(options.seed)
+        times = {} if options.chaos_s is None else {"chaos_s": options.chaos_s}
+        world = simulate(options.seed, **times)
     if not options.hash:
         print(*world.trace, sep="\n")
         print(f"{len(world.judge.begun)} attempts, {world.judge.started} starts")
