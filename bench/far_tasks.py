@@ -15,7 +15,8 @@ the first. The row has:
 - `takeover`: the leader is killed; until another one has taken a new task.
 - `get`: median and worst of 100 reads of tasks on disk, in ms.
 
-With `--in-memory` no task goes to disk: it is the same question about up to a million in memory.
+With `--in-memory` all are due within two hours, and no task goes to disk: it is the same question
+about up to a million in memory.
 Prints one JSON row.
 """
 
@@ -81,12 +82,14 @@ def made(count: int, now_ms: int, folders: Folders | None) -> State:
     span_ms = DAYS * 86_400_000
     for first in range(0, count, ROWS_MAX):
         numbers = range(first, min(first + ROWS_MAX, count))
-        middle_ms = span_ms * first // count
+        # Tasks that are due within two hours stay in memory.
+        middle_ms = span_ms * first // count if folders is not None else 3_600_000
+        width_ms = 6 * 3_600_000 if folders is not None else 3_400_000
         specs = tuple(
             t.TaskSpec(
                 QUEUE,
                 key_of(number),
-                now_ms + max(middle_ms + rng.randrange(6 * 3_600_000), 120_000),
+                now_ms + max(middle_ms + rng.randrange(width_ms), 120_000),
                 payload_of(number),
                 number.to_bytes(16, "big"),
             )

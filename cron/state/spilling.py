@@ -98,8 +98,9 @@ def _load(context: Context, item: t.LoadItem) -> Verdict:
     state.spilled.remove(task, context.index)
     state.task_numbers += 1
     queue = state.queues[task.queue]
+    group = state.groups[task.group].name if task.group else ""
     loaded = msgspec.structs.replace(
-        task, number=state.task_numbers, queue=queue.name, own=queue.shared(task.own)
+        task, number=state.task_numbers, queue=queue.name, own=queue.shared(task.own), group=group
     )
     tasks.unspill(loaded)
     context.moved_tasks[loaded.number] = None

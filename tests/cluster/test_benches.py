@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, overload
+from bench import compare, far_tasks, overload
 from bench.search import Tried
 from bench.trees import Tree, this_tree
 
@@ -80,3 +80,16 @@ def test_an_overload_of_a_cell_ends_with_its_row(
     assert row["missing"] == 0
     assert row["goodput_per_second"] > 0
     assert {"goodput_ratio", "leader_changes", "executors_lost", "rss_mb_max"} <= set(row)
+
+
+@pytest.mark.nightly
+def test_a_cell_with_tasks_on_disk_ends_with_its_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(far_tasks, "end_by_signals", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["bench.far_tasks", "--tasks", "20000"])
+    assert far_tasks.main() == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (row["on_disk"], row["segments"]) == (20_000, 4)
+    assert row["brought_back"] > 0
+    assert min(row["rss_leader_mb"], row["restart_s"], row["takeover_s"], row["get_p50_ms"]) > 0

@@ -223,6 +223,23 @@ def test_a_restore_from_the_one_disk_that_is_left_has_them(tmp_path: Path) -> No
     assert restored(tmp_path / "again").spilled.count == 6
 
 
+async def test_a_leader_of_a_restored_cell_brings_back_what_may_have_run(
+    rig: FarTasksRig,
+) -> None:
+    # Those that were due since the snapshot, and those that an executor remembers.
+    rig.submit_far(*(f"later{n}" for n in range(8)), hours=80)
+    await rig.look()
+    begin_generation(rig.state, NewGeneration(2, rig.at_ms, "bob"))
+    rig.base, rig.epoch = rig.state.index - len(rig.log), Epoch(2, 9, "r2")
+    rig.append(c.Claim("2026b", "0.1.0", c.FORMAT))
+    rig.leader.wanted_tasks = (rig.begins_ms + DAY_MS + 5_000, (name("later7"), name("none")))
+    count = rig.state.spilled.count
+    await rig.loop.look()
+    assert not any(rig.spilled("e", "f", "later7"))
+    assert all(rig.spilled("g", "h", "later6"))
+    assert rig.state.spilled.count == count - 3
+
+
 def test_a_restored_cell_waits_for_tasks_on_disk_that_were_due_since(tmp_path: Path) -> None:
     # Rule R13: they may have run.
     backed = backed_with_tasks(tmp_path)
