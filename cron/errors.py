@@ -148,6 +148,18 @@ class UnknownTask(NotFound):
     code = "unknown_task"
 
 
+class UnknownGroup(NotFound):
+    """No group of tasks has this name, or it was forgotten."""
+
+    code = "unknown_group"
+
+
+class UnknownPredecessor(NotFound):
+    """A task or group that a task comes after does not exist, or was forgotten."""
+
+    code = "unknown_predecessor"
+
+
 class UnknownQueue(NotFound):
     """No such queue of tasks."""
 
@@ -182,6 +194,18 @@ class NotNow(Conflict):
     """The state of the launch or of the cell does not allow the change now."""
 
     code = "not_now"
+
+
+class GroupClosed(Conflict):
+    """The group takes no more tasks."""
+
+    code = "group_closed"
+
+
+class GroupOpen(Conflict):
+    """The group cannot be followed yet: more tasks may join it."""
+
+    code = "group_open"
 
 
 class StillAlive(Conflict):

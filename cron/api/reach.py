@@ -7,10 +7,14 @@ answer is of those.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from cron.access import CELL
 from cron.api.checks import is_wild
+from cron.api.tasks import TaskSubmission, predecessor
+from cron.errors import InvalidInput
 from cron.scopes import EACH_TENANT
 from launcher.protocol.names import parse_launch_name
 
@@ -77,9 +81,16 @@ def letters(request: Any) -> tuple[str, ...]:
 
 
 def submissions(request: Any) -> tuple[str, ...]:
-    """Of tasks that are handed over: their queues."""
-    queues = {one.name.partition(":")[0] for one in request.tasks}
-    return tuple(sorted(queues))
+    """Of tasks that are handed over: their queues and groups, and those of what they come after,
+    whose results their handlers get."""
+    return tuple(sorted({scope for one in request.tasks for scope in _of_submission(one)}))
+
+
+def group(request: Any) -> tuple[str, ...]:
+    """Of a call about one group, whose name counts as that of a queue; and of the task that is to
+    follow it."""
+    hook = getattr(request, "on_complete", None)
+    return (request.name, *(_of_submission(hook) if hook is not None else ()))
 
 
 def task(request: Any) -> tuple[str, ...]:
@@ -99,6 +110,15 @@ def tasks(request: Any) -> tuple[str, ...]:
 def queues(request: Any) -> tuple[str, ...]:
     """Of a question about queues: the one that it names, or nothing."""
     return (request.queue,) if request.queue else ()
+
+
+def _of_submission(one: TaskSubmission) -> Iterator[str]:
+    yield _queue_of(one.name)
+    if one.group:
+        yield one.full_group
+    for name in one.follows:
+        with suppress(InvalidInput):  # the task is refused for it
+            yield _queue_of(predecessor(name))
 
 
 def _queue_of(name: str) -> str:

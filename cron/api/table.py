@@ -10,6 +10,7 @@ from cron.api import (
     dead,
     executors,
     gates,
+    groups,
     jobs,
     launches,
     limits,
@@ -316,6 +317,42 @@ LIST_QUEUES: Final = unary(
     task_queues.TaskQueuesReport,
     Where.ANY,
     (Action.READ_TASK, reach.queues),
+    service=tasks.SERVICE,
+)
+
+# Groups of tasks
+GET_GROUP: Final = unary(
+    "GetGroup",
+    groups.GroupQuery,
+    groups.TaskGroupView,
+    Where.ANY,
+    (Action.READ_TASK, reach.group),
+    service=tasks.SERVICE,
+)
+LIST_GROUPS: Final = unary(
+    "ListGroups",
+    groups.GroupListQuery,
+    groups.GroupsPage,
+    Where.ANY,
+    (Action.READ_TASK, reach.anything),
+    service=tasks.SERVICE,
+)
+CLOSE_GROUP: Final = unary(
+    "CloseGroup",
+    groups.CloseGroupRequest,
+    groups.TaskGroupView,
+    Where.CHANGE,
+    (Action.SUBMIT, reach.group),
+    is_repeatable=True,
+    service=tasks.SERVICE,
+)
+CANCEL_GROUP: Final = unary(
+    "CancelGroup",
+    groups.CancelGroupRequest,
+    tasks.TasksReport,
+    Where.CHANGE,
+    (Action.CANCEL_TASK, reach.group),
+    is_repeatable=True,
     service=tasks.SERVICE,
 )
 

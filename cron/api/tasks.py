@@ -20,7 +20,13 @@ from cron.api.launches import LaunchView
 from cron.api.rpc import TIMEOUT_MS, Fields, Request, View
 from cron.errors import InvalidInput, LimitExceeded
 from cron.job import OnLost
-from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, format_time
+from launcher.protocol.names import (
+    DEFAULT_TENANT,
+    NAME_PART_CHARS_MAX,
+    TASK_MARK,
+    format_time,
+    short_job_name,
+)
 
 SERVICE: Final = "raftcron.v1.Tasks"
 STATES: Final = (
@@ -31,6 +37,8 @@ OPEN_STATES: Final = ("waiting", "due", "running")
 TASKS_MAX: Final = 1_000
 """Tasks of one call, and of one page of a list."""
 LABEL_NAME_CHARS_MAX: Final = 63
+GROUP_CHARS_MAX: Final = NAME_PART_CHARS_MAX - 2
+"""As a queue, which has room for a colon and a key."""
 TRIES_MAX: Final = 1_001
 """As a job's: 1,000 retries after the first try."""
 BACKOFF_MS_MAX: Final = 86_400_000
@@ -49,8 +57,10 @@ _TASK: Final = re.compile(
 _LABEL: Final = re.compile(
     rf"[A-Za-z0-9_][A-Za-z0-9_./-]{{0,{LABEL_NAME_CHARS_MAX - 1}}}", re.ASCII
 )
+_GROUP: Final = re.compile(rf"(?:(?P<tenant>{_PART})/)?(?P<group>{_PART})", re.ASCII)
 _TRACEPARENT: Final = r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
 _NAME_HINT: Final = "write queue:key or tenant/queue:key"
+_GROUP_HINT: Final = "write group or tenant/group, of A-Z a-z 0-9 _ . -"
 _TIME_HINT: Final = "write ISO 8601 with a zone, such as 2026-11-20T15:00:00Z"
 
 
@@ -180,22 +190,46 @@ def _said_once(at: str, at_ms: int, *, has_delay: bool) -> None:
         raise InvalidInput("at, at_ms and delay_ms say the same thing: choose one")
 
 
-def _refused_yet(what: str) -> Any:
-    """Return the check of a field that no release reads yet."""
+def group_name(text: str) -> str:
+    """Return `tenant/group`; the default tenant may be left out.
 
-    def check(value: Any) -> Any:
-        if value:
-            raise InvalidInput(f"{what} is not there yet", f"leave {what} out")
-        return value
+    Raises:
+        InvalidInput: it is no such name.
+    """
+    match = _GROUP.fullmatch(text) if len(text) <= checks.NAME_CHARS_MAX else None
+    if match is None:
+        raise InvalidInput(f"{text[:80]!r} is not the name of a group", _GROUP_HINT)
+    tenant, group = match["tenant"] or DEFAULT_TENANT, match["group"]
+    if len(tenant) > NAME_PART_CHARS_MAX or len(group) > GROUP_CHARS_MAX:
+        raise InvalidInput(
+            f"group {text[:40]!r}... is too long",
+            f"a group has at most {GROUP_CHARS_MAX} characters, a tenant {NAME_PART_CHARS_MAX}",
+        )
+    return f"{tenant}/{group}"
 
-    return check
+
+def predecessor(text: str) -> str:
+    """Return the full name of a task, if it has a colon, or of a group."""
+    return task_name(text) if TASK_MARK in text else group_name(text)
+
+
+def _predecessors(names: list[str]) -> list[str]:
+    """Return full names of tasks and groups, each once, in their order."""
+    checks.between(len(names), 0, limits.PREDECESSORS_MAX, "number of tasks that it comes after")
+    return list(dict.fromkeys(map(predecessor, names)))
 
 
 TaskText = Annotated[str, task_name]
+GroupText = Annotated[str, group_name]
+Predecessors = Annotated[list[str], _predecessors]
 Key = Annotated[str, checks.matching(_PART, "key {} is not a plain word",
     "A-Z a-z 0-9 _ . - not beginning with . or -; use a hash of other keys")]  # fmt: skip
 Queue = Annotated[str, checks.matching(_PART, "queue {} is not a plain word",
     "A-Z a-z 0-9 _ . - not beginning with . or -")]  # fmt: skip
+GroupWord = Annotated[str, checks.matching(rf"(?=.{{1,{GROUP_CHARS_MAX}}}$){_PART}",
+    "group {} is not a plain word",
+    f"at most {GROUP_CHARS_MAX} of A-Z a-z 0-9 _ . -; the group is of the task's own tenant",
+)]  # fmt: skip
 AtMs = Annotated[int, instant("at_ms")]
 Payload = Annotated[msgspec.Raw | msgspec.UnsetType, _payload]
 """Any JSON value, as the client wrote it."""
@@ -219,6 +253,11 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     time it may begin), `timeout_ms` (of each attempt), `collection`, `on_lost` (`skip` or `retry`)
     and `priority` (0 is the most urgent one; -1) are as the queue says where they are left out.
     `traceparent` is W3C's, and no part of the content.
+
+    `group` is a word, the task's group in its tenant. `after` and `after_any` are the tasks and
+    closed groups that it follows, by name (`queue:key`, `group`, with or without `tenant/`). It
+    waits until all of them are over; then it runs at its time, unless one of `after` did not
+    succeed: then it is cancelled. A task of the same call may be followed.
     """
 
     key: Key
@@ -243,9 +282,9 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
     traceparent: Annotated[
         str, checks.matching(_TRACEPARENT, "traceparent {} is not one of W3C Trace Context")
     ] = ""
-    group: Annotated[str, _refused_yet("group")] = ""
-    after: Annotated[list[str], _refused_yet("after")] = []
-    after_any: Annotated[list[str], _refused_yet("after_any")] = []
+    group: GroupWord = ""
+    after: Predecessors = []
+    after_any: Predecessors = []
 
     def check(self) -> None:
         """Refuse what does not fit together."""
@@ -253,11 +292,38 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
         if not self.handler and not self.queue:
             raise InvalidInput("a task names a handler or a queue", "say which handler runs it")
         _bounded(self.queue or self.handler, self.key)
+        if self.after or self.after_any:
+            self._check_follows()
+
+    def _check_follows(self) -> None:
+        follows = self.follows
+        checks.between(
+            len(follows), 0, limits.PREDECESSORS_MAX, "number of tasks that it comes after"
+        )
+        if self.name in follows:
+            raise InvalidInput(f"task {short_job_name(self.name)} comes after itself")
+        if self.full_group in follows:
+            text = f"task {short_job_name(self.name)} comes after its own group"
+            raise InvalidInput(text, "leave it out of the group, or close the group with it")
+        both = [name for name in self.after if name in self.after_any]
+        if both:
+            text = f"{short_job_name(both[0])} is in after and in after_any"
+            raise InvalidInput(text, "after needs its success, after_any only its end: choose one")
 
     @property
     def name(self) -> str:
         """Return `tenant/queue:key`."""
         return f"{self.tenant or DEFAULT_TENANT}/{self.queue or self.handler}:{self.key}"
+
+    @property
+    def full_group(self) -> str:
+        """Return `tenant/group`, "" without one."""
+        return f"{self.tenant or DEFAULT_TENANT}/{self.group}" if self.group else ""
+
+    @property
+    def follows(self) -> list[str]:
+        """Return the tasks and groups that it comes after."""
+        return [*self.after, *self.after_any]
 
     def due_ms(self, now_ms: int) -> int:
         """Return when the task is due: never before now.
@@ -326,10 +392,12 @@ class TaskFilter(Request, frozen=True, kw_only=True):
 
     `queue` is `queue` or `tenant/queue`; `tenant` alone is all its queues. `prefix` is the begin of
     a key. `from_ms` is inclusive, `to_ms` exclusive; both are of the time when a task is due.
+    `group` is `group` or `tenant/group`.
     """
 
     queue: Annotated[str, checks.job_name] = ""
     tenant: Tenant = ""
+    group: GroupText = ""
     collection: Collection = ""
     state: str = ""
     from_ms: Annotated[int, instant("from_ms")] = 0
@@ -355,7 +423,9 @@ class TaskView(View, frozen=True, kw_only=True):
 
     `task` is its full name. `launch` is the name of its launch, "" before it is due. `attempts` and
     `payload` are there where one task is asked for. `revision` is the log index of its last change.
-    `result` is the text that the handler returned, at most 1 KiB.
+    `result` is the text that the handler returned, at most 1 KiB. `group` is `tenant/group`. While
+    it waits, `after` and `after_any` are the tasks and groups that it comes after, of which
+    `waits_for` are not over.
     """
 
     task: str
@@ -378,6 +448,10 @@ class TaskView(View, frozen=True, kw_only=True):
     reason: str = ""
     by: str = ""
     result: str = ""
+    group: str = ""
+    after: list[str] = []
+    after_any: list[str] = []
+    waits_for: int = 0
 
     @property
     def is_open(self) -> bool:

@@ -110,6 +110,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "relay": ("cron.cli.carrying", "Carry tasks from an outbox in a database."),
     "intake": ("cron.cli.carrying", "Turn messages of an SQS queue into tasks."),
     "dead": ("cron.cli.dead", "List, redrive or drop dead letters."),
+    "group": ("cron.cli.groups", "Show, close and cancel groups of tasks."),
     "queue": ("cron.cli.queues", "Show what waits where, and declare queues of tasks."),
     "limit": ("cron.cli.limits", "Limit the launches of tenants and handlers."),
     "gate": ("cron.cli.gates", "Hold back or skip launches until a gate is opened."),

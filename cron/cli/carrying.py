@@ -18,7 +18,7 @@ from launcher.errors import LauncherError
 
 if TYPE_CHECKING:
     from launcher.client.carrying import Counts, Source
-    from launcher.client.client import Core
+    from launcher.client.core import Core
     from launcher.client.options import Options
 
 CALL_MS: Final = 10_000
@@ -114,8 +114,8 @@ def _core(settings: Settings) -> Iterator[Core]:
     """A client of the cell that the options name."""
     from launcher.client.carrying import failpoints
     from launcher.client.cell import Cell, find_place
-    from launcher.client.client import Core as Opened
-    from launcher.client.client import Settings as Ways
+    from launcher.client.core import Core as Opened
+    from launcher.client.core import Settings as Ways
 
     failpoints.arm()
     timeout_s = (settings.timeout_ms or CALL_MS) / 1000

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _SUBMIT_KEYS: Final = "task state scheduled_at is_new revision"
 _TASK_KEYS: Final = (
     "task queue key tenant handler state scheduled_at? submitted_at? ended_at? revision priority"
-    " collection? labels launch? reason? by? result?"
+    " collection? labels launch? reason? by? result? group? after after_any waits_for"
 )
 _WATCH_MS: Final = 1_500
 """How long one question of `task watch` lasts: a replica that hangs for longer is left."""
@@ -78,7 +78,7 @@ def _read_at(text: str) -> int:
     return read_time(text)
 
 
-def _read_payload(text: str) -> msgspec.Raw:
+def read_payload(text: str) -> msgspec.Raw:
     """Return the JSON of a text, or of the file `@FILE`; `@-` is standard input.
 
     Raises:
@@ -133,7 +133,7 @@ def _length_option(name: str, help_text: str) -> Callable[[Any], Any]:
 
 payload_option = click.option(
     "--payload",
-    type=Parsed("JSON|@FILE", _read_payload),
+    type=Parsed("JSON|@FILE", read_payload),
     default=None,
     help="What the handler is given: JSON, or a file of it. @- is standard input.",
 )
@@ -153,8 +153,9 @@ task_filter_options = together(
     time_option("--from", "from_ms", help="Only tasks that are due at this time or later."),
     time_option("--to", "to_ms", help="Only tasks that are due before this time."),
     word_option("--prefix", metavar="TEXT", help="Only keys that begin with this."),
+    word_option("--group", metavar="G", help="Only this group: GROUP or TENANT/GROUP."),
 )
-_FILTER: Final = ("queue", "tenant", "collection", "state", "from_ms", "to_ms", "prefix")
+_FILTER: Final = ("queue", "tenant", "collection", "state", "from_ms", "to_ms", "prefix", "group")
 
 
 def _filter(said: dict[str, Any]) -> tasks.TaskFilter:
@@ -215,6 +216,19 @@ def task_command() -> None:
     multiple=True,
     help="Kept with the task; may be given several times.",
 )
+@word_option("--group", metavar="G", help="The group that it belongs to; its first task makes it.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="NAME",
+    help="Wait for this task (QUEUE:KEY) or closed group; if it does not succeed, be cancelled.",
+)
+@click.option(
+    "--after-any",
+    multiple=True,
+    metavar="NAME",
+    help="Wait for this task or closed group, however it ends.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the task is over; exit with 1 if it failed.")
 @asks_cell
 def submit_command(settings: Settings, /, **said: Any) -> None:
@@ -228,6 +242,7 @@ def submit_command(settings: Settings, /, **said: Any) -> None:
     _when(said, 0)
     said["timeout_ms"] = said.pop("attempt_timeout_ms")
     said["labels"] = dict(said["labels"])
+    said["after"], said["after_any"] = [*said["after"]], [*said["after_any"]]
     said["key"] = said["key"] or new_request_id()
     if said["payload"] is None:
         del said["payload"]
@@ -302,6 +317,9 @@ def get_command(settings: Settings, task: str) -> None:
         ("collection", view.collection),
         ("labels", " ".join(f"{name}={value}" for name, value in view.labels.items())),
         ("payload", payload),
+        ("group", short_job_name(view.group)),
+        ("after", " ".join(map(short_job_name, view.after))),
+        ("after any", " ".join(map(short_job_name, view.after_any))),
         ("submitted", view.submitted_at),
         ("by", view.by),
         ("ended", view.ended_at),
@@ -355,10 +373,10 @@ def cancel_command(
         names=[*names], filter=None if names else wanted, is_dry_run=dry_run
     )
     report = settings.ask(table.CANCEL, request)
-    _show_report(settings, report, "would be cancelled" if dry_run else "cancelled")
+    show_report(settings, report, "would be cancelled" if dry_run else "cancelled")
 
 
-def _show_report(settings: Settings, report: tasks.TasksReport, what: str) -> None:
+def show_report(settings: Settings, report: tasks.TasksReport, what: str) -> None:
     """Print what a change was made of; it fails where some of what was named was refused."""
     if settings.is_json:
         render.json_lines(map(task_row, report.tasks))
@@ -406,7 +424,7 @@ def reschedule_command(settings: Settings, /, *, task: str, **said: Any) -> None
 def run_now_command(settings: Settings, names: tuple[str, ...]) -> None:
     """Make TASKs that wait due now."""
     report = settings.ask(table.RUN_NOW, tasks.TaskNames(names=[*names]))
-    _show_report(settings, report, "is due")
+    show_report(settings, report, "is due")
 
 
 @task_command.command("watch")

@@ -37,6 +37,7 @@ from cron.service import spilled
 from cron.service.launches import open_viewer, show
 from cron.service.replica import Replica
 from cron.service.task_feed import WHOLE
+from cron.state.chains import names_of, waits_for
 from cron.state.launch_row import LaunchRow
 from cron.state.state import State
 from cron.state.tasking import handler_of, priority_of
@@ -49,7 +50,6 @@ PAGE_MS_MAX: Final = 3_600_000
 """How old a page may be that the next one is asked for with."""
 USUAL_WAIT_MS: Final = 1_000
 """A task that is due for less than this waits for the leader's next entry and for nothing else."""
-RESULT_CHARS_MAX: Final = 1_024
 _IN_MEMORY, _ON_DISK = 1, 2
 _ROW_BITS: Final = 13
 
@@ -76,7 +76,8 @@ def state_of(state: State, task: TaskRecord, now_ms: int) -> str:
     if task.is_over:
         return task.state.label
     if task.is_waiting:
-        return "waiting" if task.at_ms > now_ms else "due"
+        is_due = task.at_ms <= now_ms and not state.holds.holds_back(task.number)
+        return "due" if is_due else "waiting"
     row = open_row(state, task)
     return "running" if row is None or row.state in ACTIVE else "due"
 
@@ -85,7 +86,7 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
     """Return a task as a list shows it."""
     queue = state.queues[task.queue]
     tenant, short = split_job_name(task.queue)
-    options = task.options
+    options, hold = task.options, state.holds.get(task.number)
     return TaskView(
         task=task.name,
         queue=short,
@@ -104,6 +105,11 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
         launch="" if task.never_ran else str(launch_of(task)),
         reason=task.reason.label if task.is_over else "",
         by=task.by,
+        result=task.result,
+        group=task.group,
+        after=names_of(state, hold.after) if hold is not None else [],
+        after_any=names_of(state, hold.after_any) if hold is not None else [],
+        waits_for=0 if hold is None or hold.is_released else len(waits_for(state, hold)),
     )
 
 
@@ -128,7 +134,12 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
     if record is not None and record.job is not None:
         payload = record.job.work.payload
     reason = view.reason
-    if row is not None:
+    hold = state.holds.get(task.number)
+    if view.waits_for and hold is not None:
+        names = [short_job_name(one) for one in names_of(state, waits_for(state, hold))]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        reason = f"waits for {names[0]}{more}"
+    elif row is not None:
         reason = open_viewer(replica)(row).waiting
     elif view.state == "due" and now_ms - task.at_ms > USUAL_WAIT_MS:
         reason = no_launch_yet(replica, view.handler)
@@ -141,7 +152,7 @@ async def get(replica: Replica, request: TaskQuery) -> TaskView:
         payload=msgspec.json.decode(payload) if payload else None,
         attempts=[] if task.never_ran else attempts,
         reason=reason,
-        result=attempts[-1].detail[:RESULT_CHARS_MAX] if attempts and is_done else "",
+        result=task.result or (attempts[-1].detail if attempts and is_done else ""),
     )
 
 
@@ -174,6 +185,7 @@ def fits(state: State, wanted: TaskFilter, now_ms: int) -> Callable[[TaskRecord]
     def fit(task: TaskRecord) -> bool:
         return (
             (not wanted.queue or task.queue == wanted.queue)
+            and (not wanted.group or task.group == wanted.group)
             and (not wanted.tenant or task.queue.startswith(tenant))
             and task.key.startswith(wanted.prefix)
             and task.at_ms >= wanted.from_ms

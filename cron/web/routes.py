@@ -67,6 +67,10 @@ PATHS: Final[dict[str, str | tuple[str, ...]]] = {
     "Get": "GET /v1/tasks/{name}",
     "List": "GET /v1/tasks",
     "Watch": "GET /v1/tasks/watch",
+    "GetGroup": "GET /v1/groups/{name}",
+    "ListGroups": "GET /v1/groups",
+    "CloseGroup": "POST /v1/groups/close",
+    "CancelGroup": "DELETE /v1/groups/{name}",
     "PutQueues": "POST /v1/task-queues",
     "ListQueues": "GET /v1/task-queues",
 }

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, TypeAlias, TypeVar, Unpack
 
 from launcher.client.batching import Outcome, Parcel
-from launcher.client.cell import Calls, Cell, find_place
-from launcher.client.client import (
-    CALL_TIMEOUT_S,
-    CALLS_MAX,
+from launcher.client.core import (
+    Collecting,
+    Connected,
     Core,
+    Filter,
+    Grouping,
     Item,
-    Settings,
     Submitted,
-    batched,
-    name_of,
+    accepted,
     not_over,
+    noted,
     pauses,
-    seconds,
     wait_deadline_s,
 )
-from launcher.client.errors import BadTask, NotAllSubmitted
-from launcher.client.messages import TASKS_MAX, Submission, TaskView
-from launcher.client.options import HandlerName, Options, submission
+from launcher.client.messages import GroupView, Submission, TaskView
+from launcher.client.options import HandlerName, Options, name_of
 from launcher.lengths import Length
 
 _THREADS: Final = 8
@@ -62,27 +61,25 @@ class AsyncTask(Submitted):
         return await self._client.cancel(self)
 
 
-class AsyncClient:
+Tasks: TypeAlias = list[AsyncTask]
+Outcomes: TypeAlias = list[AsyncTask | Exception]
+Sent: TypeAlias = list[Outcome]
+Made: TypeAlias = list[Submission]
+
+
+class AsyncClient(Connected):
     """Submits tasks to a cell, and asks about them. Arguments and errors are those of `Client`.
 
     One is of use in one event loop.
     """
 
-    def __init__(
-        self,
-        server: str | None = None,
-        *,
-        tls: str | None = None,
-        token: str | None = None,
-        tenant: str = "",
-        timeout: Length = CALL_TIMEOUT_S,
-        calls_max: int = CALLS_MAX,
-        cell: Calls | None = None,
-    ) -> None:
-        found = cell if cell is not None else Cell(find_place(server, tls, token))
-        self._core = Core(found, Settings(seconds("timeout", timeout), max(1, calls_max), tenant))
-        self._threads: ThreadPoolExecutor | None = None
-        self._room = asyncio.Semaphore(_WAITING_MAX)
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_THREADS, "raftcron-call")
+
+    @cached_property
+    def _room(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(_WAITING_MAX)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -98,14 +95,11 @@ class AsyncClient:
     async def close(self) -> None:
         """End all waiting calls and close all connections. A repeated call does nothing."""
         self._core.close()
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            await asyncio.to_thread(threads.shutdown)
+        await asyncio.to_thread(self._threads.shutdown)
 
     def with_timeout(self, timeout: Length) -> AsyncClient:
         """Return a client with another timeout of calls. As `Client.with_timeout`."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, "raftcron-call")
+        self._threads, self._room  # noqa: B018 - both clients have the same
         other = copy.copy(self)
         other._core = self._core.with_timeout(timeout)
         return other
@@ -114,23 +108,22 @@ class AsyncClient:
         self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]
     ) -> AsyncTask:
         """Submit a task; return it once the cell has committed it. As `Client.submit`."""
-        made = submission(handler, payload, options, self._core.settings.tenant)
+        made = await self._made(handler, payload, options)
         (outcome,) = await self.send([made])
         if isinstance(outcome, Exception):
             raise outcome
         return AsyncTask(self, made).note(outcome)
 
-    async def submit_many(self, items: Iterable[Item]) -> list[AsyncTask]:
+    async def submit_many(self, items: Iterable[Item]) -> Tasks:
         """Submit tasks, 1,000 in a call; return them in order. As `Client.submit_many`."""
-        done: list[AsyncTask | Exception] = []
-        for chunk in self._core.chunks(items):
-            outcomes = await self.send(chunk)
-            for made, outcome in zip(chunk, outcomes, strict=True):
-                task = AsyncTask(self, made)
-                done.append(outcome if isinstance(outcome, Exception) else task.note(outcome))
-        return _all_submitted(done)
+        done: Outcomes = []
+        chunks = self._core.chunks(items)
+        while chunk := await self._stored(next, chunks, None):
+            outcomes = zip(chunk, await self.send(chunk), strict=True)
+            done += [noted(AsyncTask(self, made), outcome) for made, outcome in outcomes]
+        return accepted(done)
 
-    async def send(self, chunk: list[Submission]) -> list[Outcome]:
+    async def send(self, chunk: Made) -> Sent:
         """Return what became of some submissions, soon after the deadline at the latest."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
@@ -153,17 +146,38 @@ class AsyncClient:
         and none of them if it ends with an exception."""
         return AsyncBatch(self, self._core)
 
+    def group(self, name: str, on_complete: Item | None = None) -> AsyncGroup:
+        """Return a group of tasks, also for `async with`. As `Client.group`."""
+        return AsyncGroup(self, self._core, name, on_complete)
+
+    async def group_status(self, group: Any) -> GroupView:
+        """Return a group as it is now. As `Client.group_status`."""
+        return await self.called(self._core.group, name_of(group))
+
+    async def list(self, **wanted: Unpack[Filter]) -> AsyncIterator[TaskView]:
+        """Yield all tasks that fit, newest submissions first. As `Client.list`."""
+        page, is_end = "", False
+        while not is_end:
+            found = await self.called(self._core.listed, wanted, page)
+            for view in found.tasks:
+                yield view
+            page, is_end = found.next, not found.next
+
+    async def cancel_all(self, *, is_dry_run: bool = False, **wanted: Unpack[Filter]) -> int:
+        """Cancel all tasks that fit; return how many. As `Client.cancel_all`."""
+        return await self.called(partial(self._core.cancel_all, wanted, is_dry_run=is_dry_run))
+
     async def get(self, task: Any) -> TaskView:
         """Return a task as it is now. As `Client.get`."""
-        return await self._called(self._core.get, name_of(task))
+        return await self.called(self._core.get, name_of(task))
 
     async def cancel(self, task: Any) -> TaskView:
         """Cancel a task; return it as it is then. As `Client.cancel`."""
-        return await self._called(self._core.cancel, name_of(task))
+        return await self.called(self._core.cancel, name_of(task))
 
     async def run_now(self, task: Any) -> TaskView:
         """Make a waiting task due now; return it. As `Client.run_now`."""
-        return await self._called(self._core.run_now, name_of(task))
+        return await self.called(self._core.run_now, name_of(task))
 
     async def reschedule(
         self,
@@ -176,35 +190,42 @@ class AsyncClient:
         **payload: object,
     ) -> TaskView:
         """Give a waiting task another time, priority or `payload=`. As `Client.reschedule`."""
-        if payload.keys() - {"payload"}:
-            raise BadTask(f"{', '.join(payload)}: cannot be changed", "cancel it, submit another")
         changes = {"delay": delay, "at": at, "priority": priority, "revision": revision, **payload}
-        return await self._called(self._core.reschedule, name_of(task), changes)
+        return await self.called(self._core.reschedule, name_of(task), changes)
 
     async def wait(self, task: Any, timeout: Length | None = None) -> TaskView:  # noqa: ASYNC109
         """Return a task once it is over, however it ended. As `Client.wait`."""
         name = name_of(task)
         deadline_s = wait_deadline_s(timeout)
         for pause_s in pauses(deadline_s):
-            view = await self._called(self._core.look, name, deadline_s)
+            view = await self.called(self._core.look, name, deadline_s)
             if view is not None and view.is_over:
                 return view
             await asyncio.sleep(pause_s)
         raise not_over(name, timeout)
 
-    async def _called(self, call: Callable[..., R], *given: Any) -> R:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, "raftcron-call")
+    async def called(self, call: Callable[..., R], *given: Any) -> R:
+        """Make a call in a thread; return what it returns."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
 
+    async def _made(
+        self, handler: HandlerName | None, payload: object, options: Options
+    ) -> Submission:
+        return await self._stored(self._core.made, handler, payload, options)
 
-class AsyncBatch:
+    async def _stored(self, call: Callable[..., R], *given: Any) -> R:
+        """Call what may put a payload into a store: in a thread, if there is one."""
+        if self._core.settings.payloads is None:
+            return call(*given)
+        return await self.called(call, *given)
+
+
+class AsyncBatch(Collecting[AsyncTask]):
     """Tasks that are submitted together at the end of `async with client.batch() as batch:`."""
 
     def __init__(self, client: AsyncClient, core: Core) -> None:
+        super().__init__(core, partial(AsyncTask, client))
         self._client = client
-        self._core = core
-        self._items: list[tuple[AsyncTask, Submission]] = []
 
     async def __aenter__(self) -> AsyncBatch:
         return self
@@ -218,36 +239,71 @@ class AsyncBatch:
         if kind is None:
             await self.send()
 
-    def submit(
-        self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]
-    ) -> AsyncTask:
-        """Return a task that is sent with the others; its name is known at once.
-
-        Raises:
-            BadTask, BadPayload: it is not valid, or there are too many.
-        """
-        made = batched(len(self._items), self._core.settings, handler, payload, options)
-        task = AsyncTask(self._client, made)
-        self._items.append((task, made))
-        return task
-
     async def send(self) -> None:
         """Send what was collected, and wait for the cell.
 
         Raises:
             NotAllSubmitted: some were refused; its `outcomes` has a task or an error for each.
         """
-        items, self._items = self._items, []
-        done: list[AsyncTask | Exception] = []
-        for at in range(0, len(items), TASKS_MAX):
-            window = items[at : at + TASKS_MAX]
+        done: Outcomes = []
+        for window in self._windows(1):
             outcomes = await self._client.send([made for _, made in window])
-            for (task, _), outcome in zip(window, outcomes, strict=True):
-                done.append(outcome if isinstance(outcome, Exception) else task.note(outcome))
-        _all_submitted(done)
+            tasks = (task for task, _ in window)
+            done += [noted(*one) for one in zip(tasks, outcomes, strict=True)]
+        accepted(done)
 
 
-def _all_submitted(outcomes: list[AsyncTask | Exception]) -> list[AsyncTask]:
-    if any(isinstance(one, Exception) for one in outcomes):
-        raise NotAllSubmitted(outcomes)
-    return [one for one in outcomes if isinstance(one, AsyncTask)]
+class AsyncGroup(Grouping):
+    """A group of tasks of an `AsyncClient`: as `Group`, with await."""
+
+    def __init__(
+        self, client: AsyncClient, core: Core, name: str, on_complete: Item | None
+    ) -> None:
+        super().__init__(core, name, on_complete)
+        self._client = client
+
+    async def __aenter__(self) -> AsyncGroup:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            error.add_note(self.stays_open)
+
+    async def submit(
+        self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]
+    ) -> AsyncTask:
+        """Submit a task of this group; see `Client.submit`."""
+        return await self._client.submit(handler, payload, **self._options(options))
+
+    async def submit_many(self, items: Iterable[Item]) -> Tasks:
+        """Submit tasks of this group, 1,000 in a call; see `Client.submit_many`."""
+        return await self._client.submit_many(map(self._member, items))
+
+    async def close(self) -> GroupView:
+        """Close the group, and submit its `on_complete`; see `Group.close`."""
+        return await self._client.called(self._core.close_group, self.name, self._hook)
+
+    async def status(self) -> GroupView:
+        """Return the group as it is now; see `Client.group_status`."""
+        return await self._client.called(self._core.group, self.name)
+
+    async def cancel(self) -> int:
+        """Close the group and cancel its tasks; see `Group.cancel`."""
+        return await self._client.called(self._core.cancel_group, self.name)
+
+    async def wait(self, timeout: Length | None = None) -> GroupView:  # noqa: ASYNC109
+        """Return the group once it is complete; see `Group.wait`."""
+        deadline_s = wait_deadline_s(timeout)
+        for pause_s in pauses(deadline_s):
+            view = await self._client.called(self._core.look_group, self.name, deadline_s)
+            if view is not None and view.is_complete:
+                return view
+            await asyncio.sleep(pause_s)
+        raise not_over(self.name, timeout, "complete")

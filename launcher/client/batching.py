@@ -9,6 +9,9 @@ that submits much makes larger calls, not more of them.
 A task that found its queue full waits as long as the cell says, and up to half as long again, as
 the clients of a full queue must not come back all at once. Then it is queued anew.
 
+A task may follow another one that is on its way in another call, and overtake it. The cell does not
+know that one yet; the task is sent again until the other one has its outcome.
+
 If the cell refuses a whole call, the entries of each caller are sent by themselves: a fault of one
 thread must not fail the tasks of another.
 """
@@ -52,6 +55,8 @@ _IDLE_S: Final = 10.0
 """A sender without work for so long ends."""
 _BUSY_MS: Final = 1_000
 """How long a task waits for a full queue if the cell did not say."""
+_BEHIND_MS: Final = 50
+"""How long a task waits for one that it follows, and that is on its way in another call."""
 _FULL: Final = frozenset({"queue_full", "rate_exceeded"})
 
 Outcome = Verdict | Exception
@@ -60,7 +65,10 @@ Outcome = Verdict | Exception
 class Entry:
     """One task on its way. `outcome` is set before `parcel` learns of it."""
 
-    __slots__ = ("content", "outcome", "parcel", "refusal", "task", "was_sent")
+    __slots__ = (
+        *("content", "follows", "is_behind", "outcome", "parcel", "refusal", "task", "was_sent"),
+        "__weakref__",
+    )
 
     def __init__(self, submission: Submission, parcel: Parcel) -> None:
         try:
@@ -68,10 +76,16 @@ class Entry:
         except (OverflowError, ValueError) as error:
             raise BadTask(f"the task cannot be sent: {error}") from error
         self.task = submission.task
+        self.follows = [_short(name) for name in (*submission.after, *submission.after_any)]
+        self.is_behind = False  # a task that it follows was on its way when it was sent
         self.parcel = parcel
         self.outcome: Outcome | None = None
-        self.refusal: QueueFull | None = None  # the newest
+        self.refusal: TaskError | None = None  # the newest
         self.was_sent = False
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("default/")
 
 
 class Parcel:
@@ -137,6 +151,7 @@ class Batcher:
         self._calls_max = calls_max
         self._random = random.Random()  # noqa: S311 - jitter
         self._numbers = itertools.count()
+        self._named: weakref.WeakValueDictionary[str, Entry] = weakref.WeakValueDictionary()
         self._is_closed = False
         self._start()
         _BATCHERS.add(self)
@@ -162,6 +177,7 @@ class Batcher:
         with self._changed:
             if self._is_closed:
                 raise Unavailable("the client is closed")
+            self._named.update((one.task, one) for parcel in parcels for one in parcel.entries)
             self._ready.extend((now_s, entry) for one in parcels for entry in one.entries)
             self._changed.notify()
         self._add_sender()
@@ -253,6 +269,7 @@ class Batcher:
         content = b'{"tasks":[%b]}' % b",".join(one.content for one in entries)
         for entry in entries:
             entry.was_sent = True
+            entry.is_behind = any(map(self._is_on_its_way, entry.follows))
         try:
             answer = self._cell.call("Submit", content, deadline_s)
             verdicts = msgspec.json.decode(answer, type=SubmitReport).tasks
@@ -267,6 +284,10 @@ class Batcher:
         else:
             for entry, verdict in zip(entries, verdicts, strict=True):
                 self._note_verdict(entry, verdict)
+
+    def _is_on_its_way(self, task: str) -> bool:
+        entry = self._named.get(task)
+        return entry is not None and entry.outcome is None
 
     def _note_refusal(self, entries: Sequence[Entry], error: TaskError) -> None:
         parcels = {id(one.parcel): one.parcel for one in entries}
@@ -283,14 +304,17 @@ class Batcher:
         if problem is None:
             entry.parcel.settle(entry, verdict)
             return
-        if problem.code not in _FULL and not verdict.retry_after_ms:
-            error = error_of(problem.code, f"{entry.task}: {problem.message}", problem.hint)
+        # Another call has the task that it follows; it may overtake that one.
+        is_early = problem.code == "unknown_predecessor" and entry.is_behind
+        error = error_of(problem.code, f"{entry.task}: {problem.message}", problem.hint)
+        if not is_early and problem.code not in _FULL and not verdict.retry_after_ms:
             entry.parcel.settle(entry, error)
             return
-        wait_ms = (verdict.retry_after_ms or _BUSY_MS) * (1 + self._random.random() / 2)
+        usual_ms = _BEHIND_MS if is_early else verdict.retry_after_ms or _BUSY_MS
+        wait_ms = usual_ms * (1 + self._random.random() / 2)
         again_s = time.monotonic() + wait_ms / 1000
         entry.was_sent = False  # it was answered: it is not there
-        entry.refusal = QueueFull(f"{entry.task}: {problem.message}", problem.hint)
+        entry.refusal = error if is_early else QueueFull(str(error), problem.hint)
         if again_s + _WORTH_ASKING_S >= entry.parcel.deadline_s:
             entry.parcel.settle(entry, entry.refusal)
             return

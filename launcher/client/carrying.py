@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
 from launcher.client.batching import Parcel
-from launcher.client.client import Core
+from launcher.client.core import Core
 from launcher.client.errors import (
     Denied,
     OutcomeUnknown,

@@ -10,73 +10,32 @@ A client is thread-safe, and one is enough for a program. It connects at its fir
 from __future__ import annotations
 
 import copy
-import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, Unpack
+from typing import TypeAlias, Unpack
 
-import msgspec
-
-from launcher.client.batching import Batcher, Outcome, Parcel
-from launcher.client.cell import Calls, Cell, find_place
-from launcher.client.errors import (
-    BadTask,
-    NotAllSubmitted,
-    NotOver,
-    OutcomeUnknown,
-    Unavailable,
+from launcher.client.batching import Parcel
+from launcher.client.core import (
+    Collecting,
+    Connected,
+    Core,
+    Filter,
+    Grouping,
+    Item,
+    Submitted,
+    accepted,
+    not_over,
+    noted,
+    pauses,
+    wait_deadline_s,
 )
-from launcher.client.messages import (
-    TASKS_MAX,
-    Submission,
-    TasksReport,
-    TaskView,
-    Verdict,
-)
-from launcher.client.options import HandlerName, Options, submission
-from launcher.lengths import Length, length_ms
-
-CALL_TIMEOUT_S: Final = 30.0
-CALLS_MAX: Final = 4
-"""Calls of submits that are under way at once; each may have 1,000 tasks."""
-BATCH_MAX: Final = 100_000
-"""Tasks that `batch` collects before they are sent."""
-POLL_S_MIN: Final = 0.02
-POLL_S_MAX: Final = 1.0
-LOOK_S_MIN: Final = 1.0
-"""How long a look at a task may take, also where the caller waits for less."""
-
-Item: TypeAlias = Sequence[Any]
-"""A task for `submit_many`: (handler, payload) or (handler, payload, options)."""
-A = TypeVar("A")
-
-
-class Submitted:
-    """What is known of a task that was submitted.
-
-    `name` is `queue:key`, or `tenant/queue:key`; the rest is what the cell said of it. `is_new` is
-    False where the key was known with this content.
-    """
-
-    def __init__(self, made: Submission) -> None:
-        self.name = made.task
-        self.key = made.key
-        self.is_new = False
-        self.state = ""
-        self.scheduled_at = ""
-        self.revision = 0
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    def note(self, verdict: Verdict) -> Self:
-        """Note what the cell said; return the task."""
-        self.name = verdict.task or self.name
-        self.is_new, self.state = verdict.is_new, verdict.state
-        self.scheduled_at, self.revision = verdict.scheduled_at, verdict.revision
-        return self
+from launcher.client.messages import GroupView, Submission, TaskView
+from launcher.client.options import HandlerName, Options, name_of
+from launcher.lengths import Length
 
 
 class Task(Submitted):
@@ -101,181 +60,13 @@ class Task(Submitted):
 
 Named: TypeAlias = Task | TaskView | str
 """A task, or its name."""
+Tasks: TypeAlias = list[Task]
+Outcomes: TypeAlias = list[Task | Exception]
+Chunk: TypeAlias = tuple[list[Submission], Parcel]
 
 
-def name_of(task: Any) -> str:
-    """Return the name of a task.
-
-    Raises:
-        BadTask: it is none.
-    """
-    name = task if isinstance(task, str) else getattr(task, "name", None)
-    name = name if name is not None else getattr(task, "task", None)
-    if not isinstance(name, str) or not name:
-        raise BadTask(f"{task!r} is no task", "give the Task that submit returned, or its name")
-    return name
-
-
-class Settings(NamedTuple):
-    """How a client works: seconds that a call may take, calls at once, the tenant of its tasks."""
-
-    timeout_s: float = CALL_TIMEOUT_S
-    calls_max: int = CALLS_MAX
-    tenant: str = ""
-
-
-class Core:
-    """What the clients with and without await share: a cell, a batcher, and how long they wait."""
-
-    def __init__(self, cell: Calls, settings: Settings, batcher: Batcher | None = None) -> None:
-        self.cell = cell
-        self.settings = settings
-        self.batcher = batcher or Batcher(cell, settings.calls_max)
-
-    def with_timeout(self, timeout: Length) -> Core:
-        """Return the same with another timeout.
-
-        Raises:
-            BadTask: it is no length.
-        """
-        timeout_s = seconds("timeout", timeout)
-        return Core(self.cell, self.settings._replace(timeout_s=timeout_s), self.batcher)
-
-    def deadline_s(self) -> float:
-        """Return the deadline of a call that begins now, on the monotonic clock."""
-        return time.monotonic() + self.settings.timeout_s
-
-    def ask(
-        self, method: str, request: dict[str, Any], answer: type[A], deadline_s: float | None = None
-    ) -> A:
-        """Return the answer to one call, by the client's timeout or the deadline that is given.
-
-        Raises:
-            TaskError: it was refused, or nobody answered in time.
-        """
-        content = msgspec.json.encode(request)
-        is_repeatable = method != "Reschedule"
-        deadline_s = self.deadline_s() if deadline_s is None else deadline_s
-        got = self.cell.call(method, content, deadline_s, is_repeatable=is_repeatable)
-        try:
-            return msgspec.json.decode(got, type=answer)
-        except msgspec.DecodeError as error:
-            raise OutcomeUnknown(f"the answer is of another version: {error}") from error
-
-    def get(self, name: str) -> TaskView:
-        """Return a task as it is now."""
-        return self.ask("Get", {"name": name}, TaskView)
-
-    def look(self, name: str, deadline_s: float | None) -> TaskView | None:
-        """Return a task, for one that waits until `deadline_s` for its end; None where no replica
-        could act in the client's timeout and there is time for another look."""
-        until_s = self.deadline_s()
-        if deadline_s is not None:
-            until_s = min(until_s, max(deadline_s, time.monotonic() + LOOK_S_MIN))
-        try:
-            return self.ask("Get", {"name": name}, TaskView, until_s)
-        except Unavailable:
-            if deadline_s is not None and time.monotonic() >= deadline_s:
-                raise
-            return None
-
-    def cancel(self, name: str) -> TaskView:
-        """Cancel a task; return it as it is then. A task that is cancelled already stays so."""
-        report = self.ask("Cancel", {"names": [name]}, TasksReport)
-        return report.tasks[0] if report.tasks else self.get(name)
-
-    def run_now(self, name: str) -> TaskView:
-        """Make a waiting task due; return it as it is then."""
-        report = self.ask("RunNow", {"names": [name]}, TasksReport)
-        return report.tasks[0] if report.tasks else self.get(name)
-
-    def reschedule(self, name: str, changes: dict[str, Any]) -> TaskView:
-        """Change a waiting task; return it as it is then."""
-        return self.ask("Reschedule", rescheduling(name, changes), TaskView)
-
-    def chunks(self, items: Iterable[Item]) -> Iterator[list[Submission]]:
-        """Yield what `submit_many` sends, call by call."""
-        each = iter(items)
-        while chunk := [self.submission_of(one) for one in itertools.islice(each, TASKS_MAX)]:
-            yield chunk
-
-    def submission_of(self, item: Item) -> Submission:
-        """Return the submission of an item of `submit_many`.
-
-        Raises:
-            BadTask: it is no (handler, payload) or (handler, payload, options), or is not valid.
-        """
-        is_pair = isinstance(item, Sequence) and not isinstance(item, str | bytes)
-        if not is_pair or not 2 <= len(item) <= 3 or not isinstance([*item, {}, {}][2], dict):
-            hint = 'submit_many([("billing.invoice", payload), ("mail.send", payload, {"key": k})])'
-            raise BadTask(f"{str(item)[:100]} is not (handler, payload[, options])", hint)
-        handler, payload, *rest = item
-        return submission(handler, payload, rest[0] if rest else {}, self.settings.tenant)
-
-    def close(self) -> None:
-        """End all waiting calls and close all connections. A repeated call does nothing."""
-        self.batcher.close()
-        self.cell.close()
-
-
-def rescheduling(name: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the request of a Reschedule: only what changes.
-
-    Raises:
-        BadTask: a time, number or payload is not valid.
-    """
-    request: dict[str, Any] = {"name": name}
-    if changes.get("revision"):
-        request["revision"] = changes["revision"]
-    said = Options(delay=changes["delay"], at=changes["at"], priority=changes["priority"])
-    made = submission("-", changes.get("payload"), said)
-    if changes["at"] is not None:
-        request["at_ms"] = made.at_ms
-    if changes["delay"] is not None:
-        request["delay_ms"] = made.delay_ms
-    if changes["priority"] is not None:
-        request["priority"] = made.priority
-    if "payload" in changes:
-        request["payload"] = made.payload
-    return request
-
-
-def task_of(task: Task, outcome: Outcome) -> Task:
-    """Return the task, with what the cell said of it.
-
-    Raises:
-        Exception: the outcome is one.
-    """
-    if isinstance(outcome, Exception):
-        raise outcome
-    return task.note(outcome)
-
-
-class Client:
-    """Submits tasks to a cell, and asks about them.
-
-    `server` is a comma list of `host:port`, else RAFTCRON_SERVER, else the replicas of `raftcron
-    dev`. `tls` is a folder of `raftcron certs issue` (else RAFTCRON_TLS), `token` what `raftcron
-    token` made (else RAFTCRON_TOKEN). Tasks are of `tenant` unless they say another one. A call
-    is tried for `timeout`; at most `calls_max` calls of submits are under way at once.
-
-    Raises:
-        BadTask: an address cannot be read. BadConfig: the certificate cannot be used.
-    """
-
-    def __init__(
-        self,
-        server: str | None = None,
-        *,
-        tls: str | None = None,
-        token: str | None = None,
-        tenant: str = "",
-        timeout: Length = CALL_TIMEOUT_S,
-        calls_max: int = CALLS_MAX,
-        cell: Calls | None = None,
-    ) -> None:
-        found = cell if cell is not None else Cell(find_place(server, tls, token))
-        self._core = Core(found, Settings(seconds("timeout", timeout), max(1, calls_max), tenant))
+class Client(Connected):
+    """Submits tasks to a cell, and asks about them. Its arguments are those of `Connected`."""
 
     def __enter__(self) -> Client:
         return self
@@ -312,13 +103,15 @@ class Client:
                 Denied: the cell refused it. QueueFull, Unavailable: it could not in time.
             OutcomeUnknown: it may be there; submit it again with the same key.
         """
-        made = submission(handler, payload, options, self._core.settings.tenant)
+        made = self._core.made(handler, payload, options)
         parcel = Parcel([made], self._core.deadline_s())
         self._core.batcher.put(parcel)
         (outcome,) = parcel.wait()
-        return task_of(Task(self, made), outcome)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Task(self, made).note(outcome)
 
-    def submit_many(self, items: Iterable[Item]) -> list[Task]:
+    def submit_many(self, items: Iterable[Item]) -> Tasks:
         """Submit tasks, each (handler, payload) or (handler, payload, options), 1,000 in a call;
         return them in order. The timeout counts for each call. `items` may be a generator: it is
         read as fast as the cell takes tasks.
@@ -327,17 +120,14 @@ class Client:
             NotAllSubmitted: some were refused; its `outcomes` has a Task or an error for each.
             BadTask, BadPayload: an item is not valid; calls before its own were sent.
         """
-        outcomes = self._sent(items)
-        if any(isinstance(one, Exception) for one in outcomes):
-            raise NotAllSubmitted(outcomes)
-        return [one for one in outcomes if isinstance(one, Task)]
+        return accepted(self._sent(items))
 
-    def _sent(self, items: Iterable[Item]) -> list[Task | Exception]:
-        done: list[Task | Exception] = []
-        open_: list[tuple[list[Submission], Parcel]] = []
+    def _sent(self, items: Iterable[Item]) -> Outcomes:
+        done: Outcomes = []
+        open_: deque[Chunk] = deque()
         for chunk in self._core.chunks(items):
             if len(open_) >= self._core.settings.calls_max:
-                done += self._settled(open_.pop(0))
+                done += self._settled(open_.popleft())
             parcel = Parcel(chunk, self._core.deadline_s())
             self._core.batcher.put(parcel)
             open_.append((chunk, parcel))
@@ -345,17 +135,38 @@ class Client:
             done += self._settled(one)
         return done
 
-    def _settled(self, sent: tuple[list[Submission], Parcel]) -> list[Task | Exception]:
+    def _settled(self, sent: Chunk) -> Outcomes:
         chunk, parcel = sent
-        return [
-            outcome if isinstance(outcome, Exception) else Task(self, made).note(outcome)
-            for made, outcome in zip(chunk, parcel.wait(), strict=True)
-        ]
+        outcomes = zip(chunk, parcel.wait(), strict=True)
+        return [noted(Task(self, made), outcome) for made, outcome in outcomes]
 
     def batch(self) -> Batch:
         """Return a context in which tasks are collected; they are sent at its end, and none of
         them if it ends with an exception."""
-        return Batch(self, self._core)
+        return Batch(self._core, partial(Task, self))
+
+    def group(self, name: str, on_complete: Item | None = None) -> Group:
+        """Return a group of tasks, to submit to it, to close it and to wait for it. Its first task
+        makes it. `on_complete` is one more task, (handler, payload) or (handler, payload, options),
+        which is due once the group is closed and all its tasks are over, however they ended.
+
+            with client.group("import-42", on_complete=("import.done", {"import": 42})) as group:
+                group.submit_many(("import.row", row) for row in rows)
+
+        The group is closed at the end of the block. If the block raises, it stays open.
+
+        Raises:
+            BadTask, BadPayload: `on_complete` is not valid.
+        """
+        return Group(self, self._core, name, on_complete)
+
+    def group_status(self, group: Group | GroupView | str) -> GroupView:
+        """Return a group as it is now.
+
+        Raises:
+            UnknownGroup: there is none, or it was forgotten.
+        """
+        return self._core.group(name_of(group))
 
     def get(self, task: Named) -> TaskView:
         """Return a task as it is now, with its attempts.
@@ -364,6 +175,27 @@ class Client:
             UnknownTask: there is none, or it was forgotten.
         """
         return self._core.get(name_of(task))
+
+    def list(self, **wanted: Unpack[Filter]) -> Iterator[TaskView]:
+        """Yield all tasks that fit, newest submissions first; they are asked for page by page as
+        they are read. Tasks that come in meanwhile are not among them.
+
+        Raises:
+            BadTask: the filter has a field that is none, or a value that cannot be.
+        """
+        page, is_end = "", False
+        while not is_end:
+            found = self._core.listed(wanted, page)
+            yield from found.tasks
+            page, is_end = found.next, not found.next
+
+    def cancel_all(self, *, is_dry_run: bool = False, **wanted: Unpack[Filter]) -> int:
+        """Cancel all tasks that fit and are not over; return how many, or how many there would be.
+
+        Raises:
+            BadTask: nothing is said, so that every task would fit; or as `list`.
+        """
+        return self._core.cancel_all(wanted, is_dry_run=is_dry_run)
 
     def cancel(self, task: Named) -> TaskView:
         """Cancel a task: before it begins it never will, afterwards it is asked to stop. Return it
@@ -399,8 +231,6 @@ class Client:
             UnknownTask: there is none. TaskOver: it is over. TaskError: it does not wait any more,
                 or the revision is another one.
         """
-        if payload.keys() - {"payload"}:
-            raise BadTask(f"{', '.join(payload)}: cannot be changed", "cancel it, submit another")
         changes = {"delay": delay, "at": at, "priority": priority, "revision": revision, **payload}
         return self._core.reschedule(name_of(task), changes)
 
@@ -421,26 +251,8 @@ class Client:
         raise not_over(name, timeout)
 
 
-def batched(
-    count: int, settings: Settings, handler: HandlerName | None, payload: object, options: Options
-) -> Submission:
-    """Return a task for a batch that has `count` of them.
-
-    Raises:
-        BadTask, BadPayload: it is not valid, or there are too many.
-    """
-    if count >= BATCH_MAX:
-        raise BadTask(f"a batch has at most {BATCH_MAX:,} tasks", "submit_many takes any number")
-    return submission(handler, payload, options, settings.tenant)
-
-
-class Batch:
+class Batch(Collecting[Task]):
     """Tasks that are submitted together at the end of a `with client.batch() as batch:`."""
-
-    def __init__(self, client: Client, core: Core) -> None:
-        self._client = client
-        self._core = core
-        self._items: list[tuple[Task, Submission]] = []
 
     def __enter__(self) -> Batch:
         return self
@@ -454,73 +266,81 @@ class Batch:
         if kind is None:
             self.send()
 
-    def submit(
-        self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]
-    ) -> Task:
-        """Return a task that is sent with the others; its name is known at once.
-
-        Raises:
-            BadTask, BadPayload: it is not valid, or there are too many.
-        """
-        made = batched(len(self._items), self._core.settings, handler, payload, options)
-        task = Task(self._client, made)
-        self._items.append((task, made))
-        return task
-
     def send(self) -> None:
         """Send what was collected, and wait for the cell.
 
         Raises:
             NotAllSubmitted: some were refused; its `outcomes` has a Task or an error for each.
         """
-        items, self._items = self._items, []
-        outcomes: list[Task | Exception] = []
-        width = TASKS_MAX * self._core.settings.calls_max
-        for at in range(0, len(items), width):
-            window = items[at : at + width]
+        outcomes: Outcomes = []
+        for window in self._windows(self._core.settings.calls_max):
             parcel = Parcel([made for _, made in window], self._core.deadline_s())
             self._core.batcher.put(parcel)
-            for (task, _), outcome in zip(window, parcel.wait(), strict=True):
-                outcomes.append(outcome if isinstance(outcome, Exception) else task.note(outcome))
-        if any(isinstance(one, Exception) for one in outcomes):
-            raise NotAllSubmitted(outcomes)
+            tasks = (task for task, _ in window)
+            outcomes += [noted(*one) for one in zip(tasks, parcel.wait(), strict=True)]
+        accepted(outcomes)
 
 
-def seconds(what: str, length: Length) -> float:
-    """Return the seconds of a length.
+class Group(Grouping):
+    """A group of tasks of a `Client`; see `Client.group`."""
 
-    Raises:
-        BadTask: it is none.
-    """
-    try:
-        return length_ms(length) / 1000
-    except (ValueError, TypeError) as error:
-        raise BadTask(f"{what}: {error}") from error
+    def __init__(self, client: Client, core: Core, name: str, on_complete: Item | None) -> None:
+        super().__init__(core, name, on_complete)
+        self._client = client
 
+    def __enter__(self) -> Group:
+        return self
 
-def wait_deadline_s(timeout: Length | None) -> float | None:
-    """Return until when to wait for a task, on the monotonic clock; None for any time.
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            error.add_note(self.stays_open)
 
-    Raises:
-        BadTask: the timeout is no length.
-    """
-    return None if timeout is None else time.monotonic() + seconds("timeout", timeout)
+    def submit(
+        self, handler: HandlerName | None, payload: object = None, **options: Unpack[Options]
+    ) -> Task:
+        """Submit a task of this group; see `Client.submit`."""
+        return self._client.submit(handler, payload, **self._options(options))
 
+    def submit_many(self, items: Iterable[Item]) -> Tasks:
+        """Submit tasks of this group, 1,000 in a call; see `Client.submit_many`."""
+        return self._client.submit_many(map(self._member, items))
 
-def pauses(deadline_s: float | None) -> Iterator[float]:
-    """Yield the pauses in seconds between looks at a task; the last look is at the deadline."""
-    pause_s = POLL_S_MIN
-    while True:
-        left_s = pause_s if deadline_s is None else deadline_s - time.monotonic()
-        yield max(0.0, min(pause_s, left_s))
-        if left_s <= 0:
-            return
-        pause_s = min(1.5 * pause_s, POLL_S_MAX)
+    def close(self) -> GroupView:
+        """Close the group: it takes no more tasks. `on_complete` is submitted with that, once, also
+        if the group is closed again. Return the group.
 
+        Raises:
+            UnknownGroup: no task was submitted to it. OtherContent: it has another `on_complete`.
+        """
+        return self._core.close_group(self.name, self._hook)
 
-def not_over(name: str, timeout: Length | None) -> NotOver:
-    """Return what `wait` raises."""
-    waited_s = 0.0 if timeout is None else seconds("timeout", timeout)
-    return NotOver(
-        f"{name} is not over after {waited_s:g} s", "it goes on; wait again, or cancel it"
-    )
+    def status(self) -> GroupView:
+        """Return the group as it is now; see `Client.group_status`."""
+        return self._core.group(self.name)
+
+    def cancel(self) -> int:
+        """Close the group and cancel its tasks that are not over; return how many."""
+        return self._core.cancel_group(self.name)
+
+    def wait(self, timeout: Length | None = None) -> GroupView:
+        """Return the group once it is complete: it is closed, and all its tasks are over. The task
+        `on_complete` is not one of them.
+
+        Raises:
+            NotOver: it was not within `timeout`. Unavailable: nobody could say within `timeout`.
+            UnknownGroup: there is none.
+        """
+        deadline_s = wait_deadline_s(timeout)
+        for pause_s in pauses(deadline_s):
+            view = self._core.look_group(self.name, deadline_s)
+            if view is not None and view.is_complete:
+                return view
+            time.sleep(pause_s)
+        raise not_over(self.name, timeout, "complete")

@@ -6,12 +6,16 @@ TaskError                 .code (stable, snake_case)   .hint (what the caller ca
 ├ UnknownHandler          no worker serves the handler, and no queue waits for one
 ├ UnknownQueue            no queue has this name
 ├ UnknownTask             no task has this name, or it was forgotten
+├ UnknownGroup            no group has this name, or it was forgotten
+├ UnknownPredecessor      a task or group that it comes after is not there
+├ GroupOpen               a group that it comes after has to be closed first
+├ GroupClosed             the group takes no more tasks
 ├ TaskOver                the task is over, or has begun, so it cannot be changed this way
 ├ QueueFull               the queue stayed full until the caller's deadline
 ├ Denied                  the cell does not know the caller, or does not allow the call
 ├ Unavailable             no replica could act before the deadline; nothing happened
 ├ OutcomeUnknown          the deadline passed, and it may have happened. Repeat it with its key
-├ NotOver                 `wait` gave up before the task was over; also a TimeoutError
+├ NotOver                 `wait` gave up before the task or group was over; also a TimeoutError
 └ NotAllSubmitted         some tasks of `submit_many` or a batch were refused; `outcomes` has each
 
 Messages: lower case, no full stop, the thing first.
@@ -61,6 +65,30 @@ class UnknownTask(TaskError):
     code = "unknown_task"
 
 
+class UnknownGroup(TaskError):
+    """No group has this name, or it was complete so long ago that it was forgotten."""
+
+    code = "unknown_group"
+
+
+class UnknownPredecessor(TaskError):
+    """A task or group that this one comes after is not there, or was forgotten."""
+
+    code = "unknown_predecessor"
+
+
+class GroupOpen(TaskError):
+    """A group can be followed once it is closed: until then nobody knows what belongs to it."""
+
+    code = "group_open"
+
+
+class GroupClosed(TaskError):
+    """The group is closed, and takes no more tasks."""
+
+    code = "group_closed"
+
+
 class TaskOver(TaskError):
     """The task is over, or has begun, so it cannot be cancelled or changed any more."""
 
@@ -93,7 +121,7 @@ class OutcomeUnknown(TaskError):
 
 
 class NotOver(TaskError, TimeoutError):
-    """A task was not over when `wait` gave up; it goes on."""
+    """A task was not over, or a group not complete, when `wait` gave up; it goes on."""
 
     code = "not_over"
 
@@ -105,17 +133,18 @@ class NotAllSubmitted(TaskError):
     code = "not_all_submitted"
 
     def __init__(self, outcomes: Sequence[Any]) -> None:
-        refused = [one for one in outcomes if isinstance(one, TaskError)]
+        refused = [one for one in outcomes if isinstance(one, Exception)]
         first = refused[0]
         super().__init__(
             f"{len(refused):,} of {len(outcomes):,} tasks were refused, the first one: {first}",
-            first.hint,
+            getattr(first, "hint", ""),
         )
         self.outcomes = list(outcomes)
 
 
 _KINDS = (
     *(BadTask, OtherContent, UnknownHandler, UnknownQueue, UnknownTask, TaskOver, QueueFull),
+    *(UnknownGroup, UnknownPredecessor, GroupOpen, GroupClosed),
     *(Denied, Unavailable, OutcomeUnknown),
 )
 _BY_CODE = {kind.code: kind for kind in _KINDS}

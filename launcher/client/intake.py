@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from launcher.address import is_loopback
 from launcher.client.carrying import Carried, Counts, End, Source, failpoints, submit_all
-from launcher.client.client import Core
+from launcher.client.core import Core
 from launcher.client.errors import BadTask
 from launcher.client.messages import Submission
 from launcher.client.options import Options, submission

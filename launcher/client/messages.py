@@ -14,7 +14,7 @@ SERVICE: Final = "raftcron.v1.Tasks"
 TASKS_MAX: Final = 1_000
 """Tasks of one call."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
-READS: Final = frozenset({"Get", "List"})
+READS: Final = frozenset({"Get", "List", "GetGroup", "ListGroups"})
 """Calls that change nothing."""
 OVER: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "lost"})
 """States in which nothing happens to a task any more."""
@@ -82,7 +82,8 @@ class TaskView(msgspec.Struct, kw_only=True):
     """A task as the cell shows it. Times are Unix milliseconds and, as texts, ISO 8601 in UTC.
 
     `state` is waiting, due, running, succeeded, failed, cancelled, skipped or lost. `attempts` are
-    as `raftcron show` has them, `result` is the text that the handler returned.
+    as `raftcron show` has them, `result` is the text that the handler returned. While it waits,
+    `after` and `after_any` name what it comes after, and `waits_for` of these are not over.
     """
 
     task: str
@@ -102,6 +103,12 @@ class TaskView(msgspec.Struct, kw_only=True):
     reason: str | None = None
     by: str = ""
     result: str | None = None
+    collection: str = ""
+    labels: dict[str, str] = {}
+    group: str = ""
+    after: list[str] = []
+    after_any: list[str] = []
+    waits_for: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -112,6 +119,37 @@ class TaskView(msgspec.Struct, kw_only=True):
     def succeeded(self) -> bool:
         """Whether it ran and succeeded."""
         return self.state == "succeeded"
+
+
+class GroupView(msgspec.Struct, kw_only=True):
+    """A group as the cell shows it. `state` is open, closed, or complete: closed, and all its tasks
+    are over.
+
+    `done` counts tasks that succeeded, `failed` those that failed or were lost, `dropped` those
+    that were cancelled or skipped. `on_complete` is the task that follows the group, or "".
+    """
+
+    group: str
+    state: str = ""
+    waiting: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    dropped: int = 0
+    created_at: str = ""
+    completed_at: str = ""
+    on_complete: str = ""
+    by: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no task will come, and none waits or runs."""
+        return self.state == "complete"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is complete, and all its tasks succeeded."""
+        return self.is_complete and not self.failed and not self.dropped
 
 
 class TasksReport(msgspec.Struct):

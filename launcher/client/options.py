@@ -1,18 +1,20 @@
-"""Options of a submit, and the submission that they make. Pure, but for the key that is drawn."""
+"""Options of a submit, and the submission that they make. Pure, but for the key that is drawn and a
+payload that is stored."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, TypedDict
 
 import msgspec
 
-from launcher.client.errors import BadTask
+from launcher.client.errors import BadTask, Unavailable
 from launcher.client.front import Front
 from launcher.client.messages import PAYLOAD_BYTES_MAX, Submission
 from launcher.lengths import Length, length_ms
+from launcher.payloads import PayloadsAway, PayloadStore, PayloadTooLarge, put_payload
 
 HandlerName: TypeAlias = str | Callable[..., Any]
 """A handler: its name, or the function that `@handler` registered."""
@@ -20,11 +22,7 @@ HandlerName: TypeAlias = str | Callable[..., Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_AHEAD_MAX: Final = 3_650
 _LENGTHS: Final = ("backoff", "deadline", "timeout")
-_TEXTS: Final = ("key", "queue", "tenant", "collection", "on_lost", "traceparent", "group")
-
-
-_PLANNED: Final = frozenset({"group", "after", "after_any"})
-"""Options that the cell refuses by name: chains and groups are not there yet."""
+_TEXTS: Final = ("key", "queue", "tenant", "collection", "on_lost", "traceparent")
 
 
 class Options(TypedDict, total=False):
@@ -33,7 +31,8 @@ class Options(TypedDict, total=False):
     `delay` is a length from now, `at` an aware datetime or an ISO text with a zone. `key` makes
     repeats safe: the same key and content is the same task. `timeout` limits one attempt,
     `deadline` all of them together. Lengths are seconds, texts such as "10ms" or "5m", or
-    timedeltas. `after` and `after_any` are tasks, or their names.
+    timedeltas. `after` are tasks and groups, or their names: the task is due once all of them have
+    succeeded, and cancelled if one ends otherwise. It does not matter how those of `after_any` end.
     """
 
     delay: Length | None
@@ -50,16 +49,21 @@ class Options(TypedDict, total=False):
     on_lost: str | None
     labels: Mapping[str, str] | None
     traceparent: str | None
-    group: str | None
+    group: Any
     after: Sequence[Any] | None
     after_any: Sequence[Any] | None
 
 
 def submission(
-    handler: HandlerName | None, payload: object, options: Options, tenant: str = ""
+    handler: HandlerName | None,
+    payload: object,
+    options: Options,
+    tenant: str = "",
+    store: PayloadStore | None = None,
 ) -> Submission:
     """Return a task, checked as far as a client can; without a key it gets a new one. It is of
-    `tenant` unless the options say another one.
+    `tenant` unless the options say another one. A payload that is too long for a task is put into
+    `store`.
 
     Raises:
         BadTask: an option or the payload cannot be sent.
@@ -68,16 +72,13 @@ def submission(
     said: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     unknown = next((name for name in said if name not in Options.__annotations__), None)
     if unknown is not None:
-        known = ", ".join(sorted(Options.__annotations__.keys() - _PLANNED))
+        known = ", ".join(sorted(Options.__annotations__))
         raise BadTask(f"{unknown}: there is no such option of a task", f"there are {known}")
     content = _content(payload)
     name = _name_of(handler, content)
     if not name and "queue" not in said:
         raise BadTask("a task needs a handler or a queue", 'submit("billing.invoice", payload)')
-    fields: dict[str, Any] = {text: said[text] for text in _TEXTS if text in said}
-    for each in fields:
-        if not isinstance(fields[each], str):
-            raise BadTask(f"{each}: {fields[each]!r} is no text")
+    fields: dict[str, Any] = {name: _text(name, said[name]) for name in _TEXTS if name in said}
     for each in ("priority", "tries"):
         if each in said:
             fields[each] = _number(each, said[each])
@@ -86,13 +87,35 @@ def submission(
             fields[f"{each}_ms"] = _length(each, said[each], 366)
     for each in ("after", "after_any"):
         if said.get(each):
-            fields[each] = [getattr(one, "name", one) for one in said[each]]
+            fields[each] = _predecessors(each, said[each])
+    if "group" in said:
+        fields["group"] = name_of(said["group"])
     if "labels" in said:
         fields["labels"] = _labels(said["labels"])
     fields |= _when(said)
     fields.setdefault("tenant", tenant)
     fields.setdefault("key", os.urandom(16).hex())
-    return Submission(handler=name, payload=msgspec.Raw(content), **fields)
+    return Submission(handler=name, payload=msgspec.Raw(_kept(content, store)), **fields)
+
+
+def name_of(task: Any) -> str:
+    """Return the name of a task or group.
+
+    Raises:
+        BadTask: it is none.
+    """
+    name = task if isinstance(task, str) else getattr(task, "name", None)
+    name = name if name is not None else getattr(task, "task", getattr(task, "group", None))
+    if not isinstance(name, str) or not name:
+        hint = "give the Task that submit returned, a Group, or its name"
+        raise BadTask(f"{task!r} is no task or group", hint)
+    return name
+
+
+def _predecessors(what: str, said: Any) -> list[str]:
+    if isinstance(said, str) or not isinstance(said, Iterable):
+        raise BadTask(f"{what}: {said!r} is no list", f"{what}=[task, ...]")
+    return [name_of(one) for one in said]
 
 
 def _content(payload: object) -> bytes:
@@ -109,12 +132,24 @@ def _content(payload: object) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         hint = "a payload is JSON: a msgspec.Struct, a dataclass, dict, list, text or number"
         raise BadTask(f"payload cannot be said in JSON: {error}", hint) from error
-    if len(content) > PAYLOAD_BYTES_MAX:
+    return content
+
+
+def _kept(content: bytes, store: PayloadStore | None) -> bytes:
+    """The payload as a task carries it: itself, or a reference to where it is stored."""
+    if len(content) <= PAYLOAD_BYTES_MAX:
+        return content
+    if store is None:
         raise BadTask(
             f"payload has {len(content):,} bytes of JSON, at most {PAYLOAD_BYTES_MAX:,} are sent",
-            "store it, in object storage say, and submit where it is",
+            'store larger ones: Client(payloads="s3://bucket/prefix"), or RAFTCRON_PAYLOADS',
         )
-    return content
+    try:
+        return put_payload(store, content)
+    except PayloadTooLarge as error:
+        raise BadTask(str(error)) from error
+    except PayloadsAway as error:
+        raise Unavailable(str(error), error.hint) from error
 
 
 def _name_of(handler: HandlerName | None, content: bytes) -> str:
@@ -136,20 +171,28 @@ def _when(said: dict[str, Any]) -> dict[str, int]:
         return {"delay_ms": _length("delay", said["delay"], _DAYS_AHEAD_MAX)}
     if "at" not in said:
         return {}
-    at = said["at"]
+    return {"at_ms": max(1, moment_ms("at", said["at"]))}
+
+
+def moment_ms(what: str, at: Any) -> int:
+    """Return the Unix milliseconds of an aware datetime or an ISO text with a zone.
+
+    Raises:
+        BadTask: it is neither; `what` names it.
+    """
     if isinstance(at, str):
         try:
             at = datetime.fromisoformat(at)
         except ValueError as error:
             raise BadTask(
-                f"at: {at[:100]!r} is no ISO 8601 time", "such as 2026-11-20T15:00:00Z"
+                f"{what}: {at[:100]!r} is no ISO 8601 time", "such as 2026-11-20T15:00:00Z"
             ) from error
     if not isinstance(at, datetime):
-        raise BadTask(f"at: {at!r} is neither a datetime nor a text")
+        raise BadTask(f"{what}: {at!r} is neither a datetime nor a text")
     if at.utcoffset() is None:
         hint = "give it one: at.replace(tzinfo=ZoneInfo('Europe/Paris')), or datetime.now(UTC)"
-        raise BadTask(f"at: {at.isoformat()} has no time zone", hint)
-    return {"at_ms": max(1, (at - _EPOCH) // timedelta(milliseconds=1))}
+        raise BadTask(f"{what}: {at.isoformat()} has no time zone", hint)
+    return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _length(what: str, length: Any, days_max: int) -> int:
@@ -157,6 +200,12 @@ def _length(what: str, length: Any, days_max: int) -> int:
         return length_ms(length, days_max=days_max)
     except (ValueError, TypeError) as error:
         raise BadTask(f"{what}: {error}") from error
+
+
+def _text(what: str, text: Any) -> str:
+    if not isinstance(text, str):
+        raise BadTask(f"{what}: {text!r} is no text")
+    return text
 
 
 def _number(what: str, number: Any) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from launcher.client.carrying import Carried, Counts, End, Source, failpoints, submit_all
-from launcher.client.client import Core
+from launcher.client.core import Core
 from launcher.client.errors import BadTask
 from launcher.client.messages import Submission
 from launcher.client.outbox import TABLE, channel, checked_table, read_row

@@ -1,4 +1,4 @@
-"""What users import: `from raftcron import handler, Client`. The installed `raftcron.py`."""
+"""What users import: `from raftcron import handler, Client`. The installed package `raftcron`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from launcher.worker.wire import Result
 
 if TYPE_CHECKING:
     from launcher.client import outbox
-    from launcher.client.aio import AsyncClient, AsyncTask
-    from launcher.client.client import Batch, Client, Task
+    from launcher.client.aio import AsyncClient, AsyncGroup, AsyncTask
+    from launcher.client.client import Batch, Client, Group, Task
     from launcher.client.errors import (
         BadTask,
         Denied,
+        GroupClosed,
+        GroupOpen,
         NotAllSubmitted,
         NotOver,
         OtherContent,
@@ -28,14 +30,17 @@ if TYPE_CHECKING:
         TaskError,
         TaskOver,
         Unavailable,
+        UnknownGroup,
         UnknownHandler,
+        UnknownPredecessor,
         UnknownQueue,
         UnknownTask,
     )
-    from launcher.client.messages import TaskView
+    from launcher.client.messages import GroupView, TaskView
 
 __all__ = [
     "AsyncClient",
+    "AsyncGroup",
     "AsyncTask",
     "BadApp",
     "BadHandler",
@@ -48,6 +53,10 @@ __all__ = [
     "Context",
     "Denied",
     "Fatal",
+    "Group",
+    "GroupClosed",
+    "GroupOpen",
+    "GroupView",
     "NoExecutor",
     "NotAllSubmitted",
     "NotOver",
@@ -63,7 +72,9 @@ __all__ = [
     "TaskOver",
     "TaskView",
     "Unavailable",
+    "UnknownGroup",
     "UnknownHandler",
+    "UnknownPredecessor",
     "UnknownQueue",
     "UnknownTask",
     "Worker",
@@ -75,16 +86,20 @@ __all__ = [
 
 _LATER = {
     "AsyncClient": "launcher.client.aio",
+    "AsyncGroup": "launcher.client.aio",
     "AsyncTask": "launcher.client.aio",
     "Batch": "launcher.client.client",
     "Client": "launcher.client.client",
+    "Group": "launcher.client.client",
+    "GroupView": "launcher.client.messages",
     "Task": "launcher.client.client",
     "TaskView": "launcher.client.messages",
     **dict.fromkeys(
         (
             *("BadTask", "Denied", "NotAllSubmitted", "NotOver", "OtherContent", "OutcomeUnknown"),
             *("QueueFull", "TaskError", "TaskOver", "Unavailable", "UnknownHandler"),
-            *("UnknownQueue", "UnknownTask"),
+            *("UnknownQueue", "UnknownTask", "UnknownGroup", "UnknownPredecessor"),
+            *("GroupClosed", "GroupOpen"),
         ),
         "launcher.client.errors",
     ),

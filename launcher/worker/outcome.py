@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from launcher import texts
 from launcher.lengths import LENGTH_MS_MAX, Length, length_ms
+from launcher.payloads import PayloadGone
 from launcher.worker.errors import BadPayload
 from launcher.worker.wire import DETAIL_BYTES_MAX, Result
 
@@ -110,7 +111,7 @@ def of_error(error: BaseException) -> Ended:
         except BaseException as worse:  # noqa: BLE001 - its class is the user's
             if not isinstance(worse, Answer):
                 return of_error(worse)
-    if isinstance(error, BadPayload):
+    if isinstance(error, BadPayload | PayloadGone):
         return Ended(Result.FATAL, 0, cut(str(error)))
     lines = _trace(error)
     headline = "".join(_headline(error)).strip()

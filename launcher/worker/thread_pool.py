@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from launcher.clock import wall_ms
 from launcher.errors import InvariantViolated, invariant
+from launcher.payloads import MARK, MARK_WITHIN, whole_payload
 from launcher.worker.context import Context, enter, leave
 from launcher.worker.outcome import Cancelled, Ended, of_cancel, of_error, of_value
 from launcher.worker.registry import Handler, Registry
@@ -179,6 +180,8 @@ def invoke(
     enter(context)
     try:
         call = handler.resolve()
+        if MARK in payload[:MARK_WITHIN]:
+            payload = whole_payload(payload)
         taken = () if call.read is None else (call.read(payload),)
         value = handler.function(*taken, *((context,) if call.takes_context else ()))
         ended = of_value(value)
@@ -199,6 +202,10 @@ async def invoke_async(
     enter(context)
     try:
         call = handler.resolve()
+        if MARK in payload[:MARK_WITHIN]:
+            import asyncio
+
+            payload = await asyncio.to_thread(whole_payload, payload)
         taken = () if call.read is None else (call.read(payload),)
         ended = of_value(
             await handler.function(*taken, *((context,) if call.takes_context else ()))

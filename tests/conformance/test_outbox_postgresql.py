@@ -13,7 +13,7 @@ import pytest
 
 from launcher.client import outbox
 from launcher.client.cell import Cell, Place
-from launcher.client.client import Core, Settings
+from launcher.client.core import Core, Settings
 from launcher.client.errors import BadTask
 from launcher.client.relay import Relay, Row, Verdicts, open_store
 from tests.fakes.postgresql import PostgresqlServer, postgresql

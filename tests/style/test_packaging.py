@@ -28,13 +28,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-FACADE = "raftcron.py"
+FACADE = "raftcron/__init__.py"
 """What users' code imports: `launcher/worker/facade.py`, which goes there."""
 
 
 def test_the_wheel_brings_the_four_packages_and_never_the_tests(wheel: zipfile.ZipFile) -> None:
     top = {name.split("/", 1)[0] for name in wheel.namelist()}
-    assert {name for name in top if not name.endswith(".dist-info")} == {*PACKAGES, FACADE}
+    assert {name for name in top if not name.endswith(".dist-info")} == {*PACKAGES, "raftcron"}
+
+
+def test_type_checkers_read_the_types_of_the_library(wheel: zipfile.ZipFile) -> None:  # PEP 561
+    assert {"raftcron/py.typed", "launcher/py.typed"} <= {*wheel.namelist()}
 
 
 def test_the_facade_is_shipped_as_it_is_here_and_has_no_classes_of_its_own(

@@ -48,8 +48,14 @@ PURE: Final = (
 """Values in, values out: what time it is and what is drawn comes in from outside."""
 
 DOORS: Final[dict[str, tuple[str, ...]]] = {
-    "boto3": ("launcher/client/intake.py", "launcher/targets/sqs.py", "snapshots/s3.py"),
-    "botocore": ("launcher/client/intake.py", "launcher/targets/sqs.py", "snapshots/s3.py"),
+    "boto3": (
+        *("launcher/client/intake.py", "launcher/payloads_s3.py", "launcher/targets/sqs.py"),
+        "snapshots/s3.py",
+    ),
+    "botocore": (
+        *("launcher/client/intake.py", "launcher/payloads_s3.py", "launcher/targets/sqs.py"),
+        "snapshots/s3.py",
+    ),
     "backports": ("snapshots/zstd.py", "launcher/executor/uploads.py"),
     "click": ("cron/cli/", "cron/dev/", "cron/restore.py"),
     "croniter": ("cron/calendar/schedule.py",),

@@ -17,6 +17,7 @@ from cron.api.access import (
 from cron.api.dead import DeadChange, DeadQuery
 from cron.api.executors import DrainRequest, ExecutorQuery
 from cron.api.gates import GateOpening, GateRequest
+from cron.api.groups import CancelGroupRequest, CloseGroupRequest, GroupListQuery, GroupQuery
 from cron.api.jobs import (
     ApplyRequest,
     JobsRequest,
@@ -133,6 +134,16 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "Watch": (WatchRequest(), ALL, "list"),
     "PutQueues": (PutQueuesRequest(source="q", text="[queue.mail]"), "editor admin", "list"),
     "ListQueues": (TaskQueuesQuery(), ALL, "list"),
+    "GetGroup": (GroupQuery(name=JOB), ALL, "tenant"),
+    "ListGroups": (GroupListQuery(), ALL, "list"),
+    "CloseGroup": (
+        CloseGroupRequest(
+            name=JOB, on_complete=TaskSubmission(key="k", tenant="billing", queue="mail")
+        ),
+        "submitter editor admin",
+        "tenant",
+    ),
+    "CancelGroup": (CancelGroupRequest(name=JOB), TASKERS, "tenant"),
 }  # fmt: skip
 
 

@@ -168,9 +168,11 @@ def test_a_payload_that_is_not_json_is_refused(payload: bytes) -> None:
         ({"labels": {"a": "c\n"}}, "label a"),
         ({"labels": {str(n): "" for n in range(33)}}, "number of labels 33"),
         ({"labels": {str(n): "\N{EURO SIGN}" * 98 for n in range(7)}}, "bytes of all labels 2065"),
-        ({"group": "import-42"}, "group is not there yet"),
-        ({"after": ["mail:k"]}, "after is not there yet"),
-        ({"after_any": ["mail:k"]}, "after_any is not there yet"),
+        ({"group": "a b"}, "group 'a b' is not a plain word"),
+        ({"group": "g" * 99}, "group 'g+"),
+        ({"after": ["mail:"]}, "'mail:' is not the name of a task"),
+        ({"after_any": ["a/b/c"]}, "'a/b/c' is not the name of a group"),
+        ({"after": ["a:b", "default/a:b", "g"], "after_any": ["g"]}, "g is in after and in"),
     ],
 )
 def test_options_are_refused_by_their_names(fields: dict[str, Any], message: str) -> None:
@@ -277,7 +279,7 @@ def test_tasks_are_a_service_of_their_own() -> None:
     assert not may("executor", SUBMIT.path)
     assert {rpc.name for rpc in TABLE.values() if rpc.service == tasks.SERVICE} == {
         "Submit", "Cancel", "Reschedule", "RunNow", "Get", "List", "Watch", "PutQueues",
-        "ListQueues",
+        "ListQueues", "GetGroup", "ListGroups", "CloseGroup", "CancelGroup",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import launcher.worker.facade as raftcron
 from launcher.client.cell import Cell, Place
-from launcher.client.client import Core, Settings
+from launcher.client.core import Core, Settings
 from launcher.client.intake import Intake, find_queue
 from launcher.worker import testing
 from tests.fakes.s3_server import S3Server, s3_server

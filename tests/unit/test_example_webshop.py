@@ -17,7 +17,8 @@ import pytest
 
 import launcher.worker.facade as raftcron
 from launcher.client.cell import Cell, Place
-from launcher.client.client import Client, Core, Settings
+from launcher.client.client import Client
+from launcher.client.core import Core, Settings
 from launcher.client.relay import Relay, open_store
 from launcher.worker import testing
 from tests.style.tree import ROOT

@@ -17,7 +17,7 @@ import pytest
 from cron.api.tasks import SubmitVerdict, TaskError
 from cron.errors import NotAllowed
 from launcher.client.cell import Cell, Place
-from launcher.client.client import Core, Settings
+from launcher.client.core import Core, Settings
 from launcher.client.errors import BadTask, Denied
 from launcher.client.intake import REASON, Intake, QueuePlace, find_queue
 from tests.fakes.ports import free_ports

@@ -16,7 +16,7 @@ from cron.api.tasks import SubmitVerdict, TaskError
 from cron.errors import NotAllowed
 from launcher.client import outbox, relay
 from launcher.client.cell import Cell, Place
-from launcher.client.client import Core, Settings
+from launcher.client.core import Core, Settings
 from launcher.client.errors import BadTask, Denied
 from launcher.client.relay import Relay, open_store
 from tests.fakes.task_cell import TaskCell, task_cell

@@ -26,7 +26,8 @@ from cron.errors import (
     RevisionConflict,
     UnknownTask,
 )
-from cron.service import tasks as service
+from cron.service import submitting as service
+from cron.service import tasks
 from cron.state import tasks as t
 from cron.state.commands import Claim
 from cron.state.outcome import Verdict
@@ -90,7 +91,7 @@ def test_a_thousand_tasks_with_many_labels_are_several_commands() -> None:
         TaskSubmission(key=f"k{n}", handler=HANDLER, labels=labels, payload=msgspec.Raw(b"1"))
         for n in range(1_000)
     ]
-    items = [service._checked(one) for one in asked]
+    items = [service.read(one) for one in asked]
     parts = list(service._parts(items))
     assert [one for part in parts for one in part] == items
     sizes = [sum(2_001 for _ in part) for part in parts]
@@ -155,7 +156,7 @@ async def test_each_task_of_a_call_has_its_own_verdict(world: TasksWorld) -> Non
         TaskSubmission(key="far", handler=HANDLER, at_ms=world.rig.at_ms + 3_651 * DAY_MS),
         TaskSubmission(key="nobody", handler="nobody.serves"),
         TaskSubmission(key="nowhere", queue="nowhere"),
-        TaskSubmission(key="later", handler=HANDLER, group="g"),
+        TaskSubmission(key="later", handler=HANDLER, group="a/g"),
         TaskSubmission(key="text", handler=HANDLER, payload=msgspec.Raw(b'"\xff"')),
         TaskSubmission(key="big", handler=HANDLER, payload=msgspec.Raw(b" " * 262_145)),
         TaskSubmission(key="good", handler=HANDLER),
@@ -351,7 +352,7 @@ async def over(world: TasksWorld, key: str) -> None:
 async def test_a_filter_cancels_what_fits_and_is_not_over(
     world: TasksWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "SHOWN_MAX", 2)
+    monkeypatch.setattr(tasks, "SHOWN_MAX", 2)
     await world.submit_all(*"abcde", delay_ms=60_000)
     await world.submit_one("x", queue="slow", delay_ms=60_000)
     await cancel(world, "e")
