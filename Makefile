@@ -63,6 +63,7 @@ test: setup-tests ## what must pass before a merge: and models, stories, some of
 	@$(BIN)/pytest -qq --collect-only tests >/dev/null & $(BIN)/mypy; sound=$$?; wait; exit $$sound
 	$(BIN)/pytest -q -n 3 -m "not nightly" tests/style tests/unit tests/model tests/interaction \
 	  tests/simulation
+	$(BIN)/pytest -q -m "not nightly" tests/browser
 	$(BIN)/pytest -q -n 3 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
 nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQS=URL one of SQS

@@ -1,0 +1,161 @@
+"""The console in Debian's Chromium: each page, an act, a failover while a page is open.
+
+The pages come from a replica's HTTP server with a cell that answers what a test says. One browser
+serves all tests. Without Chromium they are skipped; `.ci/run` installs it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from consensus.leadership import Freshness, Leadership
+from cron.api.jobs import PauseReport
+from cron.web.console.events import Events
+from cron.web.console.page_request import Serving
+from tests.unit.api_rig import launch
+from tests.unit.console_rig import HOSTILE
+from tests.unit.test_console_pages import PAGES, full
+from tests.unit.web_rig import Site, site
+
+CHROMIUM = shutil.which("chromium")
+LOOP = "module"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.asyncio(loop_scope=LOOP),
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+NARROW = {"width": 360, "height": 740}
+SERIOUS = ("serious", "critical")
+
+
+class Cell:
+    """A cell whose answers a test changes, and the console of its replica r1."""
+
+    def __init__(self) -> None:
+        self.backend = full(HOSTILE)
+        self.now = Serving("r1", Leadership(3, leads=True, leader="r1"), Freshness(9, 9, 5))
+        self.served: Site
+
+    def change(self, **fields: Any) -> None:
+        """Let the replica apply one more entry, and stand as the fields say."""
+        index = self.now.fresh.applied + 1
+        self.now = msgspec.structs.replace(
+            self.now, **({"fresh": Freshness(index, index, 5)} | fields)
+        )
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.served.port}{path}"
+
+
+@pytest_asyncio.fixture(loop_scope=LOOP, scope=LOOP)
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as started:
+        found = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        await found.close()
+
+
+@pytest_asyncio.fixture(loop_scope=LOOP)
+async def cell() -> AsyncIterator[Cell]:
+    made = Cell()
+    events = Events(lambda: made.now, period_s=0.1)
+    async with site(
+        made.backend, has_console=True, events=events, serving=lambda: made.now
+    ) as served:
+        made.served = served
+        yield made
+
+
+async def opened(browser: Browser, **how: Any) -> tuple[Page, list[str]]:
+    """A new page, and what it complains of."""
+    page = await (await browser.new_context(**how)).new_page()
+    said: list[str] = []
+    page.on("console", lambda one: said.append(one.text) if one.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
+    return page, said
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_each_page_is_sound_in_light_and_dark_and_fits_a_narrow_screen(
+    browser: Browser, cell: Cell, scheme: str
+) -> None:
+    page, said = await opened(browser, color_scheme=scheme)
+    wrong: list[str] = []
+    for path in PAGES:
+        await page.set_viewport_size({"width": 1280, "height": 900})
+        answer = await page.goto(cell.url(path))
+        assert answer is not None
+        assert answer.status == 200
+        found = await Axe().run(page)
+        serious = [
+            (one["id"], one["nodes"][0]["html"])
+            for one in found.response["violations"]
+            if one["impact"] in SERIOUS
+        ]
+        wrong += [f"{path}: {one}" for one in serious]
+        await page.set_viewport_size(NARROW)
+        width = await page.evaluate("document.documentElement.scrollWidth")
+        wrong += [f"{path} is {width} wide"] if width > NARROW["width"] else []
+    assert wrong == []
+    assert said == []
+    await page.context.close()
+
+
+async def test_jobs_are_paused_without_javascript(browser: Browser, cell: Cell) -> None:
+    cell.backend.answers["pause"] = PauseReport(changed=["acme/mail"])
+    page, _ = await opened(browser, java_script_enabled=False)
+    await page.goto(cell.url("/jobs"))
+    await page.get_by_label("choose acme/mail").check()
+    await page.get_by_role("button", name="Pause …").click()
+    await expect(page.get_by_role("heading", name="Pause jobs")).to_be_visible()
+    assert [name for name, _ in cell.backend.calls if name == "pause"] == []
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await expect(page.get_by_text("1 jobs were paused.")).to_be_visible()
+    assert [name for name, _ in cell.backend.calls if name == "pause"] == ["pause"]
+    await page.context.close()
+
+
+async def test_an_open_page_follows_launches_and_a_failover(browser: Browser, cell: Cell) -> None:
+    page, said = await opened(browser)
+    await page.goto(cell.url("/"))
+    await expect(page.locator("#live")).to_have_text("kept up to date")
+    cell.backend.answers["history"] = [launch(detail="the new one", state="failed")]
+    cell.change()
+    await expect(page.locator("#failed").get_by_text("the new one")).to_be_visible(timeout=20_000)
+    cell.change(leadership=Leadership(4, leads=False, leader=None))
+    await expect(page.get_by_text("No leader is known to r1")).to_be_visible(timeout=20_000)
+    cell.change(leadership=Leadership(5, leads=False, leader="r2"))
+    await expect(page.get_by_text("r2 leads in term 5")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_text("No leader is known to r1")).to_have_count(0)
+    assert said == []
+    await page.context.close()
+
+
+async def test_a_page_is_used_with_the_keyboard_alone(browser: Browser, cell: Cell) -> None:
+    page, _ = await opened(browser)
+    await page.goto(cell.url("/jobs"))
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_text("Skip to the content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_label("Part of a name")).to_be_focused()
+    await page.context.close()
+
+
+async def test_a_page_stands_in_no_frame_of_another(browser: Browser, cell: Cell) -> None:
+    page, said = await opened(browser)
+    await page.goto(cell.url("/healthz"))
+    await page.set_content(f'<iframe src="{cell.url("/")}"></iframe>')
+    await page.wait_for_load_state("networkidle")
+    assert any("frame" in one.lower() for one in said), said
+    await page.context.close()
