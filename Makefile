@@ -133,8 +133,8 @@ bench-memory: setup-tests ## RSS of the replicas while launches go on: RATE=200 
 bench-web: setup-tests ## what 200 parallel HTTP requests do to the leader's launches
 	$(BIN)/python -m bench.web --readme
 
-bench-tasks: setup-tests ## tasks from programs: how many a second, how long, at what cost
-	$(BIN)/python -m bench.tasks
+bench-tasks: setup-tests ## tasks from programs: rate, time, cost; PEERS=1: beside PostgreSQL and Celery
+	$(BIN)/python -m $(if $(PEERS),bench.tasks_peers --readme,bench.tasks)
 
 bench-far: setup-tests ## ten million tasks on disk: memory, restart, takeover: TASKS=10000000 or MEMORY=1
 	$(BIN)/python -m bench.far_tasks $(if $(TASKS),--tasks $(TASKS)) $(if $(MEMORY),--in-memory)

@@ -46,14 +46,16 @@ HANDLER: Final = HANDLERS[0]
 END_S: Final = 300.0
 
 
-def submit(client: Client, batch: int, seconds: float, name: str) -> list[int]:
-    """Submit calls of `batch` tasks one after the other; return how long each took, in us."""
+def submit(client: Client, options: argparse.Namespace) -> list[int]:
+    """Submit calls of `batch` tasks one after the other, for some seconds or `count` tasks; return
+    how long each call took, in us."""
     took: list[int] = []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    batch, name = options.batch, options.name
+    until = time.monotonic() + options.seconds
+    while time.monotonic() < until and len(took) * batch < options.count:
         handler = HANDLERS[len(took) % len(HANDLERS)]  # a queue takes 100,000
         items = [
-            (handler, {"n": one}, {"key": f"{name}-{len(took)}-{one}", "delay": "1d"})
+            (handler, {"n": one}, {"key": f"{name}-{len(took)}-{one}", "delay": options.delay})
             for one in range(batch)
         ]
         began = time.monotonic_ns()
@@ -83,13 +85,15 @@ def paced(client: Client, rate: float, seconds: float, name: str) -> list[int]:
 
 
 def program(options: argparse.Namespace) -> None:
-    """One program: print how long its calls took, as a JSON list."""
+    """One program: print how long its calls took, and its CPU time for them, in us."""
     with Client(options.server, timeout=60) as client:
+        before = time.process_time()
         if options.rate:
             took = paced(client, options.rate, options.seconds, options.name)
         else:
-            took = submit(client, options.batch, options.seconds, options.name)
-    print(json.dumps(took))
+            took = submit(client, options)
+        spent_us = round((time.process_time() - before) * 1_000_000)
+    print(json.dumps([took, spent_us]))
 
 
 def from_programs(running: Running, count: int, name: str, *words: str) -> list[int]:
@@ -105,7 +109,7 @@ def from_programs(running: Running, count: int, name: str, *words: str) -> list[
         said, _ = child.communicate()
         if child.returncode:
             raise SystemExit(f"a program ended with exit code {child.returncode}")
-        took += json.loads(said)
+        took += json.loads(said)[0]
     return sorted(took)
 
 
@@ -113,7 +117,7 @@ def measure_submit(running: Running, batch: int, programs: int, seconds: float) 
     """Return the row of submits in calls of `batch` tasks."""
     leader = running.leader()
     before = running.spent_us(leader)
-    words = ("--batch", str(batch), "--seconds", str(seconds))
+    words = ("--batch", str(batch), "--seconds", str(seconds), "--delay", "1d")
     took = from_programs(running, programs, f"b{batch}", *words)
     after = running.spent_us(leader)
     tasks = len(took) * batch
@@ -195,7 +199,9 @@ def main() -> None:
     parser.add_argument("--only", default="submit,paced,run")
     for word in ("--server", "--name"):  # of one program
         parser.add_argument(word, default="", help=argparse.SUPPRESS)
+    parser.add_argument("--delay", default="0s", help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, default=1_000_000_000, help=argparse.SUPPRESS)
     parser.add_argument("--rate", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.server:
