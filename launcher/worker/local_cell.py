@@ -121,6 +121,9 @@ class LocalCell:
 
     def _submitted(self, one: Submission) -> Verdict:
         name = _full(one.task)
+        if one.group or one.after or one.after_any:
+            text = "a cell in process knows neither groups nor chains"
+            return Verdict(name, error=Problem("invalid_input", text, "try them with raftcron dev"))
         known = self._held.get(name)
         if known is not None and _content(known.submission) != _content(one):
             return Verdict(name, error=Problem("other_content", f"key {one.key} is another task's"))
@@ -171,6 +174,8 @@ class LocalCell:
         return TasksReport(report.count, [self._held[one.task].view for one in report.tasks])
 
     def _changed(self, request: dict[str, msgspec.Raw], **fields: Any) -> TasksReport:
+        if "names" not in request:
+            raise TaskError("a cell in process changes tasks by name alone")
         names = msgspec.json.decode(request["names"], type=list[str])
         changed = []
         for name in names:
