@@ -74,8 +74,10 @@ class ChainIndex:
         state, left = self._state, self._left
         if state.holds or left:
             for number in outcome.moved_tasks:
-                if number in self._followers and state.tasks_by_number[number].is_over:
-                    self._put_aside(number)
+                if number in self._followers:
+                    task = state.tasks_by_number.get(number)
+                    if task is None or task.is_over:  # forgotten: what followed it is cancelled
+                        self._put_aside(number)
                 if not state.holds.holds_back(number):
                     left.pop(number, None)
                 elif number not in left:

@@ -272,3 +272,18 @@ def test_entries_of_cancelled_followers_do_not_pile_up(
         rig.cancel_tasks(f"k{n}")
     assert rig.index._edges <= 22
     assert len(rig.index._left) == 0
+
+
+def test_a_task_that_nobody_follows_any_more_is_forgotten_while_others_are_followed(
+    rig: ChainRig,
+) -> None:
+    rig.submit(task("a"), task("b", after=after("a")))
+    rig.turn()
+    rig.cancel_tasks("b")
+    rig.ended("a")
+    number = rig.number("a")
+    rig.to(2 * DAY_S).submit(task("c"))  # this entry forgets the job of a
+    rig.submit(task("d", after=after("c")))
+    assert rig.items(t.ForgetTasks((number,))) == [ACCEPTED]
+    rig.ended("c")
+    assert rig.turn() == [name("d")]
