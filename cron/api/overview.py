@@ -89,7 +89,8 @@ class ActivityReport(View, frozen=True, kw_only=True):
 
     `due` launches wait now, and `running` ones have begun. `terms` are the newest leaders' terms,
     the oldest first. `crowd` has, for each of the next 60 minutes from that of `now_ms` on, how
-    many launches fall due in it; empty while that is not known.
+    many launches fall due in it by the jobs' schedules; empty while that is not
+    known, and where there are too many schedules.
     """
 
     minutes: list[MinuteView] = []

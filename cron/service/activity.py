@@ -17,6 +17,7 @@ from cron.errors import CronError
 from cron.history.order import Query
 from cron.history.store import RowStore
 from cron.launch_state import LaunchState
+from cron.service.crowd import Crowd
 from cron.state.outcome import Outcome
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import State
@@ -34,6 +35,7 @@ class Activity:
     def __init__(self, state: Callable[[], State], row_store: RowStore) -> None:
         self._state_of = state
         self._row_store = row_store
+        self.crowd = Crowd(state)
         self._reading: asyncio.Task[None] | None = None
         self._begin(state(), state().index)
 

@@ -126,6 +126,7 @@ async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
     """Return how many launches ended in each of the last minutes, and what is open now."""
     state, now_ms = replica.state, replica.clock.wall_ms()
     await replica.activity.read(now_ms)
+    crowd = await replica.activity.crowd.next_hour(now_ms)
     counts = replica.activity.minutes(now_ms - (query.minutes - 1) * MINUTE_MS)
     return ActivityReport(
         minutes=[
@@ -142,4 +143,5 @@ async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
             TermView(one.epoch.term, one.epoch.replica, one.at_ms)
             for one in state.leader_terms[-TERMS_SHOWN:]
         ],
+        crowd=crowd,
     )

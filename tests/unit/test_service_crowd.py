@@ -1,0 +1,71 @@
+"""How many launches fall due in each minute of the next hour."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.job import Job, Schedule
+from cron.service.crowd import MINUTES_AHEAD, SCHEDULES_MAX, Crowd, count_due
+from cron.state import commands as c
+from cron.state.state import JobRecord
+from tests.unit.state_rig import T0, StateRig, job
+
+BEGIN = T0 // 3600 * 3600
+
+
+def declared(*jobs: Job) -> StateRig:
+    rig = StateRig()
+    rig.put(*jobs)
+    return rig
+
+
+def counted(rig: StateRig) -> list[int]:
+    return count_due(rig.state.jobs.values(), BEGIN)
+
+
+def test_jobs_count_in_the_minutes_in_which_they_fall_due() -> None:
+    rig = declared(
+        job("each-minute", schedule=Schedule("* * * * *", "* * * * *")),
+        job("often", schedule=Schedule("@every 20s", every_s=20)),
+        job("at-five", schedule=Schedule("5 * * * *", "5 * * * *")),
+        job("also-at-five", schedule=Schedule("5 * * * *", "5 * * * *")),
+    )
+    assert counted(rig) == [6 if place == 5 else 4 for place in range(MINUTES_AHEAD)]
+
+
+def test_what_a_pause_skips_does_not_count() -> None:
+    rig = declared(job("a"), job("b"), job("c"))
+    rig.append(c.Pause(("default/a",), "", 0, "ada"))
+    rig.append(c.Pause(("default/b",), "", (BEGIN + 30 * 60) * 1000, "ada"))
+    assert counted(rig) == [1] * 30 + [2] * 30
+
+
+def test_more_schedules_than_are_looked_at_give_no_answer() -> None:
+    (record,) = declared(job()).state.jobs.values()
+
+    def like(every_s: int) -> JobRecord:
+        other = job(schedule=Schedule(f"@every {every_s}s", every_s=every_s))
+        return msgspec.structs.replace(record, job=other)
+
+    periods = range(1_000, 1_000 + SCHEDULES_MAX)
+    assert sum(count_due([like(one) for one in periods], BEGIN)) > 0
+    assert count_due([like(one) for one in range(1_000, 1_001 + SCHEDULES_MAX)], BEGIN) == []
+
+
+async def test_the_hour_is_counted_once_a_minute() -> None:
+    rig = declared(job("a"))
+    crowd = Crowd(lambda: rig.state)
+    crowd.wait_s = 60
+    assert await crowd.next_hour(BEGIN * 1000) == [1] * MINUTES_AHEAD
+    rig.put(job("b"))
+    assert await crowd.next_hour(BEGIN * 1000 + 59_999) == [1] * MINUTES_AHEAD
+    assert await crowd.next_hour(BEGIN * 1000 + 60_000) == [2] * MINUTES_AHEAD
+
+
+async def test_an_answer_does_not_wait_for_a_long_count() -> None:
+    rig = declared(job("a"))
+    crowd = Crowd(lambda: rig.state)
+    crowd.wait_s = 0
+    assert await crowd.next_hour(BEGIN * 1000) == []
+    crowd.wait_s = 60
+    assert await crowd.next_hour(BEGIN * 1000) == [1] * MINUTES_AHEAD
