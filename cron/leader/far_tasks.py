@@ -6,6 +6,9 @@ others. State takes each task once, whoever read it: a leader that dies between 
 entry, and a second leader that reads the same, do no harm. Then tasks that are far ahead leave
 memory by `SpillTasks`, if many wait.
 
+A segment that was made by a clock that was wrong, and reset since, is brought back as a whole: what
+was to wait for so long is due earlier than it says.
+
 A segment of which few tasks are left, because they were cancelled or put off, is brought back as a
 whole now and then; its tasks go to disk again with others.
 """
@@ -29,6 +32,7 @@ from cron.state.archive import SegmentRecord
 from cron.state.commands import Command
 from cron.state.outcome import Result, Verdict
 from cron.state.spilled import Place, SpilledSegment
+from cron.state.spilling import is_of_wrong_clock
 from cron.state.state import State
 
 _log = structlog.get_logger()
@@ -138,10 +142,13 @@ class FarTaskLoop:
             found = [await self._item(name) for name in names[first : first + LOAD_ROWS]]
             await self._append([one for one in found if one is not None])
         while True:
+            state = self._leader.state
             due = [
                 one
-                for one in self._leader.state.history.spilled.values()
-                if one.left and one.next_ms <= until_ms and self._may_read(one)
+                for one in state.history.spilled.values()
+                if one.left
+                and (one.next_ms <= until_ms or is_of_wrong_clock(state, one))
+                and self._may_read(one)
             ]
             due.sort(key=lambda one: (one.next_ms, one.number))
             items, read = await self._read(due, until_ms)
@@ -180,9 +187,10 @@ class FarTaskLoop:
                 break
             slot, first = segment.slot, segment.next_row
             record = state.history.task_segment(slot)
+            upto_ms = None if is_of_wrong_clock(state, segment) else until_ms
             try:
                 portion = await self._files.portion(
-                    record, first, until_ms, rows_max, LOAD_BYTES - size
+                    record, first, upto_ms, rows_max, LOAD_BYTES - size
                 )
             except CronError as error:
                 self._unreadable[segment.number] = self._looks + UNREADABLE_LOOKS

@@ -99,12 +99,39 @@ def _load(context: Context, item: t.LoadItem) -> Verdict:
     state.task_numbers += 1
     queue = state.queues[task.queue]
     group = state.groups[task.group].name if task.group else ""
+    at_ms, timed_ms = _times_of(state, task)
     loaded = msgspec.structs.replace(
-        task, number=state.task_numbers, queue=queue.name, own=queue.shared(task.own), group=group
+        task,
+        number=state.task_numbers,
+        queue=queue.name,
+        own=queue.shared(task.own),
+        group=group,
+        at_ms=at_ms,
+        timed_ms=timed_ms,
     )
     tasks.unspill(loaded)
     context.moved_tasks[loaded.number] = None
     return ACCEPTED
+
+
+def _times_of(state: State, task: t.TaskRecord) -> tuple[int, int]:
+    """Return `at_ms` and `timed_ms` of a task on disk after the resets of the clock meanwhile: they
+    move a delay as they move those in State."""
+    at_ms, timed_ms = task.at_ms, task.timed_ms
+    for reset in state.resets:
+        if task.revision < reset.index and reset.to_ms < min(at_ms, timed_ms):
+            at_ms, timed_ms = reset.moved(at_ms), reset.to_ms
+    return at_ms, timed_ms
+
+
+def is_of_wrong_clock(state: State, segment: SpilledSegment) -> bool:
+    """Return whether a segment was made while the clock was ahead, and reset since: its tasks may
+    be due before the times that it has."""
+    record = state.history.task_segment(segment.slot)
+    return any(
+        record.to_index < reset.index and record.sealed_at_ms > reset.to_ms
+        for reset in state.resets
+    )
 
 
 def unknown(state: State, name: str) -> Verdict:

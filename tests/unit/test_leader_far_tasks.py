@@ -13,6 +13,7 @@ import structlog
 from cron.errors import NotLeader
 from cron.leader import far_tasks
 from cron.scheduler.far_tasks import SpillSettings
+from cron.state import commands as c
 from cron.state import spilled, spilling
 from cron.state import tasks as t
 from cron.state.imaging import encode_state
@@ -249,3 +250,25 @@ async def test_heavy_payloads_go_to_disk_though_they_are_few(
     assert rig.state.spilled.count == 2
     assert rig.state.tasks.payload_bytes == 800
     assert name("k0") in rig.state.tasks
+
+
+async def test_delays_of_a_wrong_clock_that_went_to_disk_end_in_time_after_its_reset(
+    rig: FarTasksRig,
+) -> None:
+    right_ms = rig.at_ms
+    rig.at_ms += 1_000 * HOUR_MS
+    ahead_ms = 1_024 * HOUR_MS
+    rig.submit(*(task(key, ahead_ms, is_delay=True) for key in "abcd"), task("at", ahead_ms))
+    await rig.look()
+    assert sum(rig.spilled(*"abcd", "at")) == 4
+    rig.at_ms = right_ms
+    assert rig.answer(c.ResetClock(right_ms, "anna")).verdict is Verdict.ACCEPTED
+    await rig.look()  # they come back, and go to disk again with their times
+    assert sum(rig.spilled(*"abcd", "at")) == 4
+    rig.at_ms += 24 * HOUR_MS
+    await rig.look()
+    assert not any(rig.spilled(*"abcd"))
+    assert {rig.task(key).at_ms for key in "abcd"} == {right_ms + 24 * HOUR_MS}
+    rig.at_ms += 1_000 * HOUR_MS
+    await rig.look()
+    assert rig.task("at").at_ms == right_ms + ahead_ms
