@@ -325,6 +325,11 @@ class TaskSubmission(Fields, frozen=True, kw_only=True):
         """Return the tasks and groups that it comes after."""
         return [*self.after, *self.after_any]
 
+    @property
+    def is_delay(self) -> bool:
+        """Return whether the time is said as one from now."""
+        return not (self.at or self.at_ms)
+
     def due_ms(self, now_ms: int) -> int:
         """Return when the task is due: never before now.
 

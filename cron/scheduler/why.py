@@ -16,7 +16,7 @@ from cron.state.commands import Key
 from cron.state.launch_row import LaunchRow
 from cron.state.state import JobRecord, State
 from cron.state.tasks import TaskRecord
-from launcher.protocol.names import LaunchName, format_time
+from launcher.protocol.names import LaunchName, format_time, short_job_name
 
 _WAITS: Final = {
     WaitFor.TURN: "it is not its turn yet: others are before it",
@@ -110,17 +110,18 @@ def why_held(state: State, task: TaskRecord) -> str:
     failure = failure_of(state, hold)
     if failure is not None:
         ended = end_of(state, failure).label
-        return f"it is about to be cancelled: {name_of(state, failure)}, which it follows, {ended}"
+        name = short_job_name(name_of(state, failure))
+        return f"it is about to be cancelled: {name}, which it follows, {ended}"
     left = waits_for(state, hold)
     if not left:
         return "all that it follows is over: it is about to be released"
-    others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    others = f", and {len(left) - 1} more" if len(left) > 1 else ""
     return f"it follows {_with_state(state, left[0])}{others}"
 
 
 def _with_state(state: State, predecessor: Predecessor) -> str:
     """Return the name of a task or group that is not over, and what is known of it."""
-    name = name_of(state, predecessor)
+    name = short_job_name(name_of(state, predecessor))
     if isinstance(predecessor, str):
         group = state.groups[predecessor]
         count = group.waiting + group.running

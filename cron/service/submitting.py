@@ -307,7 +307,7 @@ def spec_of(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
     digest = hashlib.blake2b(_encode_content(content), digest_size=16).digest()
     due_ms, group = asked.due_ms(now_ms), asked.full_group
     ties = (group, tuple(asked.after), tuple(asked.after_any))
-    return t.TaskSpec(queue, asked.key, due_ms, payload, digest, options, *ties)
+    return t.TaskSpec(queue, asked.key, due_ms, payload, digest, options, *ties, asked.is_delay)
 
 
 def _judge(state: State, item: Handed, others: Mapping[str, Handed]) -> None:

@@ -174,6 +174,7 @@ async def reschedule(replica: Replica, request: api.RescheduleRequest) -> api.Ta
             request.due_ms(now_ms) if request.has_time else -1,
             request.priority,
             None if payload is msgspec.UNSET else bytes(payload).strip(),
+            request.delay_ms >= 0,
         )
         return t.RescheduleTasks((item,), request.by)
 

@@ -13,7 +13,7 @@ from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Part
 from cron.state.tasking import ACCEPTED, end_waiting, submit_one
-from launcher.protocol.names import TASK_MARK
+from launcher.protocol.names import TASK_MARK, short_job_name
 from launcher.protocol.status import Reason
 
 
@@ -38,7 +38,8 @@ def _release(context: Context, task: t.TaskRecord) -> Verdict:
     failure = chains.failure_of(state, hold)
     if failure is not None:
         ended = chains.end_of(state, failure)
-        note = Note(NoteCode.PREDECESSOR, (chains.name_of(state, failure), int(ended)))
+        name = short_job_name(chains.name_of(state, failure))
+        note = Note(NoteCode.PREDECESSOR, (name, int(ended)))
         end = Part(0, LaunchState.CANCELLED, Reason.PREDECESSOR, note=note)
         end_waiting(context, task, end)
         return ACCEPTED

@@ -96,13 +96,13 @@ async def test_why_tells_which_tasks_a_task_follows(world: Proven) -> None:
     assert rig.close() is Verdict.ACCEPTED
     after = (f"{tenant}:b", "default/g", f"{tenant}:x")
     rig.submit(task("a", after=after, **handled))
-    assert f"it follows {tenant}:b, which waits since" in (await world.why()).verdict
+    assert f"it follows {HANDLER}:b, which waits since" in (await world.why()).verdict
     assert "and 2 more" in (await world.why()).verdict
     world.run("b")
-    group = "it follows group default/g, of which 1 task is not over and 1 more"
+    group = "it follows group g, of which 1 task is not over, and 1 more"
     assert (await world.why()).verdict == group
     rig.items(t.CancelTasks((f"{tenant}:x",)))
-    wrong = "it is about to be cancelled: default/g, which it follows, failed"
+    wrong = "it is about to be cancelled: g, which it follows, failed"
     assert (await world.why()).verdict == wrong
     rig.append(ReleaseTasks((3,)))
     world.note()

@@ -29,7 +29,7 @@ from cron.errors import (
 from cron.service import submitting as service
 from cron.service import tasks
 from cron.state import tasks as t
-from cron.state.commands import Claim
+from cron.state.commands import Claim, ResetClock
 from cron.state.outcome import Verdict
 from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0
@@ -391,6 +391,22 @@ async def test_a_reschedule_compares_the_revision(world: TasksWorld) -> None:
     with pytest.raises(RevisionConflict, match="has revision"):
         await reschedule(world, priority=2, revision=first.revision)
     assert world.state.tasks[NAME].options.priority == 1
+
+
+async def test_a_clock_reset_moves_delays_and_leaves_times(world: TasksWorld) -> None:
+    rig, hour_ms = world.rig, 3_600_000
+    right_ms = rig.at_ms
+    at_ms = right_ms + 9 * hour_ms
+    await world.submit_all("moved", "kept", at_ms=at_ms)
+    rig.at_ms += hour_ms  # a clock that is an hour ahead
+    await world.submit_one("delay", delay_ms=60_000)
+    await world.submit_one("named", at_ms=at_ms)
+    changes: dict[str, dict[str, int]] = {"moved": {"delay_ms": 60_000}, "kept": {"priority": 1}}
+    for key, fields in changes.items():
+        await reschedule(world, name=full(key), **fields)
+    rig.append(ResetClock(right_ms, "anna"))
+    due_ms = {one.key: one.at_ms - right_ms for one in world.state.tasks_by_number.values()}
+    assert due_ms == {"moved": 60_000, "kept": 9 * hour_ms, "delay": 60_000, "named": 9 * hour_ms}
 
 
 async def test_what_cannot_be_rescheduled_says_why(world: TasksWorld) -> None:

@@ -73,7 +73,7 @@ def test_a_task_is_cancelled_as_soon_as_one_of_its_predecessors_has_not_succeede
     assert (over.state, over.reason) == (LaunchState.CANCELLED, Reason.PREDECESSOR)
     row = rig.outcome.rows[0]
     assert row.note is not None
-    assert row.note.args == (name("a"), LaunchState.FAILED)
+    assert row.note.args == ("mail:a", LaunchState.FAILED)
     assert not rig.state.holds.followed
 
 
@@ -273,7 +273,7 @@ def test_only_a_closed_group_can_be_followed(rig: TasksRig) -> None:
     assert rig.release("b") == [ACCEPTED]
     note = rig.outcome.rows[0].note
     assert note is not None
-    assert note.args == (G, LaunchState.FAILED)
+    assert note.args == ("g", LaunchState.FAILED)
 
 
 def test_a_hook_comes_with_the_close_and_runs_once_all_are_over(rig: TasksRig) -> None:
