@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from consensus.cell import Joining
 from consensus.leadership import Freshness, Leadership
 from cron.api.rpc import View, encode
 from cron.web.problems import RETRY_AFTER_S, Answer
@@ -27,17 +28,20 @@ class Health(View, frozen=True, kw_only=True):
 
 
 class HealthChecks:
-    """Answers `/healthz` and `/readyz` without a majority and without a token."""
+    """Answers `/healthz` and `/readyz` without a majority and without a token. `joining` returns the
+    progress of a replica that does not vote yet."""
 
     def __init__(
         self,
         replica: str,
         leadership: Callable[[], Leadership],
         freshness: Callable[[], Freshness],
+        joining: Callable[[], Joining | None] = lambda: None,
     ) -> None:
         self._replica = replica
         self._leadership = leadership
         self._freshness = freshness
+        self._joining = joining
 
     def alive(self) -> Answer:
         """Return that the process runs its event loop. A replica that fails ends, and so does not
@@ -46,9 +50,11 @@ class HealthChecks:
 
     def ready(self) -> Answer:
         """Return whether calls are answered here, or forwarded from here, now."""
-        leadership, fresh = self._leadership(), self._freshness()
+        leadership, fresh, joining = self._leadership(), self._freshness(), self._joining()
         reason = ""
-        if leadership.leader is None:
+        if joining is not None:
+            reason = "it joins the cell and does not vote yet"
+        elif leadership.leader is None:
             reason = "no leader is known"
         elif fresh.age_ms is None:
             reason = "it was not level with the leader since its start"

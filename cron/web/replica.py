@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from typing import Final
+from typing import Final, Protocol
 
 from consensus.log import ReplicatedLog
 from cron import limits
@@ -11,6 +11,7 @@ from cron.api.admission import Admission
 from cron.api.rpc import Backend
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig
+from cron.joining import JoiningLog
 from cron.web.application import Application
 from cron.web.console.page_request import Serving
 from cron.web.console.site import Console
@@ -23,11 +24,15 @@ FILES_SHARE: Final = 8
 """HTTP takes at most this share of the files that the process may open."""
 
 
+class Log(ReplicatedLog, JoiningLog, Protocol):
+    """A replicated log that tells whether this replica votes."""
+
+
 def make_http_server(
     config: ReplicaConfig,
     service: Backend,
     peers: Forwards,
-    log: ReplicatedLog,
+    log: Log,
     credentials: Current | None,
     admission: Admission,
 ) -> HttpServer:
@@ -43,7 +48,9 @@ def make_http_server(
     application = Application(
         Forwarding(service, peers),
         admission,
-        HealthChecks(config.id, lambda: log.leadership, lambda: log.freshness),
+        HealthChecks(
+            config.id, lambda: log.leadership, lambda: log.freshness, lambda: log.joining
+        ),
         SystemClock().wall_ms,
         is_secure=credentials is not None,
         console=console,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from consensus.cell import Joining
 from consensus.leadership import Freshness, Leadership
 from cron.api.calls import PAGE_ROWS
 from cron.api.dead import DeadChange, DeadOutcome, DeadQuery
@@ -50,6 +51,7 @@ from cron.errors import (
     Unavailable,
     UnknownJob,
 )
+from cron.web.health import HealthChecks
 from cron.web.problems import status_of
 from cron.web.routes import routes
 from launcher.identity import PERSON
@@ -522,6 +524,17 @@ async def test_a_replica_is_ready_while_it_follows_a_leader(leadership, freshnes
     assert ready.status == (503 if reason else 200)
     assert reason in ready.json.get("reason", "")
     assert ready.json["replica"] == "r1"
+
+
+def test_a_replica_that_joins_is_not_ready_though_it_hears_its_leader() -> None:
+    stages = iter([Joining("log", 7, 9, "secret of a peer"), None])
+    checks = HealthChecks(
+        "r1", lambda: Leadership(3, leader="r2"), lambda: Freshness(9, 9, 5), lambda: next(stages)
+    )
+    joins, votes = checks.ready(), checks.ready()
+    assert (joins.status, votes.status) == (503, 200)
+    assert b"does not vote yet" in joins.body
+    assert b"secret" not in joins.body, "nobody signed in"
 
 
 def test_a_daemon_and_the_command_line_import_no_http_server_unless_they_serve() -> None:
