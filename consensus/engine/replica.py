@@ -48,6 +48,7 @@ from consensus.errors import (
     Stopped,
     invariant,
 )
+from consensus.histogram import Histogram
 from consensus.leadership import Freshness, Leadership, Position
 from consensus.limits import ENTRY_BYTES_MAX
 from consensus.log import Applied, Applier
@@ -156,6 +157,11 @@ class EngineLog:
         if raft.leader is not None:
             return Joining("log", raft.applied, max(raft.applied, raft.followed.leader_commit))
         return Joining("waiting", text=raft.parts.gate.refusal or "no peer has answered yet")
+
+    @property
+    def syncs(self) -> Histogram | None:
+        """How long it took to write and sync frames of the log; None before the start."""
+        return None if self._raft is None else self._raft.journal.syncs
 
     def peers(self) -> dict[str, PeerView]:
         """Return the progress of each peer; on a leader."""

@@ -6,9 +6,11 @@ Owned by the event loop's thread, like State itself.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from consensus.histogram import Histogram
 from consensus.leadership import Position
 from cron import failpoints
 from cron.history.store import RowStore
@@ -57,6 +59,7 @@ class StateApplier:
         self._machine = Machine()
         self._mono_ms = mono_ms
         self.busy_ms = 0  # what applying has taken so far
+        self.durations = Histogram()  # the same, by entry
         self._row_store = row_store
         row_store.follow(self.state.history)
         self._writer = writer
@@ -79,7 +82,9 @@ class StateApplier:
             self._keep(self._writer, outcome)
         for listener in self._listeners:
             listener(position.index, outcome)
-        self.busy_ms += self._mono_ms() - began_ms
+        took_ms = self._mono_ms() - began_ms
+        self.busy_ms = self.durations.sum_ms = self.busy_ms + took_ms
+        self.durations.counts[bisect_left(self.durations.bounds_ms, took_ms)] += 1
         return outcome
 
     def _keep(self, writer: Keeping, outcome: Outcome) -> None:

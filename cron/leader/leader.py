@@ -157,7 +157,7 @@ class Leader:
         self._jump = Jump(clock)
         self._steady = Steady(FAILOVER_MS)
         self._late = Bucket(1000 * settings.late_per_second, clock.mono_ms())
-        self._pace = TurnPace()
+        self.pace = TurnPace()
         self.overload = Overload(log.replica)
         applier.subscribe(self._applied)
         log.subscribe(self._on_leadership)
@@ -327,7 +327,7 @@ class Leader:
             await self._commit(epoch, commands, changes, now_ms)
             busy_ms = planned_ms + self._applier.busy_ms - applied_ms
             ended_ms = self._clock.mono_ms()
-            self._pace.took(rows, busy_ms, ended_ms - began_ms, ended_ms)
+            self.pace.took(rows, busy_ms, ended_ms - began_ms, ended_ms)
 
     async def _commit(
         self, epoch: Epoch, commands: list[c.Command], changes: list[Change], now_ms: int
@@ -380,7 +380,7 @@ class Leader:
 
     def _gather(self, now_ms: int) -> list[c.Command]:
         """Return the commands for reports since the last entry, and for what else needs no plan."""
-        rows_max = REPORTS_SHARE * self._pace.rows_max
+        rows_max = REPORTS_SHARE * self.pace.rows_max
         reports = self._inbox.gather(self._applier.state, now_ms, self.may_tick(), rows_max)
         if any(reports_any(command, LaunchState.LAUNCHED, *RESULTS) for command in reports):
             hit("after-dispatch")  # not where orders never left, or were refused
@@ -396,10 +396,10 @@ class Leader:
         now_mono = self._clock.mono_ms()
         is_housekeeping = self._housekeeping.is_due(now_mono)
         self.executors.place(self.indexes.queues)
-        indexes, now_s, rows_max = self.indexes, now_ms // 1000, self._pace.rows_max
+        indexes, now_s, rows_max = self.indexes, now_ms // 1000, self.pace.rows_max
         # The rest of an instant may take a whole turn, unless launches wait for slots meanwhile.
         is_rest = indexes.due_heap.next_s() == 0 and not indexes.queues.fair.ready
-        due_max = rows_max if is_rest else self._pace.portion
+        due_max = rows_max if is_rest else self.pace.portion
         view = View(
             state=state,
             due_jobs=indexes.due_heap.take(now_s, limit=due_max),
@@ -409,7 +409,7 @@ class Leader:
             start_window_ms=self._settings.start_window_ms,
             queues=indexes.queues,
             rows_max=rows_max,
-            lead_ms=self._pace.lead_ms(now_mono),
+            lead_ms=self.pace.lead_ms(now_mono),
             stale_jobs=indexes.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
             why_behind=indexes.due_heap.why_behind,
             reports=reports,

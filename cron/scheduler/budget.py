@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from statistics import median_low
 from typing import Final
 
+from consensus.histogram import Histogram
 from cron.scheduler.plan import ROWS_MAX
 
 TURN_MS: Final = 50
@@ -46,6 +48,7 @@ class TurnPace:
 
     def __init__(self) -> None:
         self.rows_max = ROWS_MAX
+        self.durations = Histogram()  # of turns with an entry, until it was applied
         self._row_us = 0
         self._turns: deque[tuple[int, int]] = deque(maxlen=LEAD_TURNS)
         """(when it ended, how long until it was applied)"""
@@ -54,6 +57,8 @@ class TurnPace:
         """Note a turn that ended at `now_ms` of a monotonic clock: its rows, how long it kept the
         loop, and how long until it was applied."""
         self._turns.append((now_ms, whole_ms))
+        self.durations.counts[bisect_left(self.durations.bounds_ms, whole_ms)] += 1
+        self.durations.sum_ms += whole_ms
         if rows < MEASURED_MIN:
             return
         self._row_us = (3 * self._row_us + 1000 * busy_ms // rows) // 4

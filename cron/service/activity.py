@@ -13,30 +13,42 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from consensus.histogram import Histogram
 from cron.errors import CronError
 from cron.history.order import Query
 from cron.history.store import RowStore
 from cron.launch_state import LaunchState
 from cron.service.crowd import Crowd
 from cron.state.outcome import Outcome
-from cron.state.rows import Chunk, Row, RowKind
+from cron.state.rows import Chunk, Row, RowKind, values
 from cron.state.state import State
+from launcher.protocol.status import Reason
 
 MINUTES_KEPT: Final = 1_440
 READ_ROWS_MAX: Final = 20_000
 """Rows that are read of history to count what ended before: 0.2 s of the thread of history."""
 MINUTE_MS: Final = 60_000
+LATENESS_MS: Final = (
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000,
+)  # fmt: skip
+"""Upper bounds of the buckets of how late launches start."""
 _DAY_MS: Final = MINUTES_KEPT * MINUTE_MS
 
 
 class Activity:
-    """The counts. `state` returns State; where a snapshot replaced it, counting begins again."""
+    """The counts. `state` returns State; where a snapshot replaced it, counting begins again.
+
+    `ended` and `lateness` are not of minutes but of all that this process has applied: how many
+    attempts and skipped instants ended, and how late first attempts of instants started.
+    """
 
     def __init__(self, state: Callable[[], State], row_store: RowStore) -> None:
         self._state_of = state
         self._row_store = row_store
         self.crowd = Crowd(state)
         self._reading: asyncio.Task[None] | None = None
+        self.ended: Counter[tuple[LaunchState, Reason]] = Counter()
+        self.lateness = Histogram(LATENESS_MS)
         self._begin(state(), state().index)
 
     def _begin(self, state: State, index: int) -> None:
@@ -54,9 +66,15 @@ class Activity:
             self._begin(state, index - 1)
         for item in outcome.ended:
             if isinstance(item, Chunk):
-                self._add(item.ended_at_ms, item.state, len(item) * (item.count or 1))
+                count = len(item) * (item.count or 1)
             elif item.kind is not RowKind.AMENDMENT:
-                self._add(item.ended_at_ms, item.state, item.count)
+                count = item.count
+            else:
+                continue
+            self._add(item.ended_at_ms, item.state, count)
+            self.ended[item.state, item.reason] += count
+            if item.begun_index:
+                self.lateness.note_all(_lateness_ms(item))
 
     def _add(self, at_ms: int, state: LaunchState, count: int) -> None:
         minute = at_ms // MINUTE_MS
@@ -100,3 +118,20 @@ class Activity:
         return {
             minute: self._minutes[minute] for minute in sorted(self._minutes) if minute >= first
         }
+
+
+def _lateness_ms(item: Row | Chunk) -> list[int]:
+    """Return how late the first attempts of instants among these rows started; 0 for one whose
+    executor's clock says that it started before its time."""
+    if isinstance(item, Row):
+        is_first = item.started_ms and item.attempt == 1 and not item.trigger
+        return [max(0, item.started_ms - item.scheduled_s * 1000)] if is_first else []
+    rows = len(item)
+    columns = (item.started_ms, item.scheduled_s, item.attempts, item.triggers)
+    return [
+        max(0, started_ms - scheduled_s * 1000)
+        for started_ms, scheduled_s, attempt, trigger in zip(
+            *(values(one, rows) for one in columns), strict=True
+        )
+        if started_ms and attempt == 1 and not trigger
+    ]

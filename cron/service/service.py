@@ -129,7 +129,7 @@ class CellService:
     """The Backend of one replica (see `cron.api.rpc`)."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = msgspec.structs.replace(
+        self.replica = msgspec.structs.replace(
             replica,
             aside=jobs.Aside(replica.clock),
             drained=executors.DrainedExecutors(replica.applier),
@@ -137,9 +137,9 @@ class CellService:
             intake=Intake(replica.leader, replica.clock),
             activity=Activity(lambda: replica.applier.state, replica.row_store),
         )
-        replica.applier.subscribe(self._replica.feed.follow)
-        replica.applier.subscribe(self._replica.intake.follow)
-        replica.applier.subscribe(self._replica.activity.follow)
+        replica.applier.subscribe(self.replica.feed.follow)
+        replica.applier.subscribe(self.replica.intake.follow)
+        replica.applier.subscribe(self.replica.activity.follow)
         self._answers = {rpc.name: answer for rpc, answer in ANSWERS}
 
     async def answer(self, rpc: Rpc[Q, A], request: Q) -> A:
@@ -149,7 +149,7 @@ class CellService:
             NotLeader, Unavailable: it may not. What else a call raises, its function says.
         """
         await self._admit(rpc)
-        answer: Any = self._answers[rpc.name](self._replica, request)
+        answer: Any = self._answers[rpc.name](self.replica, request)
         result: A = await answer if inspect.isawaitable(answer) else answer
         return result
 
@@ -158,7 +158,7 @@ class CellService:
         leads, a read once a majority has confirmed that it does, and at once what may be stale."""
         if rpc.where is Where.REPLICA:
             return
-        wanted, leader = current(), self._replica.leader
+        wanted, leader = current(), self.replica.leader
         if rpc.where is Where.ANY and wanted.is_stale:
             fresh = leader.freshness
             wanted.behind = Behind(leader.replica_id, fresh.applied, fresh.known, fresh.age_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -19,8 +19,10 @@ from starlette.types import Receive, Scope, Send
 from cron import limits
 from cron.api.admission import Admission, Shown
 from cron.api.calls import Calls, pages_of
+from cron.api.overview import ActivityQuery
 from cron.api.reading import BEHIND, STALE, Behind, reading
 from cron.api.rpc import Request, Rpc, Where, encode
+from cron.api.table import ACTIVITY
 from cron.errors import (
     CronError,
     InvalidInput,
@@ -51,6 +53,8 @@ _EXCHANGE: Final = "raftcron.exchange"
 _BUG: Final = Refusal(500, "bug", "a bug ended the request; see the replica's log")
 
 Endpoint = Callable[[Exchange, str], Any]
+Metrics = Callable[[], Awaitable[tuple[str, bytes]]]
+"""Returns the metrics of this replica, as a content type and a body."""
 
 
 class Application:
@@ -67,6 +71,7 @@ class Application:
         is_secure: bool = False,
         turns: Turns | None = None,
         console: Console | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._forwarding = forwarding
         self._calls = Calls(forwarding)
@@ -79,6 +84,7 @@ class Application:
         self._lists = Turns(limits.HTTP_LISTS_MAX, waiting=0)
         self._bodies = Bodies()
         self._console = console
+        self._metrics = metrics
         listed = routes()
         self._document = openapi.Document(listed)
         self._router = Router(self._paths(listed, health), redirect_slashes=False)
@@ -90,6 +96,8 @@ class Application:
             "/readyz": {"GET": _fixed(health.ready)},
             "/v1/openapi.json": {"GET": _fixed(self._document.answer)},
         }
+        if self._metrics is not None:
+            resources["/metrics"] = {"GET": self._measured(self._metrics)}
         for route in listed:
             # A name may contain slashes, and is therefore all that follows.
             path = route.path.partition("{")[0] + ("{value:path}" if route.field else "")
@@ -170,6 +178,18 @@ class Application:
                 else:
                     headers = {"content-type": JSON, **behind}
                     await exchange.answer(Answer(200, headers, with_lists(result)))
+
+        return answer
+
+    def _measured(self, metrics: Metrics) -> Endpoint:
+        async def answer(exchange: Exchange, _path_value: str) -> None:
+            try:  # whoever may ask what the whole cell does may read its numbers
+                self._admission.admit(ACTIVITY, ActivityQuery(), shown_by(exchange))
+            except NotLeader as error:  # the numbers are of this replica: it cannot ask the leader
+                raise error.__cause__ or error from None
+            async with self._reading.turn():
+                kind, body = await metrics()
+            await exchange.answer(Answer(200, {"content-type": kind}, body))
 
         return answer
 

@@ -28,8 +28,8 @@ class Health(View, frozen=True, kw_only=True):
 
 
 class HealthChecks:
-    """Answers `/healthz` and `/readyz` without a majority and without a token. `joining` returns the
-    progress of a replica that does not vote yet."""
+    """Answers `/healthz` and `/readyz` without a majority and without a token. `joining` returns
+    the progress of a replica that does not vote yet."""
 
     def __init__(
         self,

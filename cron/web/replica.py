@@ -12,7 +12,7 @@ from cron.api.rpc import Backend
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig
 from cron.joining import JoiningLog
-from cron.web.application import Application
+from cron.web.application import Application, Metrics
 from cron.web.console.page_request import Serving
 from cron.web.console.site import Console
 from cron.web.forwarding import Forwarding, Forwards
@@ -35,6 +35,7 @@ def make_http_server(
     log: Log,
     credentials: Current | None,
     admission: Admission,
+    metrics: Metrics,
 ) -> HttpServer:
     """Return the server of the replica's HTTP API; it is not started yet."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -48,12 +49,11 @@ def make_http_server(
     application = Application(
         Forwarding(service, peers),
         admission,
-        HealthChecks(
-            config.id, lambda: log.leadership, lambda: log.freshness, lambda: log.joining
-        ),
+        HealthChecks(config.id, lambda: log.leadership, lambda: log.freshness, lambda: log.joining),
         SystemClock().wall_ms,
         is_secure=credentials is not None,
         console=console,
+        metrics=metrics,
     )
     connections_max = min(limits.HTTP_CONNECTIONS_MAX, max(1, files // FILES_SHARE))
     return HttpServer(application, config.http, credentials, connections_max)

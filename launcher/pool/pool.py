@@ -213,6 +213,11 @@ class Pool:
         session = self._session(executor, ledger)
         return session is not None and session.is_leased
 
+    def lease_ms(self, session: Session) -> int:
+        """Return how long the leader still waits for an executor that stays silent."""
+        until_ms = self._leases.until(session.key)
+        return 0 if until_ms is None else max(0, until_ms - self._mono_ms())
+
     def is_connected(self, executor: str, ledger: str) -> bool:
         """Return whether the executor with that journal is connected."""
         return self._session(executor, ledger) is not None

@@ -405,7 +405,7 @@ async def after_a_turn_without_rest(one: Replica, rows_max: int) -> None:
     would be followed by as long a rest."""
     hour_ms = 3_600_000
     await one.put(*(job(f"j{number}") for number in range(ROWS_MIN + 1)))
-    one.leader._pace.rows_max = rows_max
+    one.leader.pace.rows_max = rows_max
 
     def passed(index: int, _: object) -> None:
         one.clock.ms += hour_ms
@@ -440,7 +440,7 @@ async def test_an_instant_gets_rows_in_portions(
         await one.put(*(job(f"j{number}") for number in range(sum(portions))))
         if is_paused:
             await one.leader.append(c.Pause(tuple(one.state.jobs), "", 0, "anna"))
-        one.leader._pace.rows_max = PORTIONS * ROWS_MIN
+        one.leader.pace.rows_max = PORTIONS * ROWS_MIN
         await one.until(lambda: one.leader.indexes.due_heap.next_s() != 0)  # it looks at new jobs
         found: list[int] = []
 

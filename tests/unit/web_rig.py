@@ -14,7 +14,7 @@ from consensus.leadership import Freshness, Leadership
 from cron.api.admission import Admission
 from cron.api.callers import open_admission
 from cron.api.rpc import Backend
-from cron.web.application import Application
+from cron.web.application import Application, Metrics
 from cron.web.console.events import Events
 from cron.web.console.page_request import Serving, ServingNow
 from cron.web.console.site import Console
@@ -123,6 +123,7 @@ async def site(
     has_console: bool = False,
     events: Events | None = None,
     serving: ServingNow | None = None,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Site]:
     """Serve a backend over HTTP on loopback."""
     let_in = admission or open_admission(cell or "", is_open=cell is None)
@@ -143,6 +144,7 @@ async def site(
         is_secure=is_secure,
         turns=turns,
         console=console if has_console else None,
+        metrics=metrics,
     )
     server = HttpServer(application, "127.0.0.1:0", credentials, connections_max)
     await server.start()

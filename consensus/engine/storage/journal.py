@@ -13,6 +13,7 @@ and every entry is in the journal or in a dump at any moment.
 from __future__ import annotations
 
 import errno
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ from consensus.engine.storage.segments import (
     write_segment,
 )
 from consensus.errors import DiskFull, LogDamaged, invariant
+from consensus.histogram import Histogram
 from consensus.leadership import Position
 from consensus.limits import SEGMENT_BYTES
 
@@ -92,6 +94,7 @@ class FileJournal(Journal):
         self.term = found.term
         self.vote = found.vote
         self.watcher: Watcher | None = None
+        self.syncs = Histogram()
         self._disk = disk
         self._sequence = found.sequence
         self._kept = found.kept
@@ -184,8 +187,10 @@ class FileJournal(Journal):
         invariant(not self._is_broken, "the journal goes on after its disk failed")
         records = b"".join(self._buffer)
         self._buffer, self._buffered_bytes = [], 0
+        began_s = time.monotonic()
         with self._stopping():
             self._tail.append(self._sequence, records)
+        self.syncs.note((time.monotonic() - began_s) * 1000)
         self.log.written()
         self._sequence += 1
         self._kept[-1].size = self._tail.file.size

@@ -1,0 +1,181 @@
+"""The numbers of one replica, as Prometheus reads them.
+
+They are read from what is there anyway, when somebody asks; only the histograms are counted before,
+an addition for each entry or batch. Numbers of the whole cell come from its leader alone, so that
+they can be added up over replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from consensus.histogram import Histogram
+from cron.service.members import task_counts
+from cron.service.replica import Replica
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+SERIES_MAX: Final = 1_000
+"""Pools or executors that have series of their own; names of executors and handlers are people's.
+"""
+
+
+class Metrics:
+    """The metrics of one replica. `syncs` returns how long syncs of its log took, None before it
+    runs."""
+
+    def __init__(
+        self, replica: Replica, syncs: Callable[[], Histogram | None] = lambda: None
+    ) -> None:
+        self._replica = replica
+        self._syncs = syncs
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
+
+    async def text(self) -> tuple[str, bytes]:
+        """Return the content type, and all metrics as text."""
+        families = list(self.families())  # here: State belongs to the loop's thread
+        return CONTENT_TYPE, await asyncio.to_thread(self._written, families)
+
+    def _written(self, families: list[Metric]) -> bytes:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collected(families))
+        return generate_latest(registry) + generate_latest(self._process)
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metrics of raftcron as they are now."""
+        replica = self._replica
+        state, leads = replica.state, replica.leader.epoch is not None
+        yield _gauge("raftcron_is_leader", "1 if this replica leads the cell, otherwise 0.", leads)
+        yield _gauge(
+            "raftcron_term",
+            "Raft's term, as this replica knows it.",
+            replica.log.leadership.term,
+        )
+        yield _gauge(
+            "raftcron_log_applied_index",
+            "Index of the last log entry that this replica applied.",
+            state.index,
+        )
+        backup = state.history.backup
+        if backup.taken_ms:
+            age_ms = replica.clock.wall_ms() - backup.taken_ms
+            text = "Age of the newest snapshot in object storage; absent where there is none."
+            yield _gauge("raftcron_backup_age_seconds", text, age_ms / 1000)
+        launches = CounterMetricFamily(
+            "raftcron_launches",
+            "Attempts and skipped instants that ended, as applied since this process started.",
+            labels=("state", "reason"),
+        )
+        for (one, reason), count in sorted(replica.activity.ended.items()):
+            launches.add_metric((one.label, reason.label), count)
+        yield launches
+        yield _histogram(
+            "raftcron_launch_lateness_seconds",
+            "How long after their scheduled time first attempts started, once they ended.",
+            replica.activity.lateness,
+        )
+        syncs = self._syncs()
+        if syncs is not None:
+            text = "How long it took to write and sync one frame of the Raft log."
+            yield _histogram("raftcron_log_fsync_seconds", text, syncs)
+        yield _histogram(
+            "raftcron_apply_seconds",
+            "How long it took to apply one log entry.",
+            replica.applier.durations,
+        )
+        yield _histogram(
+            "raftcron_turn_seconds",
+            "How long turns of the leader took, from the plan until its entry was applied.",
+            replica.leader.pace.durations,
+        )
+        if leads:
+            yield from self._of_cell()
+
+    def _of_cell(self) -> Iterator[Metric]:
+        replica, state = self._replica, self._replica.state
+        waiting, oldest_ms = self._queued()
+        yield _series(
+            "raftcron_queue_depth", "Launches that wait in a pool.", "pool", waiting.items()
+        )
+        now_ms = replica.clock.wall_ms()
+        yield _series(
+            "raftcron_oldest_waiting_seconds",
+            "For how long the oldest launch of a pool has waited; 0 if none waits.",
+            "pool",
+            (
+                (pool, max(0, now_ms - oldest_ms[pool]) / 1000 if pool in oldest_ms else 0)
+                for pool in waiting
+            ),
+        )
+        counts = task_counts(state, len(replica.leader.indexes.tasks.unbegun))
+        yield _series(
+            "raftcron_tasks",
+            "Tasks of all queues that are not over, by state.",
+            "state",
+            (("waiting", counts.waiting), ("due", counts.due), ("running", counts.running)),
+        )
+        yield _gauge(
+            "raftcron_dead_letters",
+            "Launches that are out of attempts and wait for a person.",
+            len(state.dead),
+        )
+        pool = replica.leader.pool
+        yield _gauge("raftcron_executors_connected", "Connected executors.", pool.count)
+        yield _series(
+            "raftcron_executor_lease_seconds",
+            "How long the leader still waits for a connected executor that stays silent.",
+            "executor",
+            ((one.executor, pool.lease_ms(one) / 1000) for one in pool.sessions()[:SERIES_MAX]),
+        )
+
+    def _queued(self) -> tuple[Counter[str], dict[str, int]]:
+        """Return how many launches wait in each pool, the longest queues only, and since when the
+        oldest of each does."""
+        queues = self._replica.leader.queues
+        waiting, oldest_ms = Counter[str](), dict[str, int]()
+        for depth in queues.depths() if queues is not None else ():
+            waiting[depth.pool] += depth.waiting
+            if depth.waiting:
+                before_ms = oldest_ms.get(depth.pool, depth.oldest_ms)
+                oldest_ms[depth.pool] = min(before_ms, depth.oldest_ms)
+        return Counter(dict(waiting.most_common(SERIES_MAX))), oldest_ms
+
+
+class _Collected:
+    """What a registry asks for its metrics."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def _series(name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for value, number in values:
+        family.add_metric((value,), number)
+    return family
+
+
+def _histogram(name: str, text: str, values: Histogram) -> Metric:
+    bounds = [*(str(bound_ms / 1000) for bound_ms in values.bounds_ms), "+Inf"]
+    buckets = list(zip(bounds, accumulate(values.counts), strict=True))
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=values.sum_ms / 1000)

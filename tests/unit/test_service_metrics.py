@@ -1,0 +1,217 @@
+"""The numbers of a replica, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from consensus.histogram import Histogram
+from consensus.leadership import Leadership
+from cron.history.store import RowStore
+from cron.launch_state import LaunchState
+from cron.scheduler.budget import TurnPace
+from cron.scheduler.views import Depth
+from cron.service.metrics import SERIES_MAX, Metrics
+from cron.state.outcome import Outcome, Verdict
+from cron.state.rows import Chunk, column
+from launcher.protocol.status import Reason
+from launcher.protocol.work import Epoch
+from tests.unit.state_rig import T0
+from tests.unit.test_service_overview import Watched
+from tests.unit.test_service_questions import row_store as row_store
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+PROMTOOL = shutil.which("promtool")
+
+
+class Measured(Watched):
+    """As Watched, with metrics of a replica that leads and has a pool."""
+
+    def __init__(self, row_store: RowStore) -> None:
+        super().__init__(row_store)
+        self.depths: list[Depth] = []
+        self.sessions: list[Any] = []
+        self.leader.epoch = Epoch(3, "r1")
+        self.leader.queues = SimpleNamespace(depths=lambda: self.depths)
+        self.leader.pace = TurnPace()
+        self.leader.indexes = SimpleNamespace(tasks=SimpleNamespace(unbegun={}))
+        self.leader.pool = SimpleNamespace(
+            count=2,
+            sessions=lambda: self.sessions,
+            lease_ms=lambda session: session.left_ms,
+        )
+        log: Any = SimpleNamespace(leadership=Leadership(3, leads=True, leader="r1"))
+        self.syncs = Histogram()
+        self.metrics = Metrics(msgspec.structs.replace(self.served, log=log), lambda: self.syncs)
+
+    async def text(self) -> str:
+        return (await self.metrics.text())[1].decode()
+
+    async def numbers(self) -> dict[str, float]:
+        """Return the value of each series, by name and labels."""
+        return {
+            f"{one.name}{{{','.join(f'{name}={value}' for name, value in one.labels.items())}}}": (
+                one.value
+            )
+            for family in text_string_to_metric_families(await self.text())
+            for one in family.samples
+        }
+
+
+@pytest.fixture
+def measured(row_store: RowStore) -> Measured:
+    return Measured(row_store)
+
+
+async def test_ended_launches_are_counted_by_state_and_reason(measured: Measured) -> None:
+    measured.account(60, 120, 180)
+    measured.run(60)
+    measured.run(120, state=LaunchState.FAILED, exit_code=2)
+    measured.run(180)
+    found = await measured.numbers()
+    launches = {
+        name: count for name, count in found.items() if name.startswith("raftcron_launches_total")
+    }
+    assert sum(launches.values()) == 3
+    assert sum(count for name, count in launches.items() if "state=succeeded" in name) == 2
+    assert sum(count for name, count in launches.items() if "state=failed" in name) == 1
+    assert found["raftcron_launch_lateness_seconds_count{}"] == 3
+    assert found["raftcron_log_applied_index{}"] == measured.state.index
+    assert found["raftcron_apply_seconds_count{}"] == measured.state.index
+
+
+def _chunk(**fields: Any) -> Chunk:
+    common = {
+        "state": LaunchState.SUCCEEDED, "reason": Reason.NONE, "exit_code": 0, "ended_index": 9,
+        "ended_at_ms": T0 * 1000, "begun_index": 8, "begun_at_ms": T0 * 1000, "epoch": Epoch(),
+        "executor": "e1", "ledger": "l1", "jobs": "a/x\na/y\na/z", "revisions": 1,
+        "scheduled_s": T0,
+    }  # fmt: skip
+    return Chunk(**(common | fields))  # type: ignore[arg-type]
+
+
+async def test_a_batch_is_counted_by_how_late_each_first_attempt_started(
+    measured: Measured,
+) -> None:
+    before = measured.served.activity.lateness.sum_ms
+    late = _chunk(
+        started_ms=column([T0 * 1000 + 40, T0 * 1000 + 1_500, T0 * 1000 - 7]),
+        attempts=column([1, 1, 1]),
+    )
+    again = _chunk(started_ms=T0 * 1000 + 90_000, attempts=2)
+    manual = _chunk(started_ms=T0 * 1000 + 90_000, triggers=4)
+    skipped = _chunk(state=LaunchState.SKIPPED, begun_index=0, attempts=0, count=5, last_s=T0 + 300)
+    outcome = Outcome(Verdict.ACCEPTED, Epoch(), (), (), (late, again, manual, skipped))
+    measured.served.activity.follow(measured.state.index + 1, outcome)
+    found = await measured.numbers()
+    assert found["raftcron_launch_lateness_seconds_bucket{le=0.05}"] == 2
+    assert found["raftcron_launch_lateness_seconds_bucket{le=1.0}"] == 2
+    assert found["raftcron_launch_lateness_seconds_bucket{le=2.0}"] == 3
+    assert found["raftcron_launch_lateness_seconds_bucket{le=+Inf}"] == 3
+    assert found["raftcron_launch_lateness_seconds_sum{}"] == (before + 1_540) / 1000
+    assert measured.served.activity.ended[LaunchState.SUCCEEDED, Reason.NONE] == 9
+    assert measured.served.activity.ended[LaunchState.SKIPPED, Reason.NONE] == 15
+
+
+async def test_the_leader_tells_what_waits_in_each_pool(measured: Measured) -> None:
+    now_ms = measured.clock.now_ms
+    measured.depths = [
+        Depth("command", 0, "a", 2, 1, now_ms - 4_000, None),
+        Depth("command", 5, "b", 3, 0, now_ms - 9_500, None),
+        Depth("mail", 0, "a", 0, 4, 0, None),
+    ]
+    measured.sessions = [SimpleNamespace(executor="e1", left_ms=12_500)]
+    found = await measured.numbers()
+    assert found["raftcron_queue_depth{pool=command}"] == 5
+    assert found["raftcron_oldest_waiting_seconds{pool=command}"] == 9.5
+    assert found["raftcron_queue_depth{pool=mail}"] == 0
+    assert found["raftcron_oldest_waiting_seconds{pool=mail}"] == 0
+    assert found["raftcron_executor_lease_seconds{executor=e1}"] == 12.5
+    assert found["raftcron_tasks{state=waiting}"] == 0
+    assert found["raftcron_is_leader{}"] == 1
+    measured.leader.epoch = None
+    found = await measured.numbers()
+    assert found["raftcron_is_leader{}"] == 0
+    assert not any(name.startswith("raftcron_queue_depth") for name in found)
+
+
+async def test_names_of_people_make_a_bounded_number_of_series(measured: Measured) -> None:
+    measured.depths = [
+        Depth(f"h{number}", 0, "a", number, 0, 1, None) for number in range(2 * SERIES_MAX)
+    ]
+    measured.sessions = [
+        SimpleNamespace(executor=f"e{number}", left_ms=1) for number in range(2 * SERIES_MAX)
+    ]
+    found = list(await measured.numbers())
+    for name in ("queue_depth", "oldest_waiting_seconds", "executor_lease_seconds"):
+        assert sum(one.startswith(f"raftcron_{name}") for one in found) == SERIES_MAX
+    assert f"raftcron_queue_depth{{pool=h{2 * SERIES_MAX - 1}}}" in found, "the longest queue"
+
+
+async def test_the_age_of_a_backup_is_told_once_there_is_one(measured: Measured) -> None:
+    assert "raftcron_backup_age_seconds{}" not in await measured.numbers()
+    history = measured.state.history
+    history.backup = msgspec.structs.replace(
+        history.backup, taken_ms=measured.clock.now_ms - 61_000
+    )
+    assert (await measured.numbers())["raftcron_backup_age_seconds{}"] == 61
+
+
+async def test_syncs_and_turns_are_counted_by_how_long_they_took(measured: Measured) -> None:
+    measured.syncs.note(0.4)
+    measured.syncs.note(12_000)
+    measured.leader.pace.took(5, 1, 30, 1_000)
+    found = await measured.numbers()
+    assert found["raftcron_log_fsync_seconds_bucket{le=0.001}"] == 1
+    assert found["raftcron_log_fsync_seconds_bucket{le=10.0}"] == 1
+    assert found["raftcron_log_fsync_seconds_count{}"] == 2
+    assert found["raftcron_turn_seconds_bucket{le=0.02}"] == 0
+    assert found["raftcron_turn_seconds_bucket{le=0.05}"] == 1
+    assert found["raftcron_turn_seconds_sum{}"] == 0.03
+
+
+async def test_the_document_has_every_metric_with_its_help(measured: Measured) -> None:
+    history = measured.state.history
+    history.backup = msgspec.structs.replace(history.backup, taken_ms=1)
+    document = DOCS.read_text()
+    families = list(measured.metrics.families())
+    assert len(families) == 15
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"| `{name}`" in document, name
+        assert family.documentation in document, name
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: it is in `prometheus`")
+async def test_promtool_finds_nothing_to_criticise(measured: Measured) -> None:
+    measured.account(60)
+    measured.run(60)
+    measured.depths = [Depth('a"\\\n<b>', 0, "a", 2, 1, 1, None)]
+    history = measured.state.history
+    history.backup = msgspec.structs.replace(history.backup, taken_ms=1)
+    _, body = await measured.metrics.text()
+    said = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"],
+        input=body,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (said.returncode, said.stdout, said.stderr) == (0, b"", b"")
+
+
+def test_a_histogram_counts_a_value_up_to_and_with_its_bound() -> None:
+    one_by_one, together = Histogram((10, 20)), Histogram((10, 20))
+    values = [10, 11, 20, 21, 0, 500]
+    for value in values:
+        one_by_one.note(value)
+    together.note_all(values)
+    assert one_by_one.counts == together.counts == [2, 2, 2]
+    assert one_by_one.sum_ms == together.sum_ms == 562
