@@ -63,6 +63,10 @@ def admission(known: AccessRules, *, is_open: bool = False) -> Admission:
     return Admission(CELL, lambda: known, lambda: WALL_MS, is_open=is_open)
 
 
+async def metrics() -> tuple[str, bytes]:
+    return "text/plain", b"raftcron_term 3\n"
+
+
 # ---- certificates
 
 
@@ -375,3 +379,40 @@ async def test_a_person_who_lost_every_role_is_refused(certs: Certs) -> None:
     ) as served:
         said = await served.ask("GET", "/v1/jobs", tls=client(ada, ours))
     assert (said.status, said.json["code"]) == (403, "not_allowed")
+
+
+# ---- metrics
+
+
+@pytest.mark.parametrize(
+    ("known", "headers", "status"),
+    [
+        (rules(Role.VIEWER), TOKEN, 200),
+        (rules(Role.SUBMITTER), TOKEN, 403),
+        (AccessRules(), TOKEN, 401),
+        (rules(Role.VIEWER), {}, 401),
+    ],
+)
+async def test_metrics_need_the_role_viewer_where_callers_sign_in(
+    known: AccessRules, headers: dict[str, str], status: int
+) -> None:
+    admitted = admission(known)
+    async with site(FakeBackend(), admission=admitted, metrics=metrics) as served:
+        said = await served.ask("GET", "/metrics", headers=headers)
+    assert said.status == status, said.body
+    assert (b"raftcron_term" in said.body) is (status == 200)
+
+
+async def test_metrics_are_free_on_loopback_without_tls() -> None:
+    async with site(FakeBackend(), metrics=metrics, has_console=True) as served:
+        said = await served.ask("GET", "/metrics", headers={"accept": "text/html"})
+    assert (said.status, said.body) == (200, b"raftcron_term 3\n")
+
+
+async def test_a_follower_that_does_not_know_a_token_refuses_to_show_its_metrics() -> None:
+    elsewhere = Admission(
+        CELL, AccessRules, lambda: WALL_MS, is_open=False, elsewhere=lambda: NotLeader("r1:7400")
+    )
+    async with site(FakeBackend(), admission=elsewhere, metrics=metrics) as served:
+        said = await served.ask("GET", "/metrics", headers=TOKEN)
+    assert said.status == 401
