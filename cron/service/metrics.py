@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
-    GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
@@ -58,13 +57,13 @@ class Metrics:
         """Yield the metrics of raftcron as they are now."""
         replica = self._replica
         state, leads = replica.state, replica.leader.epoch is not None
-        yield _gauge("raftcron_is_leader", "1 if this replica leads the cell, otherwise 0.", leads)
-        yield _gauge(
+        yield _number("raftcron_is_leader", "1 if this replica leads the cell, otherwise 0.", leads)
+        yield _number(
             "raftcron_term",
             "Raft's term, as this replica knows it.",
             replica.log.leadership.term,
         )
-        yield _gauge(
+        yield _number(
             "raftcron_log_applied_index",
             "Index of the last log entry that this replica applied.",
             state.index,
@@ -73,7 +72,7 @@ class Metrics:
         if backup.taken_ms:
             age_ms = replica.clock.wall_ms() - backup.taken_ms
             text = "Age of the newest snapshot in object storage; absent where there is none."
-            yield _gauge("raftcron_backup_age_seconds", text, age_ms / 1000)
+            yield _number("raftcron_backup_age_seconds", text, age_ms / 1000)
         launches = CounterMetricFamily(
             "raftcron_launches",
             "Attempts and skipped instants that ended, as applied since this process started.",
@@ -127,13 +126,13 @@ class Metrics:
             "state",
             (("waiting", counts.waiting), ("due", counts.due), ("running", counts.running)),
         )
-        yield _gauge(
+        yield _number(
             "raftcron_dead_letters",
             "Launches that are out of attempts and wait for a person.",
             len(state.dead),
         )
         pool = replica.leader.pool
-        yield _gauge("raftcron_executors_connected", "Connected executors.", pool.count)
+        yield _number("raftcron_executors_connected", "Connected executors.", pool.count)
         yield _series(
             "raftcron_executor_lease_seconds",
             "How long the leader still waits for a connected executor that stays silent.",
@@ -164,15 +163,17 @@ class _Collected:
         return self._families
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=float(value))
+def _number(name: str, text: str, value: float) -> Metric:
+    metric = Metric(name, text, "gauge")
+    metric.add_sample(name, {}, float(value))
+    return metric
 
 
 def _series(name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=(label,))
+    metric = Metric(name, text, "gauge")
     for value, number in values:
-        family.add_metric((value,), number)
-    return family
+        metric.add_sample(name, {label: value}, float(number))
+    return metric
 
 
 def _histogram(name: str, text: str, values: Histogram) -> Metric:

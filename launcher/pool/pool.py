@@ -215,7 +215,7 @@ class Pool:
 
     def lease_ms(self, session: Session) -> int:
         """Return how long the leader still waits for an executor that stays silent."""
-        until_ms = self._leases.until(session.key)
+        until_ms = self.leases.until(session.key)
         return 0 if until_ms is None else max(0, until_ms - self._mono_ms())
 
     def is_connected(self, executor: str, ledger: str) -> bool:

@@ -26,6 +26,9 @@ async def test_a_heartbeat_that_arrived_after_the_barrier_was_sent_waits_for_the
         assert (await executor.read()).heartbeat.number == 1
         assert (await executor.read()).WhichOneof("kind") == "orders"
         assert rig.pool.leases.until(KEY) == barrier + 30_000
+        (session,) = rig.pool.sessions()
+        rig.mono = barrier + 1_000
+        assert rig.pool.lease_ms(session) == 29_000
         rig.pool.answer_heartbeats(rig.mono)
         assert (await executor.read()).heartbeat.number == 2
 
