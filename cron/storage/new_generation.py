@@ -101,3 +101,5 @@ def _lose_tasks(state: State, slot: int) -> None:
         group.waiting -= count
         group.members -= count
         group.dropped += count
+        if group.is_complete:
+            group.completed_ms = state.at_ms

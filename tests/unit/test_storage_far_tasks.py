@@ -14,6 +14,7 @@ import pytest
 from cron.state import commands as c
 from cron.state import tasks as t
 from cron.state.archive import Backup, SegmentRecord, Stream
+from cron.state.groups import CloseGroups, GroupClose
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -212,6 +213,17 @@ def test_a_restore_says_which_segments_are_lost_and_forgets_their_tasks(tmp_path
     queue = state.queues[QUEUE]
     assert (state.spilled.count, queue.spilled, queue.waiting) == (3, 3, 3)
     assert state.spilled.find(name("0-0")) is None
+
+
+def test_a_group_is_complete_that_waited_for_tasks_that_are_lost(tmp_path: Path) -> None:
+    backed = Backed(tmp_path)
+    rig = backed.rig
+    rig.append(t.SubmitTasks((task("a", DAY_MS, group="default/g"),), "shop"))
+    rig.append(t.SpillTasks((1,)), CloseGroups((GroupClose("default/g"),)))
+    backed.snapshot()
+    restore(backed.backup_store, tmp_path / "r1")
+    group = restored(tmp_path / "r1").groups["default/g"]
+    assert (group.is_complete, group.dropped, group.completed_ms) == (True, 1, rig.at_ms)
 
 
 def test_a_restore_from_the_one_disk_that_is_left_has_them(tmp_path: Path) -> None:
