@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help kubernetes setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-flood bench-keeping bench-launches bench-memory bench-overload \
-  bench-reconnect bench-tasks bench-web docs lock proto sizes soak-tasks wheel clean
+  bench-reconnect bench-tasks bench-web docs lock proto screenshots sizes soak-tasks wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -147,6 +147,9 @@ docs: setup-tests ## write docs/cli.md, the schema of the API and the path of a 
 	$(BIN)/python -m tests.style.api_schema
 	$(BIN)/python -m tests.style.access_table
 	$(BIN)/python -m tests.simulation.walk --write >/dev/null
+
+screenshots: setup-tests ## take the pictures of docs/images from a local cell; needs chromium
+	$(BIN)/python -m tests.browser.screenshots
 
 sizes: setup-tests ## write the section "Sizes" of cron/DESIGN.md from the tree and from git
 	$(BIN)/python -m tests.style.sizes
