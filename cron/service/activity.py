@@ -127,6 +127,10 @@ def _lateness_ms(item: Row | Chunk) -> list[int]:
         is_first = item.started_ms and item.attempt == 1 and not item.trigger
         return [max(0, item.started_ms - item.scheduled_s * 1000)] if is_first else []
     rows = len(item)
+    if item.attempts == 1 and item.triggers == 0 and isinstance(item.scheduled_s, int):
+        due_ms = item.scheduled_s * 1000  # of nearly all: a batch of one instant
+        started = values(item.started_ms, rows)
+        return [at_ms - due_ms if at_ms > due_ms else 0 for at_ms in started if at_ms]
     columns = (item.started_ms, item.scheduled_s, item.attempts, item.triggers)
     return [
         max(0, started_ms - scheduled_s * 1000)

@@ -105,20 +105,25 @@ async def test_a_batch_is_counted_by_how_late_each_first_attempt_started(
     before = measured.served.activity.lateness.sum_ms
     late = _chunk(
         started_ms=column([T0 * 1000 + 40, T0 * 1000 + 1_500, T0 * 1000 - 7]),
-        attempts=column([1, 1, 1]),
+    )
+    instants = _chunk(
+        started_ms=column([T0 * 1000 + 400, 0, T0 * 1000 + 60_400]),
+        scheduled_s=column([T0, T0, T0 + 60]),
     )
     again = _chunk(started_ms=T0 * 1000 + 90_000, attempts=2)
     manual = _chunk(started_ms=T0 * 1000 + 90_000, triggers=4)
     skipped = _chunk(state=LaunchState.SKIPPED, begun_index=0, attempts=0, count=5, last_s=T0 + 300)
-    outcome = Outcome(Verdict.ACCEPTED, Epoch(), (), (), (late, again, manual, skipped))
+    outcome = Outcome(Verdict.ACCEPTED, Epoch(), (), (), (late, instants, again, manual, skipped))
     measured.served.activity.follow(measured.state.index + 1, outcome)
     found = await measured.numbers()
     assert found["raftcron_launch_lateness_seconds_bucket{le=0.05}"] == 2
-    assert found["raftcron_launch_lateness_seconds_bucket{le=1.0}"] == 2
-    assert found["raftcron_launch_lateness_seconds_bucket{le=2.0}"] == 3
-    assert found["raftcron_launch_lateness_seconds_bucket{le=+Inf}"] == 3
-    assert found["raftcron_launch_lateness_seconds_sum{}"] == (before + 1_540) / 1000
-    assert measured.served.activity.ended[LaunchState.SUCCEEDED, Reason.NONE] == 9
+    assert found["raftcron_launch_lateness_seconds_bucket{le=0.2}"] == 2
+    assert found["raftcron_launch_lateness_seconds_bucket{le=0.5}"] == 4
+    assert found["raftcron_launch_lateness_seconds_bucket{le=1.0}"] == 4
+    assert found["raftcron_launch_lateness_seconds_bucket{le=2.0}"] == 5
+    assert found["raftcron_launch_lateness_seconds_bucket{le=+Inf}"] == 5
+    assert found["raftcron_launch_lateness_seconds_sum{}"] == (before + 2_340) / 1000
+    assert measured.served.activity.ended[LaunchState.SUCCEEDED, Reason.NONE] == 12
     assert measured.served.activity.ended[LaunchState.SKIPPED, Reason.NONE] == 15
 
 
