@@ -170,11 +170,24 @@ async def _commit(replica: Replica, items: Sequence[Handed], request: api.Submit
         return
     for item, verdict in zip(sent, results[0].items if results else (), strict=True):
         item.verdict = verdict
-    if replica.state.spilled.count:
-        on_disk = [item for item in sent if item.verdict == Verdict.ON_DISK]
-        again = [item for item in on_disk if not await _is_known_on_disk(replica, item)]
-        if again:
-            await _commit_again(replica, again, request.by)
+    if any(item.verdict == Verdict.ON_DISK for item in sent):
+        await _commit_again(replica, await _refused_for_disk(replica, sent), request.by)
+
+
+async def _refused_for_disk(replica: Replica, sent: Sequence[Handed]) -> list[Handed]:
+    """Return submissions to be appended once more: those that follow a task on disk or share its
+    hash, and what follows those."""
+    again: dict[str, Handed] = {}
+    for item in sent:
+        if item.verdict == Verdict.ON_DISK:
+            is_refused = not await _is_known_on_disk(replica, item)
+        else:
+            follows = item.asked.follows if item.asked is not None else ()
+            is_unknown = item.verdict == Verdict.UNKNOWN_PREDECESSOR
+            is_refused = is_unknown and any(name in again for name in follows)
+        if is_refused:
+            again[item.name] = item
+    return list(again.values())
 
 
 async def _is_known_on_disk(replica: Replica, item: Handed) -> bool:
@@ -197,6 +210,8 @@ async def _commit_again(replica: Replica, items: Sequence[Handed], by: str) -> N
     """Append submissions once more, after the tasks on disk that they follow, or whose hashes they
     share, are back."""
     specs = tuple(item.spec for item in items if item.spec is not None)
+    if not specs:
+        return
     names = [name for spec in specs for name in (*spec.after, *spec.after_any)]
     try:
         await spilled.bring_back(replica, [item.name for item in items] + names)

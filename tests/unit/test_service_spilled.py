@@ -13,11 +13,13 @@ from cron.api.launches import WhyRequest
 from cron.api.tasks import (
     CancelRequest,
     RescheduleRequest,
+    SubmitRequest,
     TaskFilter,
     TaskListQuery,
     TaskNames,
     TasksPage,
     TasksReport,
+    TaskSubmission,
 )
 from cron.errors import CronError, NotNow, RevisionConflict, Unavailable, UnknownTask
 from cron.service.replica import Replica
@@ -114,6 +116,14 @@ async def test_the_same_key_is_answered_though_its_queue_is_full(world: FarWorld
     assert (await world.submit_one("new")).error is not None
     again = await world.submit_one("h", payload=msgspec.Raw(b'{"n":7}'), at_ms=at(7))
     assert again.error is None
+
+
+async def test_a_chain_of_one_call_follows_a_task_on_disk(world: FarWorld) -> None:
+    after = {"one": full("h"), "two": full("one"), "three": full("two")}
+    tasks = [TaskSubmission(key=key, handler=HANDLER, after=[one]) for key, one in after.items()]
+    report = await world.service.submit(SubmitRequest(tasks=tasks, by="shop"))
+    assert [one.error for one in report.tasks] == [None] * 3
+    assert (await world.got("three")).after == [full("two")]
 
 
 async def test_another_task_with_the_same_hash_is_brought_back(
