@@ -124,7 +124,8 @@ def _lateness_ms(item: Row | Chunk) -> list[int]:
     """Return how late the first attempts of instants among these rows started; 0 for one whose
     executor's clock says that it started before its time."""
     if isinstance(item, Row):
-        is_first = item.started_ms and item.attempt == 1 and not item.trigger
+        is_whole = not item.trigger and not item.parts
+        is_first = item.started_ms and item.attempt == 1 and is_whole
         return [max(0, item.started_ms - item.scheduled_s * 1000)] if is_first else []
     rows = len(item)
     if item.attempts == 1 and item.triggers == 0 and isinstance(item.scheduled_s, int):

@@ -22,7 +22,7 @@ from cron.scheduler.budget import TurnPace
 from cron.scheduler.views import Depth
 from cron.service.metrics import SERIES_MAX, Metrics
 from cron.state.outcome import Outcome, Verdict
-from cron.state.rows import Chunk, column
+from cron.state.rows import Chunk, Part, column
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0
@@ -125,6 +125,16 @@ async def test_a_batch_is_counted_by_how_late_each_first_attempt_started(
     assert found["raftcron_launch_lateness_seconds_sum{}"] == (before + 2_340) / 1000
     assert measured.served.activity.ended[LaunchState.SUCCEEDED, Reason.NONE] == 12
     assert measured.served.activity.ended[LaunchState.SKIPPED, Reason.NONE] == 15
+
+
+def test_an_attempt_in_parts_says_nothing_of_lateness(measured: Measured) -> None:
+    activity = measured.served.activity
+    whole = _chunk(started_ms=T0 * 1000 + 40).row(0)
+    parted = msgspec.structs.replace(whole, parts=(Part(1), Part(2)))
+    for row, counted in ((whole, 1), (parted, 1)):
+        outcome = Outcome(Verdict.ACCEPTED, Epoch(), (), (), (row,))
+        activity.follow(measured.state.index + 1, outcome)
+        assert sum(activity.lateness.counts) == counted
 
 
 async def test_the_leader_tells_what_waits_in_each_pool(measured: Measured) -> None:
