@@ -77,6 +77,13 @@ def test_every_command_of_the_page_runs_as_written(tmp_path: Path) -> None:
         listed = run(["task", "list"])
         assert re.search(r"shop\.ping:ping-1 +succeeded", listed), listed
         assert re.search(r"shop\.ping:ping-2 +cancelled", listed), listed
+        assert re.search(r"shop\.ping:ping-4 +succeeded", listed), listed
+        assert re.search(r"import-43 +complete", run(["group", "list"]))
+        follower = "shop.reindex:import-42.complete"
+        assert any("it follows group import-42, of which 1 task" in text for text in said)
+        wait_until(
+            lambda: "state      succeeded" in run(["task", "get", follower]), 60, "the follower"
+        )
         assert re.search(r"nightly +shop\.reindex", run(["queue", "list"]))
     finally:
         if serving is not None:
