@@ -14,9 +14,9 @@ from cron.notes import shortened
 from cron.scopes import scope_text
 from cron.state import access as a
 from cron.state import commands as c
-from cron.state import pool, tasks
+from cron.state import groups, pool, tasks
 from cron.state.state import State
-from launcher.protocol.names import SCHEDULED_S_MAX, format_time
+from launcher.protocol.names import SCHEDULED_S_MAX, format_time, short_job_name
 
 
 def looks(state: State, command: c.Command) -> dict[str, str]:
@@ -148,6 +148,14 @@ def _task_text(state: State, name: str) -> str:
     return f"at {format_time(task.at_ms // 1000)}" if task.is_waiting else "due or running"
 
 
+def _group_text(state: State, name: str) -> str:
+    group = state.groups.get(name)
+    if group is None:
+        return ""
+    hook = state.tasks_by_number.get(group.hook)
+    return f"{group.state}, then {short_job_name(hook.name)}" if hook is not None else group.state
+
+
 def _queue_text(state: State, name: str) -> str:
     queue = state.queues.get(name)
     if queue is None:
@@ -172,6 +180,7 @@ _OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] =
     tasks.CancelTasks: _named(_task_text, lambda cancel: cancel.names),
     tasks.RunTasks: _named(_task_text, lambda run: run.names),
     tasks.RescheduleTasks: _named(_task_text, lambda move: (item.name for item in move.items)),
+    groups.CloseGroups: _named(_group_text, lambda close: (item.name for item in close.items)),
     tasks.PutQueues: _named(
         _queue_text, lambda put: chain((queue.name for queue in put.queues), put.removed)
     ),

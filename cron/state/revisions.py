@@ -16,7 +16,7 @@ from cron.limits import CHANGED_KEPT, CHANGES_MERGED_MS, NOTE_CHARS_MAX, REVISIO
 from cron.scopes import scope_text
 from cron.state import access as a
 from cron.state import commands as c
-from cron.state import pool, tasks
+from cron.state import groups, pool, tasks
 from cron.state.changed import keys_of, looks
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
@@ -39,6 +39,8 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
     state = context.state
     origin = context.origin if context.origin_left > 0 else ""
     context.origin_left -= 1
+    if isinstance(command, groups.CloseGroups) and not origin:
+        return  # the leader closes groups that are idle
     count = _count(context, command, result)
     if count:
         by = _by(command)[:NOTE_CHARS_MAX]
@@ -64,10 +66,10 @@ def _merged(kept: list[Revision], new: Revision) -> Revision:
     old, which is taken away; alone where there is none."""
     for place in range(len(kept) - 1, max(-1, len(kept) - 1 - _LOOKED_AT), -1):
         old = kept[place]
-        is_alike = (old.command, old.by, _queue_of(old.subject)) == (
+        is_alike = (old.command, old.by, _shared_by(old)) == (
             new.command,
             new.by,
-            _queue_of(new.subject),
+            _shared_by(new),
         )
         if is_alike and new.at_ms - old.at_ms < CHANGES_MERGED_MS:
             del kept[place]
@@ -77,8 +79,10 @@ def _merged(kept: list[Revision], new: Revision) -> Revision:
     return new
 
 
-def _queue_of(name: str) -> str:
-    return name.partition(":")[0]
+def _shared_by(revision: Revision) -> str:
+    """Return the queue or job that changes share a row of, and the tenant of groups."""
+    is_of_groups = revision.command == "close-groups"
+    return revision.subject.partition("/" if is_of_groups else ":")[0]
 
 
 def _count(context: Context, command: c.Command, result: Result) -> int:
@@ -109,7 +113,7 @@ def _subject(context: Context, command: c.Command) -> str:
         return str(getattr(command, field))
     if isinstance(command, tasks.CancelTasks | tasks.RunTasks):
         return command.names[0]
-    if isinstance(command, tasks.RescheduleTasks):
+    if isinstance(command, tasks.RescheduleTasks | groups.CloseGroups):
         return command.items[0].name
     if isinstance(command, c.Pause | c.Resume):
         return command.jobs[0]
@@ -138,7 +142,13 @@ _SUBJECTS: Final[dict[type, str]] = {
 """The fields that name what a command is about, of those that have one."""
 
 _LOOKED_AT: Final = 8
-_OFTEN: Final = (c.Trigger, tasks.CancelTasks, tasks.RescheduleTasks, tasks.RunTasks)
+_OFTEN: Final = (
+    c.Trigger,
+    tasks.CancelTasks,
+    tasks.RescheduleTasks,
+    tasks.RunTasks,
+    groups.CloseGroups,
+)
 """Commands of programs: like ones of one caller, job or queue share a row."""
 _SINGLE: Final = (
     c.Trigger,
@@ -169,6 +179,7 @@ KEPT: Final = (
     tasks.RescheduleTasks,
     tasks.RunTasks,
     tasks.PutQueues,
+    groups.CloseGroups,
     a.GrantRole,
     a.RevokeRole,
     a.CreateToken,

@@ -10,6 +10,7 @@ from cron.limits import PREDECESSORS_MAX
 from cron.state import commands as c
 from cron.state import following, tasking
 from cron.state import tasks as t
+from cron.state.access import CameFrom
 from cron.state.chains import ReleaseTasks, names_of, waits_for
 from cron.state.groups import REMEMBER_MS, CloseGroups, ForgetGroups, GroupClose
 from cron.state.image import decode_state
@@ -179,6 +180,24 @@ def test_a_late_report_brings_the_result_that_a_released_task_gets(rig: TasksRig
     assert rig.release("b") == [ACCEPTED]
     rig.finished(0, 1, rig.job("a").number, detail="late")
     assert (rig.task("a").state, rig.task("a").result) == (LaunchState.SUCCEEDED, "late")
+
+
+# ---- changes that people made
+
+
+def test_closes_that_people_ask_for_are_changes_and_share_a_row(rig: TasksRig) -> None:
+    rig.submit(task("a", group=G), task("b", group="default/h"), task("c", group="default/i"))
+    came = CameFrom("ipv4:127.0.0.1:1", 1)
+    rig.append(came, CloseGroups((GroupClose(G, task("hook")),), "anna"))
+    rig.append(came, CloseGroups((GroupClose("default/h"),), "anna"))
+    rig.append(came, CloseGroups((GroupClose("default/h"),), "anna"))
+    rig.append(CloseGroups((GroupClose("default/i"),)))  # the leader's own
+    (row,) = rig.state.revisions
+    assert (row.by, row.command, row.count) == ("anna", "close-groups", 2)
+    assert [(one.name, one.before, one.after) for one in row.changed] == [
+        (G, "open", "closed, then mail:hook"),
+        ("default/h", "open", "closed"),
+    ]
 
 
 # ---- clocks
