@@ -34,7 +34,7 @@ from tests.style.tree import ROOT
 
 RAFTCRON: Final = [sys.executable, "-P", "-m", "cron.main"]
 WIDTHS: Final = {"wide": 1_240, "narrow": 390}
-HEIGHT_MAX: Final = 1_500
+HEIGHT_MAX: Final = 1_800
 SCHEMES: Final = ("light", "dark")
 KEPT: Final = {
     (page, "light", "wide")
