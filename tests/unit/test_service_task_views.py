@@ -64,7 +64,7 @@ async def test_a_task_passes_its_states(world: TasksWorld) -> None:
     seen.append(await world.got())
     assert seen[-1].reason == f"all slots of handler {HANDLER} are taken"
     epoch, world.epoch = world.epoch, None
-    stale = await task_views.get(world.cell._replica, TaskQuery(name=NAME))
+    stale = await task_views.get(world.cell.replica, TaskQuery(name=NAME))
     assert (stale.state, stale.reason) == ("due", "the leader knows why")
     world.epoch = epoch
     world.rig.items(t.ReadyTasks((1,)))
@@ -274,7 +274,7 @@ async def _all(stream: Any) -> list[TaskChange]:
 async def test_a_position_that_is_gone_says_to_list_again(world: TasksWorld) -> None:
     with pytest.raises(PositionGone, match="is not of this cell"):
         await changes(world, position="999999")
-    begin = world.cell._replica.feed.begins
+    begin = world.cell.replica.feed.begins
     await world.submit_all("a")
     assert told(await watched(world, position=str(begin))) == [("a", "due")]
     with pytest.raises(PositionGone, match="are not kept any more") as gone:
