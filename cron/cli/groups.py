@@ -1,4 +1,4 @@
-"""group: tasks that belong together, and what comes after all of them."""
+"""group: show, close and cancel groups of tasks, and submit the task that follows a group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cron.cli.options import (
     stale_option,
     word_option,
 )
-from cron.cli.tasks import read_payload, show_report
+from cron.cli.tasks import read_pages, read_payload, show_report
 from cron.cli.values import Parsed
 from launcher.protocol.names import short_job_name
 
@@ -75,16 +75,15 @@ def show_command(settings: Settings, group: str) -> None:
 def list_command(settings: Settings, /, *, limit: int, **said: Any) -> None:
     """List groups, the newest first."""
     query = groups.GroupListQuery(limit=min(limit, groups.GROUPS_MAX), **said)
-    found: list[groups.TaskGroupView] = []
+
+    def ask(mark: str) -> tuple[list[groups.TaskGroupView], str]:
+        page = client.ask(table.LIST_GROUPS, msgspec.structs.replace(query, page=mark))
+        return page.groups, page.next
+
     with settings.client() as client:
-        while True:
-            page = client.ask(table.LIST_GROUPS, query)
-            found += page.groups
-            if not page.next or len(found) >= limit:
-                break
-            query = msgspec.structs.replace(query, page=page.next)
-    settings.show(_GROUPS, found[:limit])
-    if page.next or len(found) > limit:
+        found, is_more = read_pages(ask, limit)
+    settings.show(_GROUPS, found)
+    if is_more:
         render.line("raftcron: there are more; choose a higher --limit", err=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
@@ -43,6 +43,7 @@ from launcher.protocol.names import short_job_name
 if TYPE_CHECKING:
     from cron.api.client import Client
 
+R = TypeVar("R")
 _SUBMIT_KEYS: Final = "task state scheduled_at is_new revision"
 _TASK_KEYS: Final = (
     "task queue key tenant handler state scheduled_at? submitted_at? ended_at? revision priority"
@@ -333,6 +334,21 @@ def get_command(settings: Settings, task: str) -> None:
         settings.show(LAUNCHES, view.attempts)
 
 
+def read_pages(ask: Callable[[str], tuple[list[R], str]], limit: int) -> tuple[list[R], bool]:
+    """Return rows of a list that comes in pages, at most `limit`, and whether there are more.
+
+    `ask` gets the mark of a page ("" for the first one), and returns its rows and the mark of the
+    page after it ("" at the end).
+    """
+    found: list[R] = []
+    mark = ""
+    while True:
+        rows, mark = ask(mark)
+        found += rows
+        if not mark or len(found) >= limit:
+            return found[:limit], bool(mark) or len(found) > limit
+
+
 @task_command.command("list")
 @task_filter_options
 @limit_option(1_000_000, 50)
@@ -341,16 +357,15 @@ def get_command(settings: Settings, task: str) -> None:
 def list_command(settings: Settings, /, *, limit: int, **said: Any) -> None:
     """List tasks, those that were submitted last first."""
     query = tasks.TaskListQuery(filter=_filter(said), limit=min(limit, tasks.TASKS_MAX))
-    found: list[tasks.TaskView] = []
+
+    def ask(mark: str) -> tuple[list[tasks.TaskView], str]:
+        page = client.ask(table.LIST, msgspec.structs.replace(query, page=mark))
+        return page.tasks, page.next
+
     with settings.client() as client:
-        while True:
-            page = client.ask(table.LIST, query)
-            found += page.tasks
-            if not page.next or len(found) >= limit:
-                break
-            query = msgspec.structs.replace(query, page=page.next)
-    settings.show(TASKS, found[:limit])
-    if page.next or len(found) > limit:
+        found, is_more = read_pages(ask, limit)
+    settings.show(TASKS, found)
+    if is_more:
         render.line("raftcron: there may be more; choose a higher --limit", err=True)
 
 

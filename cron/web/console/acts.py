@@ -69,6 +69,12 @@ def _planned(asked: PageRequest, *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in asked.fields if name in names]
 
 
+def _plan_of(asked: PageRequest, field: str, title: str, text: str, button: str) -> Plan:
+    """Return the plan of an act that needs nothing but the names that were chosen."""
+    names, fields = _names(asked, field), _planned(asked, field)
+    return Plan(title=title, text=text, button=button, items=names, count=len(names), fields=fields)
+
+
 def utc_s(text: str, what: str) -> int:
     """Return a time that a form has, such as 2026-11-20T15:00, in seconds; it is in UTC.
 
@@ -119,15 +125,8 @@ async def _pause(asked: PageRequest) -> tuple[int, str]:
 
 
 async def _resuming(asked: PageRequest) -> Plan:
-    names = _names(asked, "job")
-    return Plan(
-        title="Resume jobs",
-        text="These jobs are launched again from their next instant on.",
-        button="Resume",
-        items=names,
-        count=len(names),
-        fields=_planned(asked, "job"),
-    )
+    text = "These jobs are launched again from their next instant on."
+    return _plan_of(asked, "job", "Resume jobs", text, "Resume")
 
 
 async def _resume(asked: PageRequest) -> tuple[int, str]:
@@ -334,15 +333,8 @@ async def _cancel(asked: PageRequest) -> tuple[int, str]:
 
 
 async def _hurrying(asked: PageRequest) -> Plan:
-    names = _names(asked, "task")
-    return Plan(
-        title="Run tasks now",
-        text="These tasks become due now, if they still wait.",
-        button="Run them now",
-        items=names,
-        count=len(names),
-        fields=_planned(asked, "task"),
-    )
+    text = "These tasks become due now, if they still wait."
+    return _plan_of(asked, "task", "Run tasks now", text, "Run them now")
 
 
 async def _hurry(asked: PageRequest) -> tuple[int, str]:
