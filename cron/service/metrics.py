@@ -1,8 +1,8 @@
 """The numbers of one replica, as Prometheus reads them.
 
-They are read from what is there anyway, when somebody asks; only the histograms are counted before,
-an addition for each entry or batch. Numbers of the whole cell come from its leader alone, so that
-they can be added up over replicas.
+A scrape reads them from State and from counters. The histograms alone are kept up to date between
+scrapes, with one addition for each entry or batch. Numbers of the whole cell come from its leader
+alone, so that they can be added up over replicas.
 """
 
 from __future__ import annotations

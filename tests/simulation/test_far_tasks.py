@@ -76,7 +76,7 @@ _BUT_NUMBER: Final = t.TaskRecord.__struct_fields__[1:]
 
 
 def cancels_nothing_on_disk() -> AbstractContextManager[None]:
-    """Whoever cancels a task that is on disk is told that it is cancelled."""
+    """A cancel of a task on disk answers that the task is cancelled."""
     real = spilling.unknown
 
     def unknown(state: State, name: str) -> Verdict:

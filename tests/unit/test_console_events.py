@@ -1,4 +1,4 @@
-"""Server-sent events: what an open page is told, and how many pages may be open."""
+"""Server-sent events: which events an open page gets, and how many pages may be open."""
 
 from __future__ import annotations
 

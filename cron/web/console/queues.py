@@ -1,4 +1,4 @@
-"""The page of queues: what waits where and why, limits, and gates."""
+"""The page of queues: their depth, what holds them back, limits and gates."""
 
 from __future__ import annotations
 

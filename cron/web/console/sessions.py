@@ -67,7 +67,7 @@ class Cookies:
 
 
 def form_token(form_key: str, shown: Shown) -> str:
-    """Return the token of the forms of a browser and of who is signed in there."""
+    """Return the CSRF token for the forms of one browser session and its signed-in identity."""
     name = "" if shown.identity is None else f"{shown.identity.kind} {shown.identity.name}"
     said = f"{shown.authorization}\n{name}".encode(errors="replace")
     return hmac.new(form_key.encode(errors="replace"), said, hashlib.sha256).hexdigest()
