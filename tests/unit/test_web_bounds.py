@@ -324,15 +324,18 @@ async def test_a_thousand_idle_connections_are_there_and_a_request_is_answered()
 
 
 async def test_a_request_that_runs_is_not_ended_for_a_new_connection() -> None:
+    begun = asyncio.Semaphore(0)
     go_on = asyncio.Event()
 
     async def slow(_: Any) -> Any:
+        begun.release()
         await go_on.wait()
         return launch()
 
     async with site(FakeBackend(trigger=slow), connections_max=2) as served:
         first = [asyncio.create_task(served.ask("POST", "/v1/launches", BODY)) for _ in range(2)]
-        await asyncio.sleep(0.1)
+        for _ in first:
+            await begun.acquire()
         waits = asyncio.create_task(served.ask("GET", "/healthz"))
         await asyncio.sleep(0.1)
         assert not waits.done()
