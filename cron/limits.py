@@ -187,3 +187,28 @@ HTTP_EVENTS_MAX: Final = 1_000
 is for requests."""
 HTTP_WAITING_MAX: Final = 512
 """HTTP reads that wait, and changes; further ones are refused."""
+
+CHANNELS_MAX: Final = 100
+"""Channels of alerts."""
+RULES_MAX: Final = 1_000
+"""Rules of alerts: each job is compared with each of them once after they change."""
+RULE_SUBJECTS_MAX: Final = 20
+"""Patterns of one rule."""
+RULE_CHANNELS_MAX: Final = 10
+"""Channels that one rule, or one job, tells: each is a delivery."""
+ADDRESSES_MAX: Final = 20
+"""Addresses of one channel, or of one `MAILTO`."""
+ADDRESS_CHARS_MAX: Final = 254
+"""Characters of an address of mail (RFC 5321)."""
+CONDITIONS_MAX: Final = 10
+"""Conditions of alerts of one job."""
+ALERT_LAUNCHES_MAX: Final = 60
+"""Newest launches of a job whose ends a rule may count: one bit each."""
+ALERT_AFTER_S_MAX: Final = 366 * 86_400
+"""The longest time that a condition of an alert may name."""
+MUTES_MAX: Final = 1_000
+"""Mutes of alerts: each open alert is compared with each of them."""
+ALERTS_OPEN_MAX: Final = 20_000
+"""Alerts that fire at one time: 200 bytes each, which every snapshot writes at once."""
+ALERTS_CLOSED_KEPT: Final = 10_000
+"""Alerts that are over and remembered; the oldest are forgotten first."""
