@@ -27,6 +27,7 @@ from launcher.errors import BadConfig
 from launcher.targets.addresses import Allowed, normal
 from launcher.targets.config import HttpConfig, read_private, trusting
 from launcher.targets.connecting import DEADLINES, connected, secured
+from launcher.targets.request_headers import identity, read_secrets, refused_header, signature
 from launcher.targets.seen import Seen, State
 from launcher.targets.target import (
     RESULT_BYTES_MAX,
@@ -39,7 +40,6 @@ from launcher.targets.target import (
     duration_ms,
     excerpt,
 )
-from launcher.targets.webhooks import identity, read_secrets, refused_header, signature
 from launcher.worker.errors import BadPayload
 
 METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"})

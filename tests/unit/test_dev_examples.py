@@ -46,11 +46,12 @@ def test_the_next_times_of_an_example_can_be_seen_without_a_cell(name: str) -> N
 def test_there_is_no_example_that_nobody_looked_at() -> None:
     names = {path.name for path in Path(ROOT / "examples").iterdir()}
     looked_at = {path.removeprefix("examples/") for path in JOBS}
-    # Tests of their own: test_worker_testing.py, test_targets_app.py, test_service_task_queues.py
-    # and test_example_*.py.
+    # Tests of their own: test_worker_testing.py, test_targets_app.py, test_service_task_queues.py,
+    # test_alert_file.py and test_example_*.py.
     apart = {
         "replica.toml",
         "executor.toml",
+        "alerts.toml",
         "handlers",
         "targets.toml",
         "queues.toml",
