@@ -1,88 +1,41 @@
 """The console in Debian's Chromium: each page, an act, a failover while a page is open.
 
-The pages come from a replica's HTTP server with a cell that answers what a test says. One browser
-serves all tests. Without Chromium they are skipped; `.ci/run` installs it.
+The pages come from a replica's HTTP server with a cell that answers what a test says. Without
+Chromium the tests are skipped; `.ci/run` installs it.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
-from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, expect
 
-from consensus.leadership import Freshness, Leadership
+from consensus.leadership import Leadership
 from cron.api.jobs import PauseReport
 from cron.web.console.events import Events
-from cron.web.console.page_request import Serving
+from tests.browser.rig import LOOP, MARKS, Cell, opened
 from tests.unit.api_rig import launch
 from tests.unit.console_rig import HOSTILE
 from tests.unit.test_console_pages import PAGES, full
-from tests.unit.web_rig import Site, site
+from tests.unit.web_rig import site
 
-CHROMIUM = shutil.which("chromium")
-LOOP = "module"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(180),
-    pytest.mark.asyncio(loop_scope=LOOP),
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-]
+pytestmark = MARKS
 NARROW = {"width": 360, "height": 740}
 SERIOUS = ("serious", "critical")
 
 
-class Cell:
-    """A cell whose answers a test changes, and the console of its replica r1."""
-
-    def __init__(self) -> None:
-        self.backend = full(HOSTILE)
-        self.now = Serving("r1", Leadership(3, leads=True, leader="r1"), Freshness(9, 9, 5))
-        self.served: Site
-
-    def change(self, **fields: Any) -> None:
-        """Let the replica apply one more entry, and stand as the fields say."""
-        index = self.now.fresh.applied + 1
-        self.now = msgspec.structs.replace(
-            self.now, **({"fresh": Freshness(index, index, 5)} | fields)
-        )
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.served.port}{path}"
-
-
-@pytest_asyncio.fixture(loop_scope=LOOP, scope=LOOP)
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as started:
-        found = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        await found.close()
-
-
 @pytest_asyncio.fixture(loop_scope=LOOP)
 async def cell() -> AsyncIterator[Cell]:
-    made = Cell()
+    made = Cell(full(HOSTILE))
     events = Events(lambda: made.now, period_s=0.1)
     async with site(
         made.backend, has_console=True, events=events, serving=lambda: made.now
     ) as served:
         made.served = served
         yield made
-
-
-async def opened(browser: Browser, **how: Any) -> tuple[Page, list[str]]:
-    """A new page, and what it complains of."""
-    page = await (await browser.new_context(**how)).new_page()
-    said: list[str] = []
-    page.on("console", lambda one: said.append(one.text) if one.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
-    return page, said
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -120,7 +73,7 @@ async def test_jobs_are_paused_without_javascript(browser: Browser, cell: Cell) 
     await expect(page.get_by_role("heading", name="Pause jobs")).to_be_visible()
     assert [name for name, _ in cell.backend.calls if name == "pause"] == []
     await page.get_by_role("button", name="Pause", exact=True).click()
-    await expect(page.get_by_text("1 jobs were paused.")).to_be_visible()
+    await expect(page.get_by_text("1 job was paused.")).to_be_visible()
     assert [name for name, _ in cell.backend.calls if name == "pause"] == ["pause"]
     await page.context.close()
 

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from cron.api.dead import DeadReport
 from cron.api.executors import ExecutorsReport
 from cron.api.gates import GatesReport
+from cron.api.groups import GroupsPage
 from cron.api.limits import LimitsReport
 from cron.api.overview import ActivityReport, JobPage, MinuteView, TermView
 from cron.api.queues import QueuesReport
@@ -41,6 +42,7 @@ def backend(**answers: Any) -> FakeBackend:
         "gates": GatesReport(),
         "executors": ExecutorsReport(),
         "dead": DeadReport(),
+        "list_groups": GroupsPage(),
     }
     return FakeBackend(**(said | answers))
 

@@ -9,11 +9,12 @@ from urllib.parse import quote
 import pytest
 
 from cron.api.access import ChangesReport, ChangeView
-from cron.api.dead import DeadOutcome, DeadReport
+from cron.api.dead import DeadReport
 from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
 from cron.api.gates import GatesReport, GateView
-from cron.api.jobs import JobNeeds, JobView, NextTimes, PauseReport
-from cron.api.launches import BackfillReport, LaunchView, OutputView, StoryLine, WhyReport
+from cron.api.groups import GroupsPage, TaskGroupView
+from cron.api.jobs import JobNeeds, JobView, NextTimes
+from cron.api.launches import LaunchView, OutputView, StoryLine, WhyReport
 from cron.api.limits import LimitsReport, LimitView
 from cron.api.members import OverloadView, StatusReport, StatusRow
 from cron.api.overview import JobEntry, JobPage
@@ -111,8 +112,10 @@ def of_the_cell(text: str) -> dict[str, Any]:
     task = TaskView(
         task="acme/mail:k", queue="acme/mail", key="k", handler=text, state="waiting",
         at_ms=WALL_MS, reason=text, by=text, result=text, payload={text: text},
-        labels={text: text}, attempts=launches(2, text), launch="acme/mail:k@2026-11-20T15:00:00Z",
+        labels={text: text}, revision=12, attempts=launches(2, text),
+        launch="acme/mail:k@2026-11-20T15:00:00Z",
     )  # fmt: skip
+    group = TaskGroupView(group="acme/import", state="closed", failed=2, by=text)
     return {
         "queues": QueuesReport(
             queues=[QueueView(pool=text, tenant=text, waiting=9, oldest_ms=5, blocked_by=text)],
@@ -143,6 +146,8 @@ def of_the_cell(text: str) -> dict[str, Any]:
             queues=[TaskQueueView(queue="acme/mail", handler=text, source=text, notes=[text])]
         ),
         "get": task,
+        "get_group": group,
+        "list_groups": GroupsPage(groups=[group]),
         "status": StatusReport(
             rows=[
                 StatusRow(
@@ -167,7 +172,7 @@ def of_the_cell(text: str) -> dict[str, Any]:
 PAGES = [
     "/", "/jobs", "/jobs?text=x&state=paused", "/jobs/acme/mail",
     "/launches/acme/mail@2026-11-20T15:00:00Z", "/queues",
-    "/executors", "/dead", "/tasks", "/tasks/acme/mail:k", "/cell",
+    "/executors", "/dead", "/tasks", "/tasks/acme/mail:k", "/groups/acme/import", "/cell",
 ]  # fmt: skip
 
 
@@ -256,136 +261,3 @@ async def test_the_page_of_the_cell_points_out_what_is_wrong() -> None:
         "different state. This is a bug.",
     ):
         assert note in read.text
-
-
-# ---- acts
-
-
-async def acted(
-    act: str, fields: dict[str, Any], of: FakeBackend, *, is_confirmed: bool = True
-) -> tuple[Said, Browser]:
-    """Send a form, and the form of its plan where that is to be confirmed."""
-    async with site(of, has_console=True) as served:
-        browser = Browser(served)
-        await browser.get("/signin")
-        said = await browser.send(f"/acts/{act}", fields)
-        if is_confirmed:
-            read = check_sound(browser.page)
-            again: dict[str, list[str]] = {}
-            for tag, attrs in read.tags:
-                if tag == "input" and attrs.get("name") != "csrf":
-                    again.setdefault(str(attrs["name"]), []).append(str(attrs["value"]))
-            said = await browser.send(f"/acts/{act}", again)
-    return said, browser
-
-
-def calls(of: FakeBackend, *methods: str) -> list[Any]:
-    return [request for method, (request,) in of.calls if method in methods]
-
-
-async def test_nothing_is_changed_before_the_plan_is_confirmed() -> None:
-    of = full("plain")
-    fields = {"job": ["acme/a", "acme/b"], "reason": HOSTILE, "back": "/jobs?text=x"}
-    said, browser = await acted("pause", fields, of, is_confirmed=False)
-    read = check_sound(browser.page)
-    assert said.status == 200
-    assert "acme/a acme/b" in read.text
-    assert "<script>alert(1)</script>" in read.text
-    assert calls(of, "pause") == []
-
-
-async def test_jobs_are_paused_and_the_page_says_so() -> None:
-    of = full("plain")
-    of.answers["pause"] = PauseReport(changed=["acme/a"])
-    fields = {"job": ["acme/a", "acme/b"], "reason": "disk", "hours": "2", "back": "/jobs?text=x"}
-    said, _ = await acted("pause", fields, of)
-    assert (said.status, said.headers["location"]) == (303, "/jobs?text=x&done=pause&count=2")
-    asked = calls(of, "pause")
-    assert [(one.pattern, one.reason, one.until_ms) for one in asked] == [
-        ("acme/a", "disk", WALL_MS + 7_200_000),
-        ("acme/b", "disk", WALL_MS + 7_200_000),
-    ]
-    _, read = await page_of("/jobs?text=x&done=pause&count=2", of)
-    assert "2 jobs were paused." in read.text
-
-
-@pytest.mark.parametrize("query", ["done=pause&count=<b>", "done=<b>&count=1", "done=pause"])
-async def test_a_link_cannot_make_a_page_say_what_it_likes(query: str) -> None:
-    said, read = await page_of(f"/jobs?{query.replace('<', '%3C')}", full("plain"))
-    assert said.status == 200
-    assert "paused." not in read.text
-
-
-async def test_a_form_that_is_sent_twice_launches_once() -> None:
-    of = full("plain")
-    of.answers["trigger"] = launch(launch="acme/a@2026-11-20T15:00:00Z+t1")
-    async with site(of, has_console=True) as served:
-        browser = Browser(served)
-        await browser.get("/signin")
-        await browser.send("/acts/trigger", {"job": "acme/a"})
-        read = check_sound(browser.page)
-        again = {
-            str(attrs["name"]): str(attrs["value"])
-            for tag, attrs in read.tags
-            if tag == "input" and attrs.get("name") != "csrf"
-        }
-        said = await browser.send("/acts/trigger", again)
-        await browser.send("/acts/trigger", again)
-    assert said.headers["location"] == "/launches/acme/a@2026-11-20T15:00:00Z+t1"
-    first, second = calls(of, "trigger")
-    assert first.request_id == second.request_id
-
-
-async def test_a_backfill_shows_its_plan_before() -> None:
-    of = full("plain")
-    of.answers["backfill"] = lambda asked: BackfillReport(
-        launches=["acme/a@2026-11-20T15:00:00Z"], is_dry_run=asked.is_dry_run
-    )
-    fields = {"job": "acme/a", "from": "2026-11-20T14:00", "to": "2026-11-20T16:00", "back": "/"}
-    said, _ = await acted("backfill", fields, of)
-    assert said.headers["location"] == "/?done=backfill&count=1"
-    assert [(one.is_dry_run, one.from_s, one.to_s) for one in calls(of, "backfill")] == [
-        (True, NOON_S - 3_600, NOON_S + 3_600),
-        (False, NOON_S - 3_600, NOON_S + 3_600),
-    ]
-
-
-@pytest.mark.parametrize(("act", "method"), [("redrive", "redrive"), ("drop", "drop_dead")])
-async def test_dead_letters_are_shown_by_a_dry_run_before(act: str, method: str) -> None:
-    of = full("plain")
-    of.answers[method] = DeadOutcome(launches=["acme/a@2026-11-20T15:00:00Z"])
-    said, _ = await acted(act, {"tenant": "acme", "back": "/dead"}, of)
-    assert said.status == 303
-    assert [(one.is_dry_run, one.query.tenant) for one in calls(of, method)] == [
-        (True, "acme"),
-        (False, "acme"),
-    ]
-
-
-async def test_an_empty_filter_changes_all_only_where_that_is_said() -> None:
-    of = full("plain")
-    of.answers["drop_dead"] = DeadOutcome(launches=["acme/a@2026-11-20T15:00:00Z"])
-    said, _ = await acted("drop", {"back": "/dead"}, of)
-    assert said.status == 400
-    assert not [one for one in calls(of, "drop_dead") if not one.is_dry_run]
-    said, _ = await acted("drop", {"everything": "1", "back": "/dead"}, of)
-    assert said.status == 303
-
-
-@pytest.mark.parametrize(
-    ("act", "fields"),
-    [("pause", {}), ("pause", {"job": "a", "hours": "x"}), ("backfill", {"from": "x"}),
-     ("open", {"gate": "x" * 300}), ("trigger", {"job": [f"j{n}" for n in range(201)]})],
-)  # fmt: skip
-async def test_a_form_that_makes_no_sense_is_refused_with_a_page(
-    act: str, fields: dict[str, Any]
-) -> None:
-    of = full("plain")
-    said, browser = await acted(act, fields, of, is_confirmed=act == "open")
-    assert said.status == 400
-    check_sound(browser.page)
-
-
-async def test_an_act_that_is_none_is_not_found() -> None:
-    said, _ = await acted("explode", {}, full("plain"), is_confirmed=False)
-    assert said.status == 404

@@ -8,8 +8,8 @@ import msgspec
 
 from cron.api import table as t
 from cron.api.dead import DeadReport
-from cron.web.console.acts import dead_query
 from cron.web.console.frame import Page
+from cron.web.console.launch_acts import dead_query
 from cron.web.console.page_request import PageRequest
 
 LISTED: Final = 50

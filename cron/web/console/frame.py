@@ -42,6 +42,12 @@ _KINDS: Final = {
 }
 
 
+_FILTERS: Final = (
+    "instant", "minute", "duration", "size", "number", "short", "mark", "machine_time", "job_link",
+    "launch_link", "group_link", "job_of",
+)  # fmt: skip
+
+
 class Page(msgspec.Struct, frozen=True):
     """What a page shows: a template and its values."""
 
@@ -85,8 +91,7 @@ class Frame:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        for name in ("instant", "minute", "duration", "size", "number", "short", "mark",
-                     "machine_time", "job_link", "launch_link", "job_of"):  # fmt: skip
+        for name in _FILTERS:
             self._templates.filters[name] = getattr(texts, name)
         self._templates.globals |= {"charts": charts, "assets": self.assets}
 

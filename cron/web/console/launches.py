@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from cron.api import table as t
-from cron.api.launches import LaunchView, OutputQuery, OutputView, ShowRequest, WhyRequest
+from cron.api.dead import DeadQuery
+from cron.api.launches import (
+    LaunchView,
+    OutputQuery,
+    OutputView,
+    ShowRequest,
+    WhyRequest,
+)
 from cron.errors import UnknownLaunch
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest, count_of
@@ -38,6 +46,10 @@ async def show(asked: PageRequest, name: str) -> Page:
         "launch": str(launch),
         "job_name": launch.job,
         "latest": latest,
+        "is_dead": not latest.is_open and await _is_dead(asked, str(launch)),
+        "can_backfill": _can_backfill(latest, str(launch)),
+        "from": _second(launch.scheduled_s),
+        "to": _second(launch.scheduled_s + 1),
         "attempts": attempts[::-1][:ATTEMPTS_SHOWN],
         "hidden": max(0, len(attempts) - ATTEMPTS_SHOWN),
         "parts": latest.parts[:PARTS_SHOWN],
@@ -49,6 +61,23 @@ async def show(asked: PageRequest, name: str) -> Page:
         "part": part,
     }
     return Page("launch.html", str(launch), values)
+
+
+async def _is_dead(asked: PageRequest, launch: str) -> bool:
+    """Return whether a launch is a dead letter."""
+    report = await asked.maybe(t.DEAD, DeadQuery(launch=launch))
+    return not isinstance(report, Missing) and bool(report.letters)
+
+
+def _can_backfill(latest: LaunchView, launch: str) -> bool:
+    """Return whether a backfill may make a launch due again: one that the schedule of a job made,
+    and that did not succeed."""
+    is_scheduled = ":" not in launch.partition("@")[0] and "+" not in launch
+    return is_scheduled and latest.state in ("skipped", "lost", "failed")
+
+
+def _second(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 async def _output(

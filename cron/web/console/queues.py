@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from cron.api import table as t
 from cron.api.checks import Listing
+from cron.api.limits import LimitView
 from cron.api.queues import QueueQuery
+from cron.scopes import EACH_TENANT, scope_text
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
 
@@ -22,6 +24,8 @@ async def show(asked: PageRequest, _name: str) -> Page:
     rows = [] if isinstance(queues, Missing) else queues.queues
     ordered = sorted(rows, key=lambda one: (not one.blocked_by, -one.oldest_ms, -one.waiting))
     values: dict[str, Any] = {
+        "limit_scope": _scope,
+        "limit_text": lambda one: scope_text((one.tenant, one.pool, one.priority)),
         "queues": queues,
         "rows": ordered[:SHOWN],
         "hidden": max(0, len(ordered) - SHOWN),
@@ -31,3 +35,8 @@ async def show(asked: PageRequest, _name: str) -> Page:
         "gates": gates if isinstance(gates, Missing) else gates.gates[:SHOWN],
     }
     return Page("queues.html", "Queues", values)
+
+
+def _scope(limit: LimitView) -> str:
+    """Return the scope in which a role must be to change a limit."""
+    return f"{limit.tenant}/*" if limit.tenant not in ("", EACH_TENANT) else ""

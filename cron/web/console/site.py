@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from starlette.types import Scope
 
-from cron.api.admission import Admission, Shown
+from cron.api.admission import Admission, Caller, Shown
 from cron.errors import CronError, NotAllowed, NotAuthenticated
-from cron.web.console import cell, dead, executors, jobs, launches, now, queues, tasks
-from cron.web.console.acts import ACTS, SHOWN_MAX, said_done, with_done
+from cron.web.console import cell, dead, executors, groups, jobs, launches, now, queues, tasks
+from cron.web.console.acts import ACTS, SHOWN_MAX, may_act, said_done, with_done
 from cron.web.console.events import KIND, Events
 from cron.web.console.frame import NAV, Frame, Page
 from cron.web.console.page_request import (
@@ -40,6 +41,7 @@ PAGES: Final[dict[str, Show]] = {
     "/dead": dead.show,
     "/tasks": tasks.show,
     "/tasks/": tasks.show_one,
+    "/groups/": groups.show_one,
     "/cell": cell.show,
 }
 """The pages by their paths; one that ends with a slash has a name after it."""
@@ -122,10 +124,14 @@ class Console:
             asked = self._begin(exchange, asks)
             asked.caller = self._admission.caller(asked.shown)
             await self._form(exchange, asked)
+            if not may_act(asked.caller, name):
+                needed = f"it needs a role that may {act.rpc.action.value}"
+                text = f"{asked.caller} may not do this: {needed}"
+                raise NotAllowed(text, "docs/security.md says which role may do what")
             back = local_path(asked.form.get("back", "/"))
             if asked.form.get("confirmed") == "1":
                 count, location = await act.do(asked)
-                await exchange.answer(see_other(location or with_done(back, name, count)))
+                await exchange.answer(see_other(with_done(location or back, name, count)))
                 return
             plan = await act.plan(asked)
             values = {"plan": plan, "act": name, "back": back, "shown": SHOWN_MAX}
@@ -161,6 +167,8 @@ class Console:
             cell=self._cell,
             done=said_done(asked.query),
             caller=asked.caller,
+            can=partial(may_act, asked.caller),
+            roles=_roles(asked.caller),
             has_session=bool(self._cookies(exchange).session),
             csrf_token=form_token(key or drawn, asked.shown),
             serving=self._serving(),
@@ -257,6 +265,12 @@ def local_path(path: str) -> str:
     backslash, for another site."""
     is_local = path.startswith("/") and not path.startswith("//") and path.isascii()
     return path if is_local and path.isprintable() and "\\" not in path else "/"
+
+
+def _roles(caller: Caller | None) -> list[str]:
+    """Return the words for the roles of a caller, without their scopes."""
+    granted = caller.subject.grants if caller is not None else ()
+    return sorted({one.role.label for one in granted})
 
 
 def _signing_in(to: str, error: CronError | None, *, status: int) -> Page:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from cron.api import table as t
+from cron.api.groups import GroupListQuery
 from cron.api.task_queues import TaskQueuesQuery
 from cron.api.tasks import STATES, TaskFilter, TaskListQuery, TaskQuery
 from cron.web.console.frame import Page
@@ -14,6 +15,7 @@ from cron.web.console.page_request import Missing, PageRequest, choice
 
 LISTED: Final = 50
 QUEUES: Final = 200
+GROUPS: Final = 20
 PAYLOAD_CHARS: Final = 8_000
 _FIELDS: Final = ("queue", "prefix", "state")
 
@@ -27,10 +29,13 @@ async def show(asked: PageRequest, _name: str) -> Page:
     )
     page = await asked.ask(t.LIST, query)
     queues = await asked.maybe(t.LIST_QUEUES, TaskQueuesQuery())
+    groups = await asked.maybe(t.LIST_GROUPS, GroupListQuery(limit=GROUPS))
     kept = {name: one for name, one in filters.items() if one}
     values: dict[str, Any] = {
         "page": page,
         "queues": queues if isinstance(queues, Missing) else queues.queues[:QUEUES],
+        "groups": groups if isinstance(groups, Missing) else groups.groups,
+        "more_groups": not isinstance(groups, Missing) and bool(groups.next),
         "filters": filters,
         "states": STATES,
         "is_filtered": bool(kept),

@@ -109,6 +109,11 @@ def job_link(name: str) -> str:
     return f"/jobs/{quote(name, safe='/')}"
 
 
+def group_link(name: str) -> str:
+    """Return the address of a group's page, by its full name."""
+    return f"/groups/{quote(name, safe='/')}"
+
+
 def launch_link(name: str) -> str:
     """Return the address of a launch's page."""
     return f"/launches/{quote(name, safe='/@:+')}"

@@ -1,0 +1,28 @@
+"""The page of a group of tasks: its counts, its tasks, and what follows it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cron.api import table as t
+from cron.api.groups import GroupQuery
+from cron.api.tasks import TaskFilter, TaskListQuery
+from cron.web.console.frame import Page
+from cron.web.console.page_request import Missing, PageRequest
+
+LISTED: Final = 50
+
+
+async def show_one(asked: PageRequest, name: str) -> Page:
+    """Return the page of one group."""
+    group = await asked.ask(t.GET_GROUP, GroupQuery(name=name))
+    query = TaskListQuery(filter=TaskFilter(group=group.group), limit=LISTED)
+    members = await asked.maybe(t.LIST, query)
+    count = group.waiting + group.running + group.done + group.failed + group.dropped
+    values: dict[str, Any] = {
+        "group": group,
+        "count": count,
+        "members": members if isinstance(members, Missing) else members.tasks,
+        "more": 0 if isinstance(members, Missing) else max(0, count - len(members.tasks)),
+    }
+    return Page("group.html", group.group, values)

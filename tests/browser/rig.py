@@ -1,0 +1,53 @@
+"""Chromium for tests, and a console whose cell answers what a test says."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.async_api import Browser, Page
+
+from consensus.leadership import Freshness, Leadership
+from cron.web.console.page_request import Serving
+from tests.unit.api_rig import FakeBackend
+from tests.unit.web_rig import Site
+
+CHROMIUM = shutil.which("chromium")
+LOOP = "session"
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.asyncio(loop_scope=LOOP),
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+
+class Cell:
+    """A cell whose answers a test changes, and the console of its replica r1."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self.backend = backend
+        self.now = Serving("r1", Leadership(3, leads=True, leader="r1"), Freshness(9, 9, 5))
+        self.served: Site
+
+    def change(self, **fields: Any) -> None:
+        """Let the replica apply one more entry, and stand as the fields say."""
+        index = self.now.fresh.applied + 1
+        self.now = msgspec.structs.replace(
+            self.now, **({"fresh": Freshness(index, index, 5)} | fields)
+        )
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.served.port}{path}"
+
+
+async def opened(browser: Browser, **how: Any) -> tuple[Page, list[str]]:
+    """A new page, and what it complains of."""
+    page = await (await browser.new_context(**how)).new_page()
+    said: list[str] = []
+    page.on("console", lambda one: said.append(one.text) if one.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
+    return page, said
