@@ -7,7 +7,6 @@ import functools
 import itertools
 import json
 import os
-import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from launcher.targets.target import Target
 from launcher.worker.context import Cancellation
 from tests.fakes.bad_http import answer, bad_server, silence
 from tests.fakes.kubernetes_api import BATCH, CORE, kubernetes_fake
+from tests.fakes.ports import free_address
 from tests.fakes.s3_server import S3Server
 
 _NUMBERS = itertools.count(1)
@@ -57,13 +57,6 @@ class OtherSide(Protocol):
         """Whether slow work of that name has been ended."""
 
 
-def free_port() -> int:
-    """A port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
 class HttpSide:
     """An HTTP server."""
 
@@ -83,7 +76,7 @@ class HttpSide:
 
     def payload(self, ending: str = "good") -> Any:
         if ending == "away":
-            return {"url": f"http://127.0.0.1:{free_port()}/good"}
+            return {"url": f"http://{free_address()}/good"}
         return {"url": self._server.url(f"/{ending}"), "body": {"a": 1}}
 
     def finish(self, launch: str) -> None:
@@ -121,7 +114,7 @@ class SqsSide:
 
     def target(self, ending: str = "good") -> Target:
         endpoint = {
-            "away": f"http://127.0.0.1:{free_port()}", "busy": self._trouble.url(""),
+            "away": f"http://{free_address()}", "busy": self._trouble.url(""),
             "slow": self._silent.url(""),
         }.get(ending, self._endpoint)  # fmt: skip
         config = SqsConfig(queues=("jobs-*",), endpoint=endpoint, region="us-east-1", timeout="2s")
@@ -166,7 +159,7 @@ class KubernetesSide:
         self._trouble = stack.enter_context(bad_server())
         self._trouble.ways[f"{BATCH}jobs/jobs"] = answer("503 Slow Down", b"")
         (self._folder / "busy").write_text(json.dumps(kubeconfig_of(self._trouble.url(""))))
-        away = kubeconfig_of(f"http://127.0.0.1:{free_port()}")
+        away = kubeconfig_of(f"http://{free_address()}")
         (self._folder / "away").write_text(json.dumps(away))
         self._cell = f"cell-{next(_NUMBERS)}-{os.getpid()}"
         self._api = KubeApi(access_of(self._config("good"), self._folder))

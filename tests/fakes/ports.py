@@ -2,17 +2,24 @@
 
 A port of the range from which the kernel takes those of outgoing connections may be gone before a
 server listens on it, or while a server that is to come back is down. So these are below it, and
-the processes of one run of the tests draw from parts of their own.
+the processes of one run of the tests draw from parts of their own. A process draws no port again
+before it has drawn all others: a port whose server is not up yet looks free.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import random
 import socket
+from typing import Final
 
 HOST = "127.0.0.1"
 _FIRST, _COUNT = 10_000, 20_000
+_STEP: Final = 97
+"""Further than the last port of a cell is from its first one, and a divisor of no part's size."""
+_STEPS = itertools.count(random.SystemRandom().randrange(_COUNT))
 
 
 def draw() -> int:
@@ -20,9 +27,7 @@ def draw() -> int:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     width = _COUNT // workers
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return _FIRST + number * width + int(probe.getsockname()[1]) % width
+    return _FIRST + number * width + next(_STEPS) * _STEP % width
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cron.api.tasks import SubmitVerdict, TaskError
+from cron.errors import NotLeader
 from launcher.client.aio import AsyncClient
 from launcher.client.errors import (
     NotAllSubmitted,
@@ -17,6 +18,7 @@ from launcher.client.errors import (
     UnknownHandler,
     UnknownTask,
 )
+from tests.fakes.client_clock import ClientClock
 from tests.fakes.task_cell import LostAnswer, TaskCell, task_cell
 
 
@@ -24,6 +26,11 @@ from tests.fakes.task_cell import LostAnswer, TaskCell, task_cell
 def cell() -> Iterator[TaskCell]:
     with task_cell() as cell:
         yield cell
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ClientClock:
+    return ClientClock(monkeypatch.setattr)
 
 
 async def test_a_task_is_submitted_changed_and_waited_for(cell):
@@ -65,30 +72,40 @@ async def test_refusals_are_raised(cell):
             await client.submit_many([("h", 1)])
 
 
-async def test_waiting_gives_up(cell):
+async def test_waiting_gives_up(cell, monkeypatch):
+    monkeypatch.setattr("launcher.client.core.LOOK_S_MIN", 60)
     async with AsyncClient(cell.servers) as client:
         task = await client.submit("h")
         with pytest.raises(NotOver):
             await task.wait("30ms")
 
 
-async def test_without_an_answer_in_time_the_outcome_is_unknown(cell):
+async def test_without_an_answer_in_time_the_outcome_is_unknown(cell, clock):
     def lose(method: str, request: object) -> None:
+        clock.skip()
         raise LostAnswer
 
     cell.after = lose
-    async with AsyncClient(cell.servers, timeout=2) as client:
+    async with AsyncClient(cell.servers) as client:
         with pytest.raises(OutcomeUnknown):
             await client.submit("h")
 
 
-async def test_a_client_may_have_another_timeout_for_some_calls(cell):
-    async with AsyncClient(cell.servers) as client:
+async def test_a_client_may_have_another_timeout_for_some_calls(cell, clock):
+    refusals = iter(range(2))
+
+    def refuse(method: str, request: object) -> None:
+        for _ in refusals:
+            clock.skip(25)
+            raise NotLeader(None)
+
+    async with AsyncClient(cell.servers, timeout=60) as client:
         task = await client.with_timeout(20).submit("h")
-        assert (await client.get(task)).state == "waiting"
-        cell.leader = -1
+        cell.before = refuse
         with pytest.raises(Unavailable):
-            await client.with_timeout(0.2).get(task)
+            await client.with_timeout(20).get(task)
+        assert (await client.get(task)).state == "waiting"
+        assert next(refusals, None) is None
 
 
 async def test_a_cancelled_submit_does_not_hold_up_the_loop(cell):

@@ -34,7 +34,7 @@ def cell() -> ServiceCell:
 
 @pytest.fixture
 def client(cell: ServiceCell) -> Client:
-    return Client(cell=cell, timeout=5)
+    return Client(cell=cell, timeout=60)
 
 
 def test_a_task_comes_after_tasks_and_groups_however_they_are_given(client: Client) -> None:
@@ -68,7 +68,7 @@ def test_a_group_is_closed_at_the_end_of_its_block_with_the_task_that_follows(
     with pytest.raises(NotOver, match="import is not complete after 0 s"):
         group.wait(0)
     cell.end(*(task.key for task in tasks))
-    done = group.wait(1)
+    done = group.wait(60)
     assert (done.is_complete, done.succeeded, done.dropped) == (True, False, 3)
     assert group.close() == done, "a close may be repeated"
 
@@ -92,12 +92,12 @@ def test_a_block_that_raises_leaves_its_group_open_and_says_so(client: Client) -
 
 
 def test_a_group_of_a_tenant_is_named_with_it(cell: ServiceCell) -> None:
-    client = Client(cell=cell, tenant="acme", timeout=5)
+    client = Client(cell=cell, tenant="acme", timeout=60)
     with client.group("import", on_complete=(HANDLER, None)) as group:
         task = group.submit(HANDLER, key="a")
     assert (group.name, task.get().group) == ("acme/import", "acme/import")
     assert group.status().on_complete == f"acme/{HANDLER}:import.complete"
-    other = Client(cell=cell, timeout=5).group("acme/other")
+    other = Client(cell=cell, timeout=60).group("acme/other")
     other.submit(HANDLER)
     assert other.status().group == "acme/other"
 
@@ -177,7 +177,7 @@ def test_the_same_with_await(cell: ServiceCell) -> None:
             return getattr(cell, name)
 
     async def told() -> None:
-        async with AsyncClient(cell=Threaded(), timeout=5) as client:
+        async with AsyncClient(cell=Threaded(), timeout=60) as client:
             async with client.group("import", on_complete=(HANDLER, None)) as group:
                 await group.submit(HANDLER, key="a")
                 await group.submit_many([(HANDLER, 1, {"key": "b"})])
@@ -185,7 +185,7 @@ def test_the_same_with_await(cell: ServiceCell) -> None:
             assert [one.key async for one in client.list(group=group)] == ["b", "a"]
             assert await client.cancel_all(group="import", is_dry_run=True) == 2
             assert await group.cancel() == 2
-            assert (await group.wait(1)).is_complete
+            assert (await group.wait(60)).is_complete
             assert (await group.close()).on_complete == (await group.status()).on_complete
             with pytest.raises(ValueError, match="broken") as caught:
                 async with client.group("other"):

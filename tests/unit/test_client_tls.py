@@ -34,7 +34,7 @@ async def submitted(server: str, folder: Path | None) -> Task:
     """Submit a task as a program with these certificates would."""
 
     def submit() -> Task:
-        with Client(server, tls=str(folder or ""), timeout=5) as client:
+        with Client(server, tls=str(folder or ""), timeout=60) as client:
             return client.submit("h", key="k")
 
     return await asyncio.to_thread(submit)

@@ -56,7 +56,7 @@ def test_a_day_without_sales_fails_for_good(modules):
 def test_the_steps_come_one_after_the_other_and_may_be_submitted_again(modules):
     cell = ServiceCell()
     cell.world.serve("report.fetch", "report.total", "report.publish")
-    with Client(cell=cell, timeout=5) as client:
+    with Client(cell=cell, timeout=60) as client:
         for _ in range(2):
             last = modules["run_report"].submit(client, DAY)
         found = {task.key + " " + task.handler: task.after for task in client.list()}

@@ -61,7 +61,7 @@ def test_the_page_shows_all_thumbnails_or_says_how_many_are_missing(modules):
 def test_all_thumbnails_are_one_group_which_the_page_follows(modules):
     cell = ServiceCell()
     cell.world.serve("thumbnails.make", "thumbnails.index")
-    with Client(cell=cell, timeout=5) as client:
+    with Client(cell=cell, timeout=60) as client:
         last = modules["make_thumbnails"].submit(client, "album", 1_500)
         group = client.group_status("album")
         page = client.get(last)

@@ -165,6 +165,9 @@ async def test_a_request_that_waits_to_be_read_is_not_late(monkeypatch) -> None:
         reads: list[Any] = []
         monkeypatch.setattr(served.server.throttle, "add", reads.append)
         asked = asyncio.create_task(served.ask("GET", "/v1/jobs"))
+        async with asyncio.timeout(30):
+            while not reads:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)  # much longer than a client may take
         (read,) = reads
         read()
@@ -174,15 +177,17 @@ async def test_a_request_that_waits_to_be_read_is_not_late(monkeypatch) -> None:
 async def test_a_connection_that_is_kept_gets_the_same_time_for_its_next_request(
     monkeypatch,
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_S", 0.2)
     async with site(FakeBackend(jobs=[])) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(GET)
         async with asyncio.timeout(30):
             await reader.readuntil(b"0\r\n\r\n")
-            await asyncio.sleep(0.4)  # idle after an answer: that is allowed for longer
+            monkeypatch.setattr(connection, "HEAD_S", 0.1)
+            await asyncio.sleep(0.3)  # idle after an answer: that is allowed for longer
+            monkeypatch.undo()
             writer.write(GET)
             await reader.readuntil(b"0\r\n\r\n")
+            monkeypatch.setattr(connection, "HEAD_S", 0.1)
             writer.write(GET[:10])
             said = await reader.read()
         writer.close()
@@ -351,7 +356,8 @@ async def test_requests_in_one_go_are_answered_in_their_order() -> None:
     assert said.index(b"HTTP/1.1 404 ") > said.rindex(b"HTTP/1.1 200 ")
 
 
-async def test_a_stop_waits_for_a_request_and_ends_the_rest() -> None:
+async def test_a_stop_waits_for_a_request_and_ends_the_rest(monkeypatch) -> None:
+    monkeypatch.setattr("cron.web.server.STOP_S", 60)
     begun = asyncio.Event()
 
     async def slow(_: Any) -> Any:

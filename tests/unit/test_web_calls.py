@@ -315,10 +315,11 @@ async def test_rows_that_take_time_come_as_they_are_there() -> None:
 
 
 async def test_a_watch_ends_when_its_client_goes_away() -> None:
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     async def rows() -> Any:
         try:
+            begun.set()
             await asyncio.Event().wait()
             yield launch()
         finally:
@@ -327,9 +328,9 @@ async def test_a_watch_ends_when_its_client_goes_away() -> None:
     async with site(FakeBackend(watch=lambda _: rows())) as served:
         _, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(b"GET /v1/tasks/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.sleep(0.1)
-        writer.close()
         async with asyncio.timeout(30):
+            await begun.wait()
+            writer.close()
             await ended.wait()
 
 
