@@ -12,7 +12,7 @@ import click
 from cron.cli.app import become
 from cron.cli.values import LENGTH
 
-KINDS: Final = ("http", "sqs", "kubernetes")
+KINDS: Final = ("http", "sqs", "kubernetes", "mail")
 DEFAULT_CONFIG: Final = "/etc/raftcron/targets.toml"
 KIND_VARIABLE: Final = "RAFTCRON_TARGET"
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
@@ -63,6 +63,8 @@ def target_command(
     sqs: the launch is a message; it is done when the queue has accepted the message.
 
     kubernetes: the launch is a Job, which is watched until it is over.
+
+    mail: the launch is a mail; it is done when the SMTP server has accepted it.
 
     After Ctrl-C or TERM, launches under way have --grace to end.
     """

@@ -20,7 +20,7 @@ from launcher.worker.registry import Registry, describe
 
 KIND_VARIABLE: Final = TARGET_VARIABLE
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
-KINDS: Final = ("http", "sqs", "kubernetes")
+KINDS: Final = ("http", "sqs", "kubernetes", "mail")
 
 
 def registry_of(target: Target) -> Registry:
@@ -62,6 +62,12 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
             from launcher.targets.kubernetes import KubernetesTarget
 
             return KubernetesTarget(config.kubernetes, folder)
+        case "mail":
+            if config.mail is None:
+                raise none
+            from launcher.targets.mail import MailTarget
+
+            return MailTarget(config.mail, folder)
     raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}")
 
 

@@ -6,7 +6,7 @@ import os
 import ssl
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -80,12 +80,35 @@ class KubernetesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     log_lines: Annotated[int, Meta(ge=0, le=10_000)] = 100
 
 
+class MailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The target `mail`. Mails go to `recipients` only: addresses, or patterns such as
+    `*@example.com` or `*`. A recipient without `@`, such as `root`, is one of `domain`. `tls`:
+    `starttls`, `tls` from the first byte, or `none`. `password` is a file that contains it. `ca` is
+    a file of certificates to trust in place of the system's. `cell` keeps cells apart whose jobs
+    have the same names. `console` is the address of the console, for links. `timeout` is that of
+    one mail."""
+
+    handler: _Name = "mail"
+    server: Annotated[str, Meta(min_length=1, max_length=300)]
+    sender: str = msgspec.field(name="from")
+    recipients: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1_000)]
+    domain: str = ""
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+    cell: str = ""
+    console: str = ""
+    timeout: Duration = "50s"
+
+
 class TargetsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The file: a table for each target that it configures."""
 
     http: HttpConfig | None = None
     sqs: SqsConfig | None = None
     kubernetes: KubernetesConfig | None = None
+    mail: MailConfig | None = None
 
 
 def load(path: Path) -> TargetsConfig:

@@ -16,11 +16,13 @@ from typing import Any, Protocol
 
 import boto3
 
-from launcher.targets.config import HttpConfig, KubernetesConfig, SqsConfig
+from launcher.targets.config import HttpConfig, KubernetesConfig, MailConfig, SqsConfig
 from launcher.targets.http import HttpTarget
 from launcher.targets.kube_api import KubeApi, Reply, access_of
 from launcher.targets.kube_jobs import Named
 from launcher.targets.kubernetes import KubernetesTarget
+from launcher.targets.mail import MailTarget
+from launcher.targets.message import message_id
 from launcher.targets.sqs import FIFO, SqsTarget
 from launcher.targets.target import Target
 from launcher.worker.context import Cancellation
@@ -28,6 +30,7 @@ from tests.fakes.bad_http import answer, bad_server, silence
 from tests.fakes.kubernetes_api import BATCH, CORE, kubernetes_fake
 from tests.fakes.ports import free_address
 from tests.fakes.s3_server import S3Server
+from tests.fakes.smtp_server import smtp_server
 
 _NUMBERS = itertools.count(1)
 _CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
@@ -206,6 +209,39 @@ class KubernetesSide:
         return reply.status == 404 or "deletionTimestamp" in reply.body["metadata"]
 
 
+class MailSide:
+    """An SMTP server."""
+
+    tells = False
+    deduplicates = False
+
+    def __init__(self, stack: contextlib.ExitStack, servers: Servers) -> None:
+        self._server = stack.enter_context(smtp_server())
+        self._server.refused |= {"refused@example.com": "550 no", "busy@example.com": "451 later"}
+
+    def target(self, ending: str = "good") -> Target:
+        place = f"127.0.0.1:{free_port()}" if ending == "away" else self._server.place
+        return MailTarget(
+            MailConfig(server=place, sender="cron@example.com", recipients=("*",), tls="none"),
+            Path(),
+        )
+
+    def payload(self, ending: str = "good") -> Any:
+        if ending == "slow":
+            self._server.hurried.clear()
+        return {"to": f"{ending}@example.com", "subject": "a", "text": "b"}
+
+    def finish(self, launch: str) -> None:
+        """A mail is done when it was accepted."""
+
+    def pieces(self, launch: str) -> int:
+        ids = Counter(one.message["message-id"] for one in self._server.received)
+        return ids[message_id(launch, "", "example.com")]
+
+    def is_stopped(self, launch: str) -> bool:
+        return True
+
+
 def kubeconfig_of(server: str) -> dict[str, Any]:
     """A kubeconfig with a token, as kubectl writes it."""
     return {
@@ -240,6 +276,7 @@ SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {
     "sqs": SqsSide,
     "sqs-fifo": functools.partial(SqsSide, suffix=FIFO),
     "kubernetes": KubernetesSide,
+    "mail": MailSide,
 }
 """The sides of the default suite."""
 REAL_SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {

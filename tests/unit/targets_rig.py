@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from launcher.clock import boot_ms
 from launcher.targets.app import registry_of
@@ -53,3 +61,28 @@ def ended(target: Target, payload: object, context: Context) -> Ended:
 def work_for(target: Target, payload: object, **context: Any) -> Work:
     """The work of an attempt, with a spec that the target has read."""
     return Work(context_of(**context)[0], target.read(json.dumps(payload).encode()))
+
+
+def certificate(folder: Path, name: str, *, days: float = 1) -> Path:
+    """A self-signed certificate for a name or an address, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    alternative: x509.GeneralName = x509.DNSName(name)
+    if name[0].isdigit():
+        alternative = x509.IPAddress(ipaddress.ip_address(name))
+    now = datetime.now(UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(subject).issuer_name(subject).public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=2)).not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    path = folder / f"{name}.pem"
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(built.public_bytes(serialization.Encoding.PEM) + secret)
+    return path

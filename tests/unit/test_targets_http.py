@@ -5,21 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import json
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from launcher.clock import boot_ms, wall_ms
 from launcher.errors import BadConfig
@@ -41,7 +36,7 @@ from tests.fakes.bad_http import (
     silence,
     trickle,
 )
-from tests.unit.targets_rig import LAUNCH, Output, context_of, ended
+from tests.unit.targets_rig import LAUNCH, Output, certificate, context_of, ended
 
 LOOPBACK = "127.0.0.0/8"
 SECRET = base64.b64encode(bytes(range(32))).decode()
@@ -537,31 +532,6 @@ def test_headers_with_credentials_are_not_sent_without_tls(url: str, tmp_path: P
 
 
 # ---- TLS
-
-
-def certificate(folder: Path, name: str, *, days: float = 1) -> Path:
-    """A self-signed certificate for a name or an address, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    alternative: x509.GeneralName = x509.DNSName(name)
-    if name[0].isdigit():
-        alternative = x509.IPAddress(ipaddress.ip_address(name))
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(subject).issuer_name(subject).public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=2)).not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    path = folder / f"{name}.pem"
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(built.public_bytes(serialization.Encoding.PEM) + secret)
-    return path
 
 
 @pytest.mark.parametrize(
