@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, expect
 
 from consensus.leadership import Freshness, Leadership
 from cron.web.console.page_request import Serving
@@ -15,6 +15,9 @@ from tests.unit.api_rig import FakeBackend
 from tests.unit.web_rig import Site
 
 CHROMIUM = shutil.which("chromium")
+PATIENCE_MS: Final = 60_000
+"""How long a test waits for what it expects of a page; playwright's own 5 s are soon over on a busy
+machine."""
 LOOP = "session"
 MARKS = [
     pytest.mark.slow,
@@ -22,6 +25,9 @@ MARKS = [
     pytest.mark.asyncio(loop_scope=LOOP),
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
 ]
+
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 class Cell:
@@ -45,7 +51,9 @@ class Cell:
 
 async def opened(browser: Browser, **how: Any) -> tuple[Page, list[str]]:
     """A new page, and what it complains of."""
-    page = await (await browser.new_context(**how)).new_page()
+    context = await browser.new_context(**how)
+    context.set_default_timeout(PATIENCE_MS)
+    page = await context.new_page()
     said: list[str] = []
     page.on("console", lambda one: said.append(one.text) if one.type == "error" else None)
     page.on("pageerror", lambda error: said.append(str(error)))

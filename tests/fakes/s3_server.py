@@ -22,7 +22,7 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_DEFAULT_REGION": "us-east-1",
 }
-START_S = 60.0
+START_S = 180.0
 
 
 class S3Server:
@@ -56,7 +56,7 @@ class S3Server:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"{self.endpoint}/{path}", timeout=1):
+                with urllib.request.urlopen(f"{self.endpoint}/{path}", timeout=10):
                     return
             except OSError:
                 assert self._process is not None
