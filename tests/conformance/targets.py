@@ -220,7 +220,7 @@ class MailSide:
         self._server.refused |= {"refused@example.com": "550 no", "busy@example.com": "451 later"}
 
     def target(self, ending: str = "good") -> Target:
-        place = f"127.0.0.1:{free_port()}" if ending == "away" else self._server.place
+        place = free_address() if ending == "away" else self._server.place
         return MailTarget(
             MailConfig(server=place, sender="cron@example.com", recipients=("*",), tls="none"),
             Path(),
