@@ -22,10 +22,13 @@ from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import Given, account_for, skipped_run
 from cron.scheduler.reports import kept_detail
 from cron.state import commands as c
+from cron.state.chains import Predecessor
 from cron.state.ends import state_of
 from cron.state.recovery import is_doubtful
 from cron.state.rows import NO_ROW, Part, Row, RowKind
 from cron.state.state import ExecutorRecord, JobRecord, State
+from cron.state.tasking import on_lost_of
+from cron.state.tasks import TaskRecord
 from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName, parse_attempt_name
 from launcher.protocol.reports import BatchReport, RowReport, lost_rows
 from launcher.protocol.status import Reason, Status
@@ -252,9 +255,28 @@ def recover_items(
         if restored is not None and name not in restored.strangers:
             held_ms = not_before_ms if name in state.tasks else 0
             yield c.RecoverItem(0, 0, 0, 0, ran=tuple(items), name=name, not_before_ms=held_ms)
+    for task in _doubtful_tasks(state, gathered, to_s):
+        yield c.RecoverItem(0, 0, 0, 0, name=task.name, not_before_ms=not_before_ms)
+
+
+def _doubtful_tasks(state: State, gathered: Gathered, to_s: int) -> Iterator[TaskRecord]:
+    """Yield the tasks that may have run and that no executor remembers, each after those that it
+    follows."""
+    ended = dict[Predecessor, None]()
+    left = {one.name: one.waiting + one.running for one in state.groups.values()}
     for task in list(state.tasks_by_number.values()):
-        if is_doubtful(task, to_s) and task.name not in gathered.strangers:
-            yield c.RecoverItem(0, 0, 0, 0, name=task.name, not_before_ms=not_before_ms)
+        if task.name in gathered.strangers:
+            continue
+        if on_lost_of(task, state.queues[task.queue]) is OnLost.RETRY:
+            if task.is_waiting and task.at_ms // 1000 <= to_s:
+                yield task  # it is only put off
+        elif is_doubtful(state, task, to_s, ended):
+            yield task
+            ended[task.number] = None
+            if task.group:
+                left[task.group] -= 1
+                if not left[task.group] and state.groups[task.group].is_closed:
+                    ended[task.group] = None
 
 
 def _doubtful(state: State) -> dict[int, tuple[c.Key, ...]]:

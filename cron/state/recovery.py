@@ -9,6 +9,7 @@ an executor whose ledger is gone. So it is `lost`, and not repeated, unless its 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from copy import copy
 from typing import Final
 
@@ -18,12 +19,13 @@ from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
+from cron.state.chains import Predecessor, is_over
 from cron.state.context import Context
 from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Part, Row, RowKind
-from cron.state.state import JobRecord
+from cron.state.state import JobRecord, State
 from cron.state.tasking import end_waiting, kept_result, make_ready, on_lost_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import SCHEDULED_S_MAX
@@ -63,7 +65,7 @@ def resolve(context: Context, command: c.Resolve) -> Result:
         return Result(Verdict.WRONG_HORIZON)
     for task in state.tasks_by_number.values():
         is_lost = on_lost_of(task, state.queues[task.queue]) is not OnLost.RETRY
-        if is_lost and is_doubtful(task, command.to_s):
+        if is_lost and is_doubtful(state, task, command.to_s):
             return Result(Verdict.WRONG_HORIZON, number=task.number)
     state.restored = msgspec.structs.replace(
         state.restored, resolved_at_ms=max(context.at_ms, 1), resolved_s=command.to_s
@@ -115,10 +117,17 @@ def _recover_task(context: Context, task: TaskRecord, item: c.RecoverItem) -> Ve
     return Verdict.ACCEPTED
 
 
-def is_doubtful(task: TaskRecord, to_s: int) -> bool:
+def is_doubtful(
+    state: State, task: TaskRecord, to_s: int, ended: Container[Predecessor] = ()
+) -> bool:
     """Return whether a task may have run up to `to_s`, as far as the snapshot of a restored cell
-    tells."""
-    return task.is_waiting and task.at_ms // 1000 <= to_s
+    tells. One that follows others has not, unless these are over or will be recorded as `ended`."""
+    if not task.is_waiting or task.at_ms // 1000 > to_s:
+        return False
+    hold = state.holds.get(task.number)
+    if hold is None or hold.is_released:
+        return True
+    return all(is_over(state, one) or one in ended for one in hold.predecessors)
 
 
 def _not_again(context: Context, record: JobRecord, item: c.RecoverItem) -> c.RecoverItem:

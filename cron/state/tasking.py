@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
@@ -66,7 +67,7 @@ _ONCE: Final = Schedule("")
 
 def submit(context: Context, command: t.SubmitTasks) -> Result:
     """Take tasks; a verdict for each. One that is known is answered and not repeated."""
-    by = command.by[:TASK_TEXT_CHARS_MAX]
+    by = sys.intern(command.by[:TASK_TEXT_CHARS_MAX])  # equal ones of many tasks are kept once
     items = tuple([submit_one(context, spec, by) for spec in command.tasks])
     return Result(ACCEPTED, items, number=context.state.task_numbers)
 
@@ -465,14 +466,14 @@ def _forget(context: Context, task: t.TaskRecord) -> Verdict:
         return Verdict.BAD_TIMES
     state.tasks.drop(task)
     context.moved_tasks[task.number] = None
-    _let_go(context, queue)
+    let_go(state, queue)
     return ACCEPTED
 
 
-def _let_go(context: Context, queue: t.QueueRecord) -> None:
+def let_go(state: State, queue: t.QueueRecord) -> None:
     """Forget a queue that nobody declares once it has no tasks."""
     if not queue.source and not queue.tasks and not queue.spilled:
-        del context.state.queues[queue.name]
+        del state.queues[queue.name]
 
 
 # ---- queues
@@ -493,7 +494,7 @@ def put_queues(context: Context, command: t.PutQueues) -> Result:
     for name in command.removed:
         queue = state.queues[name]
         queue.source, queue.revision = "", context.index
-        _let_go(context, queue)
+        let_go(state, queue)
     return Result(ACCEPTED, number=state.queues_revision)
 
 
@@ -599,4 +600,4 @@ def settle(context: Context) -> None:
             context.moved_tasks[task.number] = None
             queue = state.queues.get(task.queue)
             if queue is not None:
-                _let_go(context, queue)
+                let_go(state, queue)

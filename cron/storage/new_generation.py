@@ -14,6 +14,7 @@ from cron.state.archive import Backup
 from cron.state.commands import SegmentKey
 from cron.state.spilled import SLOTS
 from cron.state.state import Restored, State
+from cron.state.tasking import let_go
 from launcher.protocol.work import Epoch
 
 
@@ -96,6 +97,7 @@ def _lose_tasks(state: State, slot: int) -> None:
         queue = state.queues[name]
         queue.waiting -= count
         queue.spilled -= count
+        let_go(state, queue)
     for name, count in segment.groups.items():
         group = state.groups.changeable(name)
         group.waiting -= count

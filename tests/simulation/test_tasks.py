@@ -140,7 +140,7 @@ def comes_too_early() -> Iterator[None]:
 @contextlib.contextmanager
 def trusts_the_snapshot() -> Iterator[None]:
     """What waited in the snapshot is taken for never begun (rule R13)."""
-    doubts_nothing: Callable[..., bool] = lambda task, to_s: False  # noqa: E731
+    doubts_nothing: Callable[..., bool] = lambda *_: False  # noqa: E731
     with (
         patched(recovery, is_doubtful=doubts_nothing),
         patched(leader_recovery, is_doubtful=doubts_nothing),

@@ -12,6 +12,7 @@ from cron.scheduler.tasks import TaskIndex
 from cron.state import commands as c
 from cron.state import tasking
 from cron.state import tasks as t
+from cron.state.groups import CloseGroups, GroupClose
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
@@ -62,6 +63,45 @@ def test_a_task_whose_time_has_come_since_is_lost_where_nobody_remembers_it(
     assert state_of(rig, "later") is LaunchState.DUE
     assert planned(rig) == []
     assert planned(rig.to(500)) == ["later"]  # type: ignore[arg-type]
+
+
+def test_a_late_task_that_follows_one_which_cannot_have_run_is_not_in_doubt(
+    rig: RestoredRig,
+) -> None:
+    later = task("later", 500_000)
+    chain = [task("b", 60_000, after=(name("later"),)), task("c", 60_000, after=(name("b"),))]
+    submit(rig, later, *chain)
+    rig.restore(120)
+    rig.resolve()
+    assert [state_of(rig, key) for key in ("later", "b", "c")] == [LaunchState.DUE] * 3
+
+
+def test_a_late_task_that_follows_one_which_may_have_run_is_in_doubt(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000, group="default/g"), task("b", 60_000, after=(name("a"),)))
+    assert rig.item(CloseGroups((GroupClose("default/g"),))) is ACCEPTED
+    submit(rig, task("c", 60_000, after=(name("b"),)), task("d", 60_000, after=("default/g",)))
+    rig.restore(120)
+    rig.resolve()
+    assert [state_of(rig, key) for key in "abcd"] == [LaunchState.LOST] * 4
+
+
+def test_what_follows_a_task_that_ran_is_in_doubt_once_that_is_recorded(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000), task("b", 60_000, after=(name("a"),)))
+    submit(rig, task("c", 60_000), task("d", 60_000, after=(name("c"),)))
+    rig.restore(120)
+    rig.remember(60, name="mail:a")
+    rig.remember(60, Status.ACCEPTED, name="mail:c")
+    gathered = rig.gathered()
+    for verdict in (Verdict.WRONG_HORIZON, ACCEPTED):
+        items = tuple(recover_items(rig.state, gathered, T0 + 120))
+        rig.append(c.Recover(items, (1, 2)))
+        assert rig.answer(c.Resolve(T0 + 120)).verdict is verdict
+    assert [state_of(rig, key) for key in "abcd"] == [
+        LaunchState.SUCCEEDED,
+        LaunchState.LOST,
+        LaunchState.DUE,  # it runs still
+        LaunchState.DUE,
+    ]
 
 
 def test_a_task_that_would_rather_run_twice_waits_on(rig: RestoredRig) -> None:

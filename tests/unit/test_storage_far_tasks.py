@@ -215,6 +215,15 @@ def test_a_restore_says_which_segments_are_lost_and_forgets_their_tasks(tmp_path
     assert state.spilled.find(name("0-0")) is None
 
 
+def test_a_queue_that_no_file_declares_goes_with_its_last_task_that_is_lost(tmp_path: Path) -> None:
+    backed = Backed(tmp_path)
+    backed.rig.append(t.SubmitTasks((task("a", DAY_MS),), "shop"))
+    backed.rig.append(t.SpillTasks((1,)))
+    backed.snapshot()
+    restore(backed.backup_store, tmp_path / "r1")
+    assert QUEUE not in restored(tmp_path / "r1").queues
+
+
 def test_a_group_is_complete_that_waited_for_tasks_that_are_lost(tmp_path: Path) -> None:
     backed = Backed(tmp_path)
     rig = backed.rig
