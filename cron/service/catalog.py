@@ -436,10 +436,18 @@ async def _commit_whole(replica: Replica, diff: Diff, removed: Sequence[str], by
     while waiting := waiting_of_removed(replica.state, [job.name for job in diff.changed]):
         await replica.leader.append(c.Cancel(waiting))
     names = [*(job.name for job in diff.changed), *removed]
+    follows = dict.fromkeys(name for job in diff.changed for name in job.follows)
+    read = await following.read_ends(replica, follows)
     _, results = await replica.leader.submit(
-        lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
+        lambda state, now_ms: [*_build(state, now_ms, last, names), *read], changes_jobs=True
     )
-    _check(results[-1].verdict)
+    _check(results[-1 - len(read)].verdict)
+    for _ in range(ATTEMPTS):
+        if not read or Verdict.STALE_REVISION not in results[-1].items:
+            break
+        read = await following.read_ends(replica, follows)  # something has ended meanwhile
+        if read:
+            _, results = await replica.leader.append(*read)
 
 
 def _so_far(done: int, diff: Diff) -> str:

@@ -13,9 +13,15 @@ from cron.crontab.reader import cycle_problem
 from cron.crontab.reading import Problems
 from cron.errors import Conflict, CrontabError, Problem
 from cron.job import Job, cycle_of
+from cron.service.replica import Replica
+from cron.state import commands as c
+from cron.state.known_ends import NO_ENDS
+from cron.state.rows import Row
 from cron.state.state import State
 from launcher.protocol.names import short_job_name
 
+ROWS_READ: Final = 32
+"""Rows of history that are read of a job which others begin to follow."""
 _SHOWN: Final = 5
 
 
@@ -149,6 +155,29 @@ def _fits(
         for follower in followers[name]
     )
     return is_found and is_free
+
+
+async def read_ends(replica: Replica, names: Iterable[str]) -> list[c.NoteEnds]:
+    """Return the command that notes how the newest launches of jobs ended which nothing has
+    followed so far: what begins to follow them asks about these. [] if there is nothing to note."""
+    state = replica.state
+    records = [record for name in names if (record := state.jobs.get(name)) is not None]
+    before = {one.name: (state.index, one.horizon_s) for one in records if one.ends is None}
+    found = await replica.row_store.newest_of_each([*before], ROWS_READ) if before else {}
+    items = []
+    for name, rows in found.items():
+        read_at, horizon_s = before[name]
+        ends = NO_ENDS
+        for row in sorted(rows, key=_by_instant):
+            if not row.trigger and row.scheduled_s <= horizon_s:
+                last_s = max(row.scheduled_s, row.last_s)
+                ends = ends.with_end(row.scheduled_s, last_s, row.state)
+        items.append(c.EndsItem(name, read_at, horizon_s, ends))
+    return [c.NoteEnds(tuple(items))] if items else []
+
+
+def _by_instant(row: Row) -> tuple[int, int, int]:
+    return row.scheduled_s, row.attempt, row.ended_index
 
 
 def check_removal(state: State, names: Iterable[str]) -> None:

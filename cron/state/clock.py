@@ -143,6 +143,8 @@ def _reset_horizon(context: Context, item: HorizonItem) -> Verdict:
             state.due.detailed.pop(row.key, None)
             context.moved.setdefault(row.key, 0)
     record.spent = sorted(at_s for at_s in spent if at_s > item.to_s)
+    if record.ends is not None:
+        record.ends = record.ends.reset(item.to_s, record.spent)
     state.doubtful[record.number] = None
     record.horizon_s = item.to_s
     record.local_horizon_min = item.local_min

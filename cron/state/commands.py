@@ -23,6 +23,7 @@ import msgspec
 from cron.job import Job
 from cron.notes import Note
 from cron.state import access, chains, groups, pool, tasks
+from cron.state.known_ends import KnownEnds
 from cron.state.rows import Part, Row
 from launcher.protocol.columns import differences
 from launcher.protocol.reports import BatchReport
@@ -433,6 +434,22 @@ class ResetHorizons(msgspec.Struct, frozen=True, array_like=True, tag="reset-hor
     items: tuple[HorizonItem, ...]
 
 
+class EndsItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How the newest launches of a job ended, as history had it at the log index `read_at`, when
+    the job was accounted up to `horizon_s`."""
+
+    job: str
+    read_at: int
+    horizon_s: int
+    ends: KnownEnds
+
+
+class NoteEnds(msgspec.Struct, frozen=True, array_like=True, tag="note-ends"):
+    """What others begin to follow has ended so before; an item each."""
+
+    items: tuple[EndsItem, ...]
+
+
 Command: TypeAlias = (
     Claim
     | RaiseFormat
@@ -456,6 +473,7 @@ Command: TypeAlias = (
     | Resolve
     | ResetClock
     | ResetHorizons
+    | NoteEnds
     | Forget
     | pool.SetLimits
     | pool.ForgetDebts

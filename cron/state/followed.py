@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cron.job import Job, cycle_of
+from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.known_ends import NO_ENDS
-from cron.state.outcome import Verdict
+from cron.state.outcome import Result, Verdict
 from cron.state.rows import Chunk, Row
 from cron.state.state import State
 
@@ -52,6 +53,25 @@ def forget_ends(context: Context) -> None:
             state.touch(record)
             record.ends = None
     state.unfollowed.clear()
+
+
+def note_read(context: Context, command: c.NoteEnds) -> Result:
+    """Take over ends that were read from history, of jobs of which nothing ended since; a verdict
+    for each."""
+    return Result(Verdict.ACCEPTED, tuple([_note_read(context, item) for item in command.items]))
+
+
+def _note_read(context: Context, item: c.EndsItem) -> Verdict:
+    record = context.state.jobs.get(item.job)
+    if record is None or item.job not in context.state.followers:
+        return Verdict.UNKNOWN_JOB
+    if record.ended_index > item.read_at or record.horizon_s != item.horizon_s:
+        return Verdict.STALE_REVISION
+    if record.ends is not None and record.ends.newest_s >= item.ends.newest_s:
+        return Verdict.ALREADY
+    context.state.touch(record)
+    record.ends = item.ends
+    return Verdict.ACCEPTED
 
 
 def note_ends(context: Context) -> None:

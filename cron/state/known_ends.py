@@ -7,6 +7,7 @@ from which instant on they ended in which state. A job whose launches always suc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -45,6 +46,22 @@ class KnownEnds(msgspec.Struct, frozen=True, array_like=True):
             step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]
         ]
         return KnownEnds(max(self.newest_s, last_s), tuple(kept[-STEPS_KEPT:]))
+
+    def reset(self, to_s: int, spent: Sequence[int]) -> KnownEnds:
+        """Return the ends that are left when instants after `to_s` come again, but the `spent`
+        ones, in ascending order: without these, steps of a wrong clock would crowd out new ones.
+        """
+        steps = [step for step in self.steps if step[0] <= to_s]
+        newest_s = min(self.newest_s, to_s)
+        for at_s in spent:
+            state = self.at(at_s)
+            is_new = state != UNKNOWN and (not steps or steps[-1][1] != state)
+            if is_new and len(steps) >= STEPS_KEPT // 2:
+                break
+            if is_new:
+                steps.append((at_s, state))
+            newest_s = max(newest_s, min(at_s, self.newest_s))
+        return KnownEnds(newest_s, tuple(steps[-STEPS_KEPT // 2 :]))
 
 
 NO_ENDS: Final = KnownEnds(-1, ())

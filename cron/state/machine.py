@@ -199,6 +199,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Resolve: recovery.resolve,
     c.ResetClock: clock.reset_clock,
     c.ResetHorizons: clock.reset_horizons,
+    c.NoteEnds: followed.note_read,
     pool.SetLimits: pooling.set_limits,
     pool.ForgetDebts: pooling.forget_debts,
     pool.CloseGate: pooling.close_gate,

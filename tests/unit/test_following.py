@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,54 @@ def test_a_job_that_always_succeeds_costs_one_step() -> None:
 
 
 # ---- what State refuses
+
+
+def test_ends_of_a_wrong_clock_make_room_for_those_that_come_again() -> None:
+    ends = NO_ENDS.with_end(1, 9, SUCCEEDED)
+    for at_s in range(100, 100 + 2 * STEPS_KEPT):
+        ends = ends.with_end(at_s, at_s, FAILED if at_s % 2 else SUCCEEDED)
+    assert ends.with_end(10, 10, FAILED).at(10) == UNKNOWN
+    back = ends.reset(9, [200, 211])
+    assert [back.at(at_s) for at_s in (200, 211, 212)] == [SUCCEEDED, FAILED, UNKNOWN]
+    again = back.with_end(10, 10, FAILED).with_end(11, 11, SUCCEEDED)
+    assert [again.at(at_s) for at_s in (10, 11, 211)] == [FAILED, SUCCEEDED, FAILED]
+
+
+def test_a_reset_keeps_the_ends_of_instants_that_do_not_come_again() -> None:
+    ends = NO_ENDS.with_end(1, 9, SUCCEEDED).with_end(12, 12, FAILED).with_end(13, 20, SUCCEEDED)
+    back = ends.reset(9, [12, 14])
+    assert [back.at(at_s) for at_s in (9, 12, 14, 15)] == [SUCCEEDED, FAILED, SUCCEEDED, UNKNOWN]
+    many = NO_ENDS
+    for at_s in range(STEPS_KEPT):
+        many = many.with_end(at_s, at_s, FAILED if at_s % 2 else SUCCEEDED)
+    left = many.reset(-1, range(STEPS_KEPT))
+    assert left.steps == many.steps[: STEPS_KEPT // 2]
+    assert left.newest_s == STEPS_KEPT // 2 - 1
+
+
+def test_ends_that_history_remembers_are_noted_unless_one_came_since() -> None:
+    rig = StateRig()
+    rig.put(first())
+    rig.join()
+    rig.to(1).account(1)
+    rig.begin(1)
+    rig.finished(1)
+    index, horizon_s = rig.state.index, T0 + 1
+    read = c.EndsItem("default/first", index, horizon_s, NO_ENDS.with_end(T0 + 1, T0 + 1, FAILED))
+    late = msgspec.structs.replace(read, read_at=index - 1)
+    assert rig.item(c.NoteEnds((read,))) is Verdict.UNKNOWN_JOB
+    assert rig.record("first").ends is None
+    rig.put(second())
+    assert rig.items(c.NoteEnds((late, read, read))) == [
+        Verdict.STALE_REVISION,
+        Verdict.ACCEPTED,
+        Verdict.ALREADY,
+    ]
+    ends = rig.record("first").ends
+    assert ends is not None
+    assert ends.at(T0 + 1) == FAILED
+    rig.to(2).account(2)
+    assert rig.item(c.NoteEnds((read,))) is Verdict.STALE_REVISION
 
 
 def test_a_job_follows_only_jobs_that_there_are() -> None:

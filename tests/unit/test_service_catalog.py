@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,11 @@ import pytest
 
 from cron.api.jobs import ApplyRequest, SourceFile
 from cron.errors import CrontabError, NotLeader, OutcomeUnknown, Problem
+from cron.launch_state import LaunchState
 from cron.leader.leader import Leader
 from cron.leader.requests import Build
 from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
+from cron.scheduler.predecessors import in_the_way
 from cron.service.catalog import (
     Declared,
     Diff,
@@ -26,8 +29,10 @@ from cron.service.catalog import (
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
+from cron.state.rows import Row
 from cron.state.state import JobRecord
 from launcher.protocol.work import WorkSpec
+from tests.unit.pool_people_rig import FakeClock, World
 from tests.unit.state_rig import T0, StateRig, job
 
 
@@ -54,6 +59,58 @@ def test_two_changes_at_once_are_not_mixed() -> None:
     last = c.PutJobs("crontab", 0, T0, (one.changed[1],), (), "anna", ids[0], 2, 2)
     assert rig.answer(last).verdict is Verdict.INCOMPLETE
     assert not rig.state.jobs
+
+
+class Committing(World):
+    """A leader that commits changes of jobs too."""
+
+    async def submit(self, build: Build, **_named: bool) -> tuple[int, tuple[Result, ...]]:
+        return await super().submit(build)
+
+
+class Remembers:
+    """History with the rows of a rig. While it is read, `meanwhile` happens once."""
+
+    def __init__(self, rig: StateRig, meanwhile: Callable[[], object] | None = None) -> None:
+        self.rig = rig
+        self.meanwhile = meanwhile
+
+    async def newest_of_each(self, jobs: list[str], limit: int) -> dict[str, list[Row]]:
+        rows = [row for row in self.rig.rows if row.job in jobs]
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return {rows[0].job: rows[-limit:]} if rows else {}
+
+
+@pytest.mark.parametrize("is_raced", [False, True])
+async def test_a_job_that_begins_to_follow_another_knows_how_that_has_ended(
+    is_raced: bool,
+) -> None:
+    rig = StateRig()
+    rig.put(job("first"))
+    rig.join()
+
+    def ran(second: int, code: int) -> None:
+        rig.to(second).account(second)
+        rig.begin(second)
+        state = LaunchState.FAILED if code else LaunchState.SUCCEEDED
+        rig.finished(second, state=state, exit_code=code)
+
+    ran(60, code=1)
+    world: Any = Committing(rig)
+    history: Any = Remembers(rig, lambda: ran(120, code=0) if is_raced else None)
+    clock: Any = FakeClock(rig)
+    replica = Replica(world, world, history, clock)
+    tab = b"#: name=second after=first\n0 3 * * *  true\n"
+    request = ApplyRequest(files=[SourceFile("f", tab)], source="other")
+    report = await put(replica, request)
+    assert report.applied
+    newest = in_the_way(rig.state, job("x", after=("default/first",)), T0 + 60 * (1 + is_raced))
+    assert (newest is None) == is_raced
+    ends = rig.state.jobs["default/first"].ends
+    assert ends is not None
+    assert ends.at(T0 + 60) == LaunchState.FAILED
 
 
 def test_what_lint_refuses_of_a_job_the_leader_refuses_too() -> None:
