@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Final
 
@@ -50,7 +50,8 @@ PAGE_MS_MAX: Final = 3_600_000
 """How old a page may be that the next one is asked for with."""
 USUAL_WAIT_MS: Final = 1_000
 """A task that is due for less than this waits for the leader's next entry and for nothing else."""
-_IN_MEMORY, _ON_DISK = 1, 2
+LAPS_MAX: Final = 2
+"""Laps after the first one, for tasks that moved while a list was read."""
 _ROW_BITS: Final = 13
 
 _number: Final = attrgetter("number")
@@ -223,8 +224,30 @@ def check_queue(state: State, wanted: TaskFilter) -> None:
         raise UnknownQueue(text, "`raftcron queue list` shows the queues of tasks")
 
 
+class ListPlace(msgspec.Struct, array_like=True):
+    """Where the next page of a list begins: below the task with the number `last`, 0 for the
+    newest; or, on disk, at a place.
+
+    A list is read in laps, because tasks move between disk and memory meanwhile, and get a higher
+    number or segment each time. A lap has the tasks in memory above `above`, which are up to
+    `newest` when it begins, then the segments above `above_segment` and up to `segment`. The next
+    lap has what came after these, but nothing that was submitted after `begun_ms`, when the list
+    began.
+    """
+
+    newest: int
+    begun_ms: int
+    last: int = 0
+    is_on_disk: bool = False
+    above: int = 0
+    segment: int = 0
+    above_segment: int = 0
+    lap: int = 0
+
+
 async def listed(replica: Replica, query: TaskListQuery) -> TasksPage:
-    """Return a page of tasks, those first that came in last.
+    """Return a page of tasks: in memory, those first that came in last; then on disk; then those
+    that moved meanwhile, of which some may have been on a page before.
 
     Raises:
         InvalidInput: the page is of another list. PositionGone: it is too old. UnknownQueue: the
@@ -232,89 +255,119 @@ async def listed(replica: Replica, query: TaskListQuery) -> TasksPage:
     """
     state, now_ms = replica.state, replica.clock.wall_ms()
     check_queue(state, query.filter)
-    is_on_disk, last = _read_page(state, query, now_ms) if query.page else (False, 0)
-    if is_on_disk:
-        return await _listed_on_disk(replica, query, last)
-    looked_at = _below(state, query.filter, last)
+    place = ListPlace(state.task_numbers, state.at_ms)
+    if query.page:
+        place = _read_page(state, query, now_ms)
+    if place.is_on_disk:
+        return await _listed_on_disk(replica, query, place)
+    looked_at, last = _below(state, query.filter, place), place.last
     fit, found = fits(state, query.filter, now_ms), list[TaskView]()
     async for task in in_turns(looked_at):
         last = task.number
-        if fit(task) and task.number in state.tasks_by_number and task.queue in state.queues:
+        is_part = not place.lap or task.submitted_ms <= place.begun_ms
+        if is_part and fit(task) and last in state.tasks_by_number and task.queue in state.queues:
             found.append(view_of(state, task, now_ms))
             if len(found) == query.limit:
                 break
     is_end = len(looked_at) < LOOKS_MAX and (not looked_at or last == looked_at[-1].number)
     if not is_end:
-        return TasksPage(tasks=found, next=_page(state, query, _IN_MEMORY, last, now_ms))
-    if not state.spilled.count or query.filter.state not in ("", "waiting"):
+        return _page(state, query, found, msgspec.structs.replace(place, last=last), now_ms)
+    if query.filter.state not in ("", "waiting"):
         return TasksPage(tasks=found, next="")
-    first = (state.history.spills + 1) << _ROW_BITS
-    return TasksPage(tasks=found, next=_page(state, query, _ON_DISK, first, now_ms))
+    segment = state.history.spills
+    first = (segment + 1) << _ROW_BITS
+    place = msgspec.structs.replace(place, last=first, is_on_disk=True, segment=segment)
+    if state.spilled.count and segment > place.above_segment:
+        return _page(state, query, found, place, now_ms)
+    return _next_lap(state, query, found, place, now_ms)
 
 
-async def _listed_on_disk(replica: Replica, query: TaskListQuery, last: int) -> TasksPage:
+async def _listed_on_disk(replica: Replica, query: TaskListQuery, place: ListPlace) -> TasksPage:
     """Return a page of tasks on disk, the newest segment first, by time within each."""
     state, now_ms, wanted = replica.state, replica.clock.wall_ms(), query.filter
     fit, found, looked_at = fits(state, wanted, now_ms), list[TaskView](), 0
-    number, row = last >> _ROW_BITS, last & (1 << _ROW_BITS) - 1
+    number, row = place.last >> _ROW_BITS, place.last & (1 << _ROW_BITS) - 1
     segments = sorted(state.history.spilled.values(), key=_number, reverse=True)
     for segment in segments:
-        if segment.number > number or not spilled.may_have(segment, wanted.queue):
+        is_part = place.above_segment < segment.number <= number
+        if not is_part or not spilled.may_have(segment, wanted.queue):
             continue
-        first = row if segment.number == number else 0
+        first, last = row if segment.number == number else 0, 0
         async for behind, tasks in spilled.tasks_of(replica, segment, first):
             looked_at += spilled.READ_ROWS
             for at, task in tasks:
                 if fit(task):
                     found.append(view_of(state, task, now_ms))
                 if len(found) == query.limit:
-                    place = segment.number << _ROW_BITS | at + 1
-                    return TasksPage(tasks=found, next=_page(state, query, _ON_DISK, place, now_ms))
+                    last = segment.number << _ROW_BITS | at + 1
+                    break
             if looked_at >= LOOKS_MAX:
-                place = segment.number << _ROW_BITS | behind
-                return TasksPage(tasks=found, next=_page(state, query, _ON_DISK, place, now_ms))
-    return TasksPage(tasks=found, next="")
+                last = last or segment.number << _ROW_BITS | behind
+            if last:
+                place = msgspec.structs.replace(place, last=last)
+                return _page(state, query, found, place, now_ms)
+    return _next_lap(state, query, found, place, now_ms)
 
 
-def _below(state: State, wanted: TaskFilter, last: int) -> Sequence[TaskRecord]:
-    """Return the tasks that a page looks through: those below a number (0: the newest)."""
+def _next_lap(
+    state: State, query: TaskListQuery, found: list[TaskView], place: ListPlace, now_ms: int
+) -> TasksPage:
+    """Return the last page of a lap. After it come tasks that may have moved meanwhile."""
+    newest, segment = state.task_numbers, place.segment
+    is_still = newest == place.newest and state.history.spills == segment
+    if is_still or not segment or place.lap == LAPS_MAX:
+        return TasksPage(tasks=found, next="")
+    lap = ListPlace(
+        newest, place.begun_ms, above=place.newest, above_segment=segment, lap=place.lap + 1
+    )
+    return _page(state, query, found, lap, now_ms)
+
+
+def _below(state: State, wanted: TaskFilter, place: ListPlace) -> Sequence[TaskRecord]:
+    """Return the tasks in memory that a page looks through."""
+    last, above = place.last, place.above
     if not last:
         queue = state.queues.get(wanted.queue) if wanted.queue else None
         if wanted.queue and queue is None:
             return []
         tasks = queue.tasks if queue is not None else state.tasks_by_number
-        return list(islice(reversed(tasks.values()), LOOKS_MAX))
+        newest = takewhile(lambda task: task.number > above, reversed(tasks.values()))
+        return list(islice(newest, LOOKS_MAX))
     if wanted.queue:
         records = chosen(state, wanted)
         end = bisect_left(records, last, key=_number)
-        return records[max(0, end - LOOKS_MAX) : end][::-1]
+        first = max(bisect_right(records, above, key=_number), end - LOOKS_MAX)
+        return records[first:end][::-1]
     numbers = list(state.tasks_by_number)
     end = bisect_left(numbers, last)
-    return [state.tasks_by_number[one] for one in reversed(numbers[max(0, end - LOOKS_MAX) : end])]
+    first = max(bisect_right(numbers, above), end - LOOKS_MAX)
+    return [state.tasks_by_number[one] for one in reversed(numbers[first:end])]
 
 
-def _page(state: State, query: TaskListQuery, form: int, last: int, now_ms: int) -> str:
-    """Return the text that asks for the page after a task."""
-    place = (form, state.epoch.generation, now_ms // 1000, _digest(query.filter), last)
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode()
+def _page(
+    state: State, query: TaskListQuery, found: list[TaskView], place: ListPlace, now_ms: int
+) -> TasksPage:
+    """Return a page of tasks that another one follows, which begins at a place."""
+    following = (state.epoch.generation, now_ms // 1000, _digest(query.filter), place)
+    text = base64.urlsafe_b64encode(msgspec.msgpack.encode(following)).decode()
+    return TasksPage(tasks=found, next=text)
 
 
-def _read_page(state: State, query: TaskListQuery, now_ms: int) -> tuple[bool, int]:
-    """Return whether a page is of tasks on disk, and after what it begins: the number of a task, or
-    the place of one on disk."""
+def _read_page(state: State, query: TaskListQuery, now_ms: int) -> ListPlace:
+    """Return where a page begins."""
     hint = "begin again without a page"
     try:
         content = base64.b64decode(query.page, altchars=b"-_", validate=True)
-        place = msgspec.msgpack.decode(content, type=tuple[int, int, int, bytes, int])
+        following = msgspec.msgpack.decode(content, type=tuple[int, int, bytes, ListPlace])
     except (ValueError, msgspec.DecodeError) as error:
         raise InvalidInput("page is not one of a list of tasks", hint) from error
-    form, generation, made_s, digest, last = place
-    if form not in (_IN_MEMORY, _ON_DISK) or digest != _digest(query.filter):
+    generation, made_s, digest, place = following
+    if digest != _digest(query.filter):
         raise InvalidInput("page is of a list with another filter", hint)
     age_ms = now_ms - made_s * 1000
     if generation != state.epoch.generation or age_ms > PAGE_MS_MAX:
         raise PositionGone("page is of a list that is over: an hour old, or of a cell before", hint)
-    return form == _ON_DISK, last
+    return place
 
 
 def _digest(wanted: TaskFilter) -> bytes:

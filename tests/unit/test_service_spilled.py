@@ -27,6 +27,7 @@ from cron.service.service import CellService
 from cron.state import spilled as index
 from cron.state import spilling
 from cron.state import tasks as t
+from cron.state.outcome import Verdict
 from cron.storage.folders import name_of
 from tests.unit.api_rig import Calls
 from tests.unit.far_tasks_rig import DAY_MS, FarTasksRig
@@ -189,6 +190,38 @@ async def test_a_list_has_each_task_once(world: FarWorld, limit: int) -> None:
     assert await world.listed(limit) == [*"dcba", *"efgh"]
     assert await world.listed(limit, from_ms=at(3), to_ms=at(6)) == ["d", "e", "f"]
     assert await world.listed(limit, state="cancelled") == []
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("fields", [{}, {"queue": f"default/{HANDLER}"}])
+async def test_a_list_misses_no_task_that_moves_while_it_is_read(
+    world: FarWorld, limit: int, fields: dict[str, Any]
+) -> None:
+    """Each page but the first of a new lap finds a task that went to memory or to disk."""
+    rig, found, page, moved = world.rig, list[str](), "", 0
+
+    async def move() -> None:
+        here = [key for key in KEYS if key not in world.on_disk()]
+        items = [
+            t.LoadItem(*rig.state.spilled.find(full(key)) or (0, 0), task=await _read(world, key))
+            for key in world.on_disk()
+        ]
+        assert rig.items(t.LoadTasks(tuple(items))) == [Verdict.ACCEPTED] * len(items)
+        rig.items(t.SpillTasks(tuple(rig.state.tasks[full(key)].number for key in here)))
+
+    for _ in range(20):
+        query = TaskListQuery(filter=TaskFilter(**fields), limit=limit, page=page)
+        answer: TasksPage = await world.service.list(query)
+        found += [one.key for one in answer.tasks]
+        if not (page := answer.next):
+            break
+        if moved < 2 and len(found) >= 4:
+            moved += 1
+            await move()
+            rig.at_ms += 1
+            await world.submit_one(f"new{moved}", at_ms=at(9))
+    assert moved == 2
+    assert set(found) == {*KEYS}
 
 
 async def test_what_moves_while_it_is_changed_is_changed_all_the_same(world: FarWorld) -> None:
