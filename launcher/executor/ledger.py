@@ -57,6 +57,8 @@ OLD_FILE: Final = "ledger.sqlite"
 """The file of executors before they had a journal."""
 _RECORDS_AT_ONCE: Final = 64
 """Batches in one piece of a rewritten journal."""
+ACKED_DETAILS_BYTES: Final = 8 << 20
+"""Details of acknowledged rows that are kept, for a leader that knows less."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -199,6 +201,7 @@ class Ledger:
         self._indexes: list[int] = []
         self._unacked: set[int] = set()
         self.count = 0
+        self._acked_bytes = 0  # of the details of acknowledged rows
         self._jobs: list[Job] = []
         self._workers: dict[int, int] = {}
         self._owner = Owner(owner, self.boot_id)
@@ -353,6 +356,8 @@ class Ledger:
                 if batch.unacked
             ]
             self.count += sum(map(len, left)) - sum(map(len, batches))
+            if self._acked_bytes:
+                self._acked_bytes -= sum(_acked_bytes(batch) for batch in batches)
             if left:
                 kept.append(at)
                 self.batches[at] = left
@@ -381,6 +386,8 @@ class Ledger:
         else:
             batches.append(batch)
         self.count += len(batch)
+        if batch.details:
+            self._acked_bytes += _acked_bytes(batch)
         if batch.unacked:
             self._unacked.add(index)
         if not self._is_replaying:
@@ -439,17 +446,26 @@ class Ledger:
 
     def ack(self, index: int, rows: Sequence[int]) -> None:
         """Mark rows of a batch, ascending, whose end is committed in the cell's log. Open rows stay
-        as they are."""
+        as they are. A detail goes now if many are kept of acknowledged rows."""
         is_over = True
         for batch in self.batches.get(index, ()):
             states = batch.states
             for place in batch.find(rows):
                 if place >= 0 and states[place] & STATUS != ACCEPTED:
+                    if batch.details and not states[place] & ACKED:
+                        self._ack_detail(batch, place)
                     states[place] |= ACKED
             is_over = is_over and not batch.unacked
         if is_over:
             self._unacked.discard(index)
         self._record(Acked(index, differences(rows)))
+
+    def _ack_detail(self, batch: Batch, place: int) -> None:
+        size = len(batch.details.get(place, ""))
+        if self._acked_bytes + size <= ACKED_DETAILS_BYTES:
+            self._acked_bytes += size
+        else:
+            batch.details.pop(place, None)
 
     def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
         """Record (pid, ticks) of worker processes before they get launches (rule R4), and forget
@@ -563,6 +579,12 @@ def _boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def _acked_bytes(batch: Batch) -> int:
+    """Return the size of the details of acknowledged rows."""
+    details, states = batch.details, batch.states
+    return sum(len(text) for place, text in details.items() if states[place] & ACKED)
 
 
 def _bounded(detail: str) -> str:

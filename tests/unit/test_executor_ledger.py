@@ -110,6 +110,33 @@ def test_the_floor_forgets_acknowledged_rows_and_no_others(ledger: Ledger) -> No
     assert reopened(ledger).watermark == 10
 
 
+def test_details_of_acknowledged_rows_are_kept_up_to_a_bound(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "ACKED_DETAILS_BYTES", 10)
+
+    def run(name: str, index: int, detail: str) -> None:
+        accept(ledger, name, index=index)
+        with ledger.transaction():
+            ended(ledger, name, detail=detail)
+        assert found(ledger)[name].detail == detail
+        with ledger.transaction():
+            ack(ledger, name)
+
+    run(A, 10, "six...")
+    run(B, 11, "five.")
+    run(C, 12, "four")
+    run(D, 13, "x")
+    details = {A: "six...", B: "", C: "four", D: ""}
+    assert {name: row.detail for name, row in found(ledger).items()} == details
+    assert {name: row.detail for name, row in found(reopened(ledger)).items()} == details
+    with ledger.transaction():
+        ledger.raise_watermark(10)
+    late = "default/late@2026-11-20T15:00:00Z#1"
+    run(late, 14, "six...")
+    assert found(reopened(ledger))[late].detail == "six..."
+
+
 def test_a_tombstone_stands_until_the_floor_passes_what_it_forbids(ledger: Ledger) -> None:
     with ledger.transaction():
         insert(ledger, B, status=FENCED, index=20)
