@@ -41,6 +41,8 @@ from launcher.protocol.names import DEFAULT_TENANT, TASK_MARK, short_job_name, s
 
 BYTES_AT_ONCE: Final = 512 << 10
 """Payloads and labels that one command has: far below what fits into an entry of the log."""
+FOLLOWED_AT_ONCE: Final = 5_000
+"""Predecessors that the tasks of one command have: State looks up each, in 0.01 s or so."""
 FULL_MS: Final = 1_000
 """When to try again where a queue is full: nobody knows when it has room."""
 SETTLING_RETRY_MS: Final = 500
@@ -127,19 +129,21 @@ def read(asked: api.TaskSubmission) -> Handed:
 def _parts(items: Sequence[Handed]) -> Iterator[list[Handed]]:
     """Yield submissions in parts that fit into an entry each."""
     part: list[Handed] = []
-    size = 0
+    size = followed = 0
     for item in items:
         asked = item.asked
         payload = asked.payload if asked is not None else msgspec.UNSET
         item_bytes = 0 if payload is msgspec.UNSET else len(payload)
+        follows = () if asked is None else asked.follows
         if asked is not None:
-            item_bytes += t.label_bytes(asked.labels.items())
-            item_bytes += sum(map(len, asked.after)) + sum(map(len, asked.after_any))
-        if part and size + item_bytes > BYTES_AT_ONCE:
+            item_bytes += t.label_bytes(asked.labels.items()) + sum(map(len, follows))
+        is_full = size + item_bytes > BYTES_AT_ONCE or followed + len(follows) > FOLLOWED_AT_ONCE
+        if part and is_full:
             yield part
-            part, size = [], 0
+            part, size, followed = [], 0, 0
         part.append(item)
         size += item_bytes
+        followed += len(follows)
     if part:
         yield part
 

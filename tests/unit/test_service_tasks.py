@@ -98,6 +98,13 @@ def test_a_thousand_tasks_with_many_labels_are_several_commands() -> None:
     assert max(sizes) <= service.BYTES_AT_ONCE
 
 
+def test_tasks_with_many_predecessors_are_several_commands() -> None:
+    after = [f"default/q:{n}" for n in range(100)]
+    asked = [TaskSubmission(key=f"k{n}", queue="q", handler="h", after=after) for n in range(120)]
+    parts = list(service._parts([service.read(one) for one in asked]))
+    assert [len(part) for part in parts] == [50, 50, 20]
+
+
 async def test_a_submitter_names_handlers_within_its_scope_only(world: TasksWorld) -> None:
     """A scope of queues must not be a way to every handler, such as that of a target."""
     world.serve("mail", "mail-fast", "kubernetes")
