@@ -45,6 +45,7 @@ from cron.leader.requests import (
     fail,
     halves,
     in_order,
+    refusal_of,
     rows_of,
 )
 from cron.scheduler.budget import ROWS_MIN, Every, TurnPace
@@ -333,11 +334,12 @@ class Leader:
         self, epoch: Epoch, commands: list[c.Command], changes: list[Change], now_ms: int
     ) -> None:
         """Append one entry and answer its changes, whatever happens. What is too big for one entry
-        is committed in halves, in the same order."""
+        is committed in halves, in the same order; so is what cannot be encoded, to find out which
+        change it is."""
         try:
             entry = encode_entry(now_ms, epoch, tuple(commands))
             applied = await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
-        except EntryTooBig as error:
+        except (EntryTooBig, OverflowError, UnicodeError) as error:
             await self._commit_halves(epoch, in_order(commands, changes), now_ms, error)
             return
         except ConsensusError as error:
@@ -354,16 +356,15 @@ class Leader:
             answer(changes, applied.position.index, outcome.results)
 
     async def _commit_halves(
-        self, epoch: Epoch, pieces: list[c.Command | Change], now_ms: int, error: EntryTooBig
+        self, epoch: Epoch, pieces: list[c.Command | Change], now_ms: int, error: Exception
     ) -> None:
         """Commit what did not fit into one entry as two entries. A change stays whole: one that
-        does not fit into an entry of its own is refused."""
+        cannot be an entry of its own is refused."""
         if len(pieces) == 1 and not isinstance(pieces[0], Change):
             pieces = list(halves(pieces[0]))
         if len(pieces) == 1:
             if isinstance(pieces[0], Change):
-                hint = "apply it in several files with a --source of their own"
-                fail([pieces[0]], LimitExceeded(f"the change is too big: {error}", hint))
+                fail([pieces[0]], refusal_of(error))
             else:
                 command = type(pieces[0]).__name__
                 _log.error("entry.refused", replica=self._replica, error=f"{command}: {error}")

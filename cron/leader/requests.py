@@ -8,10 +8,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from consensus.errors import ConsensusError, QueueFull, Stopped
+from consensus.errors import ConsensusError, EntryTooBig, QueueFull, Stopped
 from consensus.errors import NotLeader as LogNotLeader
 from cron import origin
-from cron.errors import CronError, LimitExceeded, NotLeader, OutcomeUnknown, Unavailable
+from cron.errors import (
+    CronError,
+    InvalidInput,
+    LimitExceeded,
+    NotLeader,
+    OutcomeUnknown,
+    Unavailable,
+)
 from cron.state import commands as c
 from cron.state.access import CameFrom
 from cron.state.commands import Command
@@ -187,6 +194,14 @@ def fail(changes: Sequence[Change], error: Exception) -> None:
     for change in changes:
         if not change.done.done():
             change.done.set_exception(error)
+
+
+def refusal_of(error: Exception) -> CronError:
+    """Return the error of a change that cannot be an entry of the log."""
+    if isinstance(error, EntryTooBig):
+        hint = "apply it in several files with a --source of their own"
+        return LimitExceeded(f"the change is too big: {error}", hint)
+    return InvalidInput(f"the change cannot be written: {error}", "nothing was changed")
 
 
 def as_change_error(error: ConsensusError) -> Exception:

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from consensus.limits import ENTRY_BYTES_MAX
-from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
+from cron.errors import InvalidInput, LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
 from cron.leader.applier import StateApplier
 from cron.leader.leader import BUSY_MS, BUSY_TURNS, Leader, LeaderSettings
@@ -134,6 +134,23 @@ async def test_a_leader_term_begins_with_its_claim() -> None:  # R3
         assert replica.state.epoch == replica.leader.epoch
         assert replica.state.tzdata == "2026b"
         assert replica.pool.epoch is not None
+
+
+async def test_a_change_that_cannot_be_written_is_refused_and_ends_no_term() -> None:
+    async with reigning() as replica:
+        await replica.put(job())
+        epoch = replica.leader.epoch
+        wrong = c.Trigger("default/backup", "surrogate", "anna\udc80")
+        large = c.Pause(("default/backup",), "", 1 << 70, "anna")
+        answers = await asyncio.gather(
+            replica.leader.append(wrong),
+            replica.leader.append(large),
+            replica.leader.append(c.Trigger("default/backup", "good", "anna")),
+            return_exceptions=True,
+        )
+        assert [type(one) for one in answers] == [InvalidInput, InvalidInput, tuple]
+        assert "cannot be written" in str(answers[0])
+        assert replica.leader.epoch == epoch
 
 
 async def test_an_instant_is_accounted_when_its_time_has_come() -> None:
