@@ -1,30 +1,34 @@
 """A cell in the caller's own process, for tests: `with testing.cell() as cell:`.
 
 A submitted task that is due runs at once, in the thread that submitted it, and is over when
-`submit` returns. Time stands still unless a test moves it. Keys, tries, delays and cancels work as
-in a cell; queues have no limits, and priorities no effect.
+`submit` returns. Time stands still unless a test moves it. Keys, tries, delays, cancels, chains and
+groups work as in a cell; queues have no limits, and priorities no effect.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from launcher.client.errors import TaskError, TaskOver, UnknownTask
+from launcher.client.errors import TaskError, TaskOver, UnknownTask, error_of
 from launcher.client.messages import (
+    GroupView,
     Problem,
     Submission,
     SubmitReport,
+    TaskPage,
     TasksReport,
     TaskView,
     Verdict,
 )
 from launcher.clock import wall_ms
 from launcher.lengths import Length, length_ms
+from launcher.worker.local_chains import Chains, full_name, group_of, in_order
 from launcher.worker.registry import REGISTRY, Registry
 from launcher.worker.testing import Ran, run
 from launcher.worker.wire import Result
@@ -51,6 +55,8 @@ class LocalCell:
     def __init__(self, registry: Registry = REGISTRY, now: datetime | None = None) -> None:
         self._registry = registry
         self._now_ms = wall_ms() if now is None else (now - _EPOCH) // timedelta(milliseconds=1)
+        self._views: dict[str, TaskView] = {}
+        self._chains = Chains(self._views)
         self._held: dict[str, _Held] = {}
         self._waits: dict[str, _Held] = {}
         self._revisions = itertools.count(1)
@@ -63,7 +69,7 @@ class LocalCell:
     @property
     def tasks(self) -> dict[str, TaskView]:
         """Return all tasks by name, as they are now."""
-        return {name: held.view for name, held in self._held.items()}
+        return dict(self._views)
 
     def runs(self, task: Any) -> list[Ran]:
         """Return how each attempt of a task ended, as `testing.run` says it."""
@@ -88,7 +94,8 @@ class LocalCell:
     def _run_until(self, end_ms: int | None) -> None:
         """Run what is due until a time, None for all that waits."""
         for _ in range(RUNS_MAX):
-            first = min(self._waits.values(), key=lambda held: held.due_ms, default=None)
+            ready = (held for held in self._waits.values() if not held.view.waits_for)
+            first = min(ready, key=lambda held: held.due_ms, default=None)
             if first is None or (end_ms is not None and first.due_ms > end_ms):
                 self._now_ms = max(self._now_ms, end_ms or 0)
                 return
@@ -117,34 +124,38 @@ class LocalCell:
 
     def _on_submit(self, request: dict[str, msgspec.Raw]) -> SubmitReport:
         each = msgspec.json.decode(request["tasks"], type=list[Submission])
-        return SubmitReport([self._submitted(one) for one in each])
+        ordered, circle = in_order(each)
+        verdicts = {id(one): self._submitted(one, circle) for one in ordered}
+        return SubmitReport([verdicts[id(one)] for one in each])
 
-    def _submitted(self, one: Submission) -> Verdict:
-        name = _full(one.task)
-        if one.group or one.after or one.after_any:
-            text = "a cell in process knows neither groups nor chains"
-            return Verdict(name, error=Problem("invalid_input", text, "try them with raftcron dev"))
+    def _submitted(self, one: Submission, circle: Sequence[str] = ()) -> Verdict:
+        name = full_name(one.task)
         known = self._held.get(name)
         if known is not None and _content(known.submission) != _content(one):
             return Verdict(name, error=Problem("other_content", f"key {one.key} is another task's"))
         is_new = known is None
         if known is None:
-            if self._registry.get(one.handler) is None:
-                text, hint = (
-                    f"no worker serves {one.handler}",
-                    "import the module that registers it",
-                )
-                return Verdict(name, error=Problem("unknown_handler", text, hint))
+            problem = self._refusal(one, name, circle)
+            if problem is not None:
+                return Verdict(name, error=problem)
             known = self._new(name, one)
-            if known.due_ms <= self._now_ms:
-                self._run_until(self._now_ms)
+            self._settle([known])
+            self._run_until(self._now_ms)
         view = known.view
         at = str(view.scheduled_at)
         return Verdict(name, view.state, at, view.at_ms, is_new, view.revision)
 
+    def _refusal(self, one: Submission, name: str, circle: Sequence[str]) -> Problem | None:
+        if self._registry.get(one.handler) is None:
+            text, hint = f"no worker serves {one.handler}", "import the module that registers it"
+            return Problem("unknown_handler", text, hint)
+        if name in circle:
+            return Problem("invalid_input", f"the tasks wait for each other: {', '.join(circle)}")
+        return self._chains.refusal(one)
+
     def _new(self, name: str, one: Submission) -> _Held:
         due_ms = max(self._now_ms, one.at_ms or self._now_ms + one.delay_ms)
-        view = TaskView(
+        self._views[name] = view = TaskView(
             task=name,
             queue=one.queue or one.handler,
             key=one.key,
@@ -156,15 +167,88 @@ class LocalCell:
             revision=next(self._revisions),
             priority=one.priority,
             payload=msgspec.json.decode(one.payload),
+            collection=one.collection,
+            labels=one.labels,
+            group=group_of(one),
+            after=[full_name(other) for other in one.after],
+            after_any=[full_name(other) for other in one.after_any],
+            waits_for=self._chains.left(one),
         )
         self._held[name] = self._waits[name] = held = _Held(one, view, due_ms)
+        self._chains.join(one, name, _iso(self._now_ms))
         return held
+
+    def _settle(self, some: Iterable[_Held]) -> None:
+        """Let go of tasks that wait for others, as far as these are over, and cancel those of which
+        one has failed."""
+        for held in some:
+            one, view = held.submission, held.view
+            if view.is_over or not (one.after or one.after_any):
+                continue
+            if self._chains.failure(one):
+                reason = {"reason": "predecessor", "ended_at": _iso(self._now_ms)}
+                self._show(held, state="cancelled", waits_for=0, **reason)
+                self._ended()
+            elif view.waits_for and not (left := self._chains.left(one)):
+                held.due_ms = max(held.due_ms, self._now_ms)
+                at = {"at_ms": held.due_ms, "scheduled_at": _iso(held.due_ms)}
+                self._show(held, waits_for=left, **at)
+            elif view.waits_for:
+                self._show(held, waits_for=left)
+
+    def _ended(self) -> None:
+        """Act on a task that is over, or a group that is closed."""
+        self._chains.complete(_iso(self._now_ms))
+        self._settle([held for held in self._waits.values() if held.view.waits_for])
+
+    # ---- groups
+
+    def _on_getgroup(self, request: dict[str, msgspec.Raw]) -> GroupView:
+        return self._chains.view(self._chains.group(msgspec.json.decode(request["name"])))
+
+    def _on_closegroup(self, request: dict[str, msgspec.Raw]) -> GroupView:
+        group = self._chains.group(msgspec.json.decode(request["name"]))
+        if "on_complete" in request:
+            hook = msgspec.json.decode(request["on_complete"], type=Submission)
+            hook.after_any = [*hook.after_any, group.name]
+            was_closed, group.is_closed = group.is_closed, True
+            if group.hook is not None and _content(group.hook) != _content(hook):
+                raise error_of("other_content", f"another task follows group {group.name}")
+            problem = self._submitted(hook).error
+            if problem is not None:
+                group.is_closed = was_closed
+                raise error_of(problem.code, problem.message, problem.hint)
+            group.hook = hook
+        group.is_closed = True
+        self._ended()
+        self._run_until(self._now_ms)
+        return self._chains.view(group)
+
+    def _on_cancelgroup(self, request: dict[str, msgspec.Raw]) -> TasksReport:
+        group = self._chains.group(msgspec.json.decode(request["name"]))
+        open_ = [one for one in group.members if not self._views[one].is_over]
+        group.is_closed = True
+        for name in open_:
+            self._show(self._held[name], state="cancelled", ended_at=_iso(self._now_ms))
+        self._ended()
+        self._run_until(self._now_ms)
+        return TasksReport(len(open_), [self._views[name] for name in open_])
+
+    # ---- tasks
+
+    def _on_list(self, request: dict[str, msgspec.Raw]) -> TaskPage:
+        wanted = msgspec.json.decode(request["filter"], type=_Wanted)
+        found = [one for one in reversed(self._views.values()) if wanted.has(one)]
+        return TaskPage(tasks=found)
 
     def _on_get(self, request: dict[str, msgspec.Raw]) -> TaskView:
         return self._known(msgspec.json.decode(request["name"])).view
 
     def _on_cancel(self, request: dict[str, msgspec.Raw]) -> TasksReport:
-        return self._changed(request, state="cancelled", ended_at=_iso(self._now_ms))
+        report = self._changed(request, state="cancelled", ended_at=_iso(self._now_ms))
+        self._ended()
+        self._run_until(self._now_ms)
+        return report
 
     def _on_runnow(self, request: dict[str, msgspec.Raw]) -> TasksReport:
         report = self._changed(request)
@@ -175,7 +259,7 @@ class LocalCell:
 
     def _changed(self, request: dict[str, msgspec.Raw], **fields: Any) -> TasksReport:
         if "names" not in request:
-            raise TaskError("a cell in process changes tasks by name alone")
+            raise TaskError("a cell in process changes tasks by name")
         names = msgspec.json.decode(request["names"], type=list[str])
         changed = []
         for name in names:
@@ -201,7 +285,7 @@ class LocalCell:
         return held.view
 
     def _known(self, name: str) -> _Held:
-        held = self._held.get(_full(name))
+        held = self._held.get(full_name(name))
         if held is None:
             raise UnknownTask(f"there is no task {name}")
         return held
@@ -220,7 +304,8 @@ class LocalCell:
         self._show(held, state="running")
         held.tries += 1
         handler = self._registry.get(one.handler)
-        ran = _ran(handler.function if handler else one.handler, held)
+        results = self._chains.results(one)
+        ran = _ran(handler.function if handler else one.handler, held, results)
         held.runs = [*held.runs, ran]
         wait_ms = round((ran.after or 0) * 1000) or one.backoff_ms
         if ran.outcome is Result.SNOOZE:
@@ -235,16 +320,45 @@ class LocalCell:
             state = "succeeded" if ran.succeeded else "failed"
             fields = {"result": ran.detail} if ran.succeeded else {"reason": ran.detail}
             self._show(held, state=state, ended_at=_iso(self._now_ms), **fields)
+            self._ended()
 
     def _show(self, held: _Held, **fields: Any) -> None:
         held.view = msgspec.structs.replace(held.view, revision=next(self._revisions), **fields)
+        self._views[held.view.task] = held.view
         if held.view.state == "waiting":
             self._waits[held.view.task] = held
         else:
             self._waits.pop(held.view.task, None)
 
 
-def _ran(function: Any, held: _Held) -> Ran:
+class _Wanted(msgspec.Struct):
+    """The filter of a list, as `cron.api.tasks.TaskFilter`."""
+
+    queue: str = ""
+    tenant: str = ""
+    group: str = ""
+    collection: str = ""
+    state: str = ""
+    from_ms: int = 0
+    to_ms: int = 0
+    prefix: str = ""
+
+    def has(self, view: TaskView) -> bool:
+        """Return whether a task fits."""
+        queue = view.task.rpartition(":")[0]
+        return (
+            (not self.queue or queue == full_name(self.queue))
+            and (not self.tenant or queue.startswith(f"{self.tenant}/"))
+            and (not self.group or view.group == full_name(self.group))
+            and self.collection in ("", view.collection)
+            and self.state in ("", view.state)
+            and view.at_ms >= self.from_ms
+            and (not self.to_ms or view.at_ms < self.to_ms)
+            and view.key.startswith(self.prefix)
+        )
+
+
+def _ran(function: Any, held: _Held, results: dict[str, str]) -> Ran:
     """Run a handler, in a thread of its own: it may be async, and the caller in a loop."""
     payload = msgspec.json.encode(held.view.payload)
     scheduled = _EPOCH + timedelta(milliseconds=held.view.at_ms)
@@ -259,6 +373,7 @@ def _ran(function: Any, held: _Held) -> Ran:
                 scheduled=scheduled,
                 labels=held.submission.labels,
                 traceparent=held.submission.traceparent,
+                results=results,
             )
         )
 
@@ -266,10 +381,6 @@ def _ran(function: Any, held: _Held) -> Ran:
     thread.start()
     thread.join()
     return ran[0]
-
-
-def _full(name: str) -> str:
-    return name if "/" in name else f"default/{name}"
 
 
 def _content(one: Submission) -> dict[str, Any]:

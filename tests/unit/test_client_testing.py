@@ -8,7 +8,17 @@ import pytest
 
 from launcher.client.aio import AsyncClient
 from launcher.client.client import Client
-from launcher.client.errors import OtherContent, TaskOver, UnknownHandler, UnknownTask
+from launcher.client.errors import (
+    GroupClosed,
+    GroupOpen,
+    NotAllSubmitted,
+    OtherContent,
+    TaskOver,
+    UnknownGroup,
+    UnknownHandler,
+    UnknownPredecessor,
+    UnknownTask,
+)
 from launcher.worker import testing
 from launcher.worker.context import Context
 from launcher.worker.outcome import Fatal, Retry, Snooze
@@ -170,3 +180,94 @@ def test_tasks_without_end_are_said(cell):
     endless.submit(delay=1)
     with pytest.raises(RecursionError):
         cell.run_all()
+
+
+# ---- chains and groups
+
+
+@registry.handler("sum")
+def add(number: int, context: Context) -> str:
+    ran.append(dict(context.results))
+    return str(number + sum(map(int, context.results.values())))
+
+
+def test_a_task_runs_after_others_and_has_their_results(cell):
+    first = add.submit(1, key="a", delay="1m")
+    second = add.submit(2, key="b", after=[first])
+    third = add.submit(3, key="c", after=["sum:a"], after_any=[second], delay="1h")
+    assert (second.get().waits_for, third.get().waits_for) == (1, 2)
+    cell.advance("1m")
+    assert (second.get().result, second.get().at_ms) == ("3", first.get().at_ms)
+    assert (third.get().state, third.get().waits_for) == ("waiting", 0)
+    cell.run_all()
+    assert third.get().result == "7"
+    assert ran[-1] == {"default/sum:a": "1", "default/sum:b": "3"}
+
+
+def test_what_follows_a_task_that_failed_is_cancelled_or_runs_anyway(cell):
+    failed = says.submit("fatal", delay=1)
+    never = send.submit("ada", after=[failed])
+    nor = send.submit("bob", after=[never])
+    anyway = send.submit("eve", after_any=[failed, nor])
+    cell.run_all()
+    assert [one.get().state for one in (failed, never, nor)] == ["failed", "cancelled", "cancelled"]
+    assert never.get().reason == "predecessor"
+    assert anyway.get().succeeded
+    assert ran == ["eve"]
+
+
+def test_tasks_of_one_call_stand_in_any_order_and_in_no_circle(cell):
+    client = Client()
+    last = ("mail.send", "last", {"after": ["mail.send:first"]})
+    client.submit_many([last, ("mail.send", "first", {"key": "first"})])
+    assert ran == ["first", "last"]
+    pairs = (("x", "mail.send:y"), ("y", "mail.send:x"))
+    circle = [("mail.send", "", {"key": key, "after": [other]}) for key, other in pairs]
+    with pytest.raises(NotAllSubmitted, match="wait for each other"):
+        client.submit_many(circle)
+    with pytest.raises(UnknownPredecessor):
+        client.submit("mail.send", "x", after=["mail.send:none"])
+
+
+def test_a_group_counts_its_tasks_and_has_a_last_one(cell):
+    client = Client()
+    with client.group("import", on_complete=("sum", 7)) as group:
+        group.submit("mail.send", "ada", delay="1h")
+        group.submit("says", "fatal")
+        with pytest.raises(GroupOpen):
+            client.submit("mail.send", after=["import"])
+    view = group.status()
+    assert (view.state, view.waiting, view.failed) == ("closed", 1, 1)
+    after, anyway = (
+        client.submit("mail.send", n, **{n: ["import"]}) for n in ("after", "after_any")
+    )
+    with pytest.raises(GroupClosed):
+        group.submit("mail.send")
+    cell.advance("1h")
+    view = group.status()
+    assert (view.is_complete, view.done, view.failed) == (True, 1, 1)
+    assert client.get(view.on_complete).result == "7"
+    assert (after.get().state, anyway.get().state) == ("cancelled", "succeeded")
+    assert group.close().on_complete == view.on_complete
+
+
+def test_a_group_is_cancelled(cell):
+    group = Client().group("g")
+    tasks = [group.submit("mail.send", n, delay=1) for n in range(3)]
+    follower = send.submit("eve", after=[tasks[0]])
+    assert group.cancel() == 3
+    assert group.status().dropped == 3
+    assert follower.get().state == "cancelled"
+    with pytest.raises(UnknownGroup):
+        Client().group("none").status()
+
+
+def test_tasks_are_listed_and_cancelled_by_a_filter(cell):
+    client = Client()
+    kept = send.submit("ada", key="x1", delay=1)
+    send.submit("bob", key="y1", delay=1, group="g")
+    send.submit("eve", key="y2", group="g")
+    assert [one.key for one in client.list(prefix="y")] == ["y2", "y1"]
+    assert [one.key for one in client.list(group="g", state="waiting")] == ["y1"]
+    assert client.cancel_all(queue="mail.send", prefix="y") == 1
+    assert kept.get().state == "waiting"
