@@ -84,9 +84,10 @@ def ran_ms(view: LaunchView) -> int | None:
 LAUNCHES: Final = Listing[LaunchView](
     launch_row,
     "launch attempt? state reason started_utc@started_at_ms late~lateness_ms ran exit=exit_code"
-    " executor? note=waiting",
+    " executor? note",
     {
         "launch": _name,
+        "note": lambda view: view.waiting or (view.detail if not view.begun_at_ms else ""),
         "state": _state,
         "reason": lambda view: view.reason or ("waits" if view.waiting else "-"),
         "ran": lambda view: show_length(ran_ms(view)),

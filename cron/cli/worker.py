@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Final
 
 import click
 
 from cron.cli.app import become
 from cron.cli.values import LENGTH, SIZE, count
+from launcher.payloads import PAYLOADS
 
 EPILOG: Final = """\b
 Exit codes:
   0  the worker was told to stop, and all its processes ended in time
   1  the worker was told to stop, and had to kill a process
   2  wrong usage, or MODULE cannot be used; nothing was started"""
+
+
+def stores(_context: click.Context, _option: click.Parameter, urls: tuple[str, ...]) -> str:
+    """Return the URLs of stores as the environment has them."""
+    for url in urls:
+        if not url.startswith(("s3://", "file:///")) or "," in url:
+            raise click.BadParameter(f"{url!r}: write s3://bucket/prefix or file:///folder")
+    return ",".join(urls)
 
 
 @click.command("worker", short_help="Run the handlers of an app.", epilog=EPILOG)
@@ -59,7 +69,14 @@ Exit codes:
     metavar="N",
     help="Replace each process after about N launches.",
 )
-def worker_command(**said: Any) -> None:
+@click.option(
+    "--payloads",
+    metavar="URL",
+    multiple=True,
+    callback=stores,
+    help="A store whose payloads the handlers read (default $RAFTCRON_PAYLOADS).",
+)
+def worker_command(payloads: str, **said: Any) -> None:
     """Run the handlers that MODULE registers, on this host.
 
     MODULE is imported from the current directory or the Python path. The executor of this host
@@ -70,5 +87,10 @@ def worker_command(**said: Any) -> None:
     resident memory, or has run --renew-after launches, takes no more launches, finishes those
     that run, and is replaced. No launch fails because of this. One process is replaced at a
     time while the others continue, so use at least two processes.
+
+    Payloads that are too long for a task are in a store, s3://BUCKET/PREFIX or file:///FOLDER.
+    A worker reads only from the stores that --payloads names; it may be given several times.
     """
+    if payloads:
+        os.environ[PAYLOADS] = payloads
     become("launcher.worker", json.dumps(said))

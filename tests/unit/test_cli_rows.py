@@ -84,6 +84,12 @@ def test_a_launch_that_waits_says_for_what():
     assert (cells[3], cells[-1]) == ("waits", "no executor has a free slot")
 
 
+def test_a_launch_that_never_began_says_what_was_in_the_way():
+    skipped = launch(state="skipped", reason="predecessor", detail="first failed", begun_at_ms=0)
+    assert rows.LAUNCHES.cells(skipped)[-1] == "first failed"
+    assert rows.LAUNCHES.cells(launch(detail="sent"))[-1] == ""
+
+
 def test_a_launch_is_called_in_tables_as_its_job_is_and_names_a_second_attempt():
     assert rows.LAUNCHES.cells(launch())[0] == "backup@2026-11-20T15:00:00Z"
     assert rows.LAUNCHES.cells(launch(attempt=2))[0] == "backup@2026-11-20T15:00:00Z#2"

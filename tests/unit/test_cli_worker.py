@@ -10,6 +10,7 @@ import pytest
 
 from cron.cli.values import parse_size
 from cron.errors import InvalidInput
+from launcher.payloads import PAYLOADS
 from launcher.worker.options import worker_options
 from tests.unit.api_rig import run_cli
 
@@ -41,6 +42,22 @@ async def test_without_bounds_no_process_is_renewed(became: list[Any]) -> None:
     await run_cli("worker", "app.tasks")
     options = worker_options(**json.loads(became[0][3]))
     assert (options.memory_max_bytes, options.renew_after) == (0, 0)
+
+
+async def test_it_reads_the_stores_of_payloads_that_it_is_told(
+    became: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PAYLOADS, "s3://old")
+    await run_cli("worker", "app.tasks")
+    assert os.environ[PAYLOADS] == "s3://old"
+    urls = ("s3://bucket/prefix", "file:///srv/payloads")
+    result = await run_cli("worker", "app.tasks", "--payloads", urls[0], "--payloads", urls[1])
+    assert result.exit_code == 0, result.stderr
+    assert os.environ[PAYLOADS] == ",".join(urls)
+    assert len(became) == 2
+    result = await run_cli("worker", "app.tasks", "--payloads", "bucket")
+    assert (result.exit_code, len(became)) == (2, 2)
+    assert "s3://bucket/prefix or file:///folder" in result.stderr
 
 
 @pytest.mark.parametrize(
