@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -37,7 +37,7 @@ from cron.cli.times import (
 from cron.cli.values import LENGTH, Parsed, count, read_time
 from cron.cli.waiting import Wait
 from cron.clock import SystemClock
-from cron.errors import InvalidInput, OutcomeUnknown, Unavailable
+from cron.errors import InvalidInput, NotNow, OutcomeUnknown, Unavailable, UnknownTask
 from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
@@ -380,15 +380,48 @@ def cancel_command(
     """Cancel TASKs, or all that fit a filter and are not over.
 
     A task that waits never begins. A task that runs is asked to stop; `task get` says when it has.
+
+    With a filter, tasks are cancelled a thousand at a time. If the command is interrupted, repeat
+    it: it cancels the rest.
     """
-    wanted = _filter(said)
+    wanted, what = _filter(said), "would be cancelled" if dry_run else "cancelled"
     if bool(names) == (not wanted.is_all):
         raise click.UsageError("name tasks, or choose them by --queue or another filter")
-    request = tasks.CancelRequest(
-        names=[*names], filter=None if names else wanted, is_dry_run=dry_run
-    )
-    report = settings.ask(table.CANCEL, request)
-    show_report(settings, report, "would be cancelled" if dry_run else "cancelled")
+    if names:
+        request = tasks.CancelRequest(names=[*names], is_dry_run=dry_run)
+        show_report(settings, settings.ask(table.CANCEL, request), what)
+        return
+    query = tasks.TaskListQuery(filter=wanted, limit=tasks.TASKS_MAX)
+    total = tasks.TasksReport()
+    with settings.client() as client:
+        while True:
+            page = client.ask(table.LIST, query)
+            report = _cancel_open(client, page.tasks, is_dry_run=dry_run)
+            room = tasks.TASKS_MAX - len(total.tasks)
+            count = total.count + report.count
+            shown = [*total.tasks, *report.tasks[:room]]
+            total = tasks.TasksReport(count=count, tasks=shown, truncated=count > len(shown))
+            if not page.next:
+                break
+            if report.count and total.truncated:
+                render.line(f"raftcron: {render.number(count, 'task')} {what} so far", err=True)
+            query = msgspec.structs.replace(query, page=page.next)
+    show_report(settings, total, what)
+
+
+def _cancel_open(
+    client: Client, found: Sequence[tasks.TaskView], *, is_dry_run: bool
+) -> tasks.TasksReport:
+    """Cancel those of some tasks that are not over, or tell which they are. What has ended since it
+    was listed is left out."""
+    views = [one for one in found if one.is_open]
+    if is_dry_run or not views:
+        return tasks.TasksReport(count=len(views), tasks=views)
+    request = tasks.CancelRequest(names=[one.task for one in views])
+    try:
+        return msgspec.structs.replace(client.ask(table.CANCEL, request), errors=[])
+    except (NotNow, UnknownTask):  # the only one
+        return tasks.TasksReport()
 
 
 def show_report(settings: Settings, report: tasks.TasksReport, what: str) -> None:

@@ -31,7 +31,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.client.cell import Calls
+from launcher.client.cell import Calls, user_name
 from launcher.client.errors import (
     BadTask,
     OutcomeUnknown,
@@ -266,7 +266,8 @@ class Batcher:
         if not entries:
             return
         deadline_s = max(one.parcel.deadline_s for one in entries)
-        content = b'{"tasks":[%b]}' % b",".join(one.content for one in entries)
+        tasks = b",".join(one.content for one in entries)
+        content = b'{"by":%b,"tasks":[%b]}' % (msgspec.json.encode(user_name()), tasks)
         for entry in entries:
             entry.was_sent = True
             entry.is_behind = any(map(self._is_on_its_way, entry.follows))

@@ -13,6 +13,7 @@ A call has a connection for itself. Connections are kept for the next call, a fe
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import threading
@@ -35,6 +36,7 @@ MESSAGE_BYTES_MAX: Final = 88 << 20
 """The largest answer that a replica sends."""
 _HEADERS_BYTES_MAX: Final = 1 << 20
 _IDLE_MAX: Final = 4
+_NAME_CHARS_MAX: Final = 200
 """Connections to one replica that are kept for the next calls."""
 _CONNECT_MS: Final = 1_000
 _WORTH_ASKING_MS: Final = 300
@@ -105,6 +107,19 @@ def find_place(server: str | None, tls: str | None, token: str | None) -> Place:
         raise BadTask(str(error), error.hint) from error
     shown = token if token is not None else os.environ.get("RAFTCRON_TOKEN", "")
     return Place(servers, credentials, shown.strip())
+
+
+@functools.cache
+def user_name() -> str:
+    """Return who asks, for the record of a cell that is shown neither certificate nor token: the
+    name of this process's user, "" if it has none."""
+    import getpass
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+    return name if name.isprintable() and len(name) <= _NAME_CHARS_MAX else ""
 
 
 class _Course:

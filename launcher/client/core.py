@@ -15,8 +15,16 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypedDict, 
 import msgspec
 
 from launcher.client.batching import Batcher, Outcome
-from launcher.client.cell import Calls, Cell, find_place
-from launcher.client.errors import BadTask, NotAllSubmitted, NotOver, OutcomeUnknown, Unavailable
+from launcher.client.cell import Calls, Cell, find_place, user_name
+from launcher.client.errors import (
+    BadTask,
+    NotAllSubmitted,
+    NotOver,
+    OutcomeUnknown,
+    TaskOver,
+    Unavailable,
+    UnknownTask,
+)
 from launcher.client.messages import (
     TASKS_MAX,
     GroupView,
@@ -39,6 +47,8 @@ POLL_S_MIN: Final = 0.02
 POLL_S_MAX: Final = 1.0
 LOOK_S_MIN: Final = 1.0
 """How long a look at a task may take, also where the caller waits for less."""
+
+_CHANGES: Final = ("Cancel", "RunNow", "Reschedule", "CloseGroup", "CancelGroup")
 
 Item: TypeAlias = Sequence[Any]
 """A task for `submit_many`: (handler, payload) or (handler, payload, options)."""
@@ -113,6 +123,8 @@ class Core:
         Raises:
             TaskError: it was refused, or nobody answered in time.
         """
+        if method in _CHANGES:
+            request = request | {"by": user_name()}
         content = msgspec.json.encode(request)
         is_repeatable = method != "Reschedule"
         deadline_s = self.deadline_s() if deadline_s is None else deadline_s
@@ -164,9 +176,27 @@ class Core:
         return self.ask("List", request | {"limit": TASKS_MAX}, TaskPage)
 
     def cancel_all(self, wanted: Filter, *, is_dry_run: bool) -> int:
-        """Cancel all tasks that fit; return how many."""
-        request = {"filter": filter_of(wanted, self.settings.tenant), "is_dry_run": is_dry_run}
-        return self.ask("Cancel", request, TasksReport).count
+        """Cancel all tasks that fit, a page of the list at a time, so that no call takes long;
+        return how many."""
+        if all(value is None for value in wanted.values()):
+            raise BadTask("the filter fits every task", "name a queue, at least")
+        count, page = 0, ""
+        while True:
+            found = self.listed(wanted, page)
+            names = [one.task for one in found.tasks if not one.is_over]
+            count += len(names) if is_dry_run else self._cancel_named(names)
+            page = found.next
+            if not page:
+                return count
+
+    def _cancel_named(self, names: list[str]) -> int:
+        """Cancel tasks, of which some may be over by now; return how many were not."""
+        if not names:
+            return 0
+        try:
+            return self.ask("Cancel", {"names": names}, TasksReport).count
+        except (TaskOver, UnknownTask):  # the only one
+            return 0
 
     def group(self, name: str) -> GroupView:
         """Return a group as it is now."""

@@ -261,11 +261,30 @@ async def test_cancel_by_name_and_by_filter() -> None:
     result = await cli(backend, "task", "cancel", "mail.send:k1")
     assert result.stdout == "mail.send:k1 cancelled\n"
     assert asked(backend, "cancel") == CancelRequest(names=[NAME], by="ada")
-    backend = FakeBackend(cancel=TasksReport(count=2_000, tasks=[task()] * 3, truncated=True))
-    result = await cli(backend, "task", "cancel", "--queue", "mail.send", "--dry-run")
-    assert result.stdout.endswith("2,000 tasks would be cancelled\n")
-    wanted = TaskFilter(queue="default/mail.send")
-    assert asked(backend, "cancel") == CancelRequest(filter=wanted, is_dry_run=True, by="ada")
+
+
+async def test_cancel_by_filter_goes_on_page_by_page() -> None:
+    """What is over is left, and what has ended since it was listed is no error."""
+
+    def page(query: TaskListQuery) -> TasksPage:
+        number = int(query.page or 0)
+        found = [task(task=f"default/mail.send:{number}-{n}") for n in range(400)]
+        found.append(task(key="over", state="succeeded"))
+        return TasksPage(tasks=found, next=str(number + 1) if number < 2 else "")
+
+    def cancel(request: CancelRequest) -> TasksReport:
+        refused = RefusedTask(request.names[0], TaskError("not_now", "it is over: succeeded"))
+        views = [task(state="cancelled")] * 399
+        return TasksReport(count=len(request.names) - 1, tasks=views, errors=[refused])
+
+    backend = FakeBackend(list=page, cancel=cancel)
+    dry = await cli(backend, "task", "cancel", "--queue", "mail.send", "--dry-run")
+    assert dry.stdout.endswith("1,200 tasks would be cancelled\n")
+    assert asked(backend, "list").filter == TaskFilter(queue="default/mail.send")
+    result = await cli(backend, "task", "cancel", "--queue", "mail.send")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "1,197 tasks cancelled")
+    first = asked(backend, "cancel")
+    assert (len(first.names), first.names[0]) == (400, "default/mail.send:0-0")
 
 
 async def test_cancel_of_a_running_task_says_that_it_still_runs() -> None:

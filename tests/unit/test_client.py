@@ -14,6 +14,7 @@ import pytest
 
 from cron.api.tasks import SubmitVerdict, TaskError
 from cron.errors import InvalidInput, NoQuorum, NotAllowed, NotLeader
+from launcher.client.cell import user_name
 from launcher.client.client import Client
 from launcher.client.errors import (
     BadTask,
@@ -74,6 +75,20 @@ def test_a_task_is_submitted_and_asked_about(cell, client):
     assert task.cancel().state == "cancelled"
     assert task.wait().state == "cancelled"
     assert client.cancel(task).state == "cancelled"  # as the cell: it is no error
+
+
+def test_a_change_says_who_asks_for_it(cell, client, monkeypatch):
+    for said, known in (("ada", "ada"), ("x" * 201, ""), ("a\nb", "")):
+        cell.calls.clear()
+        user_name.cache_clear()
+        monkeypatch.setenv("LOGNAME", said)
+        task = client.submit("h", delay="1h")
+        client.reschedule(task, delay="2h")
+        client.run_now(task)
+        client.cancel(task)
+        asked = {method: request.by for _, method, request in cell.calls}
+        assert asked == dict.fromkeys(("Submit", "Reschedule", "RunNow", "Cancel"), known)
+    user_name.cache_clear()
 
 
 def test_a_task_that_ended_cannot_be_cancelled(cell, client):

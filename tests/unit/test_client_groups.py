@@ -17,12 +17,9 @@ from launcher.client.errors import (
     GroupOpen,
     NotAllSubmitted,
     NotOver,
-    TaskError,
     UnknownGroup,
     UnknownPredecessor,
 )
-from launcher.worker import testing
-from launcher.worker.registry import Registry
 from tests.unit.service_cell import ServiceCell
 from tests.unit.tasks_world import HANDLER
 
@@ -200,13 +197,3 @@ def test_what_a_cell_says_of_a_group_is_read_also_from_a_newer_one() -> None:
 
     content = b'{"group": "default/g", "state": "complete", "later": [1]}'
     assert msgspec.json.decode(content, type=GroupView).succeeded
-
-
-def test_a_cell_in_process_refuses_what_it_does_not_know() -> None:
-    """Handlers would run at once and in any order, and a test would prove nothing."""
-    with testing.cell(Registry()), Client() as client:
-        for options in ({"after": ["h:a"]}, {"group": "g"}):
-            with pytest.raises(BadTask, match="knows neither groups nor chains"):
-                client.submit("h", **options)  # type: ignore[arg-type]
-        with pytest.raises(TaskError, match="by name alone"):
-            client.cancel_all(queue="h")
