@@ -12,7 +12,7 @@ import click
 from cron.cli.app import become
 from cron.cli.values import LENGTH
 
-KINDS: Final = ("http", "sqs", "kubernetes", "mail")
+KINDS: Final = ("http", "sqs", "kubernetes", "mail", "webhook")
 DEFAULT_CONFIG: Final = "/etc/raftcron/targets.toml"
 KIND_VARIABLE: Final = "RAFTCRON_TARGET"
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
@@ -65,6 +65,8 @@ def target_command(
     kubernetes: the launch is a Job, which is watched until it is over.
 
     mail: the launch is a mail; it is done when the SMTP server has accepted it.
+
+    webhook: the launch tells a chat or a pager of an alert, or calls a heartbeat's URL.
 
     After Ctrl-C or TERM, launches under way have --grace to end.
     """

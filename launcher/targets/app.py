@@ -20,7 +20,7 @@ from launcher.worker.registry import Registry, describe
 
 KIND_VARIABLE: Final = TARGET_VARIABLE
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
-KINDS: Final = ("http", "sqs", "kubernetes", "mail")
+KINDS: Final = ("http", "sqs", "kubernetes", "mail", "webhook")
 
 
 def registry_of(target: Target) -> Registry:
@@ -68,6 +68,12 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
             from launcher.targets.mail import MailTarget
 
             return MailTarget(config.mail, folder)
+        case "webhook":
+            if config.webhook is None:
+                raise none
+            from launcher.targets.webhook import WebhookTarget
+
+            return WebhookTarget(config.webhook, folder)
     raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}")
 
 

@@ -102,6 +102,36 @@ class MailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     timeout: Duration = "50s"
 
 
+class WebhookChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A channel of alerts, by the name that `alerts.toml` has for it.
+
+    `shape` is what the receiver wants. Its URL is `url`, or the first line of `url_file` if it is a
+    secret. `key` is a file with the routing key of PagerDuty, `secrets` one with the keys of
+    signatures, `headers` one with headers such as `authorization`. `severity` is what PagerDuty and
+    Alertmanager are told.
+    """
+
+    name: _Name
+    shape: Literal["json", "slack", "pagerduty", "alertmanager"] = "json"
+    url: str = ""
+    url_file: str = ""
+    key: str = ""
+    secrets: str = ""
+    headers: str = ""
+    severity: Literal["critical", "error", "warning", "info"] = "error"
+
+
+class WebhookConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The target `webhook`. `ca` is a file of certificates to trust in place of the system's,
+    `console` the address of the console, for links, `timeout` that of one request."""
+
+    handler: _Name = "webhook"
+    channel: Annotated[tuple[WebhookChannel, ...], Meta(min_length=1, max_length=1_000)]
+    ca: str = ""
+    console: str = ""
+    timeout: Duration = "20s"
+
+
 class TargetsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The file: a table for each target that it configures."""
 
@@ -109,6 +139,7 @@ class TargetsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     sqs: SqsConfig | None = None
     kubernetes: KubernetesConfig | None = None
     mail: MailConfig | None = None
+    webhook: WebhookConfig | None = None
 
 
 def load(path: Path) -> TargetsConfig:

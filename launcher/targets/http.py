@@ -74,7 +74,8 @@ class HttpSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Request(NamedTuple):
-    """A request that may be sent."""
+    """A request that may be sent. `place` is what its output shows in place of the URL, if that is
+    a secret."""
 
     url: SplitResult
     method: str
@@ -83,6 +84,7 @@ class Request(NamedTuple):
     timeout_ms: int
     event_type: str
     subject: str
+    place: str = ""
 
 
 class Answer(NamedTuple):
@@ -174,7 +176,7 @@ class HttpTarget:
         for _ in range(REDIRECTS_MAX + 1):
             began_ms = boot_ms()
             answer = self._sent(work, request._replace(url=url), until_ms)
-            place = f"{url.scheme}://{url.netloc}{url.path}"
+            place = request.place or f"{url.scheme}://{url.netloc}{url.path}"
             took_ms = boot_ms() - began_ms
             work.write(f"{request.method} {place}: {answer.status} in {took_ms} ms")
             if text := excerpt(answer.body):

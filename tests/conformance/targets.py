@@ -16,7 +16,14 @@ from typing import Any, Protocol
 
 import boto3
 
-from launcher.targets.config import HttpConfig, KubernetesConfig, MailConfig, SqsConfig
+from launcher.targets.config import (
+    HttpConfig,
+    KubernetesConfig,
+    MailConfig,
+    SqsConfig,
+    WebhookChannel,
+    WebhookConfig,
+)
 from launcher.targets.http import HttpTarget
 from launcher.targets.kube_api import KubeApi, Reply, access_of
 from launcher.targets.kube_jobs import Named
@@ -25,6 +32,7 @@ from launcher.targets.mail import MailTarget
 from launcher.targets.message import message_id
 from launcher.targets.sqs import FIFO, SqsTarget
 from launcher.targets.target import Target
+from launcher.targets.webhook import WebhookTarget
 from launcher.worker.context import Cancellation
 from tests.fakes.bad_http import answer, bad_server, silence
 from tests.fakes.kubernetes_api import BATCH, CORE, kubernetes_fake
@@ -209,6 +217,39 @@ class KubernetesSide:
         return reply.status == 404 or "deletionTimestamp" in reply.body["metadata"]
 
 
+class WebhookSide:
+    """The server of a channel."""
+
+    tells = False
+    deduplicates = False
+
+    def __init__(self, stack: contextlib.ExitStack, servers: Servers) -> None:
+        self._server = stack.enter_context(bad_server())
+        self._server.ways |= {
+            "/good": answer("200 OK", b"done it"), "/refused": answer("403 Forbidden", b"never"),
+            "/busy": answer("503 Busy", b"later"), "/slow": silence(self._server),
+        }  # fmt: skip
+
+    def target(self, ending: str = "good") -> Target:
+        urls = {one.removeprefix("/"): self._server.url(one) for one in self._server.ways}
+        urls["away"] = f"http://{free_address()}/good"
+        channels = tuple(WebhookChannel(name=name, url=url) for name, url in urls.items())
+        return WebhookTarget(WebhookConfig(channel=channels), Path())
+
+    def payload(self, ending: str = "good") -> Any:
+        return {"channel": ending, "alert": {"number": 1, "state": "firing"}}
+
+    def finish(self, launch: str) -> None:
+        """A request ends with its answer."""
+
+    def pieces(self, launch: str) -> int:
+        keys = Counter(one.headers["idempotency-key"] for one in self._server.requests)
+        return keys[launch]
+
+    def is_stopped(self, launch: str) -> bool:
+        return True
+
+
 class MailSide:
     """An SMTP server."""
 
@@ -277,6 +318,7 @@ SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {
     "sqs-fifo": functools.partial(SqsSide, suffix=FIFO),
     "kubernetes": KubernetesSide,
     "mail": MailSide,
+    "webhook": WebhookSide,
 }
 """The sides of the default suite."""
 REAL_SIDES: dict[str, Callable[[contextlib.ExitStack, Servers], OtherSide]] = {
