@@ -144,6 +144,7 @@ class Daemon:
             self._leader, self._applier, self._writer, self._storage.backup_store, Path(config.data)
         )
         self._cluster_status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
+        self._cluster_status.certificate_ends_s = self._certificate_ends_s
         parse = functools.partial(parse_address, is_secure=self._credentials is not None)
         self._service = CellService(
             Replica(
@@ -219,6 +220,7 @@ class Daemon:
                 version=self._release,
                 tzdata=zones.tzdata_version(),
                 peers={name: peer.client for name, peer in config.peers.items()},
+                http=config.http,
             ),
             log=self._replicated,
             applier=self._applier,
@@ -343,10 +345,16 @@ class Daemon:
         has applied all that was granted before."""
         return NotLeader(self._leader_address()) if self._leader.epoch is None else None
 
+    def _certificate_ends_s(self) -> tuple[int, int]:
+        if self._credentials is None:
+            return 0, 0
+        held = self._credentials()
+        return held.not_after_s, held.authority_not_after_s
+
     def _make_http(self) -> HttpServer:
         # A replica without HTTP starts a tenth of a second earlier without these.
         from cron.service.metrics import Metrics
-        from cron.web.replica import make_http_server
+        from cron.web.replica import Beside, make_http_server
 
         return make_http_server(
             self._config,
@@ -355,7 +363,10 @@ class Daemon:
             self._replicated,
             self._credentials,
             self._admission,
-            Metrics(self._service.replica, lambda: self._replicated.syncs).text,
+            Beside(
+                Metrics(self._service.replica, lambda: self._replicated.syncs).text,
+                self._cluster_status.others,
+            ),
         )
 
     def _serve(self, listeners: int) -> grpc.aio.Server:

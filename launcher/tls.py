@@ -49,7 +49,8 @@ class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """The content of the files, read once and checked: whose certificate it is, and until when."""
+    """The content of the files, read once and checked: whose certificate it is, and until when it
+    and the authority's are valid; the authority's 0 where that is not known."""
 
     files: TlsFiles
     authority: bytes
@@ -57,6 +58,7 @@ class Credentials(msgspec.Struct, frozen=True):
     key: bytes
     identity: Identity
     not_after_s: int
+    authority_not_after_s: int = 0
 
     def context(self) -> ssl.SSLContext:
         """Return a context for connections to replicas: TLS 1.3, our certificate, and only the
@@ -109,7 +111,10 @@ def load_credentials(files: TlsFiles) -> Credentials:
     if identity is None:
         raise BadConfig(f"{files.cert}: it states no raftcron:// identity", _NEW)
     end_s = int(ssl.cert_time_to_seconds(shown["notAfter"]))
-    return Credentials(files, authority, certificate, key, identity, end_s)
+    known = _context(ssl.PROTOCOL_TLS_CLIENT, files, authority).get_ca_certs()
+    ends = (str(one.get("notAfter", "")) for one in known)
+    authority_end_s = min((int(ssl.cert_time_to_seconds(end)) for end in ends if end), default=0)
+    return Credentials(files, authority, certificate, key, identity, end_s, authority_end_s)
 
 
 def check_identity(credentials: Credentials, wanted: Identity) -> None:

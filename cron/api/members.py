@@ -104,7 +104,9 @@ class StatusRow(View, frozen=True, kw_only=True):
     the log index up to which the leader knows it to have the leader's log, None where it does not.
     `keeping` is of snapshots and history, of replicas alone. `format` is the newest format of the
     log that a replica can apply. `overload` and `tasks` are of the leader alone, None where there
-    is no overload, or no queue of tasks.
+    is no overload, or no queue of tasks. `http` is where a replica serves HTTP, "" where it does
+    not. `certificate_ends_ms` and `authority_ends_ms` are when a replica's certificate and that of
+    the cell's authority end, 0 without TLS.
     """
 
     kind: str
@@ -133,6 +135,9 @@ class StatusRow(View, frozen=True, kw_only=True):
     format: int = 0
     overload: OverloadView | None = None
     tasks: TaskCounts | None = None
+    http: str = ""
+    certificate_ends_ms: int = 0
+    authority_ends_ms: int = 0
 
 
 class StatusRequest(Request, frozen=True, kw_only=True):

@@ -67,7 +67,8 @@ class OtherReplica(msgspec.Struct):
 
 
 class ReplicaIdentity(msgspec.Struct, frozen=True):
-    """What does not change while this replica lives. `peers`: client addresses of all replicas."""
+    """What does not change while this replica lives. `peers`: client addresses of all replicas;
+    `http`: where it serves HTTP, "" for nowhere."""
 
     replica: str
     address: str
@@ -75,6 +76,7 @@ class ReplicaIdentity(msgspec.Struct, frozen=True):
     version: str
     tzdata: str
     peers: dict[str, str]
+    http: str = ""
 
 
 def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
@@ -133,6 +135,7 @@ class ClusterStatus:
         self._offset_ms_max = offset_ms_max
         self._role = ("", 0)
         self.keeping: Callable[[], KeepingView | None] = lambda: None
+        self.certificate_ends_s: Callable[[], tuple[int, int]] = lambda: (0, 0)  # authority's, too
         self.withheld: Callable[[], str] = lambda: ""  # why entries of a leader were not taken
 
     def own(self) -> StatusRow:
@@ -145,9 +148,13 @@ class ClusterStatus:
         if self._role[0] != role:
             self._role = (role, self._clock.wall_ms())
         clock = (self.why_not_tick(), self.withheld())
+        ends_s, authority_ends_s = self.certificate_ends_s()
         return StatusRow(
             kind="replica",
             id=self._identity.replica,
+            http=self._identity.http,
+            certificate_ends_ms=ends_s * 1000,
+            authority_ends_ms=authority_ends_s * 1000,
             address=self._identity.address,
             pid=self._identity.pid,
             role=role,
@@ -171,6 +178,15 @@ class ClusterStatus:
                 else None
             ),
         )
+
+    def others(self) -> dict[str, tuple[str, str]]:
+        """Return where the other replicas that answered last serve HTTP, by their ids: the address,
+        as they are configured, and the client address."""
+        return {
+            peer.id: (peer.row.http, self._address_of(peer))
+            for peer in self._peers.values()
+            if peer.row is not None and peer.row.http
+        }
 
     def shared_format(self) -> int:
         """Return the newest format of the log that all replicas can apply, as they said last; 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from typing import Final, Protocol
+
+import msgspec
 
 from consensus.log import ReplicatedLog
 from cron import limits
@@ -28,6 +31,14 @@ class Log(ReplicatedLog, JoiningLog, Protocol):
     """A replicated log that tells whether this replica votes."""
 
 
+class Beside(msgspec.Struct, frozen=True):
+    """What HTTP serves beside the API: the text of `/metrics`, and links to the consoles of the
+    `others`: where they serve HTTP, and their client addresses, by their ids."""
+
+    metrics: Metrics
+    others: Callable[[], dict[str, tuple[str, str]]]
+
+
 def make_http_server(
     config: ReplicaConfig,
     service: Backend,
@@ -35,7 +46,7 @@ def make_http_server(
     log: Log,
     credentials: Current | None,
     admission: Admission,
-    metrics: Metrics,
+    beside: Beside,
 ) -> HttpServer:
     """Return the server of the replica's HTTP API; it is not started yet."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -45,6 +56,7 @@ def make_http_server(
         lambda: Serving(config.id, log.leadership, log.freshness),
         SystemClock().wall_ms,
         is_secure=credentials is not None,
+        others=beside.others,
     )
     application = Application(
         Forwarding(service, peers),
@@ -53,7 +65,7 @@ def make_http_server(
         SystemClock().wall_ms,
         is_secure=credentials is not None,
         console=console,
-        metrics=metrics,
+        metrics=beside.metrics,
     )
     connections_max = min(limits.HTTP_CONNECTIONS_MAX, max(1, files // FILES_SHARE))
     return HttpServer(application, config.http, credentials, connections_max)

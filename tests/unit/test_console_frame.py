@@ -8,6 +8,7 @@ from consensus.leadership import Freshness, Leadership
 from cron.access import Role, token_id
 from cron.errors import NotLeader
 from cron.state import access as a
+from cron.web.console.site import elsewhere
 from tests.unit.access_rig import AccessWorld
 from tests.unit.api_rig import launch
 from tests.unit.console_rig import FORM, HOSTILE, HTML, Browser, backend, check_sound
@@ -212,3 +213,14 @@ async def test_a_link_on_another_site_leads_to_a_page_but_nothing_else_may_be_re
         )
     assert followed.status == 200
     assert [one.status for one in (framed, read, api, posted)] == [403] * 4
+
+
+def test_a_page_links_to_the_consoles_of_the_other_replicas() -> None:
+    others = {"r3": ("0.0.0.0:7482", "10.0.0.3:7402"), "r2": ("10.0.0.2:7481", "10.0.0.2:7401")}
+    assert elsewhere(others, is_secure=True) == {
+        "r2": "https://10.0.0.2:7481",
+        "r3": "https://10.0.0.3:7482",
+    }
+    assert elsewhere({"r2": ("[::]:1", "[fd00::2]:2")}, is_secure=False) == {
+        "r2": "http://[fd00::2]:1"
+    }

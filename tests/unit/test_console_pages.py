@@ -261,3 +261,25 @@ async def test_the_page_of_the_cell_points_out_what_is_wrong() -> None:
         "different state. This is a bug.",
     ):
         assert note in read.text
+
+
+async def test_the_page_of_the_cell_tells_when_certificates_end() -> None:
+    of, day_ms = full("plain"), 86_400_000
+    of.answers["status"] = [
+        StatusRow(
+            kind="replica",
+            id=name,
+            role="follower",
+            certificate_ends_ms=WALL_MS + days * day_ms,
+            authority_ends_ms=WALL_MS + 700 * day_ms,
+        )
+        for name, days in (("r1", 40), ("r2", 3), ("r3", -1))
+    ]
+    _, read = await page_of("/cell", of)
+    assert "The certificate of r2 ends in 3 d." in read.text
+    assert "The certificate of r3 ended 1 d ago." in read.text
+    assert "The certificate of r1" not in read.text
+    assert "2026-12-30 15:00:00 in 40 d" in read.text
+    of.answers["status"] = [StatusRow(kind="replica", id="r1", role="leader")]
+    _, read = await page_of("/cell", of)
+    assert "Certificates" not in read.text

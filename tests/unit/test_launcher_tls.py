@@ -43,6 +43,9 @@ def test_a_certificate_tells_whose_it_is_and_until_when(certs: Certs, kind: str)
     credentials = load_credentials(files_of(str(folder)))
     assert credentials.identity == Identity(CELL, kind, "a")
     assert credentials.key == (folder / "key.pem").read_bytes()
+    # Of ten days, and an authority of a thousand that began a hundred days ago.
+    between_s = credentials.authority_not_after_s - credentials.not_after_s
+    assert between_s == pytest.approx(890 * 86_400, abs=3_600)
     assert credentials.context().minimum_version == ssl.TLSVersion.TLSv1_3
 
 

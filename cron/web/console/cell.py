@@ -10,10 +10,13 @@ from cron.api.members import StatusRequest, StatusRow
 from cron.api.overview import ActivityQuery
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
+from cron.web.console.texts import DAY_S, ago
 
 CHANGES: Final = 30
 OFFSET_MS_SHOWN: Final = 1_000
 """A clock that is further off than this is pointed out."""
+ENDING_DAYS_SHOWN: Final = 14
+"""A certificate that ends within so many days is pointed out."""
 
 
 async def show(asked: PageRequest, _name: str) -> Page:
@@ -24,7 +27,8 @@ async def show(asked: PageRequest, _name: str) -> Page:
     values: dict[str, Any] = {
         "status": status,
         "replicas": replicas,
-        "notes": _notes(replicas),
+        "notes": [*_notes(replicas), *_ends(replicas, asked.now_ms)],
+        "certificates": [one for one in replicas if one.certificate_ends_ms],
         "overload": next((one.overload for one in replicas if one.overload), None),
         "terms": [] if isinstance(activity, Missing) else activity.terms[::-1],
         "changes": await asked.maybe(t.CHANGES, ChangesQuery(limit=CHANGES)),
@@ -34,6 +38,23 @@ async def show(asked: PageRequest, _name: str) -> Page:
 
 def _replicas(rows: list[StatusRow]) -> list[StatusRow]:
     return [one for one in rows if one.kind == "replica"]
+
+
+def _ends(replicas: list[StatusRow], now_ms: int) -> list[str]:
+    """Return whose certificate has ended or ends soon, and the authority's."""
+    until_ms = now_ms + ENDING_DAYS_SHOWN * DAY_S * 1000
+    found = [
+        (f"The certificate of {one.id}", one.certificate_ends_ms)
+        for one in replicas
+        if 0 < one.certificate_ends_ms < until_ms
+    ]
+    authority_ms = min([one.authority_ends_ms for one in replicas if one.authority_ends_ms] or [0])
+    if 0 < authority_ms < until_ms:
+        found.append(("The certificate of the authority", authority_ms))
+    return [
+        f"{what} {'ended' if ends_ms <= now_ms else 'ends'} {ago(ends_ms, now_ms)}."
+        for what, ends_ms in found
+    ]
 
 
 def _notes(replicas: list[StatusRow]) -> list[str]:

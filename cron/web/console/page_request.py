@@ -62,16 +62,18 @@ class Serving(msgspec.Struct, frozen=True):
         """Why the page may be old, or changes may fail; "" if neither is so."""
         age_ms, leader = self.fresh.age_ms, self.leadership.leader
         if leader is None:
+            old = "" if age_ms is None else f" {age_ms / 1000:,.0f} s ago"
             return (
                 f"No leader is known to {self.replica}: the replicas elect one, or a majority of "
                 "them is missing. Nothing is launched or changed until then. What you see is what "
-                f"{self.replica} knows."
+                f"{self.replica} knew{old}."
             )
         if age_ms is None:
             return f"{self.replica} has not caught up with {leader} since its start."
         if age_ms > BEHIND_MS_SHOWN:
             return (
-                f"This data is {age_ms / 1000:,.0f} s old: {self.replica} does not hear {leader}."
+                f"This data is {age_ms / 1000:,.0f} s old: {self.replica} does not hear {leader}. "
+                "Nothing can be changed from here until it hears a leader."
             )
         return ""
 

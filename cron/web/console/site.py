@@ -59,12 +59,14 @@ class Console:
         *,
         is_secure: bool,
         events: Events | None = None,
+        others: Callable[[], dict[str, tuple[str, str]]] = dict,
     ) -> None:
         self._cell = cell
         self._admission = admission
         self._serving = serving
         self._wall_ms = wall_ms
         self._is_secure = is_secure
+        self._others = others
         self._frame = Frame.shared()
         self._bodies = Bodies()
         self._events = events or Events(serving)
@@ -172,6 +174,7 @@ class Console:
             has_session=bool(self._cookies(exchange).session),
             csrf_token=form_token(key or drawn, asked.shown),
             serving=self._serving(),
+            elsewhere=elsewhere(self._others(), is_secure=self._is_secure),
             nav=[(one, name) for one, name in NAV if one in PAGES],
             is_fixed=page.template in FIXED,
             path=exchange.scope["path"],
@@ -253,6 +256,18 @@ _HEADINGS: Final = {
 
 FIXED: Final = ("plan.html", "signin.html", "error.html")
 """Pages that are not kept up to date."""
+
+
+def elsewhere(others: dict[str, tuple[str, str]], *, is_secure: bool) -> dict[str, str]:
+    """Return where the consoles of other replicas are, by their ids. One that listens everywhere is
+    reached at the host of its client address."""
+    found = {}
+    for replica, (http, client) in sorted(others.items()):
+        host, _, port = http.rpartition(":")
+        if host in ("0.0.0.0", "[::]"):  # noqa: S104 - it is read, not listened on
+            host = client.rpartition(":")[0]
+        found[replica] = f"{'https' if is_secure else 'http'}://{host}:{port}"
+    return found
 
 
 def see_other(location: str, **headers: str) -> Answer:

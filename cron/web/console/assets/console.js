@@ -12,6 +12,8 @@
   let isBusy = false;
   let restUntil = 0;
   let timer = 0;
+  let freshAt = Date.now(); // when the page was as the replica knew it
+  let isLost = false; // whether the replica does not answer
 
   // Say below the page's head how the page is kept up to date.
   function say(text) {
@@ -20,6 +22,21 @@
       place.hidden = !text;
       place.textContent = text;
     }
+  }
+
+  // Say that the replica does not answer, how old the page is, and where to go on.
+  function sayAge() {
+    const place = document.getElementById("stale");
+    if (place) {
+      place.hidden = !isLost;
+      const seconds = Math.round((Date.now() - freshAt) / 1000);
+      document.getElementById("age").textContent = seconds < 120 ? seconds + " s" : Math.round(seconds / 60) + " min";
+    }
+  }
+
+  function setLost(lost) {
+    isLost = lost;
+    sayAge();
   }
 
   // A form that somebody fills in, or has ticked, is left alone but for its rows.
@@ -57,7 +74,8 @@
   async function update() {
     isDue = false;
     isBusy = true;
-    const began = performance.now();
+    const beganMs = performance.now();
+    const began = Date.now();
     try {
       const address = new URL(location.href);
       address.searchParams.delete("done");
@@ -81,13 +99,16 @@
           replace(part, other);
         }
       }
+      freshAt = began;
+      setLost(false);
       say("kept up to date");
     } catch (error) {
-      say("not up to date: the replica does not answer");
+      say("not up to date");
+      setLost(true);
       isDue = true;
     } finally {
       isBusy = false;
-      const took = performance.now() - began;
+      const took = performance.now() - beganMs;
       restUntil = Math.max(restUntil, performance.now() + Math.max(LEAST_MS, SHARE * took));
       plan();
     }
@@ -111,18 +132,29 @@
       } else if (shownIndex === null) {
         say("kept up to date");
       }
+      if (isLost) {
+        isDue = true;
+        plan();
+      }
       shownIndex = what;
     };
     source.onerror = () => {
       say("not up to date: the connection is lost");
+      if (shownIndex !== null && !isDue && !isBusy && !isLost) {
+        freshAt = Date.now(); // until now it would have been told of anything new
+      }
       shownIndex = shownIndex === null ? null : "";
       if (source.readyState === EventSource.CLOSED) {
-        setTimeout(listen, AGAIN_MS);
+        setTimeout(listen, AGAIN_MS); // too many pages are kept up to date
+      } else {
+        isDue = true; // the next update tells whether the replica answers
+        plan();
       }
     };
   }
 
   document.addEventListener("visibilitychange", plan);
+  setInterval(() => isLost && sayAge(), 1000);
   if (document.querySelector("[data-live]") && document.body.dataset.isLive === "yes") {
     listen();
   }

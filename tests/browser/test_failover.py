@@ -1,0 +1,121 @@
+"""The console of a real cell: a page stays open while one leader after the other is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from cron.access import TOKEN_BYTES, token_digest, token_id, token_text
+from cron.api import table
+from cron.api.access import TokenCreation, TokenRevocation
+from cron.api.client import Client
+from cron.api.jobs import ApplyRequest, SourceFile
+from launcher.tls import files_of, load_credentials
+from tests.browser.rig import MARKS, opened
+from tests.cluster.harness import Cell
+from tests.unit.certs_rig import Certs
+
+pytestmark = MARKS
+CRONTAB = b"#: name=tick\n@every 1s echo tick\n"
+TOKEN = token_text(bytes(range(TOKEN_BYTES)))
+WAIT_MS = 60_000
+OLD = re.compile(
+    r"What you see is (what r\d knew )?\d+ s (old|ago)|"
+    r"This data is \d+ s old: r\d does not hear r\d"
+)
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Cell]:
+    """Three replicas with certificates and an executor; nothing is started yet."""
+    certs = Certs(tmp_path / "certs")
+    with Cell(tmp_path / "cell", http=True) as cell:
+        for name, member in cell.members.items():
+            kind = "replica" if name in cell.replicas else "executor"
+            files = files_of(str(certs.issued(kind, name, cell="default")))
+            lines = [f'{one} = "{getattr(files, one)}"' for one in ("ca", "cert", "key")]
+            with member.config.open("a") as config:
+                config.write("\n".join(["", "[tls]", *lines]) + "\n")
+        ours = load_credentials(files_of(str(certs.issued("person", "root", cell="default"))))
+        cell.client.close()
+        cell.client = Client(cell.ports.servers, 20_000, ours)
+        yield cell
+
+
+def url(cell: Cell, replica: str, path: str = "/") -> str:
+    return f"https://127.0.0.1:{cell.ports.http[int(replica[1:]) - 1]}{path}"
+
+
+def begin(cell: Cell) -> tuple[str, list[str]]:
+    """Start the cell with a job and a token; the leader, and the others."""
+    cell.start()
+    leader = cell.leader()
+    cell.client.ask(table.PUT_JOBS, ApplyRequest(files=[SourceFile("crontab", CRONTAB)]))
+    made = TokenCreation(name="ada", role="admin", id=token_id(TOKEN), digest=token_digest(TOKEN))
+    cell.client.ask(table.CREATE_TOKEN, made)
+    return leader, [name for name in cell.replicas if name != leader]
+
+
+async def sign_in(page: Page, cell: Cell, replica: str) -> None:
+    await page.goto(url(cell, replica, "/signin?next=/jobs"))
+    await page.get_by_label("Token").fill(TOKEN)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("link", name="tick", exact=True)).to_be_visible(timeout=WAIT_MS)
+    await expect(page.locator("#live")).to_have_text("kept up to date", timeout=WAIT_MS)
+
+
+async def test_a_page_stays_open_while_one_leader_after_the_other_is_killed(
+    browser: Browser, secured: Cell
+) -> None:
+    cell = secured
+    leader, others = await asyncio.to_thread(begin, cell)
+    how = {"ignore_https_errors": True}
+    at_leader, _ = await opened(browser, **how)
+    at_other, said = await opened(browser, **how)
+    await sign_in(at_leader, cell, leader)
+    await sign_in(at_other, cell, others[0])
+    await at_other.goto(url(cell, others[0]))
+    await at_leader.goto(url(cell, leader, "/cell"))
+    await expect(
+        at_leader.get_by_text(re.compile(r"certificate of r\d ends in 10 d"))
+    ).to_have_count(3, timeout=WAIT_MS)
+    await expect(at_leader.locator("#live")).to_have_text("kept up to date")
+    await asyncio.to_thread(cell.kill, leader)
+    # The page of a replica that is gone says how old it is, and where to go on.
+    stale = at_leader.locator("#stale")
+    await expect(stale).to_contain_text(f"{leader} does not answer.", timeout=WAIT_MS)
+    await expect(stale).to_contain_text(OLD)
+    await stale.get_by_role("link", name=others[0], exact=True).click()
+    assert at_leader.url == url(cell, others[0], "/cell")
+    await expect(at_leader.get_by_role("heading", name="Certificates")).to_be_visible()
+    # The page of another replica goes on by itself.
+    second = await asyncio.to_thread(cell.leader, leader)
+    leads = at_other.get_by_text(re.compile(rf"{second} leads in term \d+"))
+    await expect(leads).to_be_visible(timeout=WAIT_MS)
+    jobs_of_second, _ = await opened(browser, **how)
+    third = next(name for name in others if name != second)
+    await sign_in(jobs_of_second, cell, third)
+    # Without a majority a replica still shows what it knows, and says how old that is.
+    await asyncio.to_thread(cell.kill, second)
+    alone = jobs_of_second.locator("#serving .warning:visible")
+    await expect(alone).to_contain_text(OLD, timeout=WAIT_MS)
+    for path in ("/", "/jobs", "/jobs/default/tick", "/queues", "/dead", "/tasks", "/cell"):
+        answer = await jobs_of_second.goto(url(cell, third, path))
+        assert answer is not None
+        assert answer.status == 200, path
+        await expect(jobs_of_second.locator("#serving .warning:visible")).to_contain_text(third)
+    assert [one for one in said if "net::ERR" not in one] == []
+    # A session ends with its token, at every replica.
+    await asyncio.to_thread(cell.start, second)
+    await asyncio.to_thread(cell.leader)
+    revoked = TokenRevocation(names=["ada"])
+    await asyncio.to_thread(cell.client.ask, table.REVOKE_TOKENS, revoked)
+    signed_out = jobs_of_second.get_by_role("heading", name="Sign in")
+    await expect(signed_out).to_be_visible(timeout=WAIT_MS)
+    for page in (at_leader, at_other, jobs_of_second):
+        await page.context.close()
