@@ -24,7 +24,8 @@ _Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The configuration of an executor. `data` is absolute once loaded; times are milliseconds.
+    """The configuration of an executor. `data` and `targets` are absolute once loaded; times are
+    milliseconds.
 
     `leaders` are the client addresses of the cell's replicas. `users` are the accounts that an
     executor of root runs commands as; it runs none as root, also none without `user=`, unless
@@ -37,7 +38,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     are set: the executor's own control group where empty, or that directory, or "off". With
     `workers` there is a socket for those of this host, which `workers_group` may open beside the
     executor's user. `worker_buffer` launches of each of their groups, and as many commands, may
-    wait here, if they are so short that this takes no time.
+    wait here, if they are so short that this takes no time. `targets` is a configuration of
+    targets, which this executor then serves by itself.
     """
 
     id: _Name
@@ -57,6 +59,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     workers: bool = True
     workers_group: _Name | Literal[""] = ""
     worker_buffer: Annotated[int, Meta(ge=0, le=GROUP_SLOTS_MAX)] = 1_000
+    targets: str = ""
     term_grace_ms: _Ms = 10_000
     worker_silence_ms: _Ms = 60_000
     stop_grace_ms: Annotated[int, Meta(ge=1, le=3_000)] = 3_000
@@ -107,7 +110,8 @@ def parse(raw: bytes, path: Path) -> ExecutorConfig:
     _check(config, path)
     folder = path.resolve().parent
     tls = config.tls.below(folder) if config.tls else None
-    return msgspec.structs.replace(config, data=str(folder / config.data), tls=tls)
+    targets = str(folder / config.targets) if config.targets else ""
+    return msgspec.structs.replace(config, data=str(folder / config.data), tls=tls, targets=targets)
 
 
 def _check(config: ExecutorConfig, path: Path) -> None:
@@ -123,6 +127,9 @@ def _check(config: ExecutorConfig, path: Path) -> None:
     for key, value in config.labels.items():
         if not value.isprintable():
             raise BadConfig(f"{path}: label {key} {value!r} is not printable", "write plain text")
+    if config.targets and not config.workers:
+        hint = "remove workers = false: targets connect to the socket of workers"
+        raise BadConfig(f"{path}: targets need the socket of workers", hint)
     if not config.data or "\0" in config.data:
         raise BadConfig(f"{path}: data names no directory", "give a directory of its own")
 

@@ -13,6 +13,7 @@ from cron.cli.app import become
 from cron.cli.values import LENGTH
 
 KINDS: Final = ("http", "sqs", "kubernetes", "mail", "webhook")
+ALL: Final = "all"
 DEFAULT_CONFIG: Final = "/etc/raftcron/targets.toml"
 KIND_VARIABLE: Final = "RAFTCRON_TARGET"
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
@@ -24,7 +25,7 @@ Exit codes:
 
 
 @click.command("target", short_help="Hand launches over to other systems.", epilog=EPILOG)
-@click.argument("kind", type=click.Choice(KINDS), metavar="|".join(KINDS))
+@click.argument("kind", type=click.Choice((*KINDS, ALL)), metavar="|".join((*KINDS, ALL)))
 @click.option(
     "--config",
     "path",
@@ -67,6 +68,9 @@ def target_command(
     mail: the launch is a mail; it is done when the SMTP server has accepted it.
 
     webhook: the launch tells a chat or a pager of an alert, or calls a heartbeat's URL.
+
+    all: every target that the configuration has a table for, in the same processes. An executor
+    with `targets` in its configuration starts this by itself.
 
     After Ctrl-C or TERM, launches under way have --grace to end.
     """

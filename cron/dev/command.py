@@ -40,6 +40,13 @@ from cron.dev.options import DevOptions
 @click.option(
     "--object-storage", metavar="URL", default="", help="Back up to s3://... or file:///..."
 )
+@click.option(
+    "--targets",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    default="",
+    help="Serve the targets of this configuration, such as mail and webhook.",
+)
 @click.option("--restore", is_flag=True, help="Restore the replicas from object storage.")
 def dev_command(no_restart: bool, no_http: bool, **said: Any) -> NoReturn:
     """Run three replicas and an executor on this machine.

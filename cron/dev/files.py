@@ -89,7 +89,7 @@ class Member(msgspec.Struct, frozen=True):
         program = [sys.executable, "-P", "-m", _MODULES[self.kind], "--config", str(self.config)]
         # A replica learns from the environment whom it must not outlive, an executor from this.
         if self.kind == EXECUTOR:
-            return [*program, f"--die-with-parent={os.getpid()}"]
+            return [*program, f"--die-with-parent={os.getpid()}", *self.options]
         return [*program, "--bootstrap", "--die-with-parent", *self.options]
 
 
@@ -101,11 +101,13 @@ def write_cell(
     replica_extra: str = "",
     executor_extra: str = "",
     http: bool | None = None,
+    targets: Path | None = None,
 ) -> list[Member]:
     """Return the processes of the cell in `folder`, after writing what is missing there.
 
     The extras are TOML text that new files get as well: fields of the executors, tables of the
     replicas. With `http` also replicas that had no HTTP get some; with False none serves it.
+    `targets` is a configuration of targets, which the executors serve.
 
     Raises:
         ConfigError: a file that is there cannot be used, or the folder cannot be written.
@@ -118,7 +120,11 @@ def write_cell(
                 _allow_http(member.config, port)
         elif http is False:
             members = [msgspec.structs.replace(one, options=(NO_HTTP,)) for one in members]
-        members += [_executor(folder, ports, n, executor_extra) for n in range(1, executors + 1)]
+        hosts = [_executor(folder, ports, n, executor_extra) for n in range(1, executors + 1)]
+        if targets is not None:
+            options = ("--targets", str(targets))
+            hosts = [msgspec.structs.replace(one, options=options) for one in hosts]
+        members += hosts
     except OSError as error:
         message = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
         raise ConfigError(message, "give --data a folder that you may write") from error

@@ -14,7 +14,7 @@ class DevOptions(msgspec.Struct, frozen=True):
     until Ctrl-C. `restart`: whether a process that dies is started again. `system`: the crontab has
     a user column. `object_storage`: a URL to back up to. `restore`: begin a new generation of the
     cell from there. `http`: whether the replicas serve HTTP, on P+80 to
-    P+82.
+    P+82. `targets`: a configuration of targets that the executors serve.
     """
 
     crontab: str | None = None
@@ -27,3 +27,4 @@ class DevOptions(msgspec.Struct, frozen=True):
     object_storage: str = ""
     restore: bool = False
     http: bool = True
+    targets: str = ""

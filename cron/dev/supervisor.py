@@ -31,6 +31,7 @@ from cron.dev.launches import Leaders
 from cron.dev.options import DevOptions
 from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
 from cron.errors import ConfigError, CronError
+from launcher.errors import BadConfig
 from launcher.private import private_files
 
 SAME_SIGNAL_MS: Final = 500
@@ -61,6 +62,7 @@ def run_dev(
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         files = [] if options.crontab is None else [_read_crontab(options)]
+        _check_targets(options.targets)
         with (
             private_files(),
             _folder(options) as folder,
@@ -90,6 +92,22 @@ def _read_crontab(options: DevOptions) -> SourceFile:
     file = SourceFile(Path(name).name, read_source(name).content)
     read_file(file.name, file.content, system=options.system).raise_for_errors()
     return file
+
+
+def _check_targets(path: str) -> None:
+    """Read a configuration of targets. Errors are raised before anything starts.
+
+    Raises:
+        ConfigError: it cannot be read, or a value is invalid.
+    """
+    if not path:
+        return
+    from launcher.targets.config import load
+
+    try:
+        load(Path(path))
+    except BadConfig as error:
+        raise ConfigError(str(error), error.hint) from error
 
 
 class _Dev:
@@ -165,6 +183,7 @@ class _Dev:
             executors=self._options.executors,
             replica_extra=extra,
             http=self._options.http,
+            targets=Path(self._options.targets).absolute() if self._options.targets else None,
         )
         check_storage(self._folder, self._options)
         if self._options.restore:

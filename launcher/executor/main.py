@@ -1,9 +1,10 @@
 """The executor process: reads its configuration, connects its parts, and ends them in order.
 
 Tasks of the event loop: `turns` (ExecutorLoop.run), `spawner` (ExecutorLoop.watch), `workers`
-(Workers.run), `lease` (ExecutorLoop.watch_lease), `uploads` (Uploads.run), `stream` (Connector.run,
-which ends when the executor is drained). Threads: `ledger`, the only one that touches the ledger's
-file; `outputs`, which writes the output of handlers.
+(Workers.run), `lease` (ExecutorLoop.watch_lease), `uploads` (Uploads.run), `targets`
+(TargetProcess.run), `stream` (Connector.run, which ends when the executor is drained). Threads:
+`ledger`, the only one that touches the ledger's file; `outputs`, which writes the output of
+handlers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from launcher import config as configuration
 from launcher import failpoints, logs
 from launcher.clock import wall_ms
@@ -29,11 +32,13 @@ from launcher.errors import BadConfig, DirectoryInUse, LauncherError
 from launcher.executor.commands.cgroups import ControlGroups, open_limits
 from launcher.executor.commands.trees import SurvivorsRemain
 from launcher.executor.connector import Connector
+from launcher.executor.handlers.listener import SOCKET
 from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.loop import SURVIVORS_PAUSE_S, ExecutorLoop, interrupt_all
 from launcher.executor.outputs import Outputs
 from launcher.executor.parent import adopt_orphans, die_with_parent
 from launcher.executor.resources import capacity
+from launcher.executor.target_process import TargetProcess
 from launcher.identity import EXECUTOR, Identity
 from launcher.private import private_files
 from launcher.renewal import Current, LiveCredentials
@@ -66,6 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="PID",
         help="be killed, commands included, when the parent process ends",
     )
+    parser.add_argument(
+        "--targets", type=Path, metavar="FILE", help="serve the targets of this configuration"
+    )
     options = parser.parse_args(arguments)
     logs.configure("")  # until the configuration says its name
     try:
@@ -74,6 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
         adopt_orphans()  # this process becomes the parent of what a dead reaper leaves
         failpoints.arm()
         config = configuration.load(options.config)
+        if options.targets is not None:
+            config = msgspec.structs.replace(config, targets=str(options.targets.absolute()))
         logs.configure(config.id)
         with private_files():
             return asyncio.run(run(config))
@@ -151,6 +161,9 @@ async def _work(
         asyncio.create_task(connector.run(), name="stream"),
         asyncio.create_task(stop.wait(), name="stop"),
     ]
+    targets = TargetProcess(Path(config.targets), Path(config.data) / SOCKET)
+    if config.targets:
+        tasks.append(asyncio.create_task(targets.run(), name="targets"))
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -164,6 +177,7 @@ async def _work(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await targets.stop()
 
 
 def _credentials(config: ExecutorConfig) -> Current | None:

@@ -1,4 +1,4 @@
-"""The app of a worker that serves one target: what `raftcron target KIND` imports.
+"""The app of a worker that serves one target, or all: what `raftcron target KIND` imports.
 
 A worker's app is a module, so the kind and the configuration come through the environment.
 """
@@ -21,17 +21,47 @@ from launcher.worker.registry import Registry, describe
 KIND_VARIABLE: Final = TARGET_VARIABLE
 CONFIG_VARIABLE: Final = "RAFTCRON_TARGETS"
 KINDS: Final = ("http", "sqs", "kubernetes", "mail", "webhook")
+ALL: Final = "all"
+"""Every target that the configuration has a table for, in one process."""
 
 
-def registry_of(target: Target) -> Registry:
-    """Return a registry with the one handler that hands launches over to a target."""
+def registry_of(*targets: Target) -> Registry:
+    """Return a registry with a handler for each target, which hands launches over to it.
 
+    Raises:
+        BadConfig: two of them have handlers of one name.
+    """
+    registry = Registry()
+    names: set[str] = set()
+    for target in targets:
+        if target.handler in names:
+            hint = "give one of them another name: handler = ..."
+            raise BadConfig(f"two targets have the handler {target.handler}", hint)
+        names.add(target.handler)
+        registry.add(describe(_hands_over_to(target), target.handler, resumes=True))
+    return registry
+
+
+def _hands_over_to(target: Target) -> Callable[[bytes, Context], str]:
     def hand_over(payload: bytes, context: Context) -> str:
         return run(target, payload, context)
 
-    registry = Registry()
-    registry.add(describe(hand_over, target.handler, resumes=True))
-    return registry
+    return hand_over
+
+
+def targets_of(kind: str, config: TargetsConfig, path: Path) -> list[Target]:
+    """Return the target of a kind, or with ALL each one that the configuration at `path` has.
+
+    Raises:
+        BadConfig: it has none, or a value in it is invalid.
+    """
+    if kind != ALL:
+        return [target_of(kind, config, path)]
+    kinds = [one for one in KINDS if getattr(config, one) is not None]
+    if not kinds:
+        hint = f"add a table: {', '.join(KINDS)}; see examples/targets.toml"
+        raise BadConfig(f"{path}: configures no target", hint)
+    return [target_of(one, config, path) for one in kinds]
 
 
 def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
@@ -74,13 +104,13 @@ def target_of(kind: str, config: TargetsConfig, path: Path) -> Target:
             from launcher.targets.webhook import WebhookTarget
 
             return WebhookTarget(config.webhook, folder)
-    raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}")
+    raise BadConfig(f"{kind!r} is no target", f"there are {', '.join(KINDS)}, and {ALL}")
 
 
 def _from_environment(variable: Callable[[str, str], str] = os.environ.get) -> Registry:
     kind, path = variable(KIND_VARIABLE, ""), Path(variable(CONFIG_VARIABLE, ""))
     try:
-        return registry_of(target_of(kind, load(path), path))
+        return registry_of(*targets_of(kind, load(path), path))
     except BadConfig as error:
         raise BadApp(str(error), error.hint) from error
 

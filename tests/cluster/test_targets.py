@@ -20,6 +20,7 @@ from tests.cluster.worker_rig import HOST, WITHIN_S, Shop, Worker, handler_job
 from tests.conformance.targets import kubeconfig_of
 from tests.fakes.bad_http import Request, answer, bad_server
 from tests.fakes.kubernetes_api import kubernetes_fake
+from tests.fakes.smtp_server import smtp_server
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -179,6 +180,32 @@ def test_a_lost_launch_takes_over_the_job_that_its_dead_executor_left(
         assert row.attempt == 2
         assert fake.created == [name]
         assert {one.state for one in shop.attempts(launch)} == {"lost", "succeeded"}
+
+
+def test_an_executor_serves_the_targets_of_its_configuration_by_itself(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    with smtp_server() as server:
+        config = tmp_path / "targets.toml"
+        config.write_text(
+            f'[mail]\nserver = "{server.place}"\nfrom = "cron@example.com"\n'
+            'recipients = ["*@example.com"]\ntls = "none"\n'
+        )
+        cell = make_cell(replica_extra=PATIENT, executor_extra=f'targets = "{config}"')
+        with Shop(cell, tmp_path) as shop:
+            shop.wait_served(HOST)
+            payload = 'payload = { to = "ops@example.com", subject = "hello", text = "you" }'
+            shop.apply(handler_job("mail", "mail", payload))
+            [launch] = shop.trigger("mail")
+            assert shop.wait_row(launch, "succeeded").detail == "accepted for ops@example.com"
+            [mail] = server.received
+            assert mail.message["subject"] == "hello"
+            shop.cell.kill(HOST)  # its targets end with it, and come again with the next one
+            shop.cell.start(HOST)
+            shop.wait_served(HOST)
+            [launch] = shop.trigger("mail")
+            shop.wait_row(launch, "succeeded")
+            assert len(server.received) == 2
 
 
 def outputs(shop: Shop, launch: str) -> list[str]:

@@ -83,6 +83,12 @@ def test_replicas_serve_http_unless_they_are_told_not_to(tmp_path: Path) -> None
     assert http()[0] == "127.0.0.1:19999", "who writes an address of their own keeps it"
 
 
+def test_executors_serve_the_targets_that_are_named(tmp_path: Path) -> None:
+    members = write_cell(tmp_path, PORTS, executors=2, targets=tmp_path / "targets.toml")
+    wanted = ["--targets", str(tmp_path / "targets.toml")]
+    assert [one.argv[-2:] == wanted for one in members] == [False, False, False, True, True]
+
+
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
     write_cell(tmp_path, PORTS)
     edited = tmp_path / "r2.toml"

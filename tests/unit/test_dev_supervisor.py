@@ -325,6 +325,12 @@ def test_two_devs_do_not_share_a_folder(
     assert "another dev runs this cell" in refused(port=first_port(), data=str(first.folder))
 
 
+def test_wrong_targets_start_nothing(refused: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "targets.toml"
+    path.write_text('[pigeon]\nhosts = ["*"]\n')
+    assert "unknown field `pigeon`" in refused(targets=str(path))
+
+
 def test_a_crontab_with_errors_starts_nothing(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "crontab").write_text("61 * * * * true\n* 24 * * * true\n")
     said = refused(crontab=str(tmp_path / "crontab"), data=str(tmp_path / "data"))

@@ -36,6 +36,15 @@ def test_what_launches_may_use_can_be_said_or_not_limited() -> None:
     assert parse((LEAST + 'cgroup = "off"\n').encode(), PATH).cgroup == "off"
 
 
+def test_targets_are_named_beside_the_configuration_and_need_the_socket_of_workers() -> None:
+    text = LEAST + 'targets = "targets.toml"\n'
+    assert parse(text.encode(), PATH).targets == "/etc/raftcron/targets.toml"
+    assert parse(LEAST.encode(), PATH).targets == ""
+    with pytest.raises(BadConfig, match="targets need the socket of workers") as caught:
+        parse((text + "workers = false\n").encode(), PATH)
+    assert "workers = false" in caught.value.hint
+
+
 def test_an_absolute_directory_stays() -> None:
     assert parse(LEAST.replace('"data"', '"/var/x"').encode(), PATH).data == "/var/x"
 

@@ -61,6 +61,7 @@ async def test_another_target_is_refused(became: list[Any]) -> None:
 
 def test_command_and_app_know_the_same_targets() -> None:
     assert command.KINDS == app.KINDS
+    assert command.ALL == app.ALL
     assert command.KIND_VARIABLE == app.KIND_VARIABLE
     assert command.CONFIG_VARIABLE == app.CONFIG_VARIABLE
 
@@ -100,6 +101,22 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, probl
         app.target_of("http", load(path), path)
     assert problem in str(caught.value)
     assert caught.value.hint != ""
+
+
+def test_all_targets_are_handlers_of_one_worker(tmp_path: Path) -> None:
+    path = tmp_path / "targets.toml"
+    web = '[http]\nhosts = ["*"]\n'
+    mail = '[mail]\nserver = "mail"\nfrom = "c@example.com"\nrecipients = ["*"]\n'
+    path.write_text(web + mail)
+    registry = app.registry_of(*app.targets_of(app.ALL, load(path), path))
+    assert sorted(one.name for one in registry) == ["http", "mail"]
+    assert len({one.function for one in registry}) == 2
+    path.write_text(web + 'handler = "mail"\n' + mail)
+    with pytest.raises(BadConfig, match="two targets have the handler mail"):
+        app.registry_of(*app.targets_of(app.ALL, load(path), path))
+    path.write_text("")
+    with pytest.raises(BadConfig, match="configures no target"):
+        app.targets_of(app.ALL, load(path), path)
 
 
 def test_a_worker_without_its_file_ends_before_anything_is_started(
