@@ -353,9 +353,15 @@ class Daemon:
 
     def _make_http(self) -> HttpServer:
         # A replica without HTTP starts a tenth of a second earlier without these.
-        from cron.service.metrics import Metrics
+        from cron.service.metrics import Machine, Metrics
         from cron.web.replica import Beside, make_http_server
 
+        credentials = self._credentials
+        machine = Machine(
+            Path(self._config.data),
+            lambda: self._replicated.syncs,
+            lambda: credentials().not_after_s if credentials is not None else None,
+        )
         return make_http_server(
             self._config,
             self._service,
@@ -363,10 +369,7 @@ class Daemon:
             self._replicated,
             self._credentials,
             self._admission,
-            Beside(
-                Metrics(self._service.replica, lambda: self._replicated.syncs).text,
-                self._cluster_status.others,
-            ),
+            Beside(Metrics(self._service.replica, machine).text, self._cluster_status.others),
         )
 
     def _serve(self, listeners: int) -> grpc.aio.Server:

@@ -266,6 +266,10 @@ class ClusterStatus:
     def _address_of(self, peer: OtherReplica) -> str:
         return client_address(self._replicated.members, peer.id, peer.address)
 
+    def reachable(self) -> dict[str, bool]:
+        """Return of each other replica whether it answered when it was asked last."""
+        return {peer.id: peer.row is not None for peer in self._peers.values()}
+
     def _row_of(self, peer: OtherReplica) -> StatusRow:
         if peer.row is None:
             return StatusRow(

@@ -8,11 +8,14 @@ alone, so that they can be added up over replicas.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
+from pathlib import Path
 from typing import Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import (
@@ -22,24 +25,44 @@ from prometheus_client.metrics_core import (
 )
 
 from consensus.histogram import Histogram
+from cron.launch_state import LaunchState
 from cron.service.members import task_counts
 from cron.service.replica import Replica
+from launcher.protocol.status import Reason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SERIES_MAX: Final = 1_000
 """Pools or executors that have series of their own; names of executors and handlers are people's.
 """
 
+_S, _R = LaunchState, Reason
+_NOTHING_ENDED: Final = dict.fromkeys(
+    [
+        *((_S.SUCCEEDED, _R.NONE), (_S.FAILED, _R.NONE), (_S.FAILED, _R.TIMEOUT)),
+        *((_S.SKIPPED, one) for one in (_R.MISSED, _R.OVERLAP, _R.DEADLINE, _R.OVERLOAD)),
+        *((_S.SKIPPED, _R.NO_EXECUTOR), (_S.SKIPPED, _R.FULL), (_S.LOST, _R.EXECUTOR_LOST)),
+    ],
+    0,
+)
+"""Series that are there from the start. Prometheus sees no increase in a series that begins with 1:
+nobody would be told of the first missed instant."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What a replica's numbers come from beside the replica: the data directory, how long syncs of
+    the log took (None before it runs), and when the certificate ends (None without one)."""
+
+    data: Path
+    syncs: Callable[[], Histogram | None] = lambda: None
+    certificate_end_s: Callable[[], int | None] = lambda: None
+
 
 class Metrics:
-    """The metrics of one replica. `syncs` returns how long syncs of its log took, None before it
-    runs."""
+    """The metrics of one replica."""
 
-    def __init__(
-        self, replica: Replica, syncs: Callable[[], Histogram | None] = lambda: None
-    ) -> None:
+    def __init__(self, replica: Replica, machine: Machine) -> None:
         self._replica = replica
-        self._syncs = syncs
+        self._machine = machine
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
 
@@ -50,7 +73,7 @@ class Metrics:
 
     def _written(self, families: list[Metric]) -> bytes:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(families))
+        registry.register(_Collected([*families, *self.of_disk()]))
         return generate_latest(registry) + generate_latest(self._process)
 
     def families(self) -> Iterator[Metric]:
@@ -78,15 +101,16 @@ class Metrics:
             "Attempts and skipped instants that ended, as applied since this process started.",
             labels=("state", "reason"),
         )
-        for (one, reason), count in sorted(replica.activity.ended.items()):
+        for (one, reason), count in sorted((_NOTHING_ENDED | replica.activity.ended).items()):
             launches.add_metric((one.label, reason.label), count)
         yield launches
+        yield from self._of_machine()
         yield _histogram(
             "raftcron_launch_lateness_seconds",
             "How long after their scheduled time first attempts started, once they ended.",
             replica.activity.lateness,
         )
-        syncs = self._syncs()
+        syncs = self._machine.syncs()
         if syncs is not None:
             text = "How long it took to write and sync one frame of the Raft log."
             yield _histogram("raftcron_log_fsync_seconds", text, syncs)
@@ -103,9 +127,53 @@ class Metrics:
         if leads:
             yield from self._of_cell()
 
+    def _of_machine(self) -> Iterator[Metric]:
+        end_s = self._machine.certificate_end_s()
+        if end_s is not None:
+            text = (
+                "When this replica's certificate ends, in seconds since 1970; absent without TLS."
+            )
+            yield _number("raftcron_certificate_expiry_timestamp_seconds", text, end_s)
+        yield _number(
+            "raftcron_clock_offset_seconds",
+            "How far the clock of this replica is ahead of the median of all replicas' clocks.",
+            self._replica.cluster_status.off_by() / 1000,
+        )
+
+    def of_disk(self) -> Iterator[Metric]:
+        """Yield the size of the disk. The system may take its time to answer: a thread asks it."""
+        disk = shutil.disk_usage(self._machine.data)
+        yield _number(
+            "raftcron_disk_free_bytes",
+            "Free bytes of the file system with the data directory.",
+            disk.free,
+        )
+        yield _number(
+            "raftcron_disk_size_bytes",
+            "Size of the file system with the data directory.",
+            disk.total,
+        )
+
     def _of_cell(self) -> Iterator[Metric]:
         replica, state = self._replica, self._replica.state
-        waiting, oldest_ms = self._queued()
+        yield _series(
+            "raftcron_replica_reachable",
+            "1 if the replica answered the leader when it asked last, otherwise 0.",
+            "replica",
+            sorted(replica.cluster_status.reachable().items()),
+        )
+        yield _number(
+            "raftcron_overloaded",
+            "1 while more falls due than can begin, otherwise 0.",
+            replica.leader.overload.view is not None,
+        )
+        running, waiting, oldest_ms = self._queued()
+        yield _series(
+            "raftcron_running_launches",
+            "Launches of a pool that run.",
+            "pool",
+            running.items(),
+        )
         yield _series(
             "raftcron_queue_depth", "Launches that wait in a pool.", "pool", waiting.items()
         )
@@ -140,17 +208,19 @@ class Metrics:
             ((one.executor, pool.lease_ms(one) / 1000) for one in pool.sessions()[:SERIES_MAX]),
         )
 
-    def _queued(self) -> tuple[Counter[str], dict[str, int]]:
-        """Return how many launches wait in each pool, the longest queues only, and since when the
-        oldest of each does."""
+    def _queued(self) -> tuple[Counter[str], Counter[str], dict[str, int]]:
+        """Return how many launches run and wait in each pool, the longest queues only, and since
+        when the oldest of each waits."""
         queues = self._replica.leader.queues
-        waiting, oldest_ms = Counter[str](), dict[str, int]()
+        running, waiting, oldest_ms = Counter[str](), Counter[str](), dict[str, int]()
         for depth in queues.depths() if queues is not None else ():
+            running[depth.pool] += depth.running
             waiting[depth.pool] += depth.waiting
             if depth.waiting:
                 before_ms = oldest_ms.get(depth.pool, depth.oldest_ms)
                 oldest_ms[depth.pool] = min(before_ms, depth.oldest_ms)
-        return Counter(dict(waiting.most_common(SERIES_MAX))), oldest_ms
+        shown = Counter(dict(waiting.most_common(SERIES_MAX)))
+        return Counter({pool: running[pool] for pool in shown}), shown, oldest_ms
 
 
 class _Collected:

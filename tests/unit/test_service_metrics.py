@@ -16,11 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from consensus.histogram import Histogram
 from consensus.leadership import Leadership
+from cron.api.members import OverloadView
 from cron.history.store import RowStore
 from cron.launch_state import LaunchState
 from cron.scheduler.budget import TurnPace
 from cron.scheduler.views import Depth
-from cron.service.metrics import SERIES_MAX, Metrics
+from cron.service.metrics import SERIES_MAX, Machine, Metrics
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Chunk, Part, column
 from launcher.protocol.status import Reason
@@ -50,8 +51,15 @@ class Measured(Watched):
             lease_ms=lambda session: session.left_ms,
         )
         log: Any = SimpleNamespace(leadership=Leadership(3, leads=True, leader="r1"))
+        self.leader.overload = SimpleNamespace(view=None)
         self.syncs = Histogram()
-        self.metrics = Metrics(msgspec.structs.replace(self.served, log=log), lambda: self.syncs)
+        self.peers = {"r2": True, "r3": True}
+        self.off_by_ms = 0
+        status: Any = SimpleNamespace(off_by=lambda: self.off_by_ms, reachable=lambda: self.peers)
+        self.end_s: int | None = None
+        machine = Machine(DOCS.parent, lambda: self.syncs, lambda: self.end_s)
+        self.served = msgspec.structs.replace(self.served, log=log, cluster_status=status)
+        self.metrics = Metrics(self.served, machine)
 
     async def text(self) -> str:
         return (await self.metrics.text())[1].decode()
@@ -147,6 +155,8 @@ async def test_the_leader_tells_what_waits_in_each_pool(measured: Measured) -> N
     measured.sessions = [SimpleNamespace(executor="e1", left_ms=12_500)]
     found = await measured.numbers()
     assert found["raftcron_queue_depth{pool=command}"] == 5
+    assert found["raftcron_running_launches{pool=command}"] == 1
+    assert found["raftcron_running_launches{pool=mail}"] == 4
     assert found["raftcron_oldest_waiting_seconds{pool=command}"] == 9.5
     assert found["raftcron_queue_depth{pool=mail}"] == 0
     assert found["raftcron_oldest_waiting_seconds{pool=mail}"] == 0
@@ -159,6 +169,23 @@ async def test_the_leader_tells_what_waits_in_each_pool(measured: Measured) -> N
     assert not any(name.startswith("raftcron_queue_depth") for name in found)
 
 
+async def test_what_may_go_wrong_with_the_machines_is_a_number(measured: Measured) -> None:
+    found = await measured.numbers()
+    assert "raftcron_certificate_expiry_timestamp_seconds{}" not in found, "there is none"
+    assert 0 < found["raftcron_disk_free_bytes{}"] < found["raftcron_disk_size_bytes{}"]
+    assert found["raftcron_overloaded{}"] == found["raftcron_clock_offset_seconds{}"] == 0
+    assert found["raftcron_replica_reachable{replica=r3}"] == 1
+    measured.peers["r3"] = False
+    measured.end_s, measured.off_by_ms = 1_800_000_000, -1_500
+    measured.leader.overload.view = OverloadView(since_s=1, queue="q", skipped=2)
+    found = await measured.numbers()
+    assert found["raftcron_replica_reachable{replica=r2}"] == 1
+    assert found["raftcron_replica_reachable{replica=r3}"] == 0
+    assert found["raftcron_certificate_expiry_timestamp_seconds{}"] == 1_800_000_000
+    assert found["raftcron_clock_offset_seconds{}"] == -1.5
+    assert found["raftcron_overloaded{}"] == 1
+
+
 async def test_names_of_people_make_a_bounded_number_of_series(measured: Measured) -> None:
     measured.depths = [
         Depth(f"h{number}", 0, "a", number, 0, 1, None) for number in range(2 * SERIES_MAX)
@@ -167,7 +194,12 @@ async def test_names_of_people_make_a_bounded_number_of_series(measured: Measure
         SimpleNamespace(executor=f"e{number}", left_ms=1) for number in range(2 * SERIES_MAX)
     ]
     found = list(await measured.numbers())
-    for name in ("queue_depth", "oldest_waiting_seconds", "executor_lease_seconds"):
+    for name in (
+        "queue_depth",
+        "running_launches",
+        "oldest_waiting_seconds",
+        "executor_lease_seconds",
+    ):
         assert sum(one.startswith(f"raftcron_{name}") for one in found) == SERIES_MAX
     assert f"raftcron_queue_depth{{pool=h{2 * SERIES_MAX - 1}}}" in found, "the longest queue"
 
@@ -198,8 +230,9 @@ async def test_the_document_has_every_metric_with_its_help(measured: Measured) -
     history = measured.state.history
     history.backup = msgspec.structs.replace(history.backup, taken_ms=1)
     document = DOCS.read_text()
-    families = list(measured.metrics.families())
-    assert len(families) == 15
+    measured.end_s = 1
+    families = [*measured.metrics.families(), *measured.metrics.of_disk()]
+    assert len(families) == 22
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}`" in document, name
