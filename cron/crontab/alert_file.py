@@ -41,7 +41,9 @@ _OF_JOBS: Final = frozenset(
 )  # fmt: skip
 _SUBJECTS: Final = {"jobs": _OF_JOBS, "queues": _OF_QUEUES}
 
-_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
+_NAME_CHARS_MAX: Final = 64
+"""A channel's name is a part of the names of its deliveries."""
+_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{_NAME_CHARS_MAX - 1}}}", re.ASCII)
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?!\[\]-]+(?:/[A-Za-z0-9_.*?!\[\]-]+)?", re.ASCII)
 _ADDRESS: Final = re.compile(r"[^\s,;:<>()@\"\\]+(?:@[A-Za-z0-9.-]+)?", re.ASCII)
 _HEADER: Final = re.compile(r"[ \t]*\[\[[ \t]*\"?(channel|rule)\"?[ \t]*\]\]")
@@ -243,7 +245,7 @@ def _check_keys(values: Mapping[str, Any], keys: tuple[str, ...]) -> None:
 def _name(values: Mapping[str, Any]) -> str:
     name = _text(values, "name", "ops")
     if not _NAME.fullmatch(name):
-        hint = f"up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -"
+        hint = f"up to {_NAME_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -"
         raise _Wrong("name", f"name {name[:80]!r} is not a plain word", hint)
     return name
 

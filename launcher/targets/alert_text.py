@@ -23,6 +23,8 @@ OUTPUT_BYTES_MAX: Final = 48 << 10
 _VALUE_CHARS_MAX: Final = 2_000
 _LIST_MAX: Final = 20
 
+_SELF: Final = "raftcron/"
+"""The tenant of the cell's own subjects."""
 _DURATION: Final = re.compile(r"([0-9]+)([dhms])", re.ASCII)
 _UNITS: Final = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
 _PLACES: Final = {
@@ -40,20 +42,20 @@ OF_CELL: Final = frozenset(
     {"backup-failing", "replica-away", "clock-off", "certificate-ending", "disk-filling"}
 )
 _LABELS: Final = {
-    "launch": "Launch",
-    "launches": "Launches",
     "failures": "Failures",
-    "state": "State",
-    "detail": "Detail",
-    "reason": "Reason",
+    "missed": "Missed instants",
     "late_s": "Late by",
     "running_s": "Runs for",
-    "waits_s": "Waits for",
-    "open_s": "Held for",
-    "last_success": "Last success",
+    "without_success_s": "No success for",
+    "dead_letters": "Dead letters",
+    "oldest_s": "Oldest waits for",
+    "held_s": "Held for",
+    "behind_s": "Behind by",
+    "away_s": "Away for",
+    "off_ms": "Clock is off by",
+    "left_s": "Valid for",
     "used_percent": "Disk used",
-    "offset_ms": "Clock is off by",
-    "ends": "Ends",
+    "launches": "Newest launches",
 }
 """What is known of an alert, in the order in which it is shown."""
 
@@ -84,9 +86,11 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     job: str
     state: str = ""
+    reason: str = ""
     exit: int | None = None
     attempt: int = 1
     detail: str = ""
+    executor: str = ""
     output: str = ""
     output_bytes: int = 0
     at: str = ""
@@ -121,9 +125,10 @@ def of_alert(alert: Alerted, console: str = "") -> Note:
     ]
     lines += _table(rows)
     if alert.count > 1:
-        lines += ["", f"{_plural(alert)}:", *(f"  {one}" for one in alert.subjects[:_LIST_MAX])]
-        if alert.count > len(alert.subjects[:_LIST_MAX]):
-            lines.append(f"  and {alert.count - len(alert.subjects[:_LIST_MAX]):,} more")
+        shown = [name_of(alert, one) for one in alert.subjects[:_LIST_MAX]]
+        lines += ["", f"{_plural(alert)}:", *(f"  {one}" for one in shown)]
+        if alert.count > len(shown):
+            lines.append(f"  and {alert.count - len(shown):,} more")
     lines += ["", "How to look:", *(f"  {one}" for one in _commands(alert))]
     if link:
         lines.append(f"  {link}")
@@ -141,6 +146,7 @@ def of_launch(launch: Launched, console: str = "") -> Note:
             ("Launch", launch.name),
             ("Attempt", str(launch.attempt) if launch.attempt > 1 else ""),
             ("Ended", _when(launch.at)),
+            ("Executor", launch.executor),
             ("Command", launch.command),
             ("Detail", launch.detail),
         ]
@@ -186,7 +192,7 @@ def sentence(alert: Alerted) -> str:
 
 def _of_cell(alert: Alerted, value: str) -> str:
     """Return what happened to the cell itself."""
-    name = ", ".join(alert.subjects[:3])
+    name = ", ".join(name_of(alert, one) for one in alert.subjects[:3])
     length = spelled(value)
     match alert.kind:
         case "backup-failing":
@@ -207,9 +213,17 @@ def _who(alert: Alerted) -> tuple[str, bool]:
     """Return whom an alert is about, and whether that is one."""
     if alert.count > 1:
         return f"{alert.count:,} {_noun(alert)}s", False
-    name = alert.subjects[0] if alert.subjects else "the cell"
-    prefix = f"{_noun(alert)} " if alert.kind in ("queue-older", "gate-open") else ""
-    return prefix + name, True
+    name = name_of(alert, alert.subjects[0]) if alert.subjects else "the cell"
+    return (f"queue {name}" if alert.kind == "queue-older" else name), True
+
+
+def name_of(alert: Alerted, subject: str) -> str:
+    """Return how people call a subject: the cell's own ones begin with its tenant, and a gate is
+    `raftcron/gate-3`."""
+    own = subject.removeprefix(_SELF)
+    if own == subject or alert.kind not in OF_CELL | {"gate-open"}:
+        return subject
+    return own.replace("gate-", "gate ", 1) if alert.kind == "gate-open" else own
 
 
 def _noun(alert: Alerted) -> str:
@@ -242,7 +256,8 @@ def spelled(value: str) -> str:
 def evidence_rows(alert: Alerted) -> list[tuple[str, str]]:
     """Return what is known of an alert, as label and text: known things first."""
     known = [key for key in _LABELS if key in alert.evidence]
-    others = sorted(key for key in alert.evidence if key not in _LABELS)
+    said = {*_LABELS, "since"}  # the alert itself says since when
+    others = sorted(key for key in alert.evidence if key not in said)
     rows = []
     for key in (*known, *others[:_LIST_MAX]):
         label = _LABELS.get(key) or key.replace("_", " ").capitalize()
@@ -273,8 +288,6 @@ def _shown(key: str, value: Any) -> str:
         if key.endswith("_ms"):
             return f"{value:,} ms"
         return f"{value}%" if key.endswith("_percent") else f"{value:,}"
-    if key in ("last_success", "ends"):
-        return _when(str(value))
     return str(value)[:_VALUE_CHARS_MAX]
 
 
@@ -322,9 +335,9 @@ def _commands(alert: Alerted) -> list[str]:
         found.append(f"raftcron {_PLACES[alert.kind][1]}")
     elif alert.subjects:
         found.append(f"raftcron why {shlex.quote(alert.subjects[0])}")
-    launch = alert.evidence.get("launch")
-    if isinstance(launch, str) and launch and alert.kind in ("failed", "running", "dead"):
-        found.append(f"raftcron logs {shlex.quote(launch)}")
+    launches = alert.evidence.get("launches")
+    if isinstance(launches, list) and launches and alert.kind in ("failed", "running", "dead"):
+        found.append(f"raftcron logs {shlex.quote(str(launches[-1]))}")
     return [*found, "raftcron alerts list"]
 
 
@@ -337,7 +350,7 @@ def _end_of(launch: Launched) -> str:
     )
     if launch.exit is not None and launch.exit > 0:
         return f"{word} with exit code {launch.exit}"
-    return word
+    return f"{word} ({launch.reason})" if launch.reason else word
 
 
 def _prefix(cell: str) -> str:

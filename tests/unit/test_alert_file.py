@@ -66,6 +66,7 @@ def test_a_local_name_is_an_address(said: str) -> None:
         ("channel = 3\n", 1, "channel is not a list of tables", "[[channel]]"),
         ('[[channel]]\nkind = "mail"\n', 1, "channel number 1: name is missing", 'name = "ops"'),
         ('[[channel]]\nname = "a b"\n', 2, "not a plain word", "A-Z"),
+        ('[[channel]]\nname = "' + "a" * 65 + '"\n', 2, "not a plain word", "up to 64"),
         ('[[channel]]\nname = 7\n', 2, "name is not a text", "quotes"),
         ('[[channel]]\nname = "a"\n', 1, "channel a: kind is missing", "mail"),
         ('[[channel]]\nname = "a"\nkind = "fax"\n', 3, "kind 'fax' is none of mail", ""),
