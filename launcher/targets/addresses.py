@@ -16,6 +16,8 @@ from launcher.errors import BadConfig
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 ANY: Final = "*"
+EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+"""The networks of hosts that no payload names, but the operator."""
 _LABEL: Final = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _PATTERN: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*", re.ASCII)
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")

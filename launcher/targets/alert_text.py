@@ -18,8 +18,6 @@ FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 TEST: Final = "test"
 STATES: Final = (FIRING, RESOLVED, TEST)
-OUTPUT_BYTES_MAX: Final = 48 << 10
-"""Of a launch's output in a mail: the rest has room beside it."""
 _VALUE_CHARS_MAX: Final = 2_000
 _LIST_MAX: Final = 20
 
@@ -80,8 +78,7 @@ class Alerted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launched(msgspec.Struct, frozen=True, kw_only=True):
-    """A launch that is over, as the cell hands it over for `MAILTO`. `output` is the beginning of
-    what it printed, if the cell has it, of `output_bytes` in all."""
+    """A launch that is over, as the cell hands it over for `MAILTO`. It printed `output_bytes`."""
 
     name: str
     job: str
@@ -91,7 +88,6 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     detail: str = ""
     executor: str = ""
-    output: str = ""
     output_bytes: int = 0
     at: str = ""
     command: str = ""
@@ -136,8 +132,9 @@ def of_alert(alert: Alerted, console: str = "") -> Note:
     return Note(title, "\n".join(lines) + "\n", f"{alert.cell}\0alert {alert.number}", link)
 
 
-def of_launch(launch: Launched, console: str = "") -> Note:
-    """Return the mail about a launch, as cron sends one: what it printed, and how it ended."""
+def of_launch(launch: Launched, console: str = "", output: str = "", problem: str = "") -> Note:
+    """Return the mail about a launch, as cron sends one: how it ended, and what it printed.
+    `output` is the end of that, or `problem` says why it could not be read."""
     ended = _end_of(launch)
     link = f"{console.rstrip('/')}/launches/{quote(launch.name, safe='')}" if console else ""
     lines = [f"{launch.job} {ended}.", ""]
@@ -151,12 +148,13 @@ def of_launch(launch: Launched, console: str = "") -> Note:
             ("Detail", launch.detail),
         ]
     )
-    if launch.output:
-        size = len(launch.output.encode("utf-8", "replace"))
-        rest = f" (the first {size:,} of {launch.output_bytes:,} bytes)"
-        lines += ["", f"Output{rest if launch.output_bytes > size else ''}:", "", launch.output]
+    if output:
+        size = len(output.encode("utf-8", "replace"))
+        rest = f" (the last {size:,} of {launch.output_bytes:,} bytes)"
+        lines += ["", f"Output{rest if launch.output_bytes > size else ''}:", "", output.rstrip()]
     elif launch.output_bytes:
-        lines += ["", f"It printed {launch.output_bytes:,} bytes."]
+        why = f" They could not be read: {problem}." if problem else ""
+        lines += ["", f"It printed {launch.output_bytes:,} bytes.{why}"]
     lines += ["", "How to look:", f"  raftcron logs {shlex.quote(launch.name)}"]
     if link:
         lines.append(f"  {link}")

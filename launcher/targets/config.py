@@ -86,7 +86,8 @@ class MailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `starttls`, `tls` from the first byte, or `none`. `password` is a file that contains it. `ca` is
     a file of certificates to trust in place of the system's. `cell` keeps cells apart whose jobs
     have the same names. `console` is the address of the console, for links. `timeout` is that of
-    one mail."""
+    one mail. `api` is the HTTP API of the cell, where the output of a launch with MAILTO is read;
+    `api_headers` a file with headers such as `authorization`, `api_ca` one of certificates."""
 
     handler: _Name = "mail"
     server: Annotated[str, Meta(min_length=1, max_length=300)]
@@ -100,6 +101,9 @@ class MailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     cell: str = ""
     console: str = ""
     timeout: Duration = "50s"
+    api: str = ""
+    api_headers: str = ""
+    api_ca: str = ""
 
 
 class WebhookChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

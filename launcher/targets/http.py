@@ -175,7 +175,7 @@ class HttpTarget:
         url = request.url
         for _ in range(REDIRECTS_MAX + 1):
             began_ms = boot_ms()
-            answer = self._sent(work, request._replace(url=url), until_ms)
+            answer = self.sent(work, request._replace(url=url), until_ms)
             place = request.place or f"{url.scheme}://{url.netloc}{url.path}"
             took_ms = boot_ms() - began_ms
             work.write(f"{request.method} {place}: {answer.status} in {took_ms} ms")
@@ -205,7 +205,13 @@ class HttpTarget:
     def _of(self, host: str) -> Credentials:
         return self._credentials.get(normal(host), self._others)
 
-    def _sent(self, work: Work, request: Request, until_ms: int) -> Answer:
+    def sent(self, work: Work, request: Request, until_ms: int) -> Answer:
+        """Return the answer to one request, before `until_ms` of the boot clock.
+
+        Raises:
+            NotReached: there was none.
+            NotAllowed: the configuration does not allow it.
+        """
         url = request.url
         host = url.hostname or ""
         port = url.port or (443 if url.scheme == "https" else 80)

@@ -27,6 +27,7 @@ from launcher.clock import boot_ms, wall_ms
 from launcher.errors import BadConfig
 from launcher.targets.addresses import normal
 from launcher.targets.alert_text import Alerted, Launched, of_alert, of_launch
+from launcher.targets.cell_output import CellOutput
 from launcher.targets.config import MailConfig, read_private, trusting
 from launcher.targets.connecting import DEADLINES, connected, secured
 from launcher.targets.message import (
@@ -45,6 +46,8 @@ from launcher.worker.context import Cancellation
 from launcher.worker.errors import BadPayload
 
 PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
+OUTPUT_TRIES: Final = 4
+"""A mail about a launch goes without its output if that cannot be read in so many attempts."""
 QUIT_S: Final = 1.0
 REMEMBERED: Final = 10_000
 """Launches whose mail went to some of its recipients, and waits to be sent to the others."""
@@ -93,6 +96,9 @@ class MailTarget:
         except BadPayload as error:
             raise BadConfig(str(error)) from error
         self._sent = Recipients()
+        self._output = CellOutput(config, folder) if config.api else None
+        if config.api_headers and not config.api:
+            raise BadConfig("mail: `api_headers` is of no use without `api`")
 
     # ---- what is asked for
 
@@ -115,7 +121,7 @@ class MailTarget:
             return Mail(to, note.title, note.text, note.thread, spec.alert.cell)
         if spec.launch is not None:
             note = of_launch(spec.launch, self._config.console)
-            return Mail(to, note.title, note.text, note.thread, spec.launch.cell)
+            return Mail(to, note.title, note.text, note.thread, spec.launch.cell, spec.launch)
         return Mail(to, spec.subject or "(no subject)", spec.text)
 
     def _address(self, said: str) -> str:
@@ -138,6 +144,12 @@ class MailTarget:
         until_ms = min(work.ends_ms, boot_ms() + self._timeout_ms)
         began_ms = boot_ms()
         rest = [one for one in mail.to if one not in self._sent.of(work.name)]
+        if mail.launch is not None and mail.launch.output_bytes and self._output is not None:
+            output = self._output.end_of(mail.launch.name, work, until_ms)
+            if output.is_later and work.context.attempt < OUTPUT_TRIES:
+                return Seen(State.RETRY, f"the output cannot be read: {output.problem}")
+            note = of_launch(mail.launch, self._config.console, output.text, output.problem)
+            mail = mail._replace(text=note.text)
         try:
             with self._session(until_ms, work.cancelled) as session:
                 replies = self._transaction(session, work, mail, rest)

@@ -15,6 +15,7 @@ from email.policy import SMTP
 from email.utils import parseaddr
 from typing import Final, NamedTuple
 
+from launcher.targets.alert_text import Launched
 from launcher.texts import cut
 
 TEXT_BYTES_MAX: Final = 64 << 10
@@ -35,13 +36,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 class Mail(NamedTuple):
     """What one mail says, and to whom. Mails with the same `thread` belong together. `cell` is the
-    cell that it is of, if it says so."""
+    cell that it is of, if it says so. `launch` is the one whose output belongs to the text."""
 
     to: tuple[str, ...]
     subject: str
     text: str
     thread: str = ""
     cell: str = ""
+    launch: Launched | None = None
 
 
 def is_address(text: str) -> bool:

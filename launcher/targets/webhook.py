@@ -15,6 +15,7 @@ import msgspec
 
 from launcher.address import is_loopback
 from launcher.errors import BadConfig
+from launcher.targets.addresses import EVERYWHERE
 from launcher.targets.alert_text import Alerted
 from launcher.targets.config import (
     Endpoint,
@@ -31,8 +32,6 @@ from launcher.worker.errors import BadPayload
 
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 ALERTMANAGER_PATH: Final = "/api/v2/alerts"
-EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
-"""The URLs are the operator's own, and may be of a private network."""
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,256}", re.ASCII)
 
 

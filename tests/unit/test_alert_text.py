@@ -168,7 +168,7 @@ def launch(**fields: Any) -> Launched:
 
 
 def test_a_mail_of_a_launch_has_what_it_printed() -> None:
-    note = of_launch(launch(output="all well\n", output_bytes=9, at=SINCE, command="b"), CONSOLE)
+    note = of_launch(launch(output_bytes=9, at=SINCE, command="b"), CONSOLE, "all well\n")
     assert note.title == "[raftcron] acme/b succeeded"
     assert note.text == (
         "acme/b succeeded.\n"
@@ -180,7 +180,6 @@ def test_a_mail_of_a_launch_has_what_it_printed() -> None:
         "Output:\n"
         "\n"
         "all well\n"
-        "\n"
         "\n"
         "How to look:\n"
         "  raftcron logs acme/b@2026-11-20T15:00:00Z\n"
@@ -204,5 +203,7 @@ def test_a_mail_of_a_launch_says_how_it_ended(fields: dict[str, Any], said: str)
 
 
 def test_a_mail_says_how_much_of_the_output_it_has() -> None:
-    assert "(the first 2 of 5,000 bytes)" in of_launch(launch(output="ab", output_bytes=5_000)).text
+    assert "(the last 2 of 5,000 bytes)" in of_launch(launch(output_bytes=5_000), "", "ab").text
     assert "It printed 5,000 bytes." in of_launch(launch(output_bytes=5_000)).text
+    gone = of_launch(launch(output_bytes=5_000), problem="HTTP 404").text
+    assert "They could not be read: HTTP 404." in gone

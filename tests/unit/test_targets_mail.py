@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -31,7 +32,7 @@ from launcher.targets.message import (
 from launcher.worker.errors import BadPayload
 from launcher.worker.outcome import Ended
 from launcher.worker.wire import Result
-from tests.fakes.bad_http import bad_server
+from tests.fakes.bad_http import answer, bad_server
 from tests.fakes.smtp_server import SmtpServer, smtp_server
 from tests.unit.targets_rig import LAUNCH, certificate, context_of, ended
 
@@ -193,6 +194,52 @@ def test_what_is_no_address_is_seen(text: str) -> None:
 def test_a_payload_says_one_thing(payload: Any) -> None:
     with pytest.raises(BadPayload, match="payload: it has no"):
         target("127.0.0.1:1").read(json.dumps(payload).encode())
+
+
+# ---- MAILTO
+
+LAUNCHED = {
+    "name": "acme/b@2026-11-20T15:00:00Z", "job": "acme/b", "state": "failed", "exit": 3,
+    "output_bytes": 9,
+}  # fmt: skip
+PLACE = "/v1/output/acme/b@2026-11-20T15:00:00Z"
+
+
+def test_a_mail_of_a_launch_has_its_output(server: SmtpServer) -> None:
+    body = json.dumps({"content": b64encode(b"all lost\n").decode(), "size": 9}).encode()
+    with bad_server() as api:
+        api.ways[PLACE] = answer("200 OK", body)
+        end = sent(target(server, api=api.url("")), {"to": TO, "launch": LAUNCHED})
+    assert end.result is Result.OK, end
+    [mail] = server.received
+    assert mail.message["subject"] == "[raftcron] acme/b failed with exit code 3"
+    assert "Output:\n\nall lost\n" in mail.text
+    [request] = api.requests
+    assert request.path.endswith("?tail=1&limit=40000")
+
+
+def test_a_mail_goes_without_an_output_that_cannot_be_read(server: SmtpServer) -> None:
+    with bad_server() as api:
+        api.ways[PLACE] = answer("503 Later", b"")
+        one = target(server, api=api.url(""))
+        payload = {"to": TO, "launch": LAUNCHED}
+        for attempt in (1, 2, 3):
+            assert sent(one, payload, attempt=attempt).result is Result.RETRY
+        assert sent(one, payload, attempt=4).result is Result.OK
+        api.ways[PLACE] = answer("404 Not Found", b"")
+        assert sent(one, payload).result is Result.OK, "it is gone for good"
+        api.ways[PLACE] = answer("200 OK", b"<html>")
+        assert sent(one, payload).result is Result.OK
+    said = [mail.text for mail in server.received]
+    reasons = ("HTTP 503", "HTTP 404", "the answer is none of the API")
+    for text, reason in zip(said, reasons, strict=True):
+        assert f"It printed 9 bytes. They could not be read: {reason}." in text
+        assert "raftcron logs acme/b@2026-11-20T15:00:00Z" in text
+
+
+def test_without_the_api_a_mail_says_how_to_look(server: SmtpServer) -> None:
+    assert sent(target(server), {"to": TO, "launch": LAUNCHED}).result is Result.OK
+    assert "It printed 9 bytes.\n" in server.received[0].text
 
 
 # ---- a server that refuses
@@ -369,6 +416,10 @@ def test_a_server_that_hides_starttls_gets_no_mail(server: SmtpServer) -> None:
         ({"user": "cron", "password": "missing"}, "cannot be read"),
         ({"server": "mail.example.com", "tls": "none", "user": "c"}, "without TLS"),
         ({"ca": "missing", "tls": "tls"}, "no certificates"),
+        ({"api": "r1:7480"}, "mail.api: it is no URL"),
+        ({"api": "ftp://r1/"}, "mail.api: url has no http"),
+        ({"api": "https://r1/", "api_headers": "missing"}, "cannot be read"),
+        ({"api_headers": "headers"}, "of no use without `api`"),
     ],
 )
 def test_a_wrong_configuration_is_refused(fields: dict[str, Any], problem: str) -> None:
