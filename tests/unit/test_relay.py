@@ -197,6 +197,9 @@ def test_relays_wait_for_rows_and_stop_at_a_signal(cell, file):
     rows = shop(file, range(30))
     line = ("relay", f"sqlite:{file}", "--server", cell.servers)
     both = [start(*line) for _ in range(2)]
+    for process in both:  # also that one for which the other leaves nothing to do
+        assert process.stderr is not None
+        assert "started" in process.stderr.readline()
     until_s = time.monotonic() + 60
     while len(cell.tasks) < 30 and time.monotonic() < until_s:
         time.sleep(0.05)
