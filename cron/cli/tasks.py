@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -249,7 +250,7 @@ def submit_command(settings: Settings, /, **said: Any) -> None:
         del said["payload"]
     request = tasks.SubmitRequest(tasks=[tasks.TaskSubmission(**said)])
     with settings.client() as client:
-        (verdict,) = client.ask(table.SUBMIT, request).tasks
+        verdict = _submitted(settings, client, request)
         if verdict.error is not None:
             raise error_of(verdict.error.code, verdict.error.message, verdict.error.hint)
         name = short_job_name(verdict.task)
@@ -271,6 +272,22 @@ def submit_command(settings: Settings, /, **said: Any) -> None:
         )
     if view.state != "succeeded":
         raise click.exceptions.Exit(exits.FAILED)
+
+
+def _submitted(
+    settings: Settings, client: Client, request: tasks.SubmitRequest
+) -> tasks.SubmitVerdict:
+    """Return the verdict on one task. While executors have not come to a new leader yet, it does
+    not know their handlers: the task is submitted again, with its key, until --timeout expires."""
+    clock = settings.clock
+    end_ms = clock.mono_ms() + (settings.timeout_ms or request.timeout_ms())
+    while True:
+        (verdict,) = client.ask(table.SUBMIT, request).tasks
+        is_early = verdict.error is not None and verdict.error.code == Unavailable.code
+        pause_ms = verdict.retry_after_ms if is_early else 0
+        if not pause_ms or clock.mono_ms() + pause_ms >= end_ms:
+            return verdict
+        time.sleep(pause_ms / 1000)
 
 
 def _until_over(settings: Settings, client: Client, name: str) -> tasks.TaskView:

@@ -181,6 +181,27 @@ async def test_a_refused_task_is_an_error(code: str, exit_code: int) -> None:
     assert result.stderr == "raftcron: not this one\n  hint: another\n"
 
 
+async def test_submit_waits_for_the_executors_of_a_new_leader() -> None:
+    unknown = TaskError("unavailable", "executors have not come yet", "try again")
+    settling = SubmitVerdict(task=NAME, error=unknown, retry_after_ms=1)
+    verdicts = [settling, settling, SubmitVerdict(task=NAME, state="due", at_ms=1)]
+    left = iter(verdicts)
+    backend = FakeBackend(submit=lambda _: SubmitReport(tasks=[next(left)]))
+    result = await cli(backend, "task", "submit", "--handler", "mail.send")
+    assert result.exit_code == 0, result.stderr
+    assert len({request.tasks[0].key for _, (request,) in backend.calls}) == 1
+    assert len(backend.calls) == len(verdicts)
+
+
+async def test_submit_waits_for_executors_no_longer_than_its_timeout() -> None:
+    unknown = TaskError("unavailable", "executors have not come yet", "try again")
+    settling = SubmitVerdict(task=NAME, error=unknown, retry_after_ms=90_000)
+    backend = FakeBackend(submit=SubmitReport(tasks=[settling]))
+    submit = ("task", "submit", "--handler", "mail.send")
+    result = await cli(backend, *submit, "--timeout", "60s")
+    assert (result.exit_code, len(backend.calls)) == (5, 1)
+
+
 @pytest.mark.parametrize(
     ("fields", "exit_code", "ending"),
     [
