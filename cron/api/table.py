@@ -10,6 +10,7 @@ from cron.api import (
     dead,
     executors,
     gates,
+    graphs,
     groups,
     jobs,
     launches,
@@ -335,6 +336,14 @@ LIST_GROUPS: Final = unary(
     groups.GroupsPage,
     Where.ANY,
     (Action.READ_TASK, reach.anything),
+    service=tasks.SERVICE,
+)
+TASK_GRAPH: Final = unary(
+    "TaskGraph",
+    graphs.GraphQuery,
+    graphs.TaskGraph,
+    Where.ANY,
+    (Action.READ_TASK, reach.task),
     service=tasks.SERVICE,
 )
 CLOSE_GROUP: Final = unary(

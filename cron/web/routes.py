@@ -69,6 +69,7 @@ PATHS: Final[dict[str, str | tuple[str, ...]]] = {
     "Watch": "GET /v1/tasks/watch",
     "GetGroup": "GET /v1/groups/{name}",
     "ListGroups": "GET /v1/groups",
+    "TaskGraph": "GET /v1/task-graph/{name}",
     "CloseGroup": "POST /v1/groups/close",
     "CancelGroup": "DELETE /v1/groups/{name}",
     "PutQueues": "POST /v1/task-queues",

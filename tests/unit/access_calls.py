@@ -17,6 +17,7 @@ from cron.api.access import (
 from cron.api.dead import DeadChange, DeadQuery
 from cron.api.executors import DrainRequest, ExecutorQuery
 from cron.api.gates import GateOpening, GateRequest
+from cron.api.graphs import GraphQuery
 from cron.api.groups import CancelGroupRequest, CloseGroupRequest, GroupListQuery, GroupQuery
 from cron.api.jobs import (
     ApplyRequest,
@@ -136,6 +137,7 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "ListQueues": (TaskQueuesQuery(), ALL, "list"),
     "GetGroup": (GroupQuery(name=JOB), ALL, "tenant"),
     "ListGroups": (GroupListQuery(), ALL, "list"),
+    "TaskGraph": (GraphQuery(name=TASK), ALL, "tenant"),
     "CloseGroup": (
         CloseGroupRequest(
             name=JOB, on_complete=TaskSubmission(key="k", tenant="billing", queue="mail")

@@ -279,7 +279,7 @@ def test_tasks_are_a_service_of_their_own() -> None:
     assert not may("executor", SUBMIT.path)
     assert {rpc.name for rpc in TABLE.values() if rpc.service == tasks.SERVICE} == {
         "Submit", "Cancel", "Reschedule", "RunNow", "Get", "List", "Watch", "PutQueues",
-        "ListQueues", "GetGroup", "ListGroups", "CloseGroup", "CancelGroup",
+        "ListQueues", "GetGroup", "ListGroups", "TaskGraph", "CloseGroup", "CancelGroup",
     }  # fmt: skip
 
 

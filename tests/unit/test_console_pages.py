@@ -12,6 +12,7 @@ from cron.api.access import ChangesReport, ChangeView
 from cron.api.dead import DeadReport
 from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
 from cron.api.gates import GatesReport, GateView
+from cron.api.graphs import GraphEdge, GraphNode, TaskGraph
 from cron.api.groups import GroupsPage, TaskGroupView
 from cron.api.jobs import JobNeeds, JobView, NextTimes
 from cron.api.launches import LaunchView, OutputView, StoryLine, WhyReport
@@ -147,6 +148,7 @@ def of_the_cell(text: str) -> dict[str, Any]:
         ),
         "get": task,
         "get_group": group,
+        "task_graph": graph_with(text),
         "list_groups": GroupsPage(groups=[group]),
         "status": StatusReport(
             rows=[
@@ -167,6 +169,20 @@ def of_the_cell(text: str) -> dict[str, Any]:
             ]
         ),
     }
+
+
+def graph_with(text: str) -> TaskGraph:
+    return TaskGraph(
+        nodes=[
+            GraphNode(name="acme/import", is_group=True, state="closed", total=3),
+            GraphNode(name=f"acme/mail:{text}", state="waiting"),
+            GraphNode(name="acme/mail:k", state=text),
+        ],
+        edges=[
+            GraphEdge("acme/import", f"acme/mail:{text}", "after-any"),
+            GraphEdge("acme/mail:k", "acme/import", "member"),
+        ],
+    )
 
 
 PAGES = [

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cron.api import table as t
+from cron.api.graphs import GraphQuery
 from cron.api.groups import GroupQuery
 from cron.api.tasks import TaskFilter, TaskListQuery
+from cron.web.console import graphs
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
 
 LISTED: Final = 50
+DRAWN: Final = 200
+"""Tasks and groups that a picture shows."""
 
 
 async def show_one(asked: PageRequest, name: str) -> Page:
@@ -21,8 +25,21 @@ async def show_one(asked: PageRequest, name: str) -> Page:
     count = group.waiting + group.running + group.done + group.failed + group.dropped
     values: dict[str, Any] = {
         "group": group,
+        **await graph_of(asked, group.group),
         "count": count,
         "members": members if isinstance(members, Missing) else members.tasks,
         "more": 0 if isinstance(members, Missing) else max(0, count - len(members.tasks)),
     }
     return Page("group.html", group.group, values)
+
+
+async def graph_of(asked: PageRequest, name: str) -> dict[str, Any]:
+    """Return the graph around a task or a group for `graph` of parts.html."""
+    graph = await asked.maybe(t.TASK_GRAPH, GraphQuery(name=name, limit=DRAWN))
+    if isinstance(graph, Missing):
+        return {"graph": graph, "picture": "", "follows": {}}
+    return {
+        "graph": graph,
+        "picture": graphs.picture(graph, name),
+        "follows": graphs.follows(graph),
+    }

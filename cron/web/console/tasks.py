@@ -11,6 +11,7 @@ from cron.api.groups import GroupListQuery
 from cron.api.task_queues import TaskQueuesQuery
 from cron.api.tasks import STATES, TaskFilter, TaskListQuery, TaskQuery
 from cron.web.console.frame import Page
+from cron.web.console.groups import graph_of
 from cron.web.console.page_request import Missing, PageRequest, choice
 
 LISTED: Final = 50
@@ -51,6 +52,7 @@ async def show_one(asked: PageRequest, name: str) -> Page:
     payload = json.dumps(task.payload, indent=2, ensure_ascii=False)
     values: dict[str, Any] = {
         "task": task,
+        **await graph_of(asked, task.task),
         "payload": payload[:PAYLOAD_CHARS],
         "is_cut": len(payload) > PAYLOAD_CHARS,
     }
