@@ -39,9 +39,11 @@ from cron import endings, failpoints
 from cron.api.admission import Admission
 from cron.api.callers import executor_of
 from cron.api.connections import FILES_BESIDE, ConnectionWatch, allow_connections
+from cron.api.health import HealthService
 from cron.api.listening import answering, check_free, listen, make_server
 from cron.api.members import StatusRow
 from cron.api.peers import Peers
+from cron.api.readiness import Readiness
 from cron.api.server import add_admin
 from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
@@ -70,7 +72,7 @@ from cron.storage.history_backfill import PeerSource
 from cron.storage.snapshot_writer import SnapshotWriter
 from cron.storage.storage import ReplicaParts, Storage
 from cron.storage.task_files import TaskFiles
-from launcher import identity
+from launcher import identity, systemd
 from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
@@ -98,10 +100,12 @@ class Daemon:
         start: Start,
         stopping: asyncio.Event,
         fresh: FreshStart | None,
+        supervisor: systemd.Systemd,
     ) -> None:
         self._config = config
         self._failure: BaseException | None = None
         self._stopping = stopping
+        self._supervisor = supervisor
         self._clock = SystemClock()
         self._credentials = _credentials(config)
         self._fresh = fresh
@@ -125,6 +129,11 @@ class Daemon:
         )
         self._pool = self._make_pool()
         self._release = distribution_version("raftcron")
+        log = self._replicated
+        self._readiness = Readiness(
+            lambda: log.leadership, lambda: log.freshness, lambda: log.joining
+        )
+        self._health = HealthService(lambda: not self._readiness.reason())
         self._leader = self._make_leader()
         self._peers = Peers(self._credentials)
         self._admission = self._make_admission()
@@ -282,6 +291,7 @@ class Daemon:
             asyncio.create_task(self._cluster_status.watch(), name="cluster_status"),
             asyncio.create_task(self._watch.watch(self._port), name="connections"),
             asyncio.create_task(self._garbage.watch(), name="garbage"),
+            asyncio.create_task(self._supervisor.watch(), name="systemd"),
             asyncio.create_task(
                 watch_joining(self._replicated, self._config.id, _print, is_new=self._is_new),
                 name="joining",
@@ -300,6 +310,7 @@ class Daemon:
             task.add_done_callback(done)
         _log.info("replica.started", address=self._config.client, pid=os.getpid())
         await self._stopping.wait()
+        self._supervisor.tell(systemd.STOPPING)
         for task in tasks:
             task.cancel()
         await self._leader.stop()
@@ -324,6 +335,7 @@ class Daemon:
         with contextlib.suppress(ConsensusError):
             await self._replicated.stop()
         self._pool.watchers.close()
+        self._health.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
         await self._peers.close()
@@ -366,7 +378,7 @@ class Daemon:
             self._config,
             self._service,
             self._peers,
-            self._replicated,
+            self._readiness,
             self._credentials,
             self._admission,
             Beside(Metrics(self._service.replica, machine).text, self._cluster_status.others),
@@ -381,6 +393,7 @@ class Daemon:
             self._config.cell, self._credentials, self._watch, listeners, self._admission
         )
         add_admin(server, self._service, self._client_addresses)
+        self._health.add_to(server)
         authenticated_id = executor_of if self._credentials is not None else None
         add_pool_service(server, self._pool, self._leader_address, authenticated_id)
         self._port = listen(server, self._config.client, self._credentials)
@@ -445,6 +458,7 @@ def _report(error: BaseException, event: str = "replica.refused", **fields: int)
 
 async def _run(config: ReplicaConfig, start: Start) -> int:
     stopping = asyncio.Event()
+    supervisor = systemd.here()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
@@ -454,7 +468,7 @@ async def _run(config: ReplicaConfig, start: Start) -> int:
     async def started() -> Daemon:
         fresh = None if start == "resume" or has_log(data) else FreshStart(data)
         try:
-            daemon = Daemon(config, start, stopping, fresh)
+            daemon = Daemon(config, start, stopping, fresh, supervisor)
             await daemon.start()
         except BaseException:
             if fresh is not None:

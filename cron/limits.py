@@ -185,6 +185,8 @@ HTTP_STREAMS_MAX: Final = 256
 HTTP_EVENTS_MAX: Final = 1_000
 """Pages that are kept up to date at one time, an open stream each; of HTTP_CONNECTIONS_MAX the rest
 is for requests."""
+HEALTH_WATCHES_MAX: Final = 100
+"""Streams of the health service of gRPC: each looks once a second."""
 HTTP_WAITING_MAX: Final = 512
 """HTTP reads that wait, and changes; further ones are refused."""
 

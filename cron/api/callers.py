@@ -43,6 +43,7 @@ RECHECK_S: Final = 2.0
 BY_PATH: Final[dict[str, Rpc[Any, Any]]] = {rpc.path: rpc for rpc in TABLE.values()}
 _FROM: Final = re.compile(r"http:[0-9A-Za-z.:%]{1,60}", re.ASCII)
 POOL: Final = "/raftcron.pool.v1.Pool/"
+HEALTH: Final = "/grpc.health.v1.Health/"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Properties = Mapping[str, Iterable[bytes]]
@@ -52,6 +53,8 @@ def may(kind: str, method: str) -> bool:
     """Whether a certificate of this kind may call `/package.Service/Method`."""
     if method.startswith(POOL):
         return kind == EXECUTOR
+    if method.startswith(HEALTH):
+        return kind in (EXECUTOR, PERSON, REPLICA)
     rpc = BY_PATH.get(method)
     return rpc is not None and kind in rpc.roles
 
@@ -212,7 +215,7 @@ class Guard(grpc.aio.ServerInterceptor):
         if self._watch is not None:
             self._watch.note(context.peer(), str(identity or ""))
         rpc = BY_PATH.get(method)
-        if rpc is None:  # the executors' service, whose callers are who their certificates say
+        if rpc is None:  # executors and health checks: callers are who their certificates say
             if identity is not None and not may(identity.kind, method):
                 service, _, call = method.strip("/").partition("/")
                 is_peer = identity.kind == REPLICA and method.startswith(ADMIN)

@@ -14,6 +14,7 @@ import structlog
 from cron.api.admission import Admission
 from cron.api.callers import Guard
 from cron.api.connections import HANDSHAKE_MS, IDLE_MS, ConnectionWatch
+from cron.api.health import HealthService
 from cron.api.members import StatusReport, StatusRow
 from cron.api.rpc import Rpc
 from cron.api.server import SERVER_OPTIONS, add_admin
@@ -153,6 +154,7 @@ async def answering(
     cannot listen there, nobody is answered."""
     server = make_server(cell, credentials)
     add_admin(server, _Waiting(row), calls=(STATUS, PEER_STATUS))
+    HealthService(lambda: False).add_to(server)
     try:
         listen(server, address, credentials)
         await server.start()

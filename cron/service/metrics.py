@@ -130,9 +130,7 @@ class Metrics:
     def _of_machine(self) -> Iterator[Metric]:
         end_s = self._machine.certificate_end_s()
         if end_s is not None:
-            text = (
-                "When this replica's certificate ends, in seconds since 1970; absent without TLS."
-            )
+            text = "When the certificate of this replica ends, as Unix time; absent without TLS."
             yield _number("raftcron_certificate_expiry_timestamp_seconds", text, end_s)
         yield _number(
             "raftcron_clock_offset_seconds",

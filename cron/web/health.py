@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
-from consensus.cell import Joining
-from consensus.leadership import Freshness, Leadership
+from cron.api.readiness import Readiness
 from cron.api.rpc import View, encode
 from cron.web.problems import RETRY_AFTER_S, Answer
 from cron.web.requests import JSON
-
-BEHIND_MS_MAX: Final = 10_000
-"""A replica that has not been level with its leader for longer than this is not ready."""
 
 
 class Health(View, frozen=True, kw_only=True):
@@ -28,20 +21,11 @@ class Health(View, frozen=True, kw_only=True):
 
 
 class HealthChecks:
-    """Answers `/healthz` and `/readyz` without a majority and without a token. `joining` returns
-    the progress of a replica that does not vote yet."""
+    """Answers `/healthz` and `/readyz` without a majority and without a token."""
 
-    def __init__(
-        self,
-        replica: str,
-        leadership: Callable[[], Leadership],
-        freshness: Callable[[], Freshness],
-        joining: Callable[[], Joining | None] = lambda: None,
-    ) -> None:
+    def __init__(self, replica: str, readiness: Readiness) -> None:
         self._replica = replica
-        self._leadership = leadership
-        self._freshness = freshness
-        self._joining = joining
+        self._readiness = readiness
 
     def alive(self) -> Answer:
         """Return that the process runs its event loop. A replica that fails ends, and so does not
@@ -50,22 +34,13 @@ class HealthChecks:
 
     def ready(self) -> Answer:
         """Return whether calls are answered here, or forwarded from here, now."""
-        leadership, fresh, joining = self._leadership(), self._freshness(), self._joining()
-        reason = ""
-        if joining is not None:
-            reason = "it joins the cell and does not vote yet"
-        elif leadership.leader is None:
-            reason = "no leader is known"
-        elif fresh.age_ms is None:
-            reason = "it was not level with the leader since its start"
-        elif fresh.age_ms > BEHIND_MS_MAX:
-            reason = f"it was level with the leader {fresh.age_ms} ms ago"
+        leadership, reason = self._readiness.leadership(), self._readiness.reason()
         said = Health(
             status="unavailable" if reason else "ok",
             replica=self._replica,
             role="leader" if leadership.leads else "follower",
             leader=leadership.leader or "",
-            age_ms=fresh.age_ms,
+            age_ms=self._readiness.freshness().age_ms,
             reason=reason,
         )
         return _answer(said)

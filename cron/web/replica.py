@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from consensus.log import ReplicatedLog
 from cron import limits
 from cron.api.admission import Admission
+from cron.api.readiness import Readiness
 from cron.api.rpc import Backend
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig
-from cron.joining import JoiningLog
 from cron.web.application import Application, Metrics
 from cron.web.console.page_request import Serving
 from cron.web.console.site import Console
@@ -25,10 +24,6 @@ from launcher.renewal import Current
 
 FILES_SHARE: Final = 8
 """HTTP takes at most this share of the files that the process may open."""
-
-
-class Log(ReplicatedLog, JoiningLog, Protocol):
-    """A replicated log that tells whether this replica votes."""
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -43,7 +38,7 @@ def make_http_server(
     config: ReplicaConfig,
     service: Backend,
     peers: Forwards,
-    log: Log,
+    readiness: Readiness,
     credentials: Current | None,
     admission: Admission,
     beside: Beside,
@@ -53,7 +48,7 @@ def make_http_server(
     console = Console(
         config.cell,
         admission,
-        lambda: Serving(config.id, log.leadership, log.freshness),
+        lambda: Serving(config.id, readiness.leadership(), readiness.freshness()),
         SystemClock().wall_ms,
         is_secure=credentials is not None,
         others=beside.others,
@@ -61,7 +56,7 @@ def make_http_server(
     application = Application(
         Forwarding(service, peers),
         admission,
-        HealthChecks(config.id, lambda: log.leadership, lambda: log.freshness, lambda: log.joining),
+        HealthChecks(config.id, readiness),
         SystemClock().wall_ms,
         is_secure=credentials is not None,
         console=console,

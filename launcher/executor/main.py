@@ -2,9 +2,9 @@
 
 Tasks of the event loop: `turns` (ExecutorLoop.run), `spawner` (ExecutorLoop.watch), `workers`
 (Workers.run), `lease` (ExecutorLoop.watch_lease), `uploads` (Uploads.run), `targets`
-(TargetProcess.run), `stream` (Connector.run, which ends when the executor is drained). Threads:
-`ledger`, the only one that touches the ledger's file; `outputs`, which writes the output of
-handlers.
+(TargetProcess.run), `systemd` (Systemd.watch), `stream` (Connector.run, which ends when the
+executor is drained). Threads: `ledger`, the only one that touches the ledger's file; `outputs`,
+which writes the output of handlers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from launcher import config as configuration
-from launcher import failpoints, logs
+from launcher import failpoints, logs, systemd
 from launcher.clock import wall_ms
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
@@ -114,6 +114,7 @@ async def run(config: ExecutorConfig) -> int:
             run.
     """
     stop = asyncio.Event()
+    supervisor = systemd.here()  # before a command inherits the environment
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -131,7 +132,7 @@ async def run(config: ExecutorConfig) -> int:
             outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
             executor = ExecutorLoop(config, ledger, outputs, groups)
             try:
-                return await _work(config, executor, credentials, thread, stop)
+                return await _work(config, executor, credentials, thread, stop, supervisor)
             finally:
                 await in_thread(groups.close)
         finally:
@@ -144,6 +145,7 @@ async def _work(
     credentials: Current | None,
     thread: ThreadPoolExecutor,
     stop: asyncio.Event,
+    supervisor: systemd.Systemd,
 ) -> int:
     """Accept and start launches until `stop` is set, or the executor is drained; return the exit
     code."""
@@ -164,19 +166,21 @@ async def _work(
     targets = TargetProcess(Path(config.targets), Path(config.data) / SOCKET)
     if config.targets:
         tasks.append(asyncio.create_task(targets.run(), name="targets"))
+    watched = asyncio.create_task(supervisor.watch(), name="systemd")
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+        supervisor.tell(systemd.STOPPING)
         await executor.drain(config.stop_grace_ms, config.stop_grace_ms / 1000 + DRAIN_EXTRA_S)
         await connector.close(CLOSE_WAIT_S)
         log.info("executor.stopped", running=executor.running)
         return 0
     finally:
         await executor.stop(thread)
-        for task in tasks:
+        for task in (*tasks, watched):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, watched, return_exceptions=True)
         await targets.stop()
 
 

@@ -18,6 +18,7 @@ from cron.api.jobs import ApplyReport, PauseReport, RemoveReport
 from cron.api.launches import AuditReport, HistoryCursor, HistoryQuery, OutputView, TriggerRequest
 from cron.api.limits import LimitView
 from cron.api.members import StatusRow
+from cron.api.readiness import Readiness
 from cron.api.reading import Behind, current
 from cron.api.rpc import Where
 from cron.api.status import TABLE as CODES
@@ -529,9 +530,10 @@ async def test_a_replica_is_ready_while_it_follows_a_leader(leadership, freshnes
 
 def test_a_replica_that_joins_is_not_ready_though_it_hears_its_leader() -> None:
     stages = iter([Joining("log", 7, 9, "secret of a peer"), None])
-    checks = HealthChecks(
-        "r1", lambda: Leadership(3, leader="r2"), lambda: Freshness(9, 9, 5), lambda: next(stages)
+    readiness = Readiness(
+        lambda: Leadership(3, leader="r2"), lambda: Freshness(9, 9, 5), lambda: next(stages)
     )
+    checks = HealthChecks("r1", readiness)
     joins, votes = checks.ready(), checks.ready()
     assert (joins.status, votes.status) == (503, 200)
     assert b"does not vote yet" in joins.body

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from consensus.leadership import Freshness, Leadership
 from cron.api.admission import Admission
 from cron.api.callers import open_admission
+from cron.api.readiness import Readiness
 from cron.api.rpc import Backend
 from cron.web.application import Application, Metrics
 from cron.web.console.events import Events
@@ -139,7 +140,7 @@ async def site(
     application = Application(
         backend if isinstance(backend, Forwarding) else Forwarding(backend, NOBODY),
         let_in,
-        HealthChecks("r1", lambda: leadership, lambda: freshness),
+        HealthChecks("r1", Readiness(lambda: leadership, lambda: freshness)),
         lambda: WALL_MS,
         is_secure=is_secure,
         turns=turns,
