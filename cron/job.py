@@ -89,7 +89,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     gates and filters. `where` selects executors by label (`cron/scheduler/places.py`); a launch
     runs on `parts` of them, or on each that `each` selects. A launch waits for the newest launches
     that the jobs in `after` and `after_any` have at its instant or before; those in `after` have to
-    succeed.
+    succeed. A job with `metrics` has series of its own in `/metrics`.
     """
 
     name: str
@@ -108,6 +108,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     each: str = ""
     after: tuple[str, ...] = ()
     after_any: tuple[str, ...] = ()
+    metrics: bool = False
 
     @property
     def follows(self) -> tuple[str, ...]:

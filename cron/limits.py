@@ -161,6 +161,8 @@ STEPS_KEPT: Final = 64
 PARTS_MAX: Final = 100
 """Executors on which one launch may run at once."""
 
+JOBS_MEASURED_MAX: Final = 1_000
+"""Jobs of a cell that have metrics of their own: Prometheus keeps their series for weeks."""
 HTTP_HEAD_BYTES_MAX: Final = 16 << 10
 """Request line and headers of one HTTP request: twice what browsers send."""
 HTTP_BODY_BYTES_MAX: Final = 16 << 20

@@ -70,6 +70,7 @@ class JobNeeds(View, frozen=True, kw_only=True):
     each: str = ""
     after: list[str] = []
     after_any: list[str] = []
+    metrics: bool = False
 
 
 class JobView(View, frozen=True, kw_only=True):

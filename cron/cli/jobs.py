@@ -235,6 +235,7 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("each", needs.each),
         ("cpu", show_cpu(needs.cpu_milli)),
         ("memory", show_size(needs.memory_bytes)),
+        ("metrics", "yes" if needs.metrics else ""),
         ("running", str(view.running or "")),
         ("dead letters", str(needs.dead or "")),
         ("source", f"{view.source}, revision {view.revision}" if view.source else ""),

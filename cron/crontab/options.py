@@ -249,6 +249,12 @@ def _choice(kind: type[enum.IntEnum], key: str, text: str) -> enum.IntEnum:
     return kind[text.upper()]
 
 
+def _yes_or_no(key: str, text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise InvalidInput(f"{key} {text[:40]!r} is neither yes nor no", f"write {key}=yes")
+    return text == "yes"
+
+
 def _word(key: str, text: str) -> str:
     if not _WORD.fullmatch(text):
         raise InvalidInput(f"{key} {text[:40]!r} is not a plain word", _WORD_HINT)
@@ -341,6 +347,7 @@ KNOWN: Final[dict[str, Known]] = {
     "heartbeat": Known(WorkSpec, "heartbeat_ms", partial(_duration_ms, HEARTBEAT_S_MAX)),
     "after": Known(Job, "after", _names),
     "after-any": Known(Job, "after_any", _names),
+    "metrics": Known(Job, "metrics", _yes_or_no),
 }
 """Every option of a job, by key."""
 
@@ -353,6 +360,8 @@ def option_text(key: str, value: Any) -> str:
     """
     if isinstance(value, str):
         return value
+    if key == "metrics" and isinstance(value, bool):
+        return "yes" if value else "no"
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if key in _NUMBERS:
         if is_whole:

@@ -45,6 +45,7 @@ from cron.job import Job
 from cron.launch_state import LaunchState
 from cron.limits import (
     JOBS_MAX,
+    JOBS_MEASURED_MAX,
     JOBS_PER_ENTRY_BYTES_MAX,
     PRUNE_WITHOUT_YES_MAX,
     WORK_BYTES_MAX,
@@ -148,8 +149,25 @@ def compare(
         _compare_job(diff, jobs.get(job.name), job, load, now_s)
     if len(live) + len(diff.changed) - len(diff.removed) > JOBS_MAX:
         raise LimitExceeded(f"more than {JOBS_MAX} jobs in one cell", "use another cell for some")
+    _check_measured(diff, jobs)
     diff.changes.sort(key=lambda change: change.job)
     return diff
+
+
+def _check_measured(diff: Diff, before: Mapping[str, Job]) -> None:
+    """Return if few enough jobs have metrics of their own after a change.
+
+    Raises:
+        LimitExceeded: there are too many.
+    """
+    if not any(job.metrics for job in diff.changed):
+        return
+    measured = {name for name, job in before.items() if job.metrics}
+    measured -= {*diff.removed, *(job.name for job in diff.changed)}
+    count = len(measured) + sum(job.metrics for job in diff.changed)
+    if count > JOBS_MEASURED_MAX:
+        text = f"{count} jobs would have metrics=yes, and a cell has room for {JOBS_MEASURED_MAX}"
+        raise LimitExceeded(text, "leave it to the jobs that dashboards and alerts ask for")
 
 
 def clashes(declared: Declared, live: Mapping[str, JobRecord]) -> list[Problem]:

@@ -31,6 +31,8 @@ from cron.service.replica import Replica
 from launcher.protocol.status import Reason
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+JOB_LABEL: Final = "job_name"
+"""Prometheus itself gives each series a label `job`."""
 SERIES_MAX: Final = 1_000
 """Pools or executors that have series of their own; names of executors and handlers are people's.
 """
@@ -44,6 +46,7 @@ _NOTHING_ENDED: Final = dict.fromkeys(
     ],
     0,
 )
+_NO_JOB_ENDED: Final = dict.fromkeys((_S.SUCCEEDED, _S.FAILED, _S.SKIPPED, _S.LOST), 0)
 """Series that are there from the start. Prometheus sees no increase in a series that begins with 1:
 nobody would be told of the first missed instant."""
 
@@ -68,6 +71,7 @@ class Metrics:
 
     async def text(self) -> tuple[str, bytes]:
         """Return the content type, and all metrics as text."""
+        await self._replica.job_series.read()
         families = list(self.families())  # here: State belongs to the loop's thread
         return CONTENT_TYPE, await asyncio.to_thread(self._written, families)
 
@@ -96,6 +100,15 @@ class Metrics:
             age_ms = replica.clock.wall_ms() - backup.taken_ms
             text = "Age of the newest snapshot in object storage; absent where there is none."
             yield _number("raftcron_backup_age_seconds", text, age_ms / 1000)
+        yield from self._of_machine()
+        yield from self._of_launches()
+        yield from self._of_log()
+        yield from self._of_jobs()
+        if leads:
+            yield from self._of_cell()
+
+    def _of_launches(self) -> Iterator[Metric]:
+        replica = self._replica
         launches = CounterMetricFamily(
             "raftcron_launches",
             "Attempts and skipped instants that ended, as applied since this process started.",
@@ -104,12 +117,14 @@ class Metrics:
         for (one, reason), count in sorted((_NOTHING_ENDED | replica.activity.ended).items()):
             launches.add_metric((one.label, reason.label), count)
         yield launches
-        yield from self._of_machine()
         yield _histogram(
             "raftcron_launch_lateness_seconds",
             "How long after their scheduled time first attempts started, once they ended.",
             replica.activity.lateness,
         )
+
+    def _of_log(self) -> Iterator[Metric]:
+        replica = self._replica
         syncs = self._machine.syncs()
         if syncs is not None:
             text = "How long it took to write and sync one frame of the Raft log."
@@ -124,8 +139,6 @@ class Metrics:
             "How long turns of the leader took, from the plan until its entry was applied.",
             replica.leader.pace.durations,
         )
-        if leads:
-            yield from self._of_cell()
 
     def _of_machine(self) -> Iterator[Metric]:
         end_s = self._machine.certificate_end_s()
@@ -150,6 +163,33 @@ class Metrics:
             "raftcron_disk_size_bytes",
             "Size of the file system with the data directory.",
             disk.total,
+        )
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        """Yield the series of jobs that ask for them."""
+        launches = CounterMetricFamily(
+            "raftcron_job_launches",
+            "As raftcron_launches_total, of one job.",
+            labels=(JOB_LABEL, "state"),
+        )
+        jobs = list(self._replica.job_series.listed())
+        if not jobs:
+            return
+        for name, series in jobs:
+            for one, count in {**_NO_JOB_ENDED, **series.ended}.items():
+                launches.add_metric((name, one.label), count)
+        yield launches
+        yield _series(
+            "raftcron_job_success_timestamp_seconds",
+            "When the newest launch of a job that succeeded ended, as Unix time.",
+            JOB_LABEL,
+            ((name, one.succeeded_ms / 1000) for name, one in jobs if one.succeeded_ms),
+        )
+        yield _series(
+            "raftcron_job_duration_seconds",
+            "How long the newest attempt of a job ran.",
+            JOB_LABEL,
+            ((name, one.ran_ms / 1000) for name, one in jobs if one.ran_ms is not None),
         )
 
     def _of_cell(self) -> Iterator[Metric]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # they answer calls themselves
     from cron.service.activity import Activity
     from cron.service.executors import DrainedExecutors
     from cron.service.intake import Intake
+    from cron.service.job_series import SeriesOfJobs
     from cron.service.jobs import Aside
     from cron.service.members import CellLog, ClusterStatus
     from cron.service.replacing import Replacing
@@ -52,6 +53,7 @@ class Replica(msgspec.Struct, frozen=True):
     intake: Intake = _NONE
     task_files: TaskFiles | None = None
     activity: Activity = _NONE
+    job_series: SeriesOfJobs = _NONE
 
     @property
     def state(self) -> State:

@@ -269,6 +269,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             lambda number, at_s, batch: self._begun_row(batch, batch.find(number, at_s))
         )
         self.limited: dict[int, None] = {}  # jobs that limit how many of their launches run
+        self.measured: dict[str, None] = {}  # jobs that have metrics of their own
         self.running: dict[int, int] = {}  # of each of these that has active launches, how many
         self.delays_s: dict[int, int] = {}  # `deadline_s` of jobs whose launches begin in lines
         # The jobs of which a lost launch may be running, or instants after the horizon have begun;
@@ -358,6 +359,9 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         else:
             self.delays_s[record.number] = job.deadline_s
         self.limited.pop(record.number, None)
+        self.measured.pop(record.name, None)
+        if job is not None and job.metrics:
+            self.measured[record.name] = None
         self.running.pop(record.number, None)
         if job is not None and job.is_limited:
             self.limited[record.number] = None

@@ -15,6 +15,7 @@ from cron.api.rpc import Backend
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig
 from cron.web.application import Application, Metrics
+from cron.web.console.events import Events, streams_within
 from cron.web.console.page_request import Serving
 from cron.web.console.site import Console
 from cron.web.forwarding import Forwarding, Forwards
@@ -45,12 +46,18 @@ def make_http_server(
 ) -> HttpServer:
     """Return the server of the replica's HTTP API; it is not started yet."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections_max = min(limits.HTTP_CONNECTIONS_MAX, max(1, files // FILES_SHARE))
+
+    def serving() -> Serving:
+        return Serving(config.id, readiness.leadership(), readiness.freshness())
+
     console = Console(
         config.cell,
         admission,
-        lambda: Serving(config.id, readiness.leadership(), readiness.freshness()),
+        serving,
         SystemClock().wall_ms,
         is_secure=credentials is not None,
+        events=Events(serving, streams_within(connections_max)),
         others=beside.others,
     )
     application = Application(
@@ -62,5 +69,4 @@ def make_http_server(
         console=console,
         metrics=beside.metrics,
     )
-    connections_max = min(limits.HTTP_CONNECTIONS_MAX, max(1, files // FILES_SHARE))
     return HttpServer(application, config.http, credentials, connections_max)

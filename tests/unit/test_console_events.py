@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import pytest
 
 from consensus.leadership import Freshness, Leadership
 from cron.access import Role, token_id
 from cron.state import access as a
-from cron.web.console.events import Events
+from cron.web import connection
+from cron.web.console.events import Events, streams_within
 from cron.web.console.page_request import Serving
 from cron.web.exchange import RECHECK_S
 from tests.unit.access_rig import AccessWorld
@@ -84,6 +87,8 @@ async def test_more_pages_than_may_be_open_are_refused_until_one_is_closed() -> 
             assert events.open == 2
             async with stream(served) as third:
                 assert (await third.readline()).startswith(b"HTTP/1.1 503 ")
+                headers = (await third.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
+                assert b"retry-after: 1" in headers
             page = await served.ask("GET", "/", headers={"accept": "text/html"})
             assert page.status == 200, "a page can be read still"
         status = b""
@@ -106,3 +111,33 @@ async def test_the_stream_of_a_revoked_token_ends() -> None:
             async with asyncio.timeout(10 * RECHECK_S):
                 with contextlib.suppress(ConnectionError):
                     await reader.read()  # to its end
+
+
+async def test_a_reader_that_takes_nothing_is_given_up_and_makes_room(monkeypatch: Any) -> None:
+    monkeypatch.setattr(connection, "WRITE_S", 0.05)
+    state = Now()
+    events = Events(state, streams_max=1, period_s=TICK_S)
+    async with site(backend(), has_console=True, events=events) as served:
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            sock.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(sock, ("127.0.0.1", served.port))
+            await loop.sock_sendall(sock, b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            async with asyncio.timeout(60):
+                index = 10
+                while served.open:
+                    # Each event is a megabyte: a real one would fill the buffers in hours.
+                    state.change(replica=f"{index:0>1000000}")
+                    index += 1
+                    await asyncio.sleep(TICK_S)
+        assert events.open == 0
+        assert index < 1_000, "what waits for a slow reader is bounded"
+        state.change(replica="r1")
+        async with stream(served) as reader:
+            assert (await event(reader))["replica"] == "r1"
+
+
+@pytest.mark.parametrize(("connections", "streams"), [(1_100, 1_000), (110, 100), (1, 1)])
+def test_streams_leave_connections_for_requests(connections: int, streams: int) -> None:
+    assert streams_within(connections) == streams

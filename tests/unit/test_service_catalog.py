@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from cron.api.jobs import ApplyRequest, SourceFile
-from cron.errors import CrontabError, NotLeader, OutcomeUnknown, Problem
+from cron.errors import CrontabError, LimitExceeded, NotLeader, OutcomeUnknown, Problem
 from cron.launch_state import LaunchState
 from cron.leader.leader import Leader
 from cron.leader.requests import Build
 from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
 from cron.scheduler.predecessors import in_the_way
+from cron.service import catalog
 from cron.service.catalog import (
     Declared,
     Diff,
@@ -156,6 +157,20 @@ def clashing(declared: list[Declared], *records: JobRecord, prune: bool = False)
     with pytest.raises(CrontabError) as caught:
         check_sources(declared, records, prune=prune)
     return caught.value.problems
+
+
+def test_so_many_jobs_may_have_metrics_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "JOBS_MEASURED_MAX", 2)
+    text = b"#: name=a metrics=yes\n@daily x\n#: name=b metrics=yes\n@daily y\n"
+    (declared,) = read(("two", text))
+    assert len(compare(declared, [], 0, prune=False, now_s=T0).changed) == 2
+    other = record("c", "one", 1)
+    assert other.job is not None
+    other.job = msgspec.structs.replace(other.job, metrics=True)
+    with pytest.raises(LimitExceeded, match="3 jobs would have metrics=yes, and a cell has room"):
+        compare(declared, [other], 0, prune=False, now_s=T0)
+    plain = read(("two", text.replace(b" metrics=yes", b" metrics=no")))[0]
+    assert len(compare(plain, [other], 0, prune=False, now_s=T0).changed) == 2
 
 
 def test_all_jobs_of_another_source_are_named_with_their_places() -> None:

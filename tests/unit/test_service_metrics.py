@@ -21,13 +21,15 @@ from cron.history.store import RowStore
 from cron.launch_state import LaunchState
 from cron.scheduler.budget import TurnPace
 from cron.scheduler.views import Depth
+from cron.service.job_series import SeriesOfJobs
 from cron.service.metrics import SERIES_MAX, Machine, Metrics
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Chunk, Part, column
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
-from tests.unit.state_rig import T0
+from tests.unit.state_rig import T0, job
 from tests.unit.test_service_overview import Watched
+from tests.unit.test_service_questions import JOB
 from tests.unit.test_service_questions import row_store as row_store
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -58,7 +60,12 @@ class Measured(Watched):
         status: Any = SimpleNamespace(off_by=lambda: self.off_by_ms, reachable=lambda: self.peers)
         self.end_s: int | None = None
         machine = Machine(DOCS.parent, lambda: self.syncs, lambda: self.end_s)
-        self.served = msgspec.structs.replace(self.served, log=log, cluster_status=status)
+        applier = self.served.applier
+        series = SeriesOfJobs(lambda: applier.state, row_store)
+        applier.subscribe(series.follow)
+        self.served = msgspec.structs.replace(
+            self.served, log=log, cluster_status=status, job_series=series
+        )
         self.metrics = Metrics(self.served, machine)
 
     async def text(self) -> str:
@@ -231,12 +238,54 @@ async def test_the_document_has_every_metric_with_its_help(measured: Measured) -
     history.backup = msgspec.structs.replace(history.backup, taken_ms=1)
     document = DOCS.read_text()
     measured.end_s = 1
+    measured.put(job(metrics=True))
+    measured.account(60)
+    measured.run(60)
     families = [*measured.metrics.families(), *measured.metrics.of_disk()]
-    assert len(families) == 22
+    assert len(families) == 25
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}`" in document, name
         assert family.documentation in document, name
+
+
+async def test_a_job_that_asks_has_series_of_its_own(measured: Measured) -> None:
+    measured.account(60, 120, to=250)
+    measured.run(60, finished_ms=(T0 + 61) * 1000)
+    measured.run(120, state=LaunchState.FAILED, exit_code=2)
+    assert not any("raftcron_job_" in name for name in await measured.numbers())
+    measured.to(250).put(job(metrics=True))
+    found = await measured.numbers()
+    name = f"{{job_name={JOB}"
+    assert found[f"raftcron_job_launches_total{name},state=succeeded}}"] == 0, "none since it asks"
+    success = f"raftcron_job_success_timestamp_seconds{name}}}"
+    assert found[success] == T0 + 61, "as history says"
+    measured.account(300, 360, to=400)
+    measured.run(300, finished_ms=(T0 + 303) * 1000)
+    measured.run(360, state=LaunchState.FAILED, exit_code=2)
+    found = await measured.numbers()
+    assert found[f"raftcron_job_launches_total{name},state=succeeded}}"] == 1
+    assert found[f"raftcron_job_launches_total{name},state=failed}}"] == 1
+    assert found[f"raftcron_job_launches_total{name},state=lost}}"] == 0, "it is there"
+    assert found[success] == T0 + 303
+    assert found[f"raftcron_job_duration_seconds{name}}}"] >= 0
+    measured.to(400).put(job())
+    assert not any("raftcron_job_" in name for name in await measured.numbers())
+
+
+def test_a_batch_is_counted_for_the_jobs_in_it_that_ask(measured: Measured) -> None:
+    series = measured.served.job_series
+    measured.state.measured |= {"a/y": None, "b/other": None}
+    batch = _chunk(
+        started_ms=T0 * 1000, finished_ms=column([T0 * 1000 + ms for ms in (5, 2_500, 7)])
+    )
+    outcome = Outcome(Verdict.ACCEPTED, Epoch(), (), (), (batch,))
+    series.follow(measured.state.index + 1, outcome)
+    listed = dict(series.listed())
+    assert sorted(listed) == ["a/y", "b/other"]
+    assert listed["a/y"].ended == {LaunchState.SUCCEEDED: 1}
+    assert listed["a/y"].ran_ms == 2_500
+    assert listed["b/other"].ended == {}
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: it is in `prometheus`")

@@ -27,6 +27,12 @@ KEPT_OPEN_S: Final = 15.0
 KIND: Final = "text/event-stream"
 
 
+def streams_within(connections_max: int) -> int:
+    """Return how many streams may be open where a replica may have so many connections: streams
+    are never idle, and requests need connections, too."""
+    return max(1, connections_max * limits.HTTP_EVENTS_MAX // limits.HTTP_CONNECTIONS_MAX)
+
+
 class Events:
     """The streams of events of one replica."""
 
