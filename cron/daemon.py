@@ -154,22 +154,7 @@ class Daemon:
         )
         self._cluster_status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
         self._cluster_status.certificate_ends_s = self._certificate_ends_s
-        parse = functools.partial(parse_address, is_secure=self._credentials is not None)
-        self._service = CellService(
-            Replica(
-                self._leader,
-                self._applier,
-                self._row_store,
-                self._clock,
-                config.zone,
-                self._saving.archive,
-                log=self._replicated,
-                cluster_status=self._cluster_status,
-                replacing=Replacing(self._replicated, config.peers, parse),
-                saving=self._saving,
-                task_files=self._leader.task_files,
-            )
-        )
+        self._service = self._make_service()
 
     def _make_pool(self) -> Pool:
         lease = self._config.lease
@@ -185,6 +170,24 @@ class Daemon:
             on_event=lambda event: self._leader.on_event(event),  # noqa: PLW0108 - made later
             clock_offset_ms_max=self._config.limits.clock_offset_ms_max,
             known_executors=lambda: len(self._applier.state.executors),
+        )
+
+    def _make_service(self) -> CellService:
+        parse = functools.partial(parse_address, is_secure=self._credentials is not None)
+        return CellService(
+            Replica(
+                self._leader,
+                self._applier,
+                self._row_store,
+                self._clock,
+                self._config.zone,
+                self._saving.archive,
+                log=self._replicated,
+                cluster_status=self._cluster_status,
+                replacing=Replacing(self._replicated, self._config.peers, parse),
+                saving=self._saving,
+                task_files=self._leader.task_files,
+            )
         )
 
     def _make_leader(self) -> Leader:
@@ -368,11 +371,10 @@ class Daemon:
         from cron.service.metrics import Machine, Metrics
         from cron.web.replica import Beside, make_http_server
 
-        credentials = self._credentials
         machine = Machine(
             Path(self._config.data),
             lambda: self._replicated.syncs,
-            lambda: credentials().not_after_s if credentials is not None else None,
+            lambda: self._certificate_ends_s()[0] or None,
         )
         return make_http_server(
             self._config,

@@ -202,6 +202,7 @@ CHOSEN = [
         "#: after=a0\n@daily x",
     ),
     ("#: after=a after-any=a\n@daily x", "name each job once", "#: after=a\n@daily x"),
+    ("#: metrics=true\n@daily x", "write metrics=yes", "#: metrics=yes\n@daily x"),
     ("#: handler=a user=b\n@daily 1", "the user of its worker", "#: handler=a\n@daily 1"),
     ("#: heartbeat=5s\n@daily x", "name the handler", "#: heartbeat=5s handler=a\n@daily 1"),
     (
