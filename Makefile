@@ -59,11 +59,13 @@ check: setup-tests ## style, types, layers and the fast tests
 test: setup-tests ## what must pass before a merge: and models, stories, some of the seeds and cells
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@# One process compiles all tests, else each worker of pytest does; mypy fills its cache meanwhile.
-	@$(BIN)/pytest -qq --collect-only tests >/dev/null & $(BIN)/mypy; sound=$$?; wait; exit $$sound
-	$(BIN)/pytest -q -n 3 -m "not nightly" tests/style tests/unit tests/model tests/interaction \
-	  tests/simulation
-	$(BIN)/pytest -q -m "not nightly" tests/browser
+	@# One process compiles all tests, else each worker of pytest does. The checks that need one core
+	@# run beside it: one process parses the sources once, and a browser mostly waits.
+	@{ $(BIN)/mypy && $(BIN)/pytest -q -m "not nightly" tests/style; } & checks=$$!; \
+	  $(BIN)/pytest -qq --collect-only tests >/dev/null; \
+	  $(BIN)/pytest -q -m "not nightly" tests/browser; sound=$$?; \
+	  wait $$checks && exit $$sound
+	$(BIN)/pytest -q -n 3 -m "not nightly" tests/unit tests/model tests/interaction tests/simulation
 	$(BIN)/pytest -q -n 3 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
 nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQS=URL one of SQS

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from itertools import groupby
 
 import pytest
@@ -57,6 +58,16 @@ def spread(items: list[pytest.Item]) -> list[pytest.Item]:
             first, passed = len(computing) * passed // places, passed + 1
             found += computing[first : len(computing) * passed // places]
     return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is made of the tests stays, so that no collection has to look for garbage in it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
