@@ -44,11 +44,10 @@ from cron.dev.options import DevOptions
     "--targets",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    default="",
     help="Serve the targets of this configuration, such as mail and webhook.",
 )
 @click.option("--restore", is_flag=True, help="Restore the replicas from object storage.")
-def dev_command(no_restart: bool, no_http: bool, **said: Any) -> NoReturn:
+def dev_command(no_restart: bool, no_http: bool, targets: str | None, **said: Any) -> NoReturn:
     """Run three replicas and an executor on this machine.
 
     Applies CRONTAB at the start, and removes jobs that are no longer in it. Ctrl-C stops
@@ -56,4 +55,5 @@ def dev_command(no_restart: bool, no_http: bool, **said: Any) -> NoReturn:
     """
     from cron.dev.supervisor import run_dev
 
-    sys.exit(run_dev(DevOptions(restart=not no_restart, http=not no_http, **said)))
+    options = DevOptions(restart=not no_restart, http=not no_http, targets=targets or "", **said)
+    sys.exit(run_dev(options))
