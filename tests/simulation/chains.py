@@ -6,7 +6,7 @@ The witness reads the log by itself: what a task follows, who joined a group, wh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -97,12 +97,11 @@ class ChainWitness:
         self._hooks: dict[str, str] = {}
         self._over_ms: dict[str, int] = {}
 
-    def restored(self, state: State) -> None:
-        """The cell begins with this again."""
-        self._ties = {name: one for name, one in self._ties.items() if name in state.tasks}
+    def restored(self, state: State, kept: Container[str]) -> None:
+        """The cell begins with this again, and with these tasks in memory and on disk."""
+        self._ties = {name: one for name, one in self._ties.items() if name in kept}
         self._members = {
-            name: [one for one in members if one in state.tasks]
-            for name, members in self._members.items()
+            name: [one for one in members if one in kept] for name, members in self._members.items()
         }
         self._closed = {name: None for name, one in state.groups.items() if one.is_closed}
         with_hook = [name for name, one in state.groups.items() if one.hook]

@@ -36,7 +36,7 @@ from cron.state.codec import decode_entry
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
-from cron.state.tasks import CancelTasks
+from cron.state.tasks import CancelTasks, TaskRecord
 from launcher.protocol.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
@@ -83,7 +83,12 @@ class Begun(msgspec.Struct):
 class Judge:
     """Sees all commits and all starts; `problems` are what is wrong."""
 
-    def __init__(self, wall_ms: Callable[[], int], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        wall_ms: Callable[[], int],
+        tell: Callable[[str], None],
+        on_disk: Callable[[State, str], TaskRecord | None] = lambda _state, _name: None,
+    ) -> None:
         self.problems: list[str] = []
         self.machine = Machine()
         self.begun: dict[str, Begun] = {}
@@ -103,7 +108,7 @@ class Judge:
         self._tries = Tries(self.accuse)
         self._bounds = Bounds(self.accuse, wall_ms)
         self._pacing = Pacing(self.accuse, wall_ms, self._slots)
-        self._tasks = TaskWitness(self.accuse)
+        self._tasks = TaskWitness(self.accuse, on_disk)
         self.followed = FollowedWitness(self.accuse)
         self.thread_pools: dict[
             str, int

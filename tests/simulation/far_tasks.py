@@ -15,7 +15,8 @@ from cron.scheduler.far_tasks import SpillSettings
 from cron.state.archive import SegmentRecord
 from cron.state.commands import SegmentKey
 from cron.state.outcome import Outcome
-from cron.state.spilled import SpilledRows
+from cron.state.spilled import SpilledRows, decode_tasks
+from cron.state.state import State
 from cron.state.tasks import TaskRecord
 
 SPILL: Final = SpillSettings(kept=2, rows=2, unit_s=4, far_units=1, ahead_ms=6_000)
@@ -39,6 +40,14 @@ class SimTaskFiles:
             if isinstance(sealed.tail, SpilledRows):
                 known = self._rows.setdefault(sealed.record.key, sealed.tail)
                 assert known.whole() == sealed.tail.whole(), "replicas keep the same bytes"
+
+    def read_now(self, state: State, name: str) -> TaskRecord | None:
+        """Return a task that is on disk in a State, None where it is not."""
+        place = state.spilled.find(name)
+        if place is None:
+            return None
+        rows = self._rows[state.history.task_segment(place.slot).key]
+        return decode_tasks(b"\x91" + rows.raws[place.row])[0]
 
     async def task(self, record: SegmentRecord, row: int) -> TaskRecord:
         """Return the task of a row."""

@@ -209,8 +209,14 @@ class Known(msgspec.Struct):
 class TaskWitness:
     """Reads the log, after it was applied."""
 
-    def __init__(self, accuse: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        accuse: Callable[[str, str], None],
+        on_disk: Callable[[State, str], t.TaskRecord | None],
+    ) -> None:
+        """`on_disk` returns a task that is on disk in a State."""
         self._accuse = accuse
+        self._on_disk = on_disk
         self._known: dict[str, Known] = {}
         self._chains = ChainWitness(accuse, lambda: self._known)
         self._lost: dict[str, None] = {}  # acknowledged, and not in the snapshot
@@ -218,11 +224,13 @@ class TaskWitness:
     def restored(self, state: State, now_ms: int) -> None:
         """The cell begins with this again: it does not know what was submitted since, and may run a
         task again that would rather run twice, or that somebody made due before its time."""
-        self._lost |= {name: None for name in self._known if name not in state.tasks}
-        self._known = {name: one for name, one in self._known.items() if name in state.tasks}
-        self._chains.restored(state)
+        found = {name: state.tasks.get(name) or self._on_disk(state, name) for name in self._known}
+        kept = {name: task for name, task in found.items() if task is not None}
+        self._lost |= {name: None for name in found if name not in kept}
+        self._known = {name: one for name, one in self._known.items() if name in kept}
+        self._chains.restored(state, kept)
         for name, one in self._known.items():  # what was asked of it since is forgotten too
-            task = state.tasks[name]
+            task = kept[name]
             one.at_ms, one.is_cancelled = min(one.at_ms, task.at_ms), False
             one.end = one.end if task.is_over else None
             is_early = task.is_waiting and task.at_ms > now_ms + EARLY_MS

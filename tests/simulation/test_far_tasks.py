@@ -49,6 +49,18 @@ def test_tasks_on_disk_run_once_and_in_time(seed: int) -> None:
         assert files.reads, "and came back"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", nightly_but(SEEDS, SEEDS[:1].__contains__))
+def test_tasks_on_disk_outlive_the_loss_of_all_replicas(seed: int) -> None:
+    """The snapshot names segments that the store has, and what has run since is not repeated."""
+    world = simulate_far_tasks(seed, is_lost=True)
+    expect_sound(world)
+    state = world.judge.machine.state
+    assert not state.is_resolving
+    if seed == 0:
+        assert state.history.spills
+
+
 @contextlib.contextmanager
 def loads_twice() -> Iterator[None]:
     """State takes a task from disk though it is not there any more."""

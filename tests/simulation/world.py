@@ -63,7 +63,8 @@ class World:
         self._chaos_s = chaos_s
         self._fatal: list[BaseException] = []
         rng = self._chance("shape")
-        self.judge = Judge(self.wall_ms, self.tell)
+        on_disk = [self.task_files.read_now] if self.task_files is not None else []
+        self.judge = Judge(self.wall_ms, self.tell, *on_disk)
         self.network = Network(self._chance("network"))
         self.network.replica_at = {address: name for name, address in ADDRESSES.items()}
         self.cell = SimCell(self._chance("cell"), self.judge.committed)
