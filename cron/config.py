@@ -103,12 +103,17 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `snapshot_entries`: log entries between two dumps of the engine; limits the size of the
     journal and the time to read it at start. 0 means the engine's default.
+
+    `tasks_in_memory`: if more tasks wait, those that are due in two hours or later go to disk. A
+    lower number saves memory, and each call that reads such a task takes some milliseconds more.
+    Default 100000.
     """
 
     start_window_ms: Milliseconds = 5_000
     catchup_per_second: Count = 100
     clock_offset_ms_max: Milliseconds = 10_000
     snapshot_entries: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    tasks_in_memory: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

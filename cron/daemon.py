@@ -61,6 +61,7 @@ from cron.limits import HTTP_CONNECTIONS_MAX
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import with_room
+from cron.scheduler.far_tasks import spilling_above
 from cron.service.members import WAITING, ClusterStatus, ReplicaIdentity, client_address
 from cron.service.replacing import Replacing
 from cron.service.replica import Replica
@@ -201,6 +202,7 @@ class Daemon:
                 start_window_ms=limits.start_window_ms,
                 late_per_second=limits.catchup_per_second,
                 is_backed_up=bool(self._config.object_storage.url),
+                spill=spilling_above(limits.tasks_in_memory),
             ),
             about=c.Claim(zones.tzdata_version(), self._release, c.FORMAT),
             on_failure=self._fail,

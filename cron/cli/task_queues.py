@@ -18,7 +18,7 @@ from launcher.protocol.names import short_job_name
 _QUEUE_KEYS: Final = (
     "queue tenant handler waiting running done failed waiting_max rate_per_s? burst? remember_s"
     " priority tries? backoff_ms? deadline_s? timeout_s? collection? on_lost? source? revision"
-    " notes"
+    " notes on_disk"
 )
 
 TASK_QUEUES: Final = render.Listing[TaskQueueView](
@@ -30,11 +30,15 @@ TASK_QUEUES: Final = render.Listing[TaskQueueView](
         "queue": lambda view: short_job_name(view.queue),
         "rate": lambda view: f"{view.rate_per_s:,}/s" if view.rate_per_s else "-",
         "remembers": lambda view: show_length(view.remember_s * 1000),
-        "note": lambda view: "; ".join(view.notes),
+        "note": lambda view: "; ".join([*view.notes, *_on_disk(view)]),
     },
     nothing="no queues of tasks",
     narrow="remembers rate source most",
 )
+
+
+def _on_disk(view: TaskQueueView) -> list[str]:
+    return [f"{view.on_disk:,} of those that wait are on disk"] if view.on_disk else []
 
 
 @click.command("apply")

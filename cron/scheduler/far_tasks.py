@@ -42,6 +42,11 @@ class SpillSettings(msgspec.Struct, frozen=True):
 USUAL: Final = SpillSettings()
 
 
+def spilling_above(kept: int) -> SpillSettings:
+    """Return the settings with which tasks go to disk if more than `kept` wait."""
+    return SpillSettings(kept=kept, rows=min(ROWS_MAX, kept))
+
+
 class FarTasks:
     """The tasks of a State that are far ahead. `from_s` is the second from which on they are;
     before `look_s` that does not change."""

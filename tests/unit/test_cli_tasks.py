@@ -457,16 +457,18 @@ async def test_queue_apply_sends_the_file_and_prints_what_changed(tmp_path: Path
 async def test_queue_list_shows_counts_and_limits() -> None:
     view = TaskQueueView(
         queue="default/mail", handler="mail.send", waiting=3, waiting_max=100, remember_s=86_400,
-        rate_per_s=50, notes=["no worker serves mail.send"],
+        rate_per_s=50, notes=["no worker serves mail.send"], on_disk=2,
     )  # fmt: skip
     backend = FakeBackend(list_queues=TaskQueuesReport(queues=[view]))
     result = await cli(backend, "queue", "list")
     assert result.stdout.splitlines()[1].split() == [
         "mail", "mail.send", "3", "0", "0", "0", "100", "50/s", "24h00m", "-",
-        "no", "worker", "serves", "mail.send",
+        "no", "worker", "serves", "mail.send;", "2", "of", "those", "that", "wait", "are", "on",
+        "disk",
     ]  # fmt: skip
     (row,) = rows(await cli(backend, "queue", "list", "-o", "json"))
     assert (row["queue"], row["waiting"], row["priority"]) == ("default/mail", 3, None)
+    assert row["on_disk"] == 2
 
 
 async def test_queue_apply_needs_a_name_for_standard_input() -> None:

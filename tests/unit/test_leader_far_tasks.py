@@ -10,9 +10,10 @@ import msgspec
 import pytest
 import structlog
 
+from cron.config import LimitsConfig
 from cron.errors import NotLeader
 from cron.leader import far_tasks
-from cron.scheduler.far_tasks import SpillSettings
+from cron.scheduler.far_tasks import USUAL, SpillSettings, spilling_above
 from cron.state import commands as c
 from cron.state import spilled, spilling
 from cron.state import tasks as t
@@ -32,6 +33,11 @@ async def rig(tmp_path: Path) -> AsyncIterator[FarTasksRig]:
 
 
 EIGHT = tuple("abcdefgh")
+
+
+def test_an_operator_says_how_many_tasks_wait_in_memory() -> None:
+    assert spilling_above(LimitsConfig().tasks_in_memory) == USUAL
+    assert spilling_above(7) == SpillSettings(kept=7, rows=7)
 
 
 async def test_tasks_go_to_disk_and_come_back_an_hour_before_their_time(rig: FarTasksRig) -> None:

@@ -1,0 +1,104 @@
+"""Tasks on disk with real processes: none is lost or doubled, whoever is killed around a spill."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cron.api import table
+from cron.api.tasks import CancelRequest, SubmitRequest, TaskNames, TaskSubmission
+from tests.cluster.failover import CALM
+from tests.cluster.harness import Cell, wait_until
+from tests.cluster.test_tasks import states
+from tests.cluster.worker_rig import HOST, WITHIN_S, Shop
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
+
+IN_MEMORY = 20
+TASKS = 60
+"""Of each round; most go to disk, in segments of 20."""
+FAR_MS = 5 * 3_600_000
+WORK = msgspec.Raw(b"0.01")
+
+
+def on_disk(shop: Shop) -> int:
+    rows = shop.ask(lambda: shop.cell.rows("queue", "list"))
+    return sum(row["on_disk"] for row in rows)
+
+
+def victim(cell: Cell, kind: str) -> str:
+    if kind == "leader":
+        return cell.leader()
+    return cell.follower() if kind == "follower" else cell.executors[0]
+
+
+def named(number: int) -> list[str]:
+    """The tasks of a round."""
+    return [f"default/work:r{number}-{n}" for n in range(TASKS)]
+
+
+def test_tasks_on_disk_run_once_whoever_is_killed_around_a_spill(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    extra = f"{CALM}tasks_in_memory = {IN_MEMORY}\n"
+    with Shop(make_cell(replica_extra=extra), tmp_path) as shop:
+        cell = shop.cell
+        shop.serve()
+        ran, cancelled = list[str](), list[str]()
+        for number, kind in enumerate(("leader", "follower", "executor")):
+            batch = [
+                TaskSubmission(
+                    key=f"r{number}-{n}", handler="work", payload=WORK, delay_ms=FAR_MS + n
+                )
+                for n in range(TASKS)
+            ]
+            request = SubmitRequest(tasks=batch)
+            before = on_disk(shop) if number else 0
+            shop.ask(lambda request=request: cell.client.ask(table.SUBMIT, request))
+            # The leader spills from its next look on, once a second.
+            name = victim(cell, kind)
+            cell.kill(name)
+            wait_until(lambda: on_disk(shop) > before, WITHIN_S, "tasks to go to disk")  # noqa: B023
+            cell.start(name)
+            shop.wait_served(HOST)
+            now, never = named(number)[::3], named(number)[1::3]  # some of each are on disk
+            shop.ask(lambda now=now: cell.client.ask(table.RUN_NOW, TaskNames(names=now)))
+            again = victim(cell, kind)
+            cell.kill(again)
+            cancel = CancelRequest(names=never)
+            shop.ask(lambda cancel=cancel: cell.client.ask(table.CANCEL, cancel))
+            cell.start(again)
+            shop.wait_served(HOST)
+            ran += now
+            cancelled += never
+        # The two that were killed lead in turn, and read what is left from their own disks.
+        for _ in range(2):
+            first = cell.leader()
+            cell.kill(first)
+            cell.leader(but=first)
+            cell.start(first)
+        assert on_disk(shop) > 0
+        names = [name for number in range(3) for name in named(number)[2::3]]
+        shop.ask(lambda: cell.client.ask(table.RUN_NOW, TaskNames(names=names)))
+        ran += names
+
+        def all_over() -> bool:
+            return {"waiting", "due", "running"}.isdisjoint(states(shop, "-n", "1000").values())
+
+        wait_until(all_over, 2 * WITHIN_S, "all tasks to be over")
+        found = states(shop, "-n", "1000")
+        by_state = Counter(found.values())
+        assert by_state["cancelled"] == len(cancelled), by_state
+        lost = {f"default/work:{key}" for key, state in found.items() if state == "lost"}
+        witnessed = Counter(run.job for run in shop.runs())
+        assert max(witnessed.values()) == 1
+        assert set(witnessed) | lost == set(ran)
+        assert not set(witnessed) & set(cancelled)
+        assert on_disk(shop) == 0
+        (audit,) = cell.rows("audit")
+        assert (audit["ok"], audit["tasks"], audit["tasks_open"]) == (True, 3 * TASKS, 0), audit
+        assert shop.wrong() == []
