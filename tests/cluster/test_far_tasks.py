@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,11 @@ WORK = msgspec.Raw(b"0.01")
 def on_disk(shop: Shop) -> int:
     rows = shop.ask(lambda: shop.cell.rows("queue", "list"))
     return sum(row["on_disk"] for row in rows)
+
+
+def goes_on(shop: Shop, before: int) -> bool:
+    """Whether more tasks are on disk than before."""
+    return on_disk(shop) > before
 
 
 def victim(cell: Cell, kind: str) -> str:
@@ -62,7 +68,7 @@ def test_tasks_on_disk_run_once_whoever_is_killed_around_a_spill(
             # The leader spills from its next look on, once a second.
             name = victim(cell, kind)
             cell.kill(name)
-            wait_until(lambda: on_disk(shop) > before, WITHIN_S, "tasks to go to disk")  # noqa: B023
+            wait_until(partial(goes_on, shop, before), WITHIN_S, "tasks to go to disk")
             cell.start(name)
             shop.wait_served(HOST)
             now, never = named(number)[::3], named(number)[1::3]  # some of each are on disk
