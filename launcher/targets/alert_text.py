@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from launcher.protocol.names import short_job_name
+
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 TEST: Final = "test"
@@ -39,6 +41,7 @@ _PLACES: Final = {
 OF_CELL: Final = frozenset(
     {"backup-failing", "replica-away", "clock-off", "certificate-ending", "disk-filling"}
 )
+_WORDS: Final = ("backups", "gate", "queue", "replica", "the")
 _LABELS: Final = {
     "failures": "Failures",
     "missed": "Missed instants",
@@ -136,11 +139,12 @@ def of_launch(launch: Launched, console: str = "", output: str = "", problem: st
     """Return the mail about a launch, as cron sends one: how it ended, and what it printed.
     `output` is the end of that, or `problem` says why it could not be read."""
     ended = _end_of(launch)
-    link = f"{console.rstrip('/')}/launches/{quote(launch.name, safe='')}" if console else ""
-    lines = [f"{launch.job} {ended}.", ""]
+    link = f"{console.rstrip('/')}/launches/{quote(launch.name, safe='/:@')}" if console else ""
+    job, name = short_job_name(launch.job), short_job_name(launch.name)
+    lines = [f"{job} {ended}.", ""]
     lines += _table(
         [
-            ("Launch", launch.name),
+            ("Launch", name),
             ("Attempt", str(launch.attempt) if launch.attempt > 1 else ""),
             ("Ended", _when(launch.at)),
             ("Executor", launch.executor),
@@ -155,10 +159,10 @@ def of_launch(launch: Launched, console: str = "", output: str = "", problem: st
     elif launch.output_bytes:
         why = f" They could not be read: {problem}." if problem else ""
         lines += ["", f"It printed {launch.output_bytes:,} bytes.{why}"]
-    lines += ["", "How to look:", f"  raftcron logs {shlex.quote(launch.name)}"]
+    lines += ["", "How to look:", f"  raftcron logs {shlex.quote(name)}"]
     if link:
         lines.append(f"  {link}")
-    title = f"{_prefix(launch.cell)}{launch.job} {ended}"
+    title = f"{_prefix(launch.cell)}{job} {ended}"
     return Note(title, "\n".join(lines) + "\n", "", link)
 
 
@@ -216,11 +220,11 @@ def _who(alert: Alerted) -> tuple[str, bool]:
 
 
 def name_of(alert: Alerted, subject: str) -> str:
-    """Return how people call a subject: the cell's own ones begin with its tenant, and a gate is
-    `raftcron/gate-3`."""
+    """Return how people call a subject: a job of the default tenant without it; the cell's own ones
+    begin with its tenant, and a gate is `raftcron/gate-3`."""
     own = subject.removeprefix(_SELF)
     if own == subject or alert.kind not in OF_CELL | {"gate-open"}:
-        return subject
+        return short_job_name(subject)
     return own.replace("gate-", "gate ", 1) if alert.kind == "gate-open" else own
 
 
@@ -279,7 +283,8 @@ def _shown(key: str, value: Any) -> str:
     """Return a piece of evidence as text."""
     if isinstance(value, list):
         more = f", and {len(value) - _LIST_MAX} more" if len(value) > _LIST_MAX else ""
-        return ", ".join(str(one) for one in value[:_LIST_MAX])[:_VALUE_CHARS_MAX] + more
+        names = (short_job_name(str(one)) for one in value[:_LIST_MAX])
+        return ", ".join(names)[:_VALUE_CHARS_MAX] + more
     if isinstance(value, int | float) and not isinstance(value, bool):
         if key.endswith("_s"):
             return lasting(int(value))
@@ -312,7 +317,7 @@ def _opening(alert: Alerted, happened: str) -> str:
 
 def _is_word(text: str) -> bool:
     """Return whether a sentence begins with a word, and not with a name, which keeps its case."""
-    return "/" not in text.split(" ", 1)[0]
+    return text.split(" ", 1)[0] in _WORDS
 
 
 def _of_test(alert: Alerted, console: str) -> Note:
@@ -332,10 +337,10 @@ def _commands(alert: Alerted) -> list[str]:
     if alert.kind in _PLACES:
         found.append(f"raftcron {_PLACES[alert.kind][1]}")
     elif alert.subjects:
-        found.append(f"raftcron why {shlex.quote(alert.subjects[0])}")
+        found.append(f"raftcron why {shlex.quote(short_job_name(alert.subjects[0]))}")
     launches = alert.evidence.get("launches")
     if isinstance(launches, list) and launches and alert.kind in ("failed", "running", "dead"):
-        found.append(f"raftcron logs {shlex.quote(str(launches[-1]))}")
+        found.append(f"raftcron logs {shlex.quote(short_job_name(str(launches[-1])))}")
     return [*found, "raftcron alerts list"]
 
 

@@ -56,6 +56,16 @@ def test_an_alert_says_what_happened_to_which_job_since_when_and_how_to_look() -
     )
 
 
+def test_the_default_tenant_is_left_out() -> None:
+    launches = ["default/one@2026-11-20T15:00:00Z"]
+    note = of_alert(alert(subjects=["default/one"], evidence={"launches": launches}), CONSOLE)
+    assert note.title == "[raftcron prod] one failed 2 times in a row"
+    assert note.text.startswith("one failed 2 times in a row.\n")
+    assert "default" not in note.text.replace(f"{CONSOLE}jobs/default/one", "")
+    one = launch(job="default/b", name="default/b@2026-11-20T15:00:00Z")
+    assert of_launch(one).title == "[raftcron] b succeeded"
+
+
 def test_the_end_of_an_alert_says_how_long_it_lasted() -> None:
     note = of_alert(alert(state="resolved"))
     assert note.title == "[raftcron prod] RESOLVED: acme/backup failed 2 times in a row"
@@ -183,7 +193,7 @@ def test_a_mail_of_a_launch_has_what_it_printed() -> None:
         "\n"
         "How to look:\n"
         "  raftcron logs acme/b@2026-11-20T15:00:00Z\n"
-        "  https://cron.example.com/launches/acme%2Fb%402026-11-20T15%3A00%3A00Z\n"
+        "  https://cron.example.com/launches/acme/b@2026-11-20T15:00:00Z\n"
     )
 
 
