@@ -107,6 +107,9 @@ QUESTIONS: Final = (
         "tasks_per_second", 6, 3, is_more=True,
     ),
     Question(
+        "drain-cpu", "CPU a task of these, all processes, µs", "drain", "cpu_us_per_task",
+    ),
+    Question(
         "frozen", "leader frozen: longest gap without a launch, s (new)", "frozen",
         "longest_gap_s", 2, 2.5, is_absolute=True,
     ),
@@ -183,6 +186,8 @@ class Pairs:
             for what in PROBLEMS:
                 if found := pair[side].get(what):
                     self._trouble(name, f"{side}: {what.replace('_', ' ')} {int(found):,}")
+        if len(nice := nices(pair)) > 1:
+            self._trouble(name, f"nice {min(nice)} and {max(nice)}: no ratio")
         done.append(pair)
 
     def _trouble(self, probe: str, what: str) -> None:
@@ -201,7 +206,7 @@ class Pairs:
         found = []
         for pair in self.rows.get(question.probe, []):
             base, new = (pair.get(side, {}).get(question.key) for side in ("base", "new"))
-            if base and new is not None:
+            if base and new is not None and len(nices(pair)) == 1:
                 found.append(new / base)
         return found
 
@@ -228,6 +233,12 @@ class Pairs:
             f"{self.trees['base'].commit}, {self.trees['new'].commit}",
             "; ".join(told).replace("|", "/") or "-",
         ]
+
+
+def nices(pair: dict[str, Row]) -> set[int]:
+    """Return the nice values that both trees' scheduling groups had at the end of a pair; two of
+    them say that one tree had more of the processors."""
+    return {int(row.get("group_nice", 0)) for row in pair.values()}
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -1,8 +1,8 @@
 """Two commits side by side: this tree and an older one, and measurements that run in either.
 
-The older commit stands in a git worktree in a temporary directory, with an environment made from
-its own requirements.lock. Environments stay below CACHE, since to make one takes a minute; `make
-clean` removes them. Everything else is ended and removed, also after Ctrl-C or a failure. What a
+The older commit stands in a git worktree below CACHE, with an environment made from its own
+requirements.lock. Environments stay there, since to make one takes a minute; `make clean` removes
+them. Everything else is ended and removed, also after Ctrl-C or a failure. What a
 kill -9 leaves behind is removed by the next run.
 """
 
@@ -70,7 +70,8 @@ def tree_of(commit: str) -> Iterator[Tree]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for left in _worktrees():
             _remove(left)
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        # In this tree's folder: what gives processes a priority by their folder treats both alike.
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=CACHE))
         path = folder / "tree"
         try:
             _git("worktree", "add", "--quiet", "--detach", str(path), commit)

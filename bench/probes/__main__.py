@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -38,8 +39,17 @@ def main() -> int:
     name, options = sys.argv[1], json.loads(sys.argv[2])
     if "work" in options:
         options["work"] = msgspec.convert(options["work"], load.Work)
-    print(json.dumps(PROBES[name](**options)))
+    print(json.dumps({**PROBES[name](**options), "group_nice": group_nice()}))
     return 0
+
+
+def group_nice() -> int:
+    """Return the nice value of this session's scheduling group (sched(7), "The autogroup feature"),
+    which counts beside other sessions; 0 if the kernel has no such groups."""
+    try:
+        return int(Path("/proc/self/autogroup").read_text().rpartition(" ")[2])
+    except FileNotFoundError:
+        return 0
 
 
 if __name__ == "__main__":
