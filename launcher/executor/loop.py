@@ -453,7 +453,7 @@ class ExecutorLoop:
         if turn.spawner_died:
             lost = await self._interrupted(ledger_thread, changes)
             recorded, changes = [*changes, *changes_of(lost)], []
-        conditions, lapses = self._conditions(turn), self._lapses
+        conditions, lapses, began_ms = self._conditions(turn), self._lapses, boot_ms()
         written = await asyncio.get_running_loop().run_in_executor(
             ledger_thread, self._write, turn, changes, conditions
         )
@@ -461,6 +461,9 @@ class ExecutorLoop:
         if turn.spawner_died:
             await self._replace_spawner()
         self._close(over, lost)
+        if not conditions.executes and turn.has_batches:
+            self._commands.stood_in(len(written.answers), began_ms, boot_ms())
+            turn.offered = self.workers.groups.paced(boot_ms()) or turn.offered
         if turn.came:
             self.workers.enlisted([pid for pid, _ in turn.came])
         if turn.starting:

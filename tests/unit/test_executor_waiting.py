@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from launcher.clock import boot_ms, wall_ms
+from launcher.executor import loop
 from launcher.executor.commands.running import ENDS_MIN, KEPT_MS, SlotPace
 from launcher.executor.launches import KILLED, LATE, STOPPING
 from launcher.executor.loop import WAITED, WITHDRAWN, interrupt_all
@@ -225,6 +226,26 @@ async def test_slots_that_come_free_soon_are_offered_and_no_more_than_may_wait(
     commands.ahead = 1_000_000
     assert groups.changed()
     assert groups.offers == (GroupOffer("", 1 + 1_000, ()),)
+
+
+async def test_an_executor_that_starts_nothing_offers_slots_as_if_commands_had_held_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, now_ms = Queue(tmp_path), boot_ms()
+    monkeypatch.setattr(loop, "boot_ms", lambda: now_ms)
+    await queue.open(slots=100, start="none")
+    try:
+        queue.executor_loop.workers.groups.paced(now_ms)
+        names = tuple(map(named, range(100)))
+        queue.executor_loop.attach(queue.ear)
+        await queue.turn()
+        queue.order(names=names)
+        await queue.turn()
+        assert queue.ear.told == [(name, ENDED) for name in names]
+        (offered,) = queue.ear.offers
+        assert offered == (GroupOffer("", 100 + 100, ()),)
+    finally:
+        await queue.close()
 
 
 # ---- how many are asked for

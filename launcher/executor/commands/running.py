@@ -269,6 +269,12 @@ class Commands(Group):
         self._pace.hold(len(self._here), now_ms)
         self.set_ahead(self._pace.ahead(self.capacity, now_ms))
 
+    def stood_in(self, count: int, since_ms: int, now_ms: int) -> None:
+        """Count commands that were reported as done and not started (`start = "none"`) as if they
+        had held slots from `since_ms` until `now_ms`."""
+        self._pace.hold(min(count, self.capacity), since_ms)
+        self._pace.hold(len(self._here), now_ms, count)
+
     def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
         """Return why no command that waits here will begin, or ""."""
         return "" if is_leased or not self.waiting else LEASE_OVER
