@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from launcher import logs
 from launcher.clock import boot_ms
@@ -28,6 +28,9 @@ THREADS: Final = 64
 GRACE_MS: Final = 500
 """The time that launches under way have, after the executor has asked them to end."""
 STOP_S: Final = 2.0
+LAST_WORDS_S: Final = 1.0
+"""How long it is listened to after its end; its own children may hold the pipe for longer."""
+LINE_BYTES_MAX: Final = 16 << 10
 PAUSE_S_MIN: Final = 0.5
 PAUSE_S_MAX: Final = 30.0
 LONG_LIFE_MS: Final = 60_000
@@ -101,6 +104,7 @@ class TargetProcess:
         process = subprocess.Popen(  # noqa: ASYNC220 - 1 ms, once
             [sys.executable, "-P", "-m", _PROGRAM, str(os.getpid()), json.dumps(said)],
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             env=environment,
             process_group=0,  # a Ctrl-C is for the executor, which ends this one
         )
@@ -109,11 +113,33 @@ class TargetProcess:
         loop = asyncio.get_running_loop()
         fd = os.pidfd_open(process.pid)
         loop.add_reader(fd, over.set)
+        telling = asyncio.create_task(_tell(process.stderr), name="targets-log")
         try:
             log.info("targets.started", pid=process.pid, config=str(self._config))
             await over.wait()
             self._process = None
+            await asyncio.wait({telling}, timeout=LAST_WORDS_S)
             return process.wait()
         finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
             loop.remove_reader(fd)
             os.close(fd)
+
+
+async def _tell(said: IO[bytes] | None) -> None:
+    """Log what the process writes, a line an event: this process's log has JSON lines alone."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), said
+    )
+    rest = b""
+    try:
+        while piece := await reader.read(LINE_BYTES_MAX):
+            *lines, rest = (rest + piece).split(b"\n")
+            if len(rest) > LINE_BYTES_MAX:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                log.info("targets.said", text=line.decode("utf-8", "replace"))
+    finally:
+        transport.close()

@@ -55,7 +55,9 @@ async def test_a_wrong_file_is_read_again_until_it_is_right(
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await one.stop()
-    assert "missing.toml: cannot be read" in capfd.readouterr().err
+    said = capfd.readouterr().out
+    assert "targets.said" in said
+    assert "missing.toml: cannot be read" in said
 
 
 async def test_it_does_not_outlive_an_executor_that_is_killed(tmp_path: Path) -> None:
