@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -256,11 +256,24 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     is_nearest: bool = False
 
 
+TASKS_BEGIN: Final = 16 * "0"
+
+
 class AuditRequest(Request, frozen=True, kw_only=True):
-    """Prove the history of a job or a task, "" for all, since a time, 0 for the beginning."""
+    """Prove the history of a job or a task, "" for all, since a time, 0 for the beginning.
+
+    `tasks_after` asks for an audit of all in parts: `TASKS_BEGIN` for the first part, then what the
+    report before has as `tasks_next`. Later parts are about tasks alone.
+    """
 
     job: JobOrTask = ""
     since_ms: Annotated[int, instant("since")] = 0
+    tasks_after: Annotated[str, checks.matching("([0-9a-f]{16})?", "{} is no tasks_next")] = ""
+
+    def check(self) -> None:
+        """Refuse parts of a single job or task."""
+        if self.job and self.tasks_after:
+            raise InvalidInput("an audit of one job or task has no parts")
 
     def timeout_ms(self) -> int:
         """Return how long to wait. A read is asked elsewhere after a third of its time, and that is
@@ -291,7 +304,7 @@ class AuditReport(View, frozen=True, kw_only=True):
 
     `tasks` are those that the cell remembers and that are due in the period: each is one of
     `tasks_open` (not over), `tasks_ran`, `tasks_dropped` (cancelled or skipped before they began),
-    and `tasks_lost`.
+    and `tasks_lost`. With `tasks_next` the audit was asked for in parts, and there is another one.
     """
 
     jobs: int = 0
@@ -316,3 +329,4 @@ class AuditReport(View, frozen=True, kw_only=True):
     tasks_ran: int = 0
     tasks_dropped: int = 0
     tasks_lost: int = 0
+    tasks_next: str = ""

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cron.api import table
-from cron.api.launches import AuditReport, AuditRequest
+from cron.api.launches import TASKS_BEGIN, AuditReport, AuditRequest
 from cron.api.members import ClockRequest, StatusRow
 from cron.api.snapshots import KeepingView
 from cron.cli import exits, render
@@ -150,15 +150,28 @@ def audit_command(settings: Settings, job: str, since_ms: int) -> None:
     JOB may be a task; without JOB all tasks that the cell remembers are checked, too.
 
     Launches that are not over are accepted. Exits with 1 if a check fails, or if 15 s are not
-    enough for all jobs; then it says how many jobs are left. JOB and --since reduce the work.
+    enough for all jobs; then it says how many jobs are left. JOB and --since reduce the work. Tasks
+    are checked in parts of 15 s until all are.
     """
-    report = settings.ask(table.AUDIT, AuditRequest(job=job, since_ms=since_ms))
+    request = AuditRequest(job=job, since_ms=since_ms, tasks_after="" if job else TASKS_BEGIN)
+    report = settings.ask(table.AUDIT, request)
+    while report.tasks_next:
+        later = msgspec.structs.replace(request, tasks_after=report.tasks_next)
+        report = _with_part(report, settings.ask(table.AUDIT, later))
     if settings.is_json:
         render.json_lines([audit_row(report)])
     else:
         _show_audit(report)
     if report.violations:
         raise click.exceptions.Exit(exits.FAILED)
+
+
+def _with_part(report: AuditReport, part: AuditReport) -> AuditReport:
+    """Return a report with the tasks of its next part."""
+    counts = ("tasks", "tasks_open", "tasks_ran", "tasks_dropped", "tasks_lost")
+    added = {name: getattr(report, name) + getattr(part, name) for name in counts}
+    found = [*report.violations, *part.violations]
+    return msgspec.structs.replace(report, **added, violations=found, tasks_next=part.tasks_next)
 
 
 def audit_row(report: AuditReport) -> render.JsonRow:

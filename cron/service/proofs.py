@@ -11,6 +11,7 @@ import msgspec
 from cron import limits
 from cron.api.checks import unknown_job
 from cron.api.launches import (
+    TASKS_BEGIN,
     AuditReport,
     AuditRequest,
     StoryLine,
@@ -27,7 +28,7 @@ from cron.history.story import dead_letter, manual_launches, newer_launch
 from cron.history.why import explain
 from cron.service.launches import expanded, open_viewer
 from cron.service.replica import Replica
-from cron.service.task_proofs import TaskCensus, audit_tasks, why_task
+from cron.service.task_proofs import Part, TaskCensus, audit_tasks, why_task
 from cron.service.task_views import unknown_task
 from cron.state.context import row_of
 from cron.state.rows import Row
@@ -75,7 +76,8 @@ async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
         raise unknown_task(job)
     if job and not is_task and job not in state.jobs:
         raise unknown_job(job)
-    names = [] if is_task else [job] if job else list(state.jobs)
+    is_later_part = request.tasks_after not in ("", TASKS_BEGIN)
+    names = [] if is_task or is_later_part else [job] if job else list(state.jobs)
     since_s, until_s = -(-request.since_ms // 1000) - 1, clock.wall_ms() // 1000
     tally = Tally(clock.mono_ms() + limits.AUDIT_MS_MAX)
     if not job and state.forgotten_s > since_s:
@@ -92,9 +94,10 @@ async def audit_jobs(replica: Replica, request: AuditRequest) -> AuditReport:
     tasks = TaskCensus()
     if is_task or not job:
         chosen = [job] if is_task else None
-        tasks, wrong = await audit_tasks(replica, chosen, since_s, tally.end_ms)
+        part = Part(request.tasks_after, tally.end_ms)
+        tasks, wrong = await audit_tasks(replica, chosen, since_s, part)
         tally.violations += wrong
-    for gap in replica.row_store.gaps():
+    for gap in replica.row_store.gaps() if not is_later_part else ():
         message = (
             f"history after log index {gap.from_index} up to {gap.to_index} is not on this replica"
         )

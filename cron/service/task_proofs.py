@@ -7,12 +7,12 @@ end as the last of them. What was forgotten with its key is not proven.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from cron.api.launches import StoryLine, Violation, WhyReport, WhyRequest
+from cron.api.launches import TASKS_BEGIN, StoryLine, Violation, WhyReport, WhyRequest
 from cron.api.tasks import show_iso_ms
 from cron.history.attempts import audit_launch
 from cron.history.segment import job_hash
@@ -43,6 +43,7 @@ class TaskCensus(msgspec.Struct):
     tasks_ran: int = 0
     tasks_dropped: int = 0
     tasks_lost: int = 0
+    tasks_next: str = ""
 
     def add(self, task: TaskRecord, rows: Sequence[Row]) -> None:
         """Count a task."""
@@ -107,24 +108,37 @@ def _handler(state: State, task: TaskRecord) -> str:
     return handler_of(task, state.queues[task.queue])
 
 
+class Part(msgspec.Struct):
+    """The part of an audit: of the tasks whose hashes follow `after`, "" for all that there are. It
+    ends at `end_ms` of the monotonic clock; then the tasks that are left are the next part, or, of
+    an audit that has no parts, unproven."""
+
+    after: str
+    end_ms: int
+
+
 async def audit_tasks(
-    replica: Replica, names: Sequence[str] | None, since_s: int, end_ms: int
+    replica: Replica, names: Sequence[str] | None, since_s: int, part: Part
 ) -> tuple[TaskCensus, list[Violation]]:
     """Return the counts of the tasks that the cell remembers, of all or of those that are named, as
-    far as they are due after `since_s`; and what is wrong. It gives up at `end_ms` (monotonic)."""
+    far as they are due after `since_s`; and what is wrong."""
     state, census, found = replica.state, TaskCensus(), list[Violation]()
     if names is None:
-        census.tasks = census.tasks_open = state.spilled.count
+        if part.after in ("", TASKS_BEGIN):
+            census.tasks = census.tasks_open = state.spilled.count
         known = [one for one in state.tasks_by_number.values() if one.at_ms // 1000 > since_s]
-        # In the order of segments, so that a portion reads each block of them once.
-        chosen = await asyncio.to_thread(sorted, known, key=lambda one: job_hash(one.name))
+        chosen = await asyncio.to_thread(_following, known, int(part.after or "0", 16))
     else:
         found_tasks = [await spilled.read(replica, one) for one in names]
         chosen = [one for one in found_tasks if one is not None]
         on_disk = sum(one.number not in state.tasks_by_number for one in chosen)
         census.tasks = census.tasks_open = on_disk
     for done in range(0, len(chosen), PORTION):
-        if replica.clock.mono_ms() >= end_ms:
+        is_late = replica.clock.mono_ms() >= part.end_ms
+        if is_late and part.after and done:
+            census.tasks_next = f"{job_hash(chosen[done - 1].name):016x}"
+            break
+        if is_late and not part.after:
             left = len(chosen) - done
             message = f"{left:,} tasks could not be audited in time; choose a later --since"
             found.append(_violation("", 0, "unproven", message))
@@ -141,6 +155,13 @@ async def audit_tasks(
             census.add(task, mine)
             found += _judge(task, mine, still_open[task.number])
     return census, found
+
+
+def _following(tasks: Iterable[TaskRecord], after: int) -> list[TaskRecord]:
+    """Return the tasks whose hashes follow one, in the order of segments, so that a portion reads
+    each block of them once."""
+    hashed = [(job_hash(one.name), one.number, one) for one in tasks]
+    return [one for number, _, one in sorted(hashed) if number > after]
 
 
 def _open_rows(state: State, task: TaskRecord) -> Iterator[Row]:

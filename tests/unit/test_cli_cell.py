@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cron.api import client as route
-from cron.api.launches import AuditReport, Violation
+from cron.api.launches import TASKS_BEGIN, AuditReport, AuditRequest, Violation
 from cron.api.members import JoinProgress, StatusRow, TaskCounts
 from tests.unit.api_rig import NOON_S, FakeBackend, Follower, asks, closed_address, run_cli, serving
 
@@ -152,9 +152,28 @@ async def test_an_audit_without_a_violation_exits_with_zero():
         0,
     )
     assert backend.calls == [
-        ("audit", (asks("audit", "", NOON_S * 1000),)),
+        ("audit", (asks("audit", "", NOON_S * 1000, TASKS_BEGIN),)),
         ("audit", (asks("audit", "default/backup", 0),)),
     ]
+
+
+async def test_an_audit_of_many_tasks_goes_on_part_by_part():
+    violation = Violation(job="default/q:k", scheduled_s=NOON_S, kind="missing", message="no row")
+
+    def part(request: AuditRequest) -> AuditReport:
+        nexts = {TASKS_BEGIN: "00000000000000aa", "00000000000000aa": ""}
+        is_first = request.tasks_after == TASKS_BEGIN
+        return AuditReport(
+            jobs=2 * is_first, tasks=5, tasks_ran=4, tasks_open=1,
+            tasks_next=nexts[request.tasks_after],
+            violations=[] if is_first else [violation],
+        )  # fmt: skip
+
+    async with serving(FakeBackend(audit=part)) as server:
+        result = await run_cli("audit", "-o", "json", server=server)
+    told = json.loads(result.stdout)
+    assert (told["jobs"], told["tasks"], told["tasks_ran"], told["tasks_open"]) == (2, 10, 8, 2)
+    assert (result.exit_code, len(told["violations"])) == (1, 1)
 
 
 async def test_what_a_restore_lost_is_named_and_not_called_skipped():

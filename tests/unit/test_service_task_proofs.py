@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from cron.api.launches import AuditReport, AuditRequest, HistoryQuery, WhyReport, WhyRequest
+from cron.api.launches import (
+    TASKS_BEGIN,
+    AuditReport,
+    AuditRequest,
+    HistoryQuery,
+    WhyReport,
+    WhyRequest,
+)
 from cron.api.queues import WaitQuery
 from cron.api.tasks import CancelRequest
 from cron.errors import NotNow, UnknownJob, UnknownTask
@@ -16,6 +23,7 @@ from cron.history.order import Query
 from cron.launch_state import LaunchState
 from cron.scheduler import job_filter
 from cron.scheduler.job_filter import JobFilter
+from cron.service import task_proofs
 from cron.state import tasks as t
 from cron.state.chains import ReleaseTasks
 from cron.state.outcome import Verdict
@@ -79,8 +87,9 @@ class Proven(TasksWorld):
         report: WhyReport = await self.service.why(WhyRequest(**(given | fields)))
         return report
 
-    async def audit(self, job: str = "", since_ms: int = 0) -> AuditReport:
-        report: AuditReport = await self.service.audit(AuditRequest(job=job, since_ms=since_ms))
+    async def audit(self, job: str = "", since_ms: int = 0, after: str = "") -> AuditReport:
+        request = AuditRequest(job=job, since_ms=since_ms, tasks_after=after)
+        report: AuditReport = await self.service.audit(request)
         return report
 
 
@@ -155,6 +164,30 @@ async def test_an_audit_counts_what_became_of_tasks(world: Proven) -> None:
     assert (one.jobs, one.tasks, one.tasks_ran) == (0, 1, 1)
     with pytest.raises(UnknownTask):
         await world.audit("default/never:was")
+
+
+async def test_an_audit_in_parts_looks_at_each_task_once(
+    world: Proven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [str(number) for number in range(10)]
+    await world.submit_all(*keys, delay_ms=0)
+    for key in keys[:-1]:
+        world.run(key)
+    monkeypatch.setattr(task_proofs, "PORTION", 3)
+    whole = await world.audit()
+    assert (whole.tasks, whole.tasks_ran, whole.tasks_open) == (10, 9, 1)
+    monkeypatch.setattr("cron.limits.AUDIT_MS_MAX", 0)
+    (unproven,) = (await world.audit()).violations
+    assert "10 tasks could not be audited in time" in unproven.message
+    seen, after = list[AuditReport](), TASKS_BEGIN
+    while after:
+        seen.append(await world.audit(after=after))
+        after = seen[-1].tasks_next
+    assert [one.tasks for one in seen] == [3, 3, 3, 1]
+    assert sum(one.tasks_ran for one in seen) == 9
+    assert not any(one.violations for one in seen)
+    world.history.known.clear()
+    assert len((await world.audit(after=seen[1].tasks_next)).violations) in (2, 3)
 
 
 @pytest.mark.parametrize("broken", ["no row", "other end", "twice", "waits"])
