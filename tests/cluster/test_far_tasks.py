@@ -14,8 +14,10 @@ from cron.api import table
 from cron.api.tasks import CancelRequest, SubmitRequest, TaskNames, TaskSubmission
 from tests.cluster.failover import CALM
 from tests.cluster.harness import Cell, wait_until
+from tests.cluster.test_restore import lose_disks, restore, stored, wait_resolved
 from tests.cluster.test_tasks import states
 from tests.cluster.worker_rig import HOST, WITHIN_S, Shop
+from tests.fakes.s3_server import s3_server
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
@@ -108,3 +110,43 @@ def test_tasks_on_disk_run_once_whoever_is_killed_around_a_spill(
         (audit,) = cell.rows("audit")
         assert (audit["ok"], audit["tasks"], audit["tasks_open"]) == (True, 3 * TASKS, 0), audit
         assert shop.wrong() == []
+
+
+def test_tasks_on_disk_are_restored_from_object_storage(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    """All disks are lost: those of the replicas, and what they had run since the snapshot."""
+    with s3_server() as server:
+        store = f'[object_storage]\nurl = "{server.url(prefix="far")}"\n'
+        extra = f"{CALM}tasks_in_memory = {IN_MEMORY}\n{store}[snapshots]\ninterval_s = 2\n"
+        with Shop(make_cell(replica_extra=extra), tmp_path) as shop:
+            cell = shop.cell
+            shop.serve()
+            batch = [
+                TaskSubmission(key=f"r0-{n}", handler="work", payload=WORK, delay_ms=FAR_MS + n)
+                for n in range(TASKS)
+            ]
+            shop.ask(lambda: cell.client.ask(table.SUBMIT, SubmitRequest(tasks=batch)))
+            wait_until(lambda: on_disk(shop) >= IN_MEMORY, WITHIN_S, "tasks to go to disk")
+            (spilled,) = {row.applied for row in cell.status() if row.role == "leader"}
+            wait_until(lambda: stored(cell) > spilled, WITHIN_S, "a snapshot of them")
+            ran = named(0)[::3]
+            shop.ask(lambda: cell.client.ask(table.RUN_NOW, TaskNames(names=ran)))
+            shop.wait_runs(len(ran))
+            lose_disks(cell)
+            report = restore(cell)
+            assert report["missing"] == []
+            cell.start()
+            wait_resolved(cell)
+            shop.wait_served(HOST)
+            assert on_disk(shop) > 0
+            left = [name for name in named(0) if name not in ran]
+            shop.ask(lambda: cell.client.ask(table.RUN_NOW, TaskNames(names=left)))
+
+            def all_over() -> bool:
+                return {"waiting", "due", "running"}.isdisjoint(states(shop, "-n", "100").values())
+
+            wait_until(all_over, 2 * WITHIN_S, "all tasks to be over")
+            assert set(states(shop, "-n", "100").values()) == {"succeeded"}
+            assert Counter(run.job for run in shop.runs()) == dict.fromkeys(named(0), 1)
+            assert shop.wrong() == []
