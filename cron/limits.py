@@ -66,6 +66,10 @@ CHANGED_KEPT: Final = 20
 """Objects of one change that are kept with what they were before and are after it."""
 CHANGED_CHARS_MAX: Final = 120
 """Characters of what an object of a change was, or is."""
+FIELD_CHARS_MAX: Final = 1_000
+"""Characters of one field of a job's definition, before or after a change."""
+FIELDS_CHARS_MAX: Final = 4_000
+"""Characters of all fields together that State keeps of one change."""
 CHANGES_MERGED_MS: Final = 60_000
 """Changes of tasks of one queue, and manual launches of one job, by one caller within this time are
 one row: programs make many, and they must not push out the changes of people."""

@@ -143,10 +143,19 @@ class ChangesQuery(Request, frozen=True, kw_only=True):
     within: Within = []
 
 
+class FieldView(View, frozen=True):
+    """A field of a job's definition before and after a change; "" is nothing."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+
+
 class ChangeView(View, frozen=True, kw_only=True):
     """What a change did to one object. `index` is that of its entry in the log. `origin` says how
     the caller was known, and from where it called. `before` and `after` are short; "" is nothing.
-    `more` objects are not kept."""
+    `more` objects are not kept. `fields` are those of a job's definition that changed, cut to what
+    people read; what environment variables are set to is left out."""
 
     at_ms: int
     index: int
@@ -157,6 +166,7 @@ class ChangeView(View, frozen=True, kw_only=True):
     before: str = ""
     after: str = ""
     more: int = 0
+    fields: list[FieldView] = []
 
 
 class ChangesReport(View, frozen=True, kw_only=True):

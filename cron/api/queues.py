@@ -22,7 +22,12 @@ class QueueQuery(Request, frozen=True, kw_only=True):
 
 class QueueView(View, frozen=True, kw_only=True):
     """What waits and runs of one tenant in one queue, and the limit that is reached there. Jobs
-    behind have an instant that fell due and has no row yet, since more falls due than can begin."""
+    behind have an instant that fell due and has no row yet, since more falls due than can begin.
+
+    `held` launches wait outside of the queue, such as for a gate, a rest between two tries or
+    another launch of their job. `oldest` is the launch that waits for the longest time, with them,
+    and `why` what it waits for. `gates` are the numbers of the closed gates that it may be for.
+    """
 
     pool: str
     priority: int = 0
@@ -32,6 +37,10 @@ class QueueView(View, frozen=True, kw_only=True):
     oldest_ms: int = 0
     blocked_by: str = ""
     jobs_behind: int = 0
+    held: int = 0
+    oldest: str = ""
+    why: str = ""
+    gates: list[int] = []
 
 
 class QueuesReport(View, frozen=True, kw_only=True):

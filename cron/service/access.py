@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from cron.access import Binding, Role, Token, names_within
 from cron.api.access import (
     ChangesQuery,
     ChangesReport,
     ChangeView,
+    FieldView,
     RoleGrant,
     RoleRevocation,
     RolesReport,
@@ -153,7 +156,9 @@ async def changes(replica: Replica, query: ChangesQuery) -> ChangesReport:
 def _change_views(revision: Revision) -> Iterator[ChangeView]:
     more = max(0, revision.count - len(revision.changed)) if revision.changed else 0
     for number, one in enumerate(revision.changed):
-        yield _change_view(revision, one.name, one.before, one.after, 0 if number else more)
+        view = _change_view(revision, one.name, one.before, one.after, 0 if number else more)
+        fields = [FieldView(*field) for field in one.fields]
+        yield msgspec.structs.replace(view, fields=fields) if fields else view
     if not revision.changed:
         yield _change_view(revision, revision.subject)
 

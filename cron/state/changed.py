@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,20 +15,39 @@ from cron.scopes import scope_text
 from cron.state import access as a
 from cron.state import commands as c
 from cron.state import groups, pool, tasks
+from cron.state.definitions import definition
 from cron.state.state import State
 from launcher.protocol.names import SCHEDULED_S_MAX, format_time, short_job_name
 
 
-def looks(state: State, command: c.Command) -> dict[str, str]:
+class Look(NamedTuple):
+    """What an object is, in short, and the fields of a job's definition."""
+
+    text: str = ""
+    fields: Mapping[str, str] = {}
+
+
+NOTHING: Final = Look()
+
+
+def looks(state: State, command: c.Command) -> dict[str, Look]:
     """Return the first objects that a command is about, each with what it is now; none of a command
     that is not in the table below."""
     objects = _OBJECTS.get(type(command))
     if objects is None:
         return {}
+    is_of_jobs = isinstance(command, c.PutJobs)
     return {
-        name[:NOTE_CHARS_MAX]: shortened(text, CHANGED_CHARS_MAX)
+        name[:NOTE_CHARS_MAX]: Look(
+            shortened(text, CHANGED_CHARS_MAX), _definition(state, name) if is_of_jobs else {}
+        )
         for name, text in islice(objects(state, command), CHANGED_KEPT)
     }
+
+
+def _definition(state: State, name: str) -> Mapping[str, str]:
+    record = state.jobs.get(name)
+    return definition(record.job) if record is not None else {}
 
 
 def keys_of(command: c.Command) -> Iterator[c.Key]:

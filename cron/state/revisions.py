@@ -17,8 +17,9 @@ from cron.scopes import scope_text
 from cron.state import access as a
 from cron.state import commands as c
 from cron.state import groups, pool, tasks
-from cron.state.changed import keys_of, looks
+from cron.state.changed import NOTHING, Look, keys_of, looks
 from cron.state.context import Context
+from cron.state.definitions import Field, compared, room_left
 from cron.state.outcome import Result, Verdict
 from cron.state.state import Changed, Revision
 from launcher.protocol.status import Reason
@@ -31,7 +32,7 @@ def is_kept(command: c.Command) -> bool:
     return isinstance(command, KEPT)
 
 
-def note(context: Context, command: c.Command, result: Result, before: Mapping[str, str]) -> None:
+def note(context: Context, command: c.Command, result: Result, before: Mapping[str, Look]) -> None:
     """Keep that a person changed something, if a command did of which `is_kept` says so. `before`
     is what `looks` said before it was applied."""
     if not is_kept(command):
@@ -49,16 +50,24 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
         after = looks(state, command)
         if isinstance(command, pool.CloseGate):
             before = {}  # only State gave it its number
-        changed = tuple(
-            Changed(name, was, now)
-            for name in {**before, **after}
-            if (was := before.get(name, "")) != (now := after.get(name, ""))
-        )
+        changed = _changed(before, after)
         revision = Revision(context.index, context.at_ms, by, kind, subject, count, origin, changed)
         if isinstance(command, _OFTEN):
             revision = _merged(state.revisions, revision)
         state.revisions.append(revision)
         del state.revisions[:-REVISIONS_KEPT]
+
+
+def _changed(before: Mapping[str, Look], after: Mapping[str, Look]) -> tuple[Changed, ...]:
+    """Return the objects that are not what they were."""
+    found, kept = list[Changed](), tuple[Field, ...]()
+    for name in {**before, **after}:
+        was, now = before.get(name, NOTHING), after.get(name, NOTHING)
+        fields = compared(was.fields, now.fields, room_left(kept))
+        if fields or was.text != now.text:
+            kept += fields
+            found.append(Changed(name, was.text, now.text, fields))
+    return tuple(found)
 
 
 def _merged(kept: list[Revision], new: Revision) -> Revision:

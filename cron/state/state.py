@@ -152,11 +152,13 @@ class ExecutorRecord(msgspec.Struct, array_like=True, dict=True):
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True):
-    """An object of a change, in short what it was before, and what it is after; "" is nothing."""
+    """An object of a change, in short what it was before, and what it is after; "" is nothing.
+    `fields` are those of a job's definition that changed: name, before, after."""
 
     name: str
     before: str
     after: str
+    fields: tuple[tuple[str, str, str], ...] = ()
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):

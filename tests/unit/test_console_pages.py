@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from cron.api.access import ChangesReport, ChangeView
+from cron.api.access import ChangesReport, ChangeView, FieldView
 from cron.api.dead import DeadReport
 from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
 from cron.api.gates import GatesReport, GateView
@@ -89,6 +89,7 @@ def full(text: str) -> FakeBackend:
                     object=text,
                     before=text,
                     after=text,
+                    fields=[FieldView(text, text, text)],
                 )
             ]
         ),

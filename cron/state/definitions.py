@@ -1,0 +1,84 @@
+"""What a change did to the definition of a job: its fields before and after, bounded."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cron.job import Job, Schedule
+from cron.limits import FIELD_CHARS_MAX, FIELDS_CHARS_MAX
+from cron.notes import shortened
+from launcher.protocol.work import WorkSpec
+
+Field = tuple[str, str, str]
+"""Name, before, after."""
+
+_WORDS: Final = {"text": "schedule", "argv": "command"}
+_LEFT_OUT: Final = ("name", "line", "placement", "labels", "traceparent", "results")
+ENV: Final = "env."
+SET: Final = "set"
+OTHER: Final = "set to another value"
+
+
+def definition(job: Job | None) -> dict[str, str]:
+    """Return the fields of a job by their names, as texts; none of None."""
+    return dict(_fields(job)) if job is not None else {}
+
+
+def _fields(struct: msgspec.Struct) -> Iterator[tuple[str, str]]:
+    for name in struct.__struct_fields__:
+        value = getattr(struct, name)
+        if name in _LEFT_OUT:
+            continue
+        if isinstance(value, msgspec.Struct):
+            yield from _fields(value)
+        elif name == "env":
+            yield from ((f"{ENV}{variable}", text) for variable, text in value)
+        elif name == "argv":
+            # A command of a crontab is the last argument of its shell.
+            yield "command", value[-1] if value else ""
+        else:
+            yield _WORDS.get(name, name), _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return value.name.lower()
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value)
+
+
+_DEFAULT: Final = definition(Job("", Schedule(""), WorkSpec(())))
+
+
+def compared(before: Mapping[str, str], after: Mapping[str, str], room: int) -> tuple[Field, ...]:
+    """Return the fields that differ, with at most `room` characters together. Of a job that was
+    added or removed these are the fields that have no default value. What an environment variable
+    was set to is not told: it may be secret."""
+    found: list[Field] = []
+    for name in {**before, **after}:
+        was, now = before.get(name, ""), after.get(name, "")
+        if was == now or (not (before and after) and (was or now) == _DEFAULT.get(name)):
+            continue
+        if name.startswith(ENV):
+            was, now = SET if name in before else "", OTHER if name in before else SET
+            now = now if name in after else ""
+        field = (name, *(shortened(one, FIELD_CHARS_MAX) for one in (was, now)))
+        room -= sum(map(len, field))
+        if room < 0:
+            break
+        found.append((field[0], field[1], field[2]))
+    return tuple(found)
+
+
+def room_left(fields: tuple[Field, ...]) -> int:
+    """Return how many characters one change may still keep after these fields."""
+    return FIELDS_CHARS_MAX - sum(len(text) for field in fields for text in field)

@@ -1,0 +1,75 @@
+"""Queues as people see them: what their oldest launch waits for, and which gates hold it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cron.api.queues import QueueQuery, QueueView
+from cron.scheduler.views import Depth, Wait, WaitFor
+from cron.service import queues
+from cron.state.pool import CloseGate, Gate, GateAction
+from tests.unit.pool_people_rig import World
+from tests.unit.state_rig import T0, with_job
+
+
+@pytest.fixture
+def world() -> World:
+    """A job with two launches that wait since 60 and 120 seconds after T0; it is 200 s after it."""
+    world = World(with_job())
+    world.rig.to(130)
+    world.rig.account(60)
+    world.rig.account(120)
+    world.rig.to(200)
+    return world
+
+
+async def rows(world: World) -> list[QueueView]:
+    found: list[QueueView] = (await world.service.queues(QueueQuery())).queues
+    return found
+
+
+def place(world: World) -> tuple[str, int, str]:
+    record = world.rig.record()
+    assert record.job is not None
+    return record.job.pool, record.job.work.priority, "default"
+
+
+def close(world: World, **fields: Any) -> None:
+    gate = Gate(0, GateAction.PAUSE, "disk full", "ada", 0)
+    world.rig.append(CloseGate(msgspec.structs.replace(gate, **fields)))
+
+
+async def test_a_queue_tells_what_its_oldest_launch_waits_for(world: World) -> None:
+    assert world.queues is not None
+    world.queues.rows = [Depth(*place(world), 2, 0, (T0 + 60) * 1000, None)]
+    world.queues.waits = {60: Wait(WaitFor.JOB_LIMIT, limit=1)}
+    (row,) = await rows(world)
+    assert (row.waiting, row.held, row.oldest_ms) == (2, 0, (T0 + 60) * 1000)
+    assert row.oldest.endswith("Z")
+    assert row.why.startswith("other launches of its job go first: 1 at once")
+
+
+async def test_what_a_gate_holds_is_shown_although_it_waits_in_no_queue(world: World) -> None:
+    close(world, tenant="default")
+    close(world, tenant="other")
+    close(world, pool="no.such")
+    close(world, jobs="def*/x")
+    (row,) = await rows(world)
+    assert (row.waiting, row.held) == (0, 2)
+    assert row.gates == [1, 4], "a pattern of jobs may hold some of them"
+    assert "gate 1" in row.why
+    assert "disk full" in row.why
+
+
+async def test_only_a_bounded_number_of_launches_is_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "DUE_LOOKS", 1)
+    (row,) = await rows(world)
+    assert row.held == 1
+    monkeypatch.setattr(queues, "WHY_MAX", 0)
+    (row,) = await rows(world)
+    assert (row.why, row.oldest) == ("", "")
