@@ -456,16 +456,13 @@ async def _commit_whole(replica: Replica, diff: Diff, removed: Sequence[str], by
     names = [*(job.name for job in diff.changed), *removed]
     follows = dict.fromkeys(name for job in diff.changed for name in job.follows)
     read = await following.read_ends(replica, follows)
+    first = read[:1]
     _, results = await replica.leader.submit(
-        lambda state, now_ms: [*_build(state, now_ms, last, names), *read], changes_jobs=True
+        lambda state, now_ms: [*_build(state, now_ms, last, names), *first], changes_jobs=True
     )
-    _check(results[-1 - len(read)].verdict)
-    for _ in range(ATTEMPTS):
-        if not read or Verdict.STALE_REVISION not in results[-1].items:
-            break
-        read = await following.read_ends(replica, follows)  # something has ended meanwhile
-        if read:
-            _, results = await replica.leader.append(*read)
+    _check(results[-1 - len(first)].verdict)
+    is_stale = bool(first) and Verdict.STALE_REVISION in results[-1].items
+    await following.note_ends(replica, follows, read[1:], is_stale=is_stale)
 
 
 def _so_far(done: int, diff: Diff) -> str:

@@ -3,7 +3,7 @@ is changed, and an order in which each step leaves no job without what it follow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Final
 
@@ -16,12 +16,16 @@ from cron.job import Job, cycle_of
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.known_ends import NO_ENDS
+from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from cron.state.state import State
 from launcher.protocol.names import short_job_name
 
 ROWS_READ: Final = 32
 """Rows of history that are read of a job which others begin to follow."""
+NOTED_AT_ONCE: Final = 1_000
+"""Jobs whose ends one command notes: each takes 300 bytes at most."""
+TRIES: Final = 5
 _SHOWN: Final = 5
 
 
@@ -158,8 +162,8 @@ def _fits(
 
 
 async def read_ends(replica: Replica, names: Iterable[str]) -> list[c.NoteEnds]:
-    """Return the command that notes how the newest launches of jobs ended which nothing has
-    followed so far: what begins to follow them asks about these. [] if there is nothing to note."""
+    """Return commands that note how the newest launches of jobs ended which nothing has followed so
+    far: what begins to follow them asks about these. Each is small enough for an entry."""
     state = replica.state
     records = [record for name in names if (record := state.jobs.get(name)) is not None]
     before = {one.name: (state.index, one.horizon_s) for one in records if one.ends is None}
@@ -173,7 +177,24 @@ async def read_ends(replica: Replica, names: Iterable[str]) -> list[c.NoteEnds]:
                 last_s = max(row.scheduled_s, row.last_s)
                 ends = ends.with_end(row.scheduled_s, last_s, row.state)
         items.append(c.EndsItem(name, read_at, horizon_s, ends))
-    return [c.NoteEnds(tuple(items))] if items else []
+    return [
+        c.NoteEnds(tuple(items[first : first + NOTED_AT_ONCE]))
+        for first in range(0, len(items), NOTED_AT_ONCE)
+    ]
+
+
+async def note_ends(
+    replica: Replica, names: Collection[str], left: Sequence[c.NoteEnds], *, is_stale: bool
+) -> None:
+    """Append what is left of the commands of `read_ends`. With `is_stale`, or if a launch has ended
+    meanwhile, read again."""
+    for _ in range(TRIES):
+        for command in left:
+            _, results = await replica.leader.append(command)
+            is_stale = is_stale or Verdict.STALE_REVISION in results[0].items
+        if not is_stale:
+            return
+        left, is_stale = await read_ends(replica, names), False
 
 
 def _by_instant(row: Row) -> tuple[int, int, int]:

@@ -77,11 +77,36 @@ class Remembers:
         self.meanwhile = meanwhile
 
     async def newest_of_each(self, jobs: list[str], limit: int) -> dict[str, list[Row]]:
-        rows = [row for row in self.rig.rows if row.job in jobs]
+        found = {name: [row for row in self.rig.rows if row.job == name] for name in jobs}
         if self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             meanwhile()
-        return {rows[0].job: rows[-limit:]} if rows else {}
+        return {name: rows[-limit:] for name, rows in found.items() if rows}
+
+
+async def test_the_ends_of_many_jobs_are_noted_in_several_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cron.service.following.NOTED_AT_ONCE", 2)
+    rig = StateRig()
+    names = [f"first{number}" for number in range(5)]
+    rig.put(*map(job, names))
+    rig.join()
+    rig.to(60)
+    for number in range(1, 6):
+        rig.account(60, number=number)
+        rig.begin(60, number=number)
+        rig.finished(60, number=number)
+    world: Any = Committing(rig)
+    history: Any = Remembers(rig)
+    clock: Any = FakeClock(rig)
+    entries = len(rig.log)
+    tab = f"#: name=second after={','.join(names)}\n0 3 * * *  true\n".encode()
+    request = ApplyRequest(files=[SourceFile("f", tab)], source="other")
+    await put(Replica(world, world, history, clock), request)
+    assert len(rig.log) == entries + 3
+    follower = job("x", after=tuple(f"default/{name}" for name in names))
+    assert in_the_way(rig.state, follower, T0 + 60) is None
 
 
 @pytest.mark.parametrize("is_raced", [False, True])
