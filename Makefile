@@ -138,8 +138,9 @@ bench-web: setup-tests ## what 200 parallel HTTP requests do to the leader's lau
 bench-tasks: setup-tests ## tasks from programs: rate, time, cost; PEERS=1: beside PostgreSQL and Celery
 	$(BIN)/python -m $(if $(PEERS),bench.tasks_peers --readme,bench.tasks)
 
-bench-far: setup-tests ## ten million tasks on disk: memory, restart, takeover: TASKS=9900000, or MEMORY=1 TASKS=999000
-	$(BIN)/python -m bench.far_tasks $(if $(TASKS),--tasks $(TASKS)) $(if $(MEMORY),--in-memory)
+bench-far: setup-tests ## ten million tasks on disk: TASKS=9900000, MEMORY=1 TASKS=999000, or RESTORE=1
+	$(BIN)/python -m bench.far_tasks $(if $(TASKS),--tasks $(TASKS)) \
+	  $(if $(MEMORY),--in-memory) $(if $(RESTORE),--restore)
 
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme

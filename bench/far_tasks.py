@@ -1,6 +1,6 @@
 """What do tasks that are far ahead cost a replica, in memory and on disk?
 
-    python -m bench.far_tasks [--tasks 9900000] [--in-memory]
+    python -m bench.far_tasks [--tasks 9900000] [--in-memory | --restore]
 
 The state of a cell with so many tasks, due within thirty days from now on, is made by the functions
 that apply the log, and written as the first disk of a replica, as a restore writes it. Three real
@@ -15,6 +15,14 @@ the first. The row has:
 - `takeover`: the leader is killed; until another one has taken a new task.
 - `get`: median and worst of 100 reads of tasks on disk, in ms.
 
+With `--restore` the replicas store snapshots in a folder as in object storage, and at the end all
+three are killed and their disks deleted:
+
+- `stored`: from the start of the processes until the store has a snapshot and all segments.
+- `restore`: `raftcron restore` onto the disk of one replica.
+- `restored`: until the three, two of them with empty disks, have a leader that has read a task on
+  disk again.
+
 With `--in-memory` all are due within two hours, and no task goes to disk: it is the same question
 about up to a million in memory.
 Prints one JSON row.
@@ -26,7 +34,9 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -68,6 +78,7 @@ PAYLOAD_BYTES: Final = 100
 WAIT_S: Final = 3_600.0
 POLL_S: Final = 0.05
 READS: Final = 100
+STORE: Final = '[object_storage]\nurl = "{}"\n[snapshots]\ninterval_s = 10\n'
 
 
 def made(count: int, now_ms: int, folders: Folders | None) -> State:
@@ -125,9 +136,9 @@ def _entry(state: State) -> Context:
 class Bench:
     """Three replicas in a folder, and what they are asked."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, extra: str = "") -> None:
         self._ports = free_ports()
-        members = write_cell(folder, self._ports, executors=0)
+        members = write_cell(folder, self._ports, executors=0, replica_extra=extra)
         self.config = load_replica_config(members[0].config)
         self.cell = LocalCell(members, lambda one: one.argv, SystemClock(), dict(os.environ))
         self.client = Client(self._ports.servers, timeout_ms=30_000)
@@ -161,6 +172,13 @@ class Bench:
             return False
         return verdict.error is None
 
+    def can_read(self, name: str) -> bool:
+        """Return whether a task is there."""
+        try:
+            return bool(self.client.ask(table.GET, TaskQuery(name=name)).task)
+        except CronError:
+            return False
+
     def reads_ms(self, count: int) -> list[float]:
         """Return how long reads of tasks by name take."""
         took, rng = list[float](), random.Random(8)
@@ -190,10 +208,11 @@ def until(is_so: Callable[[], object], what: str) -> float:
     return round(time.monotonic() - began, 1)
 
 
-def measure(folder: Path, count: int, *, in_memory: bool) -> dict[str, Any]:
+def measure(folder: Path, count: int, *, in_memory: bool, restore: bool = False) -> dict[str, Any]:
     """Return the row."""
+    store = STORE.format((folder / "store").as_uri()) if restore else ""
     with ExitStack() as stack:
-        bench = Bench(folder)
+        bench = Bench(folder, store)
         stack.callback(bench.close)
         data, now_ms = Path(bench.config.data), int(time.time() * 1000)
         folders = Folders(data, bench.config.cell)
@@ -214,8 +233,35 @@ def measure(folder: Path, count: int, *, in_memory: bool) -> dict[str, Any]:
         del state
         bench.cell.start()
         row["start_s"] = until(bench.leader, "a leader")
+        if restore:
+            return row | _restored(bench, count)
         row |= _lives(bench, count, spilled)
     return row
+
+
+def _restored(bench: Bench, count: int) -> dict[str, Any]:
+    """Return how long it takes to store all, and to restore it once all disks are lost."""
+    row: dict[str, Any] = {"stored_s": until(lambda: _is_stored(bench), "all in the store")}
+    folder = Path(bench.config.data).parent
+    for child in bench.cell.children:
+        child.send(signal.SIGKILL)
+        child.wait()
+        shutil.rmtree(folder / child.member.id)
+    config = str(bench.cell.children[0].member.config)
+    argv = [sys.executable, "-P", "-m", "cron.main", "restore", "--config", config, "--yes"]
+    began = time.monotonic()
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+    row["restore_s"] = round(time.monotonic() - began, 1)
+    bench.cell.start()
+    name = f"{QUEUE}:{key_of(count - 1)}"
+    row["restored_s"] = until(lambda: bench.can_read(name), "a task on disk")
+    row["on_disk_after"] = bench.on_disk()
+    return row
+
+
+def _is_stored(bench: Bench) -> bool:
+    kept = [row.keeping for row in bench.rows().values() if row.role == "leader" and row.keeping]
+    return bool(kept) and kept[0].stored_index > 0 and not kept[0].segments_waiting
 
 
 def _lives(bench: Bench, count: int, spilled: int) -> dict[str, Any]:
@@ -277,7 +323,9 @@ def main() -> int:
     """Measure and print the row."""
     parser = argparse.ArgumentParser(prog="bench.far_tasks", description="tasks that are far ahead")
     parser.add_argument("--tasks", type=int, default=TASKS_SPILLED_MAX - 100_000)
-    parser.add_argument("--in-memory", action="store_true")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--in-memory", action="store_true")
+    which.add_argument("--restore", action="store_true")
     options = parser.parse_args()
     most = TASKS_WAITING_MAX - 1_000 if options.in_memory else TASKS_SPILLED_MAX
     if not 1 <= options.tasks <= most:
@@ -285,7 +333,8 @@ def main() -> int:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     end_by_signals()
     with tempfile.TemporaryDirectory(prefix="raftcron-bench-") as folder:
-        print(json.dumps(measure(Path(folder), options.tasks, in_memory=options.in_memory)))
+        kind = {"in_memory": options.in_memory, "restore": options.restore}
+        print(json.dumps(measure(Path(folder), options.tasks, **kind)))
     return 0
 
 
