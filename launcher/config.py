@@ -39,13 +39,15 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     `workers` there is a socket for those of this host, which `workers_group` may open beside the
     executor's user. `worker_buffer` launches of each of their groups, and as many commands, may
     wait here, if they are so short that this takes no time. `targets` is a configuration of
-    targets, which this executor then serves by itself.
+    targets, which this executor then serves by itself. `host` is what people are shown as its host,
+    the host's own name where empty.
     """
 
     id: _Name
     data: str
     leaders: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
     cell: _Name = "default"
+    host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,253}$")] = ""
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 64
     labels: Annotated[dict[_Name, _Label], Meta(max_length=LABELS_MAX)] = {}
     users: tuple[str, ...] = ()

@@ -24,9 +24,8 @@ class QueueView(View, frozen=True, kw_only=True):
     """What waits and runs of one tenant in one queue, and the limit that is reached there. Jobs
     behind have an instant that fell due and has no row yet, since more falls due than can begin.
 
-    `held` launches wait outside of the queue, such as for a gate, a rest between two tries or
-    another launch of their job. `oldest` is the launch that waits for the longest time, with them,
-    and `why` what it waits for. `gates` are the numbers of the closed gates that it may be for.
+    `oldest` is the launch that waits for the longest time, and `why` what it waits for. `gates` are
+    the numbers of the closed gates that hold launches there.
     """
 
     pool: str
@@ -37,7 +36,6 @@ class QueueView(View, frozen=True, kw_only=True):
     oldest_ms: int = 0
     blocked_by: str = ""
     jobs_behind: int = 0
-    held: int = 0
     oldest: str = ""
     why: str = ""
     gates: list[int] = []

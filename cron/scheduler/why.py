@@ -99,6 +99,8 @@ def why_waiting(
         return WaitReason("no executor is connected")
     if row.is_late:
         return WaitReason("catch-up is paced behind live launches, or no slot is free")
+    if queued is None:  # on a replica that does not lead, too
+        return WaitReason("its turn, a limit or a free slot: the leader knows which")
     return WaitReason("no executor has a free slot")
 
 

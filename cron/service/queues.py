@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from itertools import islice
 from operator import attrgetter
 from typing import Final
@@ -11,10 +10,12 @@ import msgspec
 
 from cron.access import tenants_within
 from cron.api.checks import is_wild, unknown_job
+from cron.api.launches import LaunchView
 from cron.api.queues import QueueQuery, QueuesReport, QueueView, WaitQuery, WaitsReport
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.launch_state import LaunchState
 from cron.pace import in_turns
+from cron.scheduler.gates import Gates
 from cron.scheduler.job_filter import JobFilter, selector
 from cron.scheduler.views import Depth
 from cron.scopes import scope_text
@@ -47,66 +48,49 @@ async def depths(replica: Replica, query: QueueQuery) -> QueuesReport:
         raise Unavailable("the leader has no queues yet", "try again shortly")
     behind = replica.leader.behind()
     depths = {(one.pool, one.priority, one.tenant): one for one in queues.depths()}
-    due = await _due(replica.state)
-    for place in (*behind, *due):
+    for place in behind:
         depths.setdefault(place, Depth(*place, 0, 0, 0, None))
-    shown = {
-        place: depth
-        for place, depth in sorted(depths.items(), key=lambda item: item[0])
+    shown = [
+        depth
+        for _, depth in sorted(depths.items(), key=lambda item: item[0])
         if query.tenant in ("", depth.tenant) and query.pool in ("", depth.pool)
         if is_within is None or is_within(depth.tenant)
-    }
+    ]
     now_ms, viewer = replica.clock.wall_ms(), open_viewer(replica)
-    oldest = sorted((due[place][0].scheduled_s, place) for place in shown if place in due)
-    asked = {place for _, place in oldest[:WHY_MAX]}
+    due = await _due(replica.state, now_ms)
+    waiting = sorted((one for one in shown if one.waiting), key=attrgetter("oldest_ms"))
+    asked = {(one.pool, one.priority, one.tenant) for one in waiting[:WHY_MAX]}
     views = []
-    for place, depth in shown.items():
+    for depth in shown:
+        place = (depth.pool, depth.priority, depth.tenant)
         view = _view(depth, behind.get(place, 0))
-        if place in due:
-            first, count = due[place]
-            is_closed = _gates(replica.state, place, now_ms)
-            since_ms = min(depth.oldest_ms or now_ms, first.due_at_ms or first.scheduled_s * 1000)
-            launch = viewer(first) if place in asked else None
+        if place in due and depth.waiting:
+            first, gates = due[place]
+            launch = viewer(first) if place in asked else LaunchView()
             view = msgspec.structs.replace(
-                view,
-                held=max(0, count - depth.waiting),
-                oldest_ms=since_ms,
-                oldest=launch.launch if launch is not None else "",
-                why=launch.waiting if launch is not None else "",
-                gates=is_closed,
+                view, oldest=launch.launch, why=launch.waiting, gates=sorted(gates)
             )
         views.append(view)
     return QueuesReport(queues=views, now_ms=now_ms)
 
 
-async def _due(state: State) -> dict[Place, tuple[LaunchRow, int]]:
-    """Return the launch of each pool, priority and tenant that waits for the longest time, and how
-    many wait, of the first DUE_LOOKS launches."""
-    found: dict[Place, tuple[LaunchRow, int]] = {}
+async def _due(state: State, now_ms: int) -> dict[Place, tuple[LaunchRow, set[int]]]:
+    """Return the launch of each pool, priority and tenant that waits for the longest time, and the
+    gates that hold launches there; of the first DUE_LOOKS launches that wait."""
+    found: dict[Place, tuple[LaunchRow, set[int]]] = {}
+    gates = Gates(state)
     async for row in in_turns(list(islice(state.due.values(), DUE_LOOKS))):
         record = state.by_number.get(row.number)
         job = row.job or (record.job if record is not None else None)
         if record is None or job is None:
             continue
         place = (job.pool, job.work.priority, split_job_name(record.name)[0])
-        first, count = found.get(place, (row, 0))
-        found[place] = (min(first, row, key=_scheduled), count + 1)
+        first, numbers = found.get(place, (row, set[int]()))
+        gate = gates.of(record, job, now_ms)
+        if gate is not None:
+            numbers.add(gate.number)
+        found[place] = (min(first, row, key=_scheduled), numbers)
     return found
-
-
-def _gates(state: State, place: Place, now_ms: int) -> list[int]:
-    """Return the closed gates that hold launches of a pool, priority and tenant, or some of
-    them."""
-    pool, priority, tenant = place
-    return [
-        number
-        for number, gate in state.gates.items()
-        if gate.holds(now_ms)
-        and gate.pool in ("", pool)
-        and gate.priority in (-1, priority)
-        and gate.tenant in ("", tenant)
-        and (not gate.jobs or fnmatchcase(tenant, gate.jobs.partition("/")[0]))
-    ]
 
 
 async def waits(replica: Replica, query: WaitQuery) -> WaitsReport:

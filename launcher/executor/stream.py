@@ -98,7 +98,7 @@ class LeaderStream:
                 generation=highest.generation, term=highest.term, replica=highest.replica
             ),
             slots=config.slots,
-            host=socket.gethostname() or "unknown",
+            host=config.host or socket.gethostname() or "unknown",
             pid=os.getpid(),
             version=_version(),
             labels=config.labels,

@@ -1,14 +1,15 @@
 """`make screenshots`: each page of the console, taken in Chromium from a real local cell.
 
 The cell has launches of every kind first: some fail, one becomes a dead letter, instants are
-skipped, a gate is closed, tasks wait, and the leader is killed once. The documentation shows
-`KEPT`; `--all` takes each page in light and dark, wide and narrow.
+missed, one tenant has more work than may begin, a gate is closed, tasks wait for others, and the
+leader is killed once. Each page is taken in light and dark, wide and narrow.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ from playwright.async_api import Browser, async_playwright
 from cron.api import table
 from cron.api.client import Client
 from cron.api.launches import HistoryQuery, LaunchView
-from cron.dev.files import HTTP_OFFSET, Ports
+from cron.dev.files import HTTP_OFFSET, Ports, write_cell
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.dev_process import DevProcess, first_port
 from tests.cluster.harness import wait_until
@@ -34,12 +35,17 @@ from tests.style.tree import ROOT
 
 RAFTCRON: Final = [sys.executable, "-P", "-m", "cron.main"]
 WIDTHS: Final = {"wide": 1_240, "narrow": 390}
-HEIGHT_MAX: Final = 1_800
+HEIGHT_MAX: Final = 1_600
 SCHEMES: Final = ("light", "dark")
-KEPT: Final = {
-    (page, "light", "wide")
-    for page in ("now", "jobs", "job", "launch", "queues", "executors", "dead", "tasks", "cell")
-} | {("now", "dark", "wide"), ("job", "dark", "narrow")}
+EXECUTORS: Final = 2
+PERSON: Final = {"LOGNAME": "ada", "USER": "ada"}
+OUTSIDE: Final = """host = "build-1.example"
+slots = 24
+
+[labels]
+zone = "a"
+"""
+"""What the configuration of the executors says, so that pictures do not show this machine."""
 
 CRONTAB: Final = r"""
 #: name=shop/import-orders
@@ -64,6 +70,10 @@ CRON_TZ=Europe/Berlin
 #: name=shop/close-of-day
 30 17 * * 1-5 echo closed
 """
+SPIDERS: Final = 300
+"""Jobs of one tenant that fall due faster than they may begin: an overload."""
+GROUP: Final = "import-2026-11"
+PLAN: Final = "plan"
 INVOICE: Final = ["--handler", "shop.invoice", "--payload", '{"customer": "acme", "cents": 4200}']
 TASKS: Final = [
     *([*INVOICE, "--key", f"order-{number}"] for number in range(1_040, 1_044)),
@@ -73,17 +83,35 @@ TASKS: Final = [
         ["--queue", "nightly", "--handler", "shop.reindex", "--key", key, "--delay", "2h"]
         for key in ("books", "records", "toys")
     ),
-]
+    *(
+        ["--queue", "nightly", "--handler", "shop.reindex", "--key", f"part-{number:02}",
+         "--group", GROUP, "--delay", f"{number % 5 + 1}h"]
+        for number in range(40)
+    ),
+    *(
+        ["--queue", "nightly", "--handler", "shop.reindex", "--key", key,
+         "--after", f"nightly:{to}"]
+        for key, to in (("publish", "books"), ("announce", "publish"), ("archive", "publish"))
+    ),
+]  # fmt: skip
 
 
 class Cell:
     """A local cell with a client."""
 
     def __init__(self, folder: Path) -> None:
-        (folder / "crontab").write_text(CRONTAB)
+        spiders = [
+            f"#: name=spider/site-{number:03} deadline=20s\n@every 5s sleep 2\n"
+            for number in range(SPIDERS)
+        ]
+        (folder / "crontab").write_text("".join([CRONTAB, *spiders]))
         port = first_port()
         self.folder, self.ports = folder, Ports.from_first(port)
-        where = ["--data", str(folder / "cell"), "--port", str(port)]
+        write_cell(
+            folder / "cell", self.ports, executors=EXECUTORS, executor_extra=OUTSIDE, http=True
+        )
+        where = ["--executors", str(EXECUTORS), "--data", str(folder / "cell"), "--port", str(port)]
+        os.environ.update(PERSON)  # who applies the crontab
         self.dev = DevProcess([*RAFTCRON, "dev", *where, str(folder / "crontab")])
         self.url = f"http://127.0.0.1:{port + HTTP_OFFSET}"
         self.client = Client(self.ports.servers, timeout_ms=20_000)
@@ -148,15 +176,26 @@ class Cell:
     def live(self) -> None:
         """Let the cell have launches of every kind, and a failover."""
         self.run("gate", "close", "--collection", "maintenance", "--reason", "the disk is replaced")
+        limited = ["--pool", "command", "--tenant", "spider"]
+        self.run("limit", "set", *limited, "--concurrent", "2")
         self.run("queue", "apply", str(ROOT / "examples" / "queues.toml"))
         for task in TASKS:
             self.run("task", "submit", *task)
+        on_complete = ["--on-complete-handler", "shop.reindex", "--on-complete-queue", "nightly"]
+        self.run("group", "close", GROUP, *on_complete)
         self.await_launches(12)
         os.kill(self.dev.pids()[self.leader()], signal.SIGKILL)
         self.await_launches(60)
         self.await_launches(1, job="shop/publish-prices", states=["failed"])
         self.await_launches(1, job="shop/update-rates", states=["failed"])
         self.await_launches(3, states=["skipped"])
+        wait_until(self.is_overloaded, 120, "an overload")
+
+    def is_overloaded(self) -> bool:
+        try:
+            return any(row.overload for row in self.client.ask(table.STATUS).rows)
+        except (Unavailable, OutcomeUnknown):
+            return False
 
     def addresses(self) -> dict[str, str]:
         """Return the path of each page by its name."""
@@ -170,21 +209,30 @@ class Cell:
             "executors": "/executors",
             "dead": "/dead",
             "tasks": "/tasks",
+            "task": "/tasks/default/nightly:publish",
+            "group": f"/groups/default/{GROUP}",
             "cell": "/cell",
+            "signin": "/signin",
         }
 
 
-async def take(browser: Browser, cell: Cell, into: Path, wanted: set[tuple[str, str, str]]) -> None:
-    """Take the wanted pictures of a cell."""
+async def take(browser: Browser, cell: Cell, into: Path) -> None:
+    """Take the pictures of a cell: each page, and the plan of an act."""
+    ways = [(scheme, width) for scheme in SCHEMES for width in WIDTHS]
     addresses = cell.addresses()
-    for page_name, scheme, width in sorted(wanted):
+    for page_name, (scheme, width) in itertools.product([*addresses, PLAN], ways):
         page = await browser.new_page(
             viewport={"width": WIDTHS[width], "height": 700},
             color_scheme=scheme,  # type: ignore[arg-type]
         )
-        answer = await page.goto(cell.url + addresses[page_name])
+        answer = await page.goto(cell.url + addresses.get(page_name, "/jobs"))
         assert answer is not None
         assert answer.ok, f"{page_name}: {answer.status}"
+        if page_name == PLAN:
+            for job in ("shop/import-orders", "shop/send-mails"):
+                await page.get_by_label(f"choose {job}", exact=True).check()
+            await page.get_by_role("button", name="Pause …").click()
+            await page.get_by_role("heading", name="Pause jobs").wait_for()
         height = await page.evaluate("document.documentElement.scrollHeight")
         size = {"width": WIDTHS[width], "height": min(height, HEIGHT_MAX)}
         path = into / f"console-{page_name}-{scheme}-{width}.png"
@@ -192,23 +240,20 @@ async def take(browser: Browser, cell: Cell, into: Path, wanted: set[tuple[str, 
         await page.close()
 
 
-async def browse(cell: Cell, into: Path, wanted: set[tuple[str, str, str]]) -> None:
+async def browse(cell: Cell, into: Path) -> None:
     """Take the pictures in a browser of our own."""
     async with async_playwright() as started:
         browser = await started.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        await take(browser, cell, into, wanted)
+        await take(browser, cell, into)
         await browser.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="take pictures of the console")
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "images")
-    parser.add_argument("--all", action="store_true", help="light and dark, wide and narrow")
     options = parser.parse_args()
-    pages = {page for page, _, _ in KEPT}
-    every = {(page, scheme, width) for page in pages for scheme in SCHEMES for width in WIDTHS}
     options.into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         cell = Cell(Path(folder))
@@ -216,7 +261,7 @@ def main() -> None:
             cell.dev.read_until(r"leads now")
             with cell.worker():
                 cell.live()
-                asyncio.run(browse(cell, options.into, every if options.all else KEPT))
+                asyncio.run(browse(cell, options.into))
         finally:
             cell.close()
     taken = sorted(re.sub(r"^console-|\.png$", "", one.name) for one in options.into.glob("*.png"))

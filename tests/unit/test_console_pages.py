@@ -300,3 +300,50 @@ async def test_the_page_of_the_cell_tells_when_certificates_end() -> None:
     of.answers["status"] = [StatusRow(kind="replica", id="r1", role="leader")]
     _, read = await page_of("/cell", of)
     assert "Certificates" not in read.text
+
+
+async def test_a_queue_tells_why_its_oldest_launch_waits_and_names_its_gates() -> None:
+    of, name = full("plain"), "acme/mail@2026-11-20T14:58:00Z"
+    waiting = QueueView(
+        pool="command",
+        priority=5,
+        tenant="acme",
+        waiting=3,
+        oldest_ms=WALL_MS - 120_000,
+        oldest=name,
+        why="gate 7, closed by ada",
+        gates=[7],
+    )
+    of.answers["queues"] = QueuesReport(queues=[waiting], now_ms=WALL_MS)
+    said, read = await page_of("/queues", of)
+    warning = "The oldest launch of acme in command, priority 5, waits for 2 min: gate 7, closed by"
+    assert warning in read.text
+    assert f'href="/launches/{name}">2 min' in said.body.decode()
+    assert ('href="#gate-7"' in said.body.decode(), 'id="gate-7"' in said.body.decode()) == (
+        True,
+        True,
+    )
+
+
+async def test_the_page_of_a_dead_letter_has_a_button_instead_of_a_command() -> None:
+    of, name = full("plain"), "acme/mail@2026-11-20T15:00:00Z"
+    verdict = (
+        f"it failed; it became a dead letter, and `raftcron dead redrive '{name}'` launches it"
+    )
+    of.answers |= {
+        "show": [launch(launch=name, state="failed")],
+        "why": WhyReport(job="acme/mail", at_s=NOON_S, verdict=f"{verdict} again"),
+    }
+    _, read = await page_of(f"/launches/{name}", of)
+    assert "it became a dead letter Launch it again" in read.text
+    assert "raftcron dead" not in read.text
+    of.answers["dead"] = DeadReport()
+    _, read = await page_of(f"/launches/{name}", of)
+    assert "Launch this instant again" in read.text
+
+
+async def test_a_young_cell_has_a_figure_of_its_few_minutes() -> None:
+    of = full("plain")
+    _, read = await page_of("/", of)
+    assert "launches per minute from 14:46 to 15:01 UTC: 7 succeeded, 2 did not" in read.text
+    assert "The last day" not in read.text

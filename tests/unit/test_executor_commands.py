@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -315,6 +316,11 @@ async def test_the_greeting_says_what_the_host_has(shop: LimitedShop) -> None:
         visit.begin([], Epoch())
         hello = visit._outgoing.get_nowait().hello
         assert (hello.cpu_milli, hello.memory_bytes) == (room.cpu_milli, room.memory_bytes)
+        assert hello.host == socket.gethostname()
+    named = msgspec.structs.replace(shop.config, host="node-7.example")
+    visit = LeaderStream(named, shop.executor_loop, "i", room=UNLIMITED)
+    visit.begin([], Epoch())
+    assert visit._outgoing.get_nowait().hello.host == "node-7.example"
 
 
 def test_what_a_group_measured_is_told_with_the_end(

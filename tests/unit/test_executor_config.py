@@ -49,6 +49,13 @@ def test_an_absolute_directory_stays() -> None:
     assert parse(LEAST.replace('"data"', '"/var/x"').encode(), PATH).data == "/var/x"
 
 
+def test_an_executor_may_be_told_what_its_host_is_called() -> None:
+    assert parse(LEAST.encode(), PATH).host == ""
+    assert parse((LEAST + 'host = "node-7.example"\n').encode(), PATH).host == "node-7.example"
+    with pytest.raises(BadConfig):
+        parse((LEAST + 'host = "a b"\n').encode(), PATH)
+
+
 def test_the_example_is_right() -> None:
     example = Path(__file__).resolve().parents[2] / "examples/executor.toml"
     assert load(example).id == "executor-1"

@@ -77,7 +77,7 @@ def test_what_waits_for_it_says_so_and_until_when() -> None:
     assert follow(rig, 1) == ["account 1 to 180"]
     assert waiting(rig, 180) == until_text(190)
     rig.to(190)
-    assert waiting(rig, 180) == "no executor has a free slot"
+    assert waiting(rig, 180) == "its turn, a limit or a free slot: the leader knows which"
 
 
 def test_a_retry_that_waits_says_so_whatever_its_overlap() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from cron.web.console import charts, texts
+from cron.web.console import charts, texts, words
 from cron.web.problems import Answer
 
 _HERE: Final = Path(__file__).parent
@@ -43,8 +43,8 @@ _KINDS: Final = {
 
 
 _FILTERS: Final = (
-    "instant", "minute", "duration", "size", "number", "short", "mark", "machine_time", "job_link",
-    "launch_link", "group_link", "job_of",
+    "instant", "iso", "minute", "duration", "size", "number", "short", "mark", "machine_time",
+    "job_link", "launch_link", "group_link", "job_of",
 )  # fmt: skip
 
 
@@ -93,6 +93,7 @@ class Frame:
         )
         for name in _FILTERS:
             self._templates.filters[name] = getattr(texts, name)
+        self._templates.filters["did"] = words.did
         self._templates.globals |= {"charts": charts, "assets": self.assets}
 
     @classmethod

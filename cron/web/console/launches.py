@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ ATTEMPTS_SHOWN: Final = 50
 PARTS_SHOWN: Final = 100
 STORY_SHOWN: Final = 200
 _ATTEMPTS_MAX: Final = 1_000_000
+_REDRIVE: Final = re.compile(r",? and `raftcron dead redrive [^`]*` launches it again")
+"""What a verdict tells to type; the page has a button for it."""
 
 
 async def show(asked: PageRequest, name: str) -> Page:
@@ -54,6 +57,7 @@ async def show(asked: PageRequest, name: str) -> Page:
         "hidden": max(0, len(attempts) - ATTEMPTS_SHOWN),
         "parts": latest.parts[:PARTS_SHOWN],
         "parts_hidden": max(0, len(latest.parts) - PARTS_SHOWN),
+        "verdict": "" if isinstance(why, Missing) else _REDRIVE.sub("", why.verdict),
         "why": why,
         "story": [] if isinstance(why, Missing) else why.story[:STORY_SHOWN],
         "output": await _output(asked, latest, attempt, part),

@@ -13,6 +13,8 @@ from cron.web.console.page_request import Missing, PageRequest
 from cron.web.console.texts import HOUR_S, MINUTE_S
 
 MINUTES: Final = 120
+SPANS: Final = (15, 30, 60)
+"""Minutes that the first figure shows of a cell that is younger than MINUTES."""
 DAY_UNIT: Final = 12
 LISTED: Final = 8
 _DAY_MINUTES: Final = 1_440
@@ -55,9 +57,13 @@ def _pictures(activity: ActivityReport, now_ms: int) -> dict[str, object]:
             for state, many in by_state.items():
                 hour[state] += many
     day_begin = this + 1 - _DAY_MINUTES
+    # A young cell would show a day of nothing.
+    passed = this + 1 - min(counts, default=this)
+    shown = next((some for some in SPANS if some >= passed), MINUTES)
+    day = charts.per_minute(counts, day_begin, _DAY_MINUTES // DAY_UNIT, DAY_UNIT, 60)
     return {
-        "hours": charts.per_minute(counts, this + 1 - MINUTES, MINUTES),
-        "day": charts.per_minute(counts, day_begin, _DAY_MINUTES // DAY_UNIT, DAY_UNIT, 60),
+        "hours": charts.per_minute(counts, this + 1 - shown, shown),
+        "day": day if passed > MINUTES else "",
         "hour": hour,
         "crowd": charts.crowd(activity.crowd, this) if activity.crowd else None,
     }

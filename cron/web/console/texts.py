@@ -37,6 +37,11 @@ def instant(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def iso(text: str) -> str:
+    """Return a time of the API, such as 2026-11-20T15:00:00.123Z, as `instant` has it."""
+    return f"{text[:10]} {text[11:19]} UTC" if text else ""
+
+
 def minute(at_ms: int) -> str:
     """Return a time of day in UTC."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M")

@@ -23,17 +23,34 @@ _NUMBERS_SAID_MAX: Final = 12
 _ITEM: Final = re.compile(r"(\w+)(?:-(\w+))?(?:/(\d+))?", re.ASCII)
 
 
+_DID: Final = {
+    "put": "applied", "pause": "paused", "resume": "resumed", "cancel": "cancelled",
+    "trigger": "launched", "reopen": "backfilled", "reset-clock": "reset the clock",
+    "limits": "set limits of", "close-gate": "closed gate", "lift-gates": "opened gate",
+    "redrive": "launched again", "drop-dead": "forgot", "drain": "drained",
+    "cancel-tasks": "cancelled", "reschedule-tasks": "rescheduled", "run-tasks": "ran now",
+    "put-queues": "applied queue", "close-groups": "closed group",
+    "grant-role": "granted a role to", "revoke-role": "revoked a role of",
+    "create-token": "made", "revoke-tokens": "revoked",
+}  # fmt: skip
+
+
+def did(command: str) -> str:
+    """Return what a change did, by the word of its command."""
+    return _DID.get(command, command)
+
+
 def in_words(text: str, resolved: str, zone: str) -> str:
     """Return when a schedule is due, as a phrase; `resolved` is "" for `@every`."""
     if text.startswith("@every"):
-        return f"every {text.removeprefix('@every').strip()}, counted from 1970"
+        return f"every {text.removeprefix('@every').strip()}"
     fields = resolved.split()
     if len(fields) != 5:
         return f"as written: {text}"
     minute, hour, day, month, weekday = fields
     parts = [_time(minute, hour), _days(day, weekday), _months(month)]
     said = " ".join(part for part in parts if part)
-    return f"{said}, {zone} time"
+    return f"{said} UTC" if zone == "UTC" else f"{said}, {zone} time"
 
 
 def _values(field: str) -> list[int] | None:
