@@ -254,3 +254,22 @@ async def test_somebody_may_act_in_a_tenant_and_look_at_others() -> None:
             offered[scope] = "/acts/resume" in browser.page
     # A role in another tenant does not even see the job.
     assert offered == {"acme/*": True, "ops/*": False}
+
+
+@pytest.mark.parametrize("act", ACTS)
+async def test_what_a_form_says_is_shown_as_text_or_refused(act: str) -> None:
+    of = cell_for(CASES[act])
+    names = (
+        "job", "launch", "task", "group", "executor", "gate", "tenant", "pool", "jobs", "reason",
+        "collection", "from", "to", "at", "priority", "hours", "rate", "back",
+    )  # fmt: skip
+    for extra in ({}, {"priority": "", "hours": "", "rate": "", "concurrent": "1", "gate": "7"}):
+        said, browser = await acted(
+            act, {**dict.fromkeys(names, HOSTILE), **extra}, of, is_confirmed=False
+        )
+        assert said.status in (200, 400, 404)
+        check_sound(browser.page)
+        assert "<script>alert" not in browser.page
+    assert [
+        one for one in calls(of, CASES[act].call) if not getattr(one, "is_dry_run", False)
+    ] == []
