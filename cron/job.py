@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from cron.alert_rules import JobAlerts
 from launcher.protocol.work import WorkSpec
 
 COMMAND: Final = "command"
@@ -89,7 +90,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     gates and filters. `where` selects executors by label (`cron/scheduler/places.py`); a launch
     runs on `parts` of them, or on each that `each` selects. A launch waits for the newest launches
     that the jobs in `after` and `after_any` have at its instant or before; those in `after` have to
-    succeed. A job with `metrics` has series of its own in `/metrics`.
+    succeed. A job with `metrics` has series of its own in `/metrics`. `alerts` says when people are
+    told, None if never.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     after: tuple[str, ...] = ()
     after_any: tuple[str, ...] = ()
     metrics: bool = False
+    alerts: JobAlerts | None = None
 
     @property
     def follows(self) -> tuple[str, ...]:

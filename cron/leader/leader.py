@@ -48,6 +48,7 @@ from cron.leader.requests import (
     refusal_of,
     rows_of,
 )
+from cron.scheduler.alerts import Observed
 from cron.scheduler.budget import ROWS_MIN, Every, TurnPace
 from cron.scheduler.far_tasks import USUAL, FarTasks, SpillSettings
 from cron.scheduler.indexes import LeaderIndexes
@@ -140,6 +141,8 @@ class Leader:
         self.clock_error_ms: Callable[[], int] = lambda: 0  # ahead of the others, if too much
         self.shared_format: Callable[[], int] = lambda: 0  # what all replicas can apply
         self.task_files: TaskFiles | None = None  # none: all tasks stay in memory
+        self.observe: Callable[[], Observed] = Observed  # what is known of the cell, for alerts
+        self._observed = Observed()
         self._changes = Changes()
         self._owes_plan = False
         self.indexes = LeaderIndexes(applier.state)
@@ -423,6 +426,9 @@ class Leader:
             hit("before-begin")
         commands += indexes.plan_tasks(now_ms, rows_max)
         if is_housekeeping:
+            self._observed = self.observe()
+        commands += indexes.plan_alerts(now_ms, self._observed)
+        if is_housekeeping:
             self.overload.look(indexes.due_heap.behind(), now_s)
             self._inbox.stale(state, now_ms)
             if self._watermarks.is_due(now_mono):
@@ -490,6 +496,8 @@ class Leader:
         if late := self._dispatcher.follow(state, outcome):
             self._late.take(late)
         self.indexes.follow(outcome)
+        if state.alerts.is_used:
+            self.indexes.alerts.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Skip) or (
                 isinstance(command, c.Account) and any(line.skipped for line in command.lines)

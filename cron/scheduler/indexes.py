@@ -6,9 +6,10 @@ They are built at the start of a term. Each entry of the term updates what it ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain, compress, islice
+from itertools import accumulate, chain, compress, filterfalse, islice, product
 from typing import Final
 
+from cron.scheduler.alerts import AlertCommand, AlertIndex, Observed
 from cron.scheduler.candidates import Candidate
 from cron.scheduler.chains import ChainCommand, ChainIndex
 from cron.scheduler.due import DueHeap
@@ -38,6 +39,7 @@ class LeaderIndexes:
         self.forgetting = Forgetting(state)
         self.tasks = TaskIndex(state, spill)
         self.chains = ChainIndex(state)
+        self.alerts = AlertIndex(state)  # it follows entries by itself, once there are alerts
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
 
     def let_go(self) -> bool:
@@ -65,9 +67,7 @@ class LeaderIndexes:
                 for spec in command.batches:
                     self.due_heap.began(accumulate(spec.jobs), self._state.at_ms // 1000)
                 if result.items:
-                    # The plan has moved it in the queues; what was not accepted has to move back.
-                    keys = [key for spec in command.batches for key, _, _ in spec.rows()]
-                    self.queues.follow(dict.fromkeys(compress(keys, result.items)))
+                    self._put_back(command, result)
             elif isinstance(command, c.Account):
                 for line, verdict in zip(command.lines, result.items, strict=True):
                     numbers = [*accumulate(line.jobs)]
@@ -79,13 +79,18 @@ class LeaderIndexes:
                     for due in line.due if verdict or waiting.usual or waiting.detailed else ():
                         at_s = due.scheduled_s
                         if verdict:
-                            keys = [(number, at_s, 0) for number in numbers]
+                            keys = [*product(numbers, (at_s,), (0,))]
                         else:
                             found = waiting.of_instant(at_s, numbers)
-                            keys = [key for key in found if key not in entered]
+                            keys = [*filterfalse(entered.__contains__, found)]
                         self.queues.follow(keys)
             elif not isinstance(command, c.Report):
                 self._changed(command, result)
+
+    def _put_back(self, command: c.Begin, result: Result) -> None:
+        """Move back what the plan has moved in the queues and State has not accepted."""
+        keys = [key for spec in command.batches for key, _, _ in spec.rows()]
+        self.queues.follow(dict.fromkeys(compress(keys, result.items)))
 
     def _changed(self, command: c.Command, result: Result) -> None:
         """Update the indexes after a command that is not part of each turn."""
@@ -125,9 +130,18 @@ class LeaderIndexes:
         chains = self.chains.plan(now_ms, most)
         return [*chains, *self.tasks.plan(now_ms, self.queues.slots_of, most)]
 
+    def plan_alerts(self, now_ms: int, observed: Observed) -> list[AlertCommand]:
+        """Return the commands by which alerts are raised, resolved and told."""
+        return self.alerts.plan(now_ms, self.tasks, observed)
+
     def next_ms(self) -> int | None:
         """Return when there may be work that no entry brings about; None for never, 0 for now."""
-        times_ms = (self.queues.next_ms(), self.tasks.next_ms(), self.chains.next_ms())
+        times_ms = (
+            self.queues.next_ms(),
+            self.tasks.next_ms(),
+            self.chains.next_ms(),
+            self.alerts.next_ms(),
+        )
         return min((one for one in times_ms if one is not None), default=None)
 
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:

@@ -53,9 +53,12 @@ STALE_MAX: Final = 100_000
 """Entries that are not true any more, beside as many as there are tasks that wait."""
 FOLLOWED_MS: Final = 3_600_000
 """So much later the index looks again at a task that is not forgotten because others follow it."""
+OLDEST_AMONG: Final = 10_000
+"""Tasks of a line among which the oldest is sought: about 2 ms."""
 _MINUTE_MS: Final = 60_000
 _NUMBER_BITS: Final = 40
 _TIME_BITS: Final = 48
+_TIME_MASK: Final = (1 << _TIME_BITS) - 1
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 TaskCommand: TypeAlias = t.ReadyTasks | t.ForgetTasks
 
@@ -196,6 +199,23 @@ class TaskIndex:
         minute = (task.ended_ms + remember_s * 1000) // _MINUTE_MS + 1
         _put_at(self._over, self._by_minute, minute, task.number)
         self._noted += 1
+
+    def oldest_ms(self) -> dict[str, int]:
+        """Return by queue since when its oldest task that is due waits to begin. Of more than
+        OLDEST_AMONG due tasks of a queue and work pool, only those that go first are looked at."""
+        oldest: dict[str, int] = {}
+        by_number = self._state.tasks_by_number
+        for line in self._lines.values():
+            for entry in line.entries[:OLDEST_AMONG]:
+                at_ms = entry >> _NUMBER_BITS & _TIME_MASK
+                if at_ms < oldest.get(line.queue, at_ms + 1):
+                    task = by_number.get(entry & _NUMBER_MASK)
+                    if task is not None and task.is_waiting and task.at_ms == at_ms:
+                        oldest[line.queue] = at_ms
+        for number, (queue, _) in self.unbegun.items():
+            for row in self._state.by_number[number].open.values():
+                oldest[queue] = min(oldest.get(queue, row.due_at_ms), row.due_at_ms)
+        return oldest
 
     # ---- what the plan does
 

@@ -9,12 +9,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cron.access import Role, Token
+from cron.alert_rules import Channel, Rule
+from cron.crontab.conditions import condition_text
 from cron.limits import CHANGED_CHARS_MAX, CHANGED_KEPT, NOTE_CHARS_MAX
 from cron.notes import shortened
 from cron.scopes import scope_text
 from cron.state import access as a
+from cron.state import alerts, groups, pool, tasks
 from cron.state import commands as c
-from cron.state import groups, pool, tasks
 from cron.state.definitions import definition
 from cron.state.state import State
 from launcher.protocol.names import SCHEDULED_S_MAX, format_time, short_job_name
@@ -107,6 +109,27 @@ def _tokens(state: State, command: a.RevokeTokens) -> Iterator[tuple[str, str]]:
         yield f"token rc1_{number}", _token_text(state.access.tokens.get(number))
 
 
+def _alert_rules(state: State, command: alerts.ApplyAlerts) -> Iterator[tuple[str, str]]:
+    """Yield the channels and rules that there are, and those that the command has."""
+    channels, rules = state.alerts.channels, state.alerts.rules
+    given = {channel.name: channel for channel in command.channels}
+    for name in {**channels, **given}:
+        yield f"channel {name}", _channel_text(channels.get(name))
+    named = {rule.name: rule for rule in command.rules}
+    for name in {**rules, **named}:
+        yield f"rule {name}", _rule_text(rules.get(name))
+
+
+def _mutes(
+    state: State, command: alerts.MuteAlerts | alerts.UnmuteAlerts
+) -> Iterator[tuple[str, str]]:
+    newest = (state.alerts.mute_numbers,)
+    for number in command.numbers if isinstance(command, alerts.UnmuteAlerts) else newest:
+        mute = state.alerts.mutes.get(number)
+        until = format_time(mute.until_ms // 1000) if mute is not None else ""
+        yield f"mute {number}", f"{mute.pattern} until {until}" if mute is not None else ""
+
+
 def _named(
     text: Callable[[State, str], str], names: Callable[[Any], Iterable[str]]
 ) -> Callable[[State, Any], Iterator[tuple[str, str]]]:
@@ -149,6 +172,17 @@ def _token_text(token: Token | None) -> str:
     if token is None or token.revoked_ms:
         return ""
     return f"{token.name}: {_grant_text(token.role, token.scope)}"
+
+
+def _channel_text(channel: Channel | None) -> str:
+    return " ".join((channel.kind.label, *channel.to)) if channel is not None else ""
+
+
+def _rule_text(rule: Rule | None) -> str:
+    if rule is None:
+        return ""
+    subjects = f" {','.join(rule.subjects)}" if rule.subjects else ""
+    return f"{condition_text(rule.condition)}{subjects} to {','.join(rule.to)}"
 
 
 def _launch_text(state: State, key: c.Key) -> str:
@@ -207,4 +241,7 @@ _OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] =
     a.RevokeRole: _roles,
     a.CreateToken: _token,
     a.RevokeTokens: _tokens,
+    alerts.ApplyAlerts: _alert_rules,
+    alerts.MuteAlerts: _mutes,
+    alerts.UnmuteAlerts: _mutes,
 }

@@ -58,6 +58,7 @@ def reset_clock(context: Context, command: ResetClock) -> Result:
         for one in state.opened
         if one.gate.since_ms <= reset.to_ms
     ]
+    state.alerts.move_times(reset.to_ms, reset.moved)
     state.resets.append(reset)
     state.at_ms = reset.to_ms
     return Result(Verdict.ACCEPTED)
@@ -108,6 +109,13 @@ def _move_times(record: JobRecord, reset: Reset) -> None:
             end_ms = min(until_ms, reset.to_ms + HELD_MS_MAX)
             moved[end_ms] = moved.get(end_ms, 0) + count
         record.held = moved
+    if record.marks is not None:
+        since_ms, success_ms = record.marks.since_ms, record.marks.success_ms
+        record.marks = msgspec.structs.replace(
+            record.marks,
+            since_ms=min(since_ms, reset.to_ms),
+            success_ms=min(success_ms, reset.to_ms),
+        )
     record.triggered_s = max(record.triggered_s, record.trigger_s)
     for row in record.open.values():
         is_ahead = max(row.begun_at_ms, row.due_at_ms, row.scheduled_s * 1000) > reset.to_ms

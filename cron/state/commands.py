@@ -22,7 +22,7 @@ import msgspec
 
 from cron.job import Job
 from cron.notes import Note
-from cron.state import access, chains, groups, pool, tasks
+from cron.state import access, alerts, chains, groups, pool, tasks
 from cron.state.known_ends import KnownEnds
 from cron.state.rows import Part, Row
 from launcher.protocol.columns import differences
@@ -31,7 +31,7 @@ from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 8
+FORMAT: Final = 9
 """The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
 "Formats")."""
 LEAST_FORMAT: Final = 8
@@ -499,6 +499,13 @@ Command: TypeAlias = (
     | access.CreateToken
     | access.RevokeTokens
     | access.CameFrom
+    | alerts.ApplyAlerts
+    | alerts.MuteAlerts
+    | alerts.UnmuteAlerts
+    | alerts.TestAlert
+    | alerts.RaiseAlerts
+    | alerts.ResolveAlerts
+    | alerts.SendAlerts
 )
 
 

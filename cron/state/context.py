@@ -35,12 +35,13 @@ class Context(msgspec.Struct):
 
     `encoded` is what history keeps of these, `rows` how many they are. `seals`: a Seal is in this
     entry. `jobs_changed` is by the newest PutJobs in it that happened. `begun`, `moved`,
-    `begun_rows`, `ended_rows`, `moved_tasks`, `gone_jobs`, `moved_groups` and `following` are as in
-    Outcome. `rows_begun` are the rows that it began on each executor, the refused ones as well.
-    `task_ends` has, by the number of a task's job, how its newest launch ended: state, reason and
-    the text about it. `over_tasks` are the numbers of tasks that are over and have no job since
-    this entry, `amended_tasks` of those that had none before and of which it has a late report.
-    `origin` is that of the next `origin_left` changes that people ask for.
+    `begun_rows`, `ended_rows`, `moved_tasks`, `gone_jobs`, `moved_groups`, `following` and
+    `marked` are as in Outcome. `rows_begun` are the rows that it began on each executor, the
+    refused ones as well. `task_ends` has, by the number of a task's job, how its newest launch
+    ended: state, reason and the text about it. `over_tasks` are the numbers of tasks that are
+    over and have no job since this entry, `amended_tasks` of those that had none before and of
+    which it has a late report. `origin` is that of the next `origin_left` changes that people
+    ask for.
     """
 
     state: State
@@ -65,6 +66,7 @@ class Context(msgspec.Struct):
     task_ends: dict[int, tuple[LaunchState, Reason, str]] = {}
     over_tasks: list[int] = []
     amended_tasks: dict[int, None] = {}
+    marked: dict[int, None] = {}
     origin: str = ""
     origin_left: int = 0
 

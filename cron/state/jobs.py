@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from cron.job import Job
 from cron.launch_state import LaunchState
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN, NOTE_CHARS_MAX
@@ -80,6 +82,9 @@ def _check(context: Context, command: c.PutJobs, jobs: tuple[Job, ...]) -> Verdi
             return Verdict.UNKNOWN_JOB
     records = [record for name in names if (record := state.jobs.get(name)) is not None]
     refused = next(filter(None, (_check_known(command, one) for one in records)), None)
+    told = (name for job in jobs if job.alerts is not None for name in job.alerts.to)
+    if refused is None and state.alerts.lacks_channel(told):
+        return Verdict.UNKNOWN_CHANNEL
     return refused or followed.check(state, jobs, command.removed)
 
 
@@ -145,6 +150,7 @@ def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
         record.removed_by = command.by
     record.revision = context.state.catalog
     record.job = None
+    record.marks = None
     context.state.note_job(record)
     record.paused = None
 
@@ -183,6 +189,9 @@ def _each_job(context: Context, names: tuple[str, ...], paused: Paused | None) -
         else:
             context.state.touch(record)
             record.paused = paused
+            if record.marks is not None and record.marks.success_ms:
+                # The time of a pause does not count as time without a success.
+                record.marks = msgspec.structs.replace(record.marks, success_ms=context.at_ms)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 

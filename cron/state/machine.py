@@ -17,6 +17,8 @@ import msgspec
 from cron.state import (
     access,
     accounts,
+    alerting,
+    alerts,
     begins,
     chains,
     clock,
@@ -36,6 +38,7 @@ from cron.state import (
     spilling,
     tasking,
     tasks,
+    watching,
 )
 from cron.state import commands as c
 from cron.state.changed import looks
@@ -92,6 +95,8 @@ class Machine:
             following.settle_groups(context)
         if state.followers and context.ended:
             followed.note_ends(context)
+        if state.alerts.is_watching and context.ended:
+            watching.note_ends(context)
         if context.seals:  # all rows of an entry are on one side of it
             context.sealed += state.history.seal(entry.epoch.generation, index, state.at_ms)
         outcome = Outcome(
@@ -109,6 +114,7 @@ class Machine:
             context.gone_jobs,
             context.moved_groups,
             context.following,
+            context.marked,
         )
         # It covers the entries and all that they brought about, rows and chunks as history keeps
         # them.
@@ -132,6 +138,10 @@ def _not_resolved(command: c.Command) -> Result:
         asked = command.tasks
     elif isinstance(command, tasks.RunTasks):
         asked = command.names
+    elif isinstance(command, alerts.RaiseAlerts | alerts.ResolveAlerts):
+        asked = [subject for line in command.lines for subject in line.subjects]
+    elif isinstance(command, alerts.SendAlerts):
+        asked = command.outgoing
     elif isinstance(command, tasks.ReadyTasks | chains.ReleaseTasks):
         asked = command.numbers
     return Result(Verdict.RESOLVING, tuple(Verdict.RESOLVING for _ in asked))
@@ -172,6 +182,11 @@ _LAUNCHING: Final = (
     tasks.ReadyTasks,
     chains.ReleaseTasks,
     groups.CloseGroups,
+    alerts.RaiseAlerts,
+    alerts.ResolveAlerts,
+    alerts.SendAlerts,
+    alerts.ApplyAlerts,
+    alerts.TestAlert,
 )
 """What could lead to a launch, and waits until a restored cell knows what ran (rule R13)."""
 
@@ -224,4 +239,11 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     access.CreateToken: granting.create_token,
     access.RevokeTokens: granting.revoke_tokens,
     access.CameFrom: granting.came_from,
+    alerts.ApplyAlerts: alerting.apply_alerts,
+    alerts.MuteAlerts: alerting.mute,
+    alerts.UnmuteAlerts: alerting.unmute,
+    alerts.TestAlert: alerting.test_alert,
+    alerts.RaiseAlerts: alerting.raise_alerts,
+    alerts.ResolveAlerts: alerting.resolve_alerts,
+    alerts.SendAlerts: alerting.send_alerts,
 }

@@ -59,6 +59,10 @@ class Verdict(enum.IntEnum):
     GROUP_CLOSED = 39  # it takes no more tasks
     GROUP_OPEN = 40  # only a closed group can be followed
     ON_DISK = 41  # the task's name, or another one with its hash, is that of a task on disk
+    UNKNOWN_RULE = 42  # no rule of alerts has that name, or it is not for that subject
+    UNKNOWN_CHANNEL = 43  # no channel of alerts has that name
+    BAD_ALERTS = 44  # a name, pattern or number of alerts is out of range
+    CHANNEL_IN_USE = 45  # jobs tell a channel that would go
 
     @property
     def label(self) -> str:
@@ -91,6 +95,7 @@ class Outcome(msgspec.Struct, frozen=True):
     `gone_jobs` are the numbers of jobs of tasks that State has forgotten: their last launches were
     over by an entry before. `moved_groups` are the names of groups that are new, changed or
     forgotten by it. `following` are the numbers of jobs that follow a launch that is over by it.
+    `marked` are the numbers of jobs for which rules of alerts may fire, or fire no more, by it.
     """
 
     verdict: Verdict
@@ -107,6 +112,7 @@ class Outcome(msgspec.Struct, frozen=True):
     gone_jobs: Sequence[int] = ()
     moved_groups: Collection[str] = ()
     following: Collection[int] = ()
+    marked: Collection[int] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

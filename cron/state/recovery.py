@@ -19,6 +19,7 @@ from cron.job import OnLost
 from cron.launch_state import LaunchState
 from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
+from cron.state.alerts import QUEUE as ALERTS_QUEUE
 from cron.state.chains import Predecessor, is_over
 from cron.state.context import Context
 from cron.state.launch_row import LaunchRow
@@ -64,7 +65,7 @@ def resolve(context: Context, command: c.Resolve) -> Result:
     if state.spilled.has_any(command.to_s * 1000 + 999):
         return Result(Verdict.WRONG_HORIZON)
     for task in state.tasks_by_number.values():
-        is_lost = on_lost_of(task, state.queues[task.queue]) is not OnLost.RETRY
+        is_lost = not _may_repeat(state, task)
         if is_lost and is_doubtful(state, task, command.to_s):
             return Result(Verdict.WRONG_HORIZON, number=task.number)
     state.restored = msgspec.structs.replace(
@@ -110,11 +111,18 @@ def _recover_task(context: Context, task: TaskRecord, item: c.RecoverItem) -> Ve
         for row in record.open.values():
             if row.state is LaunchState.DUE:
                 row.not_before_ms = max(row.not_before_ms, item.not_before_ms)
-    elif on_lost_of(task, state.queues[task.queue]) is OnLost.RETRY:
+    elif _may_repeat(state, task):
         context.put_task(task, at_ms=max(task.at_ms, item.not_before_ms))
     else:
         end_waiting(context, task, _lost(NoteCode.IN_DOUBT))
     return Verdict.ACCEPTED
+
+
+def _may_repeat(state: State, task: TaskRecord) -> bool:
+    """Whether a task in doubt would rather run twice than not at all. People are not told again of
+    alerts that the life before may have told of."""
+    is_delivery = task.queue == ALERTS_QUEUE
+    return not is_delivery and on_lost_of(task, state.queues[task.queue]) is OnLost.RETRY
 
 
 def is_doubtful(

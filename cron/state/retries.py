@@ -15,12 +15,13 @@ import msgspec
 from cron.job import Job, OnLost, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
+from cron.state.alerts import QUEUE as ALERTS_QUEUE
 from cron.state.context import Context, row_of
 from cron.state.launch_row import LaunchRow
 from cron.state.pool import Limits
 from cron.state.rows import RESTORED_BY, Part
 from cron.state.state import JobRecord, State
-from launcher.protocol.names import split_job_name
+from launcher.protocol.names import TASK_MARK, split_job_name
 from launcher.protocol.status import Reason
 
 RETRY_COST_MILLI: Final = 1_000
@@ -28,6 +29,7 @@ SUCCESS_EARNS_MILLI: Final = 100
 SNOOZE_MS: Final = 1_000
 """The least that a snooze lasts: a handler that asks for no time at all would run without end."""
 _ASKED: Final = (Reason.RETRY, Reason.SNOOZE)
+_DELIVERIES: Final = f"{ALERTS_QUEUE}{TASK_MARK}"
 _TOO_LATE: Final = (Reason.DEADLINE, Reason.FENCED)
 """Why launches are skipped whose deadline is over; the second where an executor refused them."""
 
@@ -82,6 +84,8 @@ def after_loss(context: Context, record: JobRecord, row: LaunchRow, not_before_m
     may_be = job is not None and job.on_lost is OnLost.RETRY and row.cancel is Reason.NONE
     if job is None or not may_be or row.attempt >= ATTEMPTS_MAX:
         return
+    if context.state.is_resolving and record.name.startswith(_DELIVERIES):
+        return  # the life before may have told people of the alert
     if any(is_fatal(job.retry, part) for part in row.parts):
         return
     if max(context.at_ms, not_before_ms) < row.deadline_ms:

@@ -15,8 +15,8 @@ import msgspec
 from cron.limits import CHANGED_KEPT, CHANGES_MERGED_MS, NOTE_CHARS_MAX, REVISIONS_KEPT
 from cron.scopes import scope_text
 from cron.state import access as a
+from cron.state import alerts, groups, pool, tasks
 from cron.state import commands as c
-from cron.state import groups, pool, tasks
 from cron.state.changed import NOTHING, Look, keys_of, looks
 from cron.state.context import Context
 from cron.state.definitions import Field, compared, room_left
@@ -48,7 +48,7 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
         subject = _subject(context, command)[:NOTE_CHARS_MAX]
         kind = str(type(command).__struct_config__.tag)
         after = looks(state, command)
-        if isinstance(command, pool.CloseGate):
+        if isinstance(command, pool.CloseGate | alerts.MuteAlerts):
             before = {}  # only State gave it its number
         changed = _changed(before, after)
         revision = Revision(context.index, context.at_ms, by, kind, subject, count, origin, changed)
@@ -130,8 +130,10 @@ def _subject(context: Context, command: c.Command) -> str:
         return scope_text(command.items[0].scope)
     if isinstance(command, pool.CloseGate):
         return str(state.gate_numbers)
-    if isinstance(command, pool.LiftGates):
+    if isinstance(command, pool.LiftGates | alerts.UnmuteAlerts):
         return str(command.numbers[0])
+    if isinstance(command, alerts.ApplyAlerts):
+        return "alerts"
     if isinstance(command, a.RevokeTokens):
         token = state.access.tokens.get(command.ids[0])
         return token.name if token is not None else ""
@@ -147,6 +149,8 @@ _SUBJECTS: Final[dict[type, str]] = {
     a.GrantRole: "subject",
     a.RevokeRole: "subject",
     a.CreateToken: "name",
+    alerts.MuteAlerts: "pattern",
+    alerts.TestAlert: "channel",
 }
 """The fields that name what a command is about, of those that have one."""
 
@@ -167,6 +171,9 @@ _SINGLE: Final = (
     a.GrantRole,
     a.RevokeRole,
     a.CreateToken,
+    alerts.ApplyAlerts,
+    alerts.MuteAlerts,
+    alerts.TestAlert,
 )
 """Commands about one thing, whose result has no items."""
 
@@ -193,4 +200,8 @@ KEPT: Final = (
     a.RevokeRole,
     a.CreateToken,
     a.RevokeTokens,
+    alerts.ApplyAlerts,
+    alerts.MuteAlerts,
+    alerts.UnmuteAlerts,
+    alerts.TestAlert,
 )

@@ -21,6 +21,7 @@ from cron.job import Job, Overlap, Schedule
 from cron.launch_state import ACTIVE, LaunchState
 from cron.limits import LOST_KEPT
 from cron.scopes import Scope
+from cron.state.alerts import AlertState, Marks
 from cron.state.archive import History
 from cron.state.batches import COLUMNS, Batch
 from cron.state.chains import HoldTable
@@ -101,6 +102,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     changed_ms: int = 0
     task: int = 0  # the number of the task whose job it is
     ends: KnownEnds | None = None  # of its launches, while other jobs follow it
+    marks: Marks | None = None  # how its newest launches ended, while rules of alerts need it
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -262,6 +264,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     queues: dict[str, QueueRecord] = {}
     queues_revision: int = 0  # counts the changes of declared queues
     access: AccessRules = msgspec.field(default_factory=AccessRules)
+    alerts: AlertState = msgspec.field(default_factory=AlertState)
 
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
@@ -380,6 +383,8 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
             self.followers.setdefault(name, {})[record.number] = None
         if now:
             self._follows[record.number] = now
+        self.alerts.note_job(record.name, job.alerts if job is not None else None)
+        self.alerts.note_marks(record.name, record.marks if job is not None else None)
 
     def has_revisions(self, catalog: int, records: Iterable[JobRecord]) -> bool:
         """Return whether an older revision of the set of jobs has been, and none of these jobs has

@@ -29,6 +29,7 @@ UNTOUCHED = {
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
     "limits", "gates", "gate_numbers", "dead", "budgets", "access",
     "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision", "groups", "holds",
+    "alerts",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {
@@ -43,6 +44,7 @@ NOT_KEPT = {
     "followers",
     "unfollowed",
     "_follows",
+    "measured",
 }
 HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken", "spills", "spilled"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
