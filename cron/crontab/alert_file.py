@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from cron import limits
 from cron.alert_rules import AlertFile, AlertKind, Channel, ChannelKind, Rule
-from cron.crontab.conditions import parse_condition
+from cron.crontab.conditions import OF_JOBS, parse_condition
 from cron.crontab.jobfile import find_excess
 from cron.errors import CrontabError, InvalidInput, Problem, ScheduleError
 from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX
@@ -33,13 +33,7 @@ _KEYS: Final = {"channel": CHANNEL_KEYS, "rule": RULE_KEYS}
 _MOST: Final = {"channel": limits.CHANNELS_MAX, "rule": limits.RULES_MAX}
 _KINDS: Final = {kind.label: kind for kind in ChannelKind}
 _OF_QUEUES: Final = frozenset({AlertKind.QUEUE_OLDER, AlertKind.DEAD})
-_OF_JOBS: Final = frozenset(
-    {
-        AlertKind.FAILED, AlertKind.MISSED, AlertKind.LATE, AlertKind.RUNNING,
-        AlertKind.NO_SUCCESS, AlertKind.DEAD,
-    }
-)  # fmt: skip
-_SUBJECTS: Final = {"jobs": _OF_JOBS, "queues": _OF_QUEUES}
+_SUBJECTS: Final = {"jobs": OF_JOBS, "queues": _OF_QUEUES}
 
 _NAME_CHARS_MAX: Final = 64
 """A channel's name is a part of the names of its deliveries."""
@@ -208,7 +202,7 @@ def _rule(values: Mapping[str, Any], channels: Mapping[str, Channel]) -> Rule:
         if key not in values:
             continue
         if condition.kind not in kinds:
-            hint = "remove it" if condition.kind not in _OF_JOBS | _OF_QUEUES else ""
+            hint = "remove it" if condition.kind not in OF_JOBS | _OF_QUEUES else ""
             other = next((one for one in _SUBJECTS if condition.kind in _SUBJECTS[one]), "")
             more = f"write {other} in place of it" if other else hint
             raise _Wrong(key, f"{condition.kind.label} does not watch {key}", more)

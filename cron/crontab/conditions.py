@@ -28,6 +28,17 @@ _TIMED: Final = (
     AlertKind.QUEUE_OLDER,
     AlertKind.GATE_OPEN,
 )
+OF_JOBS: Final = frozenset(
+    {
+        AlertKind.FAILED,
+        AlertKind.MISSED,
+        AlertKind.LATE,
+        AlertKind.RUNNING,
+        AlertKind.NO_SUCCESS,
+        AlertKind.DEAD,
+    }
+)
+"""Kinds that watch jobs."""
 _PERCENT_DEFAULT: Final = 90
 _KINDS: Final = {kind.label: kind for kind in AlertKind}
 

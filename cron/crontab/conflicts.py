@@ -48,6 +48,11 @@ def check_together(policies: Policies, problems: Problems) -> None:
         error(key, f"it follows {twice} twice", "name each job once, in after or in after-any")
     if "heartbeat" in given and "handler" not in given:
         error("heartbeat", "heartbeat is for handlers", "name the handler, or remove it")
+    if ("alert" in given) != ("to" in given):
+        key = "alert" if "alert" in given else "to"
+        other = "to=ops, a channel of alerts.toml" if key == "alert" else "alert=failed:2"
+        what = "does not say who is told" if key == "alert" else "does not say of what"
+        error(key, f"{key} {what}", f"write {other}")
     _check_values(policies, problems)
 
 

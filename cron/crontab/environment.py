@@ -15,7 +15,8 @@ from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
 
 DEFAULT_SHELL: Final = "/bin/sh"
-MAILTO_HINT: Final = "raftcron sends no mail: see the output with `raftcron logs LAUNCH`"
+MAILTO: Final = "MAILTO"
+MAILTO_HINT: Final = 'write MAILTO=ops@example.com, several with commas between, or MAILTO=""'
 TZ_HINT: Final = "TZ is only passed to the command: CRON_TZ sets the time zone of schedules"
 DELAY_HINT: Final = "write ? for the minute: raftcron chooses one where the load is least"
 LOGNAME_HINT: Final = "it is always the user of the job: remove the line"
@@ -37,6 +38,7 @@ _OVERRIDDEN: Final = (
 """Variables that each launch sets, after the crontab's lines."""
 _GIVEN: Final = ("SHELL", "PATH", "HOME", "LOGNAME", "USER")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_ADDRESS: Final = re.compile(r"[^\s,;:<>()@\"\\$%&|]+(?:@[A-Za-z0-9.-]+)?", re.ASCII)
 _COMMENT = re.compile(r"[ \t]+#")
 _HOME_MARK = re.compile(r"(?:\A|:)~")
 
@@ -52,6 +54,23 @@ def split_assignment(text: str) -> tuple[str, str, int] | None:
         return None
     name = match[1][1:-1] if match[1][0] in "\"'" else match[1]
     return name, match[2], match.start(2) + 1
+
+
+def mail_addresses(value: str) -> tuple[tuple[str, ...], str]:
+    """Return the addresses of a `MAILTO`, each once, and why others of it get no mail, or "".
+
+    A crontab of another host may say anything here, so a wrong address is none that is refused.
+    """
+    words = list(dict.fromkeys(value.replace(",", " ").split()))
+    good = [
+        one
+        for one in words
+        if len(one) <= limits.ADDRESS_CHARS_MAX and _ADDRESS.fullmatch(one) is not None
+    ]
+    problem = next((f"{one[:40]!r} is no address" for one in words if one not in good), "")
+    if not problem and len(good) > limits.ADDRESSES_MAX:
+        problem = f"{len(good)} addresses are more than {limits.ADDRESSES_MAX}"
+    return tuple(good[: limits.ADDRESSES_MAX]), problem
 
 
 class Environment:
@@ -96,8 +115,9 @@ class Environment:
             message = f"SHELL {value[:40]!r} is not an absolute path"
             self._problems.error(line, column, message, "write one like /bin/bash")
             return
-        if name == "MAILTO":
-            self._problems.warn(line, 1, "MAILTO sends no mail", MAILTO_HINT)
+        if name == MAILTO and (problem := mail_addresses(value)[1]):
+            message = f"MAILTO does not send all mail: {problem}"
+            self._problems.warn(line, column, message, MAILTO_HINT)
         if name == "TZ":
             self._tz_line = line
         if name == "RANDOM_DELAY":

@@ -9,10 +9,12 @@ from typing import Final
 import msgspec
 
 from cron import limits
+from cron.alert_rules import JobAlerts
 from cron.calendar.expression import Expression, parse
 from cron.calendar.misread import misread
 from cron.calendar.schedule import check, shortest_period_s
 from cron.crontab.conflicts import deadline_with_retries_s, retry_of
+from cron.crontab.environment import MAILTO, mail_addresses
 from cron.crontab.options import KNOWN, Policies
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
@@ -182,6 +184,9 @@ def _job(name: str, declared: Declaration) -> Job:
     policies = declared.policies
     fields = policies.fields(Job) | {"name": name, "retry": retry_of(policies)}
     schedule = declared.expression.schedule(declared.zone)
+    alerts = JobAlerts(**policies.fields(JobAlerts), mail_to=_mail_to(declared))
+    if alerts.conditions or alerts.mail_to:
+        fields["alerts"] = alerts
     job = Job(schedule=schedule, work=_work(declared), line=declared.line, **fields)
     guarded = job.is_limited or job.on_lost is OnLost.RETRY
     work = msgspec.structs.replace(job.work, guarded=guarded)
@@ -191,6 +196,13 @@ def _job(name: str, declared: Declaration) -> Job:
         period_s = default_deadline_s(declared.expression)
         deadline_s = deadline_with_retries_s(period_s, job.retry, timeout_ms)
     return msgspec.structs.replace(job, work=work, deadline_s=deadline_s)
+
+
+def _mail_to(declared: Declaration) -> tuple[str, ...]:
+    """Return the addresses that get what a command prints; a handler's job has no MAILTO."""
+    if "handler" in declared.policies.values:
+        return ()
+    return mail_addresses(dict(declared.env).get(MAILTO, ""))[0]
 
 
 def _work(declared: Declaration) -> WorkSpec:
@@ -205,11 +217,12 @@ def _work(declared: Declaration) -> WorkSpec:
 
 
 _NAMES: Final = {(known.owner, known.field): key for key, known in KNOWN.items()} | {
-    (WorkSpec, "env"): "environment"
+    (WorkSpec, "env"): "environment",
+    (JobAlerts, "mail_to"): MAILTO,
 }
 """What a difference in a field is called."""
 # Whether work is guarded follows from overlap, concurrency and on-lost.
-_COMPARED_APART: Final = ("line", "schedule", "work", "retry", "argv", "guarded")
+_COMPARED_APART: Final = ("line", "schedule", "work", "retry", "alerts", "argv", "guarded")
 
 
 def differences(before: Job, after: Job) -> list[str]:
@@ -223,6 +236,7 @@ def differences(before: Job, after: Job) -> list[str]:
         (before.work, after.work),
         (before, after),
         (before.retry, after.retry),
+        (before.alerts or JobAlerts(), after.alerts or JobAlerts()),
     )
     names += [
         _NAMES.get((type(was), field), field)

@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cron import limits
+from cron.alert_rules import Condition, JobAlerts
 from cron.calendar.duration import parse_duration
+from cron.crontab.conditions import OF_JOBS, parse_conditions
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
 from cron.job import COMMAND, Catchup, Job, OnLost, Overlap, Retry
@@ -51,6 +53,8 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NUMBERS: Final = ("priority", "concurrency", "retries", "parts")
 _LISTS: Final = ("retry-on", "fatal-on")
 _JOBS: Final = ("after", "after-any")
+_TEXTS: Final = ("alert", "to")
+_CHANNEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
 class Option(NamedTuple):
@@ -321,6 +325,26 @@ def _memory_bytes(_: str, text: str) -> int:
     return size
 
 
+def _alert(_: str, text: str) -> tuple[Condition, ...]:
+    """Return the conditions of alerts about this job."""
+    found = parse_conditions(text)
+    if other := next((one for one in found if one.kind not in OF_JOBS), None):
+        message = f"alert {other.kind.label} is not about a job"
+        raise InvalidInput(message, "write a rule for it in alerts.toml: see docs/alerts.md")
+    return found
+
+
+def _channels(key: str, text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(map(str.strip, text.split(","))))
+    if wrong := next((name for name in names if not _CHANNEL.fullmatch(name)), None):
+        hint = "write channels of alerts.toml like to=ops, with commas between"
+        raise InvalidInput(f"{key} {wrong[:40]!r} is not the name of a channel", hint)
+    if len(names) > limits.RULE_CHANNELS_MAX:
+        most = limits.RULE_CHANNELS_MAX
+        raise InvalidInput(f"{key} names more than {most} channels", "leave some of them out")
+    return names
+
+
 KNOWN: Final[dict[str, Known]] = {
     "name": Known(Job, "name", _name),
     "timeout": Known(WorkSpec, "timeout_ms", _timeout_ms),
@@ -348,6 +372,8 @@ KNOWN: Final[dict[str, Known]] = {
     "after": Known(Job, "after", _names),
     "after-any": Known(Job, "after_any", _names),
     "metrics": Known(Job, "metrics", _yes_or_no),
+    "alert": Known(JobAlerts, "conditions", _alert),
+    "to": Known(JobAlerts, "to", _channels),
 }
 """Every option of a job, by key."""
 
@@ -381,4 +407,6 @@ def option_text(key: str, value: Any) -> str:
             return ",".join(value)
         hint = f'write it like {key} = ["billing/import"]'
         raise InvalidInput(f"{key} is not a list of jobs", hint)
+    if key in _TEXTS and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
     raise InvalidInput(f"{key} is not a text", f'write it in quotes, like {key} = "..."')

@@ -7,6 +7,7 @@ changed meanwhile it chooses anew (rule R2).
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -14,6 +15,7 @@ from itertools import islice
 import msgspec
 
 from cron.access import names_within
+from cron.alert_rules import Channel, ChannelKind
 from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
@@ -194,6 +196,33 @@ def clashes(declared: Declared, live: Mapping[str, JobRecord]) -> list[Problem]:
     return [problem for problems in by_file.values() for problem in problems.listed()]
 
 
+def check_channels(declared: Sequence[Declared], channels: Mapping[str, Channel]) -> None:
+    """Return if every channel that jobs name for their alerts is one of the cell's.
+
+    Raises:
+        CrontabError: some are not; all of them are in it, where the job is declared.
+    """
+    known = [one.name for one in channels.values() if one.kind is not ChannelKind.HEARTBEAT]
+    by_file: dict[str, Problems] = {}
+    for one in declared:
+        for job in one.jobs:
+            for name in job.alerts.to if job.alerts is not None else ():
+                if name in known:
+                    continue
+                file = one.files.get(job.name, one.source)
+                near = difflib.get_close_matches(name, known, 1)
+                hint = "declare it in alerts.toml, and `raftcron alerts apply` that first"
+                by_file.setdefault(file, Problems(file)).error(
+                    job.line,
+                    min(job.line, 1),
+                    f"job {job.name} tells channel {name}, which does not exist",
+                    f"did you mean {near[0]}?" if near else hint,
+                )
+    problems = [problem for found in by_file.values() for problem in found.listed()]
+    if problems:
+        raise CrontabError(problems)
+
+
 def check_sources(
     declared: Sequence[Declared],
     records: Sequence[JobRecord],
@@ -332,6 +361,7 @@ async def put(replica: Replica, request: ApplyRequest) -> ApplyReport:
         prune=request.prune,
         is_confirmed=request.is_dry_run or request.is_confirmed,
     )
+    check_channels(declared, replica.state.alerts.channels)
     if replica.state.followers or any(job.follows for one in declared for job in one.jobs):
         records = list(replica.state.jobs.values())
         declared = await asyncio.to_thread(in_order, declared, records, request)
@@ -580,5 +610,7 @@ def _check(verdict: Verdict) -> None:
     if verdict in (Verdict.UNKNOWN_PREDECESSOR, Verdict.CYCLE, Verdict.FOLLOWED):
         text = "a job that is followed was removed, or a job came to follow one, meanwhile"
         raise Conflict(text, "apply again: it says which")
+    if verdict is Verdict.UNKNOWN_CHANNEL:
+        raise Conflict("a channel that a job tells was removed meanwhile", "apply again")
     if verdict is not Verdict.ACCEPTED:
         raise RevisionConflict(f"the jobs were changed meanwhile: {verdict.label}")

@@ -122,7 +122,7 @@ def test_a_system_crontab_without_its_user_is_refused(text, column, message):
 
 
 def test_all_errors_of_a_file_are_reported_at_once_in_the_order_of_lines():
-    reading = read("#: name=a\n@daily x\n61 * * * * x\nMAILTO=a\n#: name=a\n@daily y\nA=\n@x y\n")
+    reading = read("#: name=a\n@daily x\n61 * * * * x\nMAILTO=a:b\n#: name=a\n@daily y\nA=\n@x y\n")
     assert [(p.line, p.is_warning) for p in reading.problems] == [
         (3, False),
         (4, True),
@@ -134,11 +134,11 @@ def test_all_errors_of_a_file_are_reported_at_once_in_the_order_of_lines():
         reading.raise_for_errors()
     assert caught.value.problems == reading.errors
     assert "tab line 3, column 1: minute 61 is not in 0-59" in str(caught.value)
-    assert str(reading.warnings[0]).startswith("tab line 4, column 1: warning: ")
+    assert str(reading.warnings[0]).startswith("tab line 4, column 8: warning: ")
 
 
 def test_a_file_without_errors_raises_nothing():
-    read("MAILTO=a\n@daily x").raise_for_errors()
+    read("MAILTO=a:b\n@daily x").raise_for_errors()
     assert read(b"") == read("\n\n# only a comment\n")
 
 
@@ -158,7 +158,7 @@ def test_likely_mistakes_are_warned_of(text, message):
 
 
 def test_errors_beyond_the_limit_are_counted():
-    reading = read("61 * * * * x\n" * (limits.CRONTAB_ERRORS_MAX + 7) + "MAILTO=x\n" * 103)
+    reading = read("61 * * * * x\n" * (limits.CRONTAB_ERRORS_MAX + 7) + "MAILTO=a:b\n" * 103)
     assert len(reading.errors) == limits.CRONTAB_ERRORS_MAX + 1
     assert reading.errors[-1].message == "107 errors; the first 100 are shown"
     assert (reading.error_count, reading.warning_count) == (107, 103)

@@ -169,7 +169,7 @@ def test_all_errors_are_reported_at_once():
 
 
 def test_what_a_crontab_warns_of_is_warned_of_here():
-    text = JOB + 'env = { TZ = "Asia/Tokyo", MAILTO = "x", LOGNAME = "y" }'
+    text = JOB + 'env = { TZ = "Asia/Tokyo", MAILTO = "a:b", LOGNAME = "y" }'
     reading = read(text)
     assert reading.errors == []
     assert sorted(problem.message.split()[0] for problem in reading.warnings) == [
@@ -177,7 +177,7 @@ def test_what_a_crontab_warns_of_is_warned_of_here():
         "MAILTO",
         "TZ",
     ]
-    assert reading.jobs[0].work.env == (("TZ", "Asia/Tokyo"), ("MAILTO", "x"))
+    assert reading.jobs[0].work.env == (("TZ", "Asia/Tokyo"), ("MAILTO", "a:b"))
     assert read(JOB + 'zone = "UTC"\nenv = { TZ = "Asia/Tokyo" }').problems == []
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cron.alert_rules import AlertKind, Condition, JobAlerts
 from cron.calendar.schedule import compile
 from cron.crontab.reader import read_crontab, read_file, split_percent
 from cron.job import Catchup, OnLost, Overlap, Schedule
@@ -92,10 +93,9 @@ def test_a_line_for_the_boot_is_left_out_of_a_system_crontab_with_a_warning():
     content = (DATA / "debian-logcheck.crontab").read_bytes()
     warnings = read_crontab(content, file="logcheck", system=True).warnings
     assert [(w.line, w.message) for w in warnings] == [
-        (4, "MAILTO sends no mail"),
         (6, "@reboot has no instant here, the job is skipped"),
     ]
-    assert "systemd" in warnings[1].hint
+    assert "systemd" in warnings[0].hint
 
 
 # Commands
@@ -270,11 +270,51 @@ def test_variables_that_may_be_meant_as_they_stand_are_passed_on_in_silence(text
     assert read(f"{text}\n@daily x").problems == []
 
 
-def test_mailto_is_taken_with_a_warning_that_points_to_the_logs():
-    reading = read("MAILTO=ops@example.org\n@daily a")
-    assert reading.jobs[0].work.env == (("MAILTO", "ops@example.org"),)
-    assert reading.problems[0].is_warning
-    assert "raftcron logs" in reading.problems[0].hint
+def test_mailto_is_of_the_commands_below_it_and_is_passed_on():
+    text = (
+        "@daily a\nMAILTO=ops@example.org, root ops@example.org\n@daily b\n"
+        '#: handler=h\n@daily 1\nMAILTO=""\n@daily c\n'
+    )
+    reading = read(text)
+    assert reading.problems == []
+    told = [job.alerts and job.alerts.mail_to for job in reading.jobs]
+    assert told == [None, ("ops@example.org", "root"), None, None]
+    assert reading.jobs[1].work.env == (("MAILTO", "ops@example.org, root ops@example.org"),)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem", "taken"),
+    [
+        ("a:b", "'a:b' is no address", ()),
+        ("a&b", "'a&b' is no address", ()),
+        ("a@b@c root", "'a@b@c' is no address", ("root",)),
+        ("<a@example.org>", "is no address", ()),
+        (f"{'x' * 255}", "is no address", ()),
+        (",".join(f"u{n}" for n in range(21)), "21 addresses are more than 20", None),
+    ],
+)
+def test_a_mailto_that_cannot_be_is_a_warning_and_no_error(value, problem, taken):
+    reading = read(f"MAILTO={value}\n@daily a")
+    [warning] = reading.problems
+    assert warning.is_warning
+    assert problem in warning.message
+    [job] = reading.jobs
+    mail_to = job.alerts.mail_to if job.alerts else ()
+    assert mail_to == taken if taken is not None else len(mail_to) == 20
+
+
+def test_alerts_of_a_job_are_its_conditions_and_channels():
+    reading = read("MAILTO=root\n#: alert=failed:2,late:10m to=ops,pager\n@daily a")
+    assert reading.problems == []
+    conditions = (Condition(AlertKind.FAILED, 2), Condition(AlertKind.LATE, after_s=600))
+    assert reading.jobs[0].alerts == JobAlerts(conditions, ("ops", "pager"), ("root",))
+    text = (
+        "[[job]]\nschedule = '@daily'\ncommand = 'a'\nalert = ['failed:2', 'late:10m']\n"
+        "to = ['ops', 'pager']\nenv = { MAILTO = 'root' }\n"
+    )
+    written = read_file("jobs.toml", text.encode())
+    assert written.problems == []
+    assert written.jobs[0].alerts == reading.jobs[0].alerts
 
 
 def test_logname_cannot_be_set():

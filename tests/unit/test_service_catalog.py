@@ -33,6 +33,7 @@ from cron.state.outcome import Result, Verdict
 from cron.state.rows import Row
 from cron.state.state import JobRecord
 from launcher.protocol.work import WorkSpec
+from tests.unit.alerts_rig import AlertsRig
 from tests.unit.pool_people_rig import FakeClock, World
 from tests.unit.state_rig import T0, StateRig, job
 
@@ -239,6 +240,24 @@ async def test_where_one_source_clashes_none_is_changed() -> None:
     files = [SourceFile("one", b"@daily x\n"), SourceFile("two", b"#: name=a\n@daily x\n")]
     with pytest.raises(CrontabError, match="belongs to source other, not to two"):
         await put(served(rig), ApplyRequest(files=files))
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+async def test_a_job_tells_channels_that_exist(is_dry_run: bool) -> None:
+    rig = AlertsRig()
+    assert rig.declare() is Verdict.ACCEPTED
+    tab = b"#: name=a alert=failed:2 to=%s\n@daily x\n"
+    for name, hint in (("beat", "alerts apply"), ("oops", "did you mean ops?")):
+        file = SourceFile("one", tab % name.encode())
+        with pytest.raises(CrontabError) as caught:
+            await put(served(rig), ApplyRequest(files=[file], is_dry_run=is_dry_run))
+        [problem] = caught.value.problems
+        assert problem.message == f"job default/a tells channel {name}, which does not exist"
+        assert problem.line == 2
+        assert hint in problem.hint
+    file = SourceFile("one", tab % b"ops")
+    report = await put(served(rig), ApplyRequest(files=[file], is_dry_run=True))
+    assert [change.action for change in report.changes] == ["added"]
 
 
 @pytest.mark.parametrize("prune", [True, False])

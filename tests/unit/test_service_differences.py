@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cron.alert_rules import JobAlerts
 from cron.crontab.jobs import differences
 from cron.crontab.reader import read_crontab
 from cron.job import Job, Retry, Schedule
@@ -34,6 +35,8 @@ BEFORE = one("#: name=a\n@daily run\n")
         ("CRON_TZ=Europe/Riga\n#: name=a\n@daily run\n", ["zone"]),
         ("#: name=a deadline=1h\n0 1 * * * run\n", ["schedule"]),
         ("#: name=a overlap=forbid\n@daily run\n", ["overlap"]),
+        ("#: name=a alert=dead to=ops\n@daily run\n", ["alert", "to"]),
+        ("MAILTO=root\n#: name=a\n@daily run\n", ["environment", "MAILTO"]),
         ("#: name=a catchup=all on-lost=skip deadline=5m\n@daily run\n", ["catchup", "deadline"]),
     ],
 )
@@ -52,11 +55,11 @@ def test_a_question_mark_that_moved_is_another_place() -> None:
 OTHER = {str: "x", int: 7, bool: True, bytes: b"x", tuple: (7,)}
 
 
-@pytest.mark.parametrize("kind", [Job, WorkSpec, Retry])
+@pytest.mark.parametrize("kind", [Job, WorkSpec, Retry, JobAlerts])
 def test_no_field_can_change_unseen(kind: type[msgspec.Struct]) -> None:
-    name = {Job: "", WorkSpec: "work", Retry: "retry"}[kind]
-    part = getattr(BEFORE, name) if name else BEFORE
-    left_out = {"line", "schedule", "work", "retry", "argv", "env", "guarded"}
+    name = {Job: "", WorkSpec: "work", Retry: "retry", JobAlerts: "alerts"}[kind]
+    part = (getattr(BEFORE, name) or kind()) if name else BEFORE
+    left_out = {"line", "schedule", "work", "retry", "alerts", "argv", "env", "guarded"}
     for field in set(kind.__struct_fields__) - left_out:
         value = getattr(part, field)
         other = OTHER[type(value)] if type(value) in OTHER else list(type(value))[-1]
