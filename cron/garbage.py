@@ -6,6 +6,10 @@ small portions and never collects old ones. This module checks the old objects p
 there are few, it collects them; if there are many, it freezes them, which takes no time: they are
 parts of State, which reference counting frees. A whole State is a cycle of references; it is
 collected when another State replaces it.
+
+Each call that is answered leaves a cycle of some objects. Python would collect these when there are
+thousands, after minutes or hours, so the memory of a quiet replica would grow until then. This
+module collects young objects from time to time as well.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ THRESHOLDS: Final = (20_000, 5, 1_000_000)
 ones every sixth time; at most 26 ms while 100,000 jobs are read. The last number means never.
 """
 LOOK_EVERY_S: Final = 10.0
+MIDDLE_LOOKS: Final = 6
+"""Of so many collections of young objects, one is of those as well that survived one before."""
 COLLECT_OBJECTS_MAX: Final = 100_000
 """The most old objects that are collected (50 ms); more are frozen."""
 
@@ -30,6 +36,7 @@ class Garbage:
     def __init__(self, root: Callable[[], object]) -> None:
         self._root = root
         self._seen: object = None
+        self._looks = 0
 
     def begin(self) -> None:
         """Collect once, and exclude all objects that exist now from later collections."""
@@ -38,7 +45,8 @@ class Garbage:
         _freeze_living()
 
     def look(self) -> None:
-        """Collect the objects that became old since the last call; freeze them if they are many."""
+        """Collect the objects that became old since the last call, or freeze them if they are many;
+        collect young objects if none became old."""
         root = self._root()
         if root is not self._seen:
             self._seen = root
@@ -48,9 +56,12 @@ class Garbage:
                 gc.freeze()
             else:
                 gc.collect()
+        else:
+            self._looks += 1
+            gc.collect(0 if self._looks % MIDDLE_LOOKS else 1)
 
     async def watch(self) -> None:
-        """Call `collect` periodically, for ever."""
+        """Call `look` periodically, for ever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.look()

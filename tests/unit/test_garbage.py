@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cron.garbage import COLLECT_OBJECTS_MAX, Garbage
+from cron.garbage import COLLECT_OBJECTS_MAX, MIDDLE_LOOKS, Garbage
 
 
 class Cycle:
@@ -69,7 +69,7 @@ def test_many_old_objects_are_frozen_and_not_looked_at(process: Process) -> None
     assert process.generations == []
     assert gc.get_freeze_count() > COLLECT_OBJECTS_MAX
     process.garbage.look()
-    assert process.generations == [], "there is nothing new"
+    assert process.generations == [0], "there is nothing new that is old"
     del kept.parts[:]
 
 
@@ -81,9 +81,29 @@ def test_objects_after_many_are_collected_again(process: Process) -> None:
     assert len(kept.parts) > COLLECT_OBJECTS_MAX
 
 
-def test_a_look_costs_nothing_where_nothing_became_old(process: Process) -> None:
+def test_a_look_is_at_young_objects_only_where_nothing_became_old(process: Process) -> None:
     process.garbage.look()
-    assert process.generations == []
+    assert process.generations == [0]
+
+
+def test_a_young_cycle_is_collected(process: Process) -> None:
+    gone = weakref.ref(Cycle())
+    assert gone() is not None
+    process.garbage.look()
+    assert gone() is None
+
+
+def test_a_cycle_that_outlived_a_look_is_collected_after_some_more(process: Process) -> None:
+    cycle = Cycle()
+    process.garbage.look()
+    gone = weakref.ref(cycle)
+    del cycle
+    process.garbage.look()
+    assert gone() is not None
+    for _ in range(MIDDLE_LOOKS - 2):
+        process.garbage.look()
+    assert gone() is None
+    assert process.generations == [0] * (MIDDLE_LOOKS - 1) + [1]
 
 
 def test_a_state_that_was_replaced_is_freed_although_it_was_frozen(process: Process) -> None:
