@@ -63,6 +63,7 @@ from cron.parent import die_with_parent
 from cron.room import with_room
 from cron.scheduler.far_tasks import spilling_above
 from cron.service.members import WAITING, ClusterStatus, ReplicaIdentity, client_address
+from cron.service.observing import Observing, disk_used_percent
 from cron.service.replacing import Replacing
 from cron.service.replica import Replica
 from cron.service.service import CellService
@@ -153,9 +154,17 @@ class Daemon:
         self._saving = Saving(
             self._leader, self._applier, self._writer, self._storage.backup_store, Path(config.data)
         )
-        self._cluster_status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
-        self._cluster_status.certificate_ends_s = self._certificate_ends_s
+        self._measure()
         self._service = self._make_service()
+
+    def _measure(self) -> None:
+        """Let the rows of `status`, and the leader's rules of alerts, know what is measured."""
+        status = self._cluster_status
+        status.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
+        status.certificate_ends_s = self._certificate_ends_s
+        status.disk_percent = lambda: disk_used_percent(Path(self._config.data))
+        observing = Observing(self._config.cell, status, self._clock, status.keeping)
+        self._leader.observe = observing.observe
 
     def _make_pool(self) -> Pool:
         lease = self._config.lease

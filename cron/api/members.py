@@ -106,7 +106,8 @@ class StatusRow(View, frozen=True, kw_only=True):
     log that a replica can apply. `overload` and `tasks` are of the leader alone, None where there
     is no overload, or no queue of tasks. `http` is where a replica serves HTTP, "" where it does
     not. `certificate_ends_ms` and `authority_ends_ms` are when a replica's certificate and that of
-    the cell's authority end, 0 without TLS.
+    the cell's authority end, 0 without TLS. `disk_used_percent` is how full the disk of its data
+    is, 0 if it is not known.
     """
 
     kind: str
@@ -138,6 +139,7 @@ class StatusRow(View, frozen=True, kw_only=True):
     http: str = ""
     certificate_ends_ms: int = 0
     authority_ends_ms: int = 0
+    disk_used_percent: int = 0
 
 
 class StatusRequest(Request, frozen=True, kw_only=True):

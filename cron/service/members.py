@@ -137,6 +137,8 @@ class ClusterStatus:
         self.keeping: Callable[[], KeepingView | None] = lambda: None
         self.certificate_ends_s: Callable[[], tuple[int, int]] = lambda: (0, 0)  # authority's, too
         self.withheld: Callable[[], str] = lambda: ""  # why entries of a leader were not taken
+        self.disk_percent: Callable[[], int] = lambda: 0  # how full the disk is; it may take long
+        self._disk_used_percent = 0
 
     def own(self) -> StatusRow:
         """Return this replica's row; its `wall_ms` is what the others compare clocks with."""
@@ -155,6 +157,7 @@ class ClusterStatus:
             http=self._identity.http,
             certificate_ends_ms=ends_s * 1000,
             authority_ends_ms=authority_ends_s * 1000,
+            disk_used_percent=self._disk_used_percent,
             address=self._identity.address,
             pid=self._identity.pid,
             role=role,
@@ -266,6 +269,20 @@ class ClusterStatus:
     def _address_of(self, peer: OtherReplica) -> str:
         return client_address(self._replicated.members, peer.id, peer.address)
 
+    def seen(self) -> tuple[StatusRow, dict[str, tuple[StatusRow | None, int | None]]]:
+        """Return a row of this replica, with what is measured of it alone, and of each other one
+        what it said last, None while it does not answer, and how far its clock is ahead of this
+        one's in milliseconds."""
+        ends_s, authority_ends_s = self.certificate_ends_s()
+        own = StatusRow(
+            kind="replica",
+            id=self._identity.replica,
+            certificate_ends_ms=ends_s * 1000,
+            authority_ends_ms=authority_ends_s * 1000,
+            disk_used_percent=self._disk_used_percent,
+        )
+        return own, {peer.id: (peer.row, peer.offset_ms) for peer in self._peers.values()}
+
     def reachable(self) -> dict[str, bool]:
         """Return of each other replica whether it answered when it was asked last."""
         return {peer.id: peer.row is not None for peer in self._peers.values()}
@@ -333,6 +350,8 @@ class ClusterStatus:
         for number in itertools.count():
             changed.clear()
             await self.poll()
+            with contextlib.suppress(OSError):  # a disk that is gone says so elsewhere
+                self._disk_used_percent = await asyncio.to_thread(self.disk_percent)
             reason = self.why_not_tick()
             if reason and self._leader.epoch is not None:
                 _log.warning("leader.resigned", replica=self._identity.replica, error=reason)
