@@ -143,6 +143,10 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `zone`: IANA time zone of schedules without CRON_TZ. It is used when a crontab is applied, so it
     should be the same on all replicas. UTC has no changes to daylight saving time.
 
+    `traces`: the URL of an OpenTelemetry collector, to which the leader sends a span for each
+    attempt that ended (OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; default: none). It
+    needs the extra `otel`, and should be the same on all replicas.
+
     `object_storage`, `snapshots`, `history`: see `cron.keeping_config`.
     """
 
@@ -161,6 +165,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object_storage: StorageConfig = StorageConfig()
     snapshots: SnapshotsConfig = SnapshotsConfig()
     history: HistoryConfig = HistoryConfig()
+    traces: Annotated[str, Meta(pattern=r"^(https?://[^\s]+)?$")] = ""
 
 
 def load_replica_config(path: str | Path) -> ReplicaConfig:

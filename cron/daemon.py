@@ -83,6 +83,7 @@ from launcher.private import private_files
 from launcher.renewal import Current, LiveCredentials
 
 if TYPE_CHECKING:
+    from cron.service.spans import Spans
     from cron.web.server import HttpServer
 
 _log = structlog.get_logger()
@@ -156,6 +157,7 @@ class Daemon:
         )
         self._measure()
         self._service = self._make_service()
+        self._spans = self._make_spans()
 
     def _measure(self) -> None:
         """Let the rows of `status`, and the leader's rules of alerts, know what is measured."""
@@ -199,6 +201,17 @@ class Daemon:
                 task_files=self._leader.task_files,
             )
         )
+
+    def _make_spans(self) -> Spans | None:
+        if not self._config.traces:
+            return None
+        from cron.service.spans import Spans, otlp  # takes a fifth of a second
+
+        send = otlp(self._config.traces, self._config.cell, self._config.id)
+        applier, leader = self._applier, self._leader
+        spans = Spans(lambda: applier.state, lambda: leader.epoch is not None, send)
+        applier.subscribe(spans.follow)
+        return spans
 
     def _make_leader(self) -> Leader:
         limits = self._config.limits
@@ -312,6 +325,8 @@ class Daemon:
             ),
         ]
         tasks += [asyncio.create_task(run, name=name) for name, run in self._storage.tasks()]
+        if self._spans is not None:
+            tasks.append(asyncio.create_task(self._spans.run(), name="spans"))
         if self._credentials is not None:
             expiry = watch_expiry(self._credentials, self._clock)
             tasks.append(asyncio.create_task(expiry, name="expiry"))
@@ -354,6 +369,8 @@ class Daemon:
             await self._server.stop(STOP_GRACE_S)
         await self._peers.close()
         self._saving.close()
+        if self._spans is not None:
+            self._spans.close()
         self._storage.stop()
         self._row_store.stop()
 
@@ -386,6 +403,7 @@ class Daemon:
             Path(self._config.data),
             lambda: self._replicated.syncs,
             lambda: self._certificate_ends_s()[0] or None,
+            self._spans.counts if self._spans is not None else {},
         )
         return make_http_server(
             self._config,

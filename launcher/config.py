@@ -40,7 +40,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     executor's user. `worker_buffer` launches of each of their groups, and as many commands, may
     wait here, if they are so short that this takes no time. `targets` is a configuration of
     targets, which this executor then serves by itself. `host` is what people are shown as its host,
-    the host's own name where empty.
+    the host's own name where empty. With `traces`, commands are told their place in a trace, as
+    TRACEPARENT.
     """
 
     id: _Name
@@ -64,6 +65,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     targets: str = ""
     term_grace_ms: _Ms = 10_000
     worker_silence_ms: _Ms = 60_000
+    traces: bool = False
     stop_grace_ms: Annotated[int, Meta(ge=1, le=3_000)] = 3_000
     start: Literal["process", "none"] = "process"
     clock_offset_ms_max: _Ms = 10_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -53,11 +53,13 @@ nobody would be told of the first missed instant."""
 
 class Machine(msgspec.Struct, frozen=True):
     """What a replica's numbers come from beside the replica: the data directory, how long syncs of
-    the log took (None before it runs), and when the certificate ends (None without one)."""
+    the log took (None before it runs), when the certificate ends (None without one), and how many
+    spans were sent and dropped (nothing where none are made)."""
 
     data: Path
     syncs: Callable[[], Histogram | None] = lambda: None
     certificate_end_s: Callable[[], int | None] = lambda: None
+    spans: Mapping[str, int] = {}
 
 
 class Metrics:
@@ -150,6 +152,16 @@ class Metrics:
             "How far the clock of this replica is ahead of the median of all replicas' clocks.",
             self._replica.cluster_status.off_by() / 1000,
         )
+
+        if self._machine.spans:
+            spans = CounterMetricFamily(
+                "raftcron_spans",
+                "Spans that were sent to the collector, or dropped; absent without `traces`.",
+                labels=("result",),
+            )
+            for result, count in self._machine.spans.items():
+                spans.add_metric((result,), count)
+            yield spans
 
     def of_disk(self) -> Iterator[Metric]:
         """Yield the size of the disk. The system may take its time to answer: a thread asks it."""

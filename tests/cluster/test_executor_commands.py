@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.protocol.status import Reason
+from launcher.protocol.tracing import place_of
 from launcher.protocol.v1 import pool_pb2
 from launcher.protocol.work import Epoch
 from tests.cluster.executor_host import ROOT, ExecutorHost, FakeLeader, runs, shell, until, work
@@ -36,6 +37,19 @@ async def pids_in(path: Path, count: int = 1) -> list[int]:
 
 def words_of(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
+
+
+async def test_a_command_is_told_its_place_in_a_trace_where_that_is_wanted(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    host.configure([leader.address], traces=True)
+    host.start()
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    _, text = await run(leader, work(argv=("/usr/bin/env",), traceparent=given))
+    environment = dict(line.split("=", 1) for line in text.splitlines())
+    attempt = f"{environment['RAFTCRON_LAUNCH']}#{environment['RAFTCRON_ATTEMPT']}"
+    assert environment["TRACEPARENT"] == place_of(attempt, given).traceparent
+    assert environment["TRACEPARENT"].split("-")[1] == given.split("-")[1]
 
 
 async def test_the_environment_is_clean_and_names_the_launch(

@@ -70,6 +70,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "launcher/executor/connector.py",
         "launcher/executor/stream.py",
     ),
+    "opentelemetry": ("cron/service/spans.py",),
     "psycopg": ("launcher/client/relay.py", "bench/peer_postgres.py"),
     "pyarrow": ("cron/cli/export.py",),
     "pysyncobj": ("consensus/engine/",),

@@ -59,7 +59,8 @@ class Measured(Watched):
         self.off_by_ms = 0
         status: Any = SimpleNamespace(off_by=lambda: self.off_by_ms, reachable=lambda: self.peers)
         self.end_s: int | None = None
-        machine = Machine(DOCS.parent, lambda: self.syncs, lambda: self.end_s)
+        self.spans = {"sent": 7, "dropped": 0}
+        machine = Machine(DOCS.parent, lambda: self.syncs, lambda: self.end_s, self.spans)
         applier = self.served.applier
         series = SeriesOfJobs(lambda: applier.state, row_store)
         applier.subscribe(series.follow)
@@ -180,6 +181,7 @@ async def test_what_may_go_wrong_with_the_machines_is_a_number(measured: Measure
     found = await measured.numbers()
     assert "raftcron_certificate_expiry_timestamp_seconds{}" not in found, "there is none"
     assert 0 < found["raftcron_disk_free_bytes{}"] < found["raftcron_disk_size_bytes{}"]
+    assert found["raftcron_spans_total{result=sent}"] == 7
     assert found["raftcron_overloaded{}"] == found["raftcron_clock_offset_seconds{}"] == 0
     assert found["raftcron_replica_reachable{replica=r3}"] == 1
     measured.peers["r3"] = False
@@ -242,7 +244,7 @@ async def test_the_document_has_every_metric_with_its_help(measured: Measured) -
     measured.account(60)
     measured.run(60)
     families = [*measured.metrics.families(), *measured.metrics.of_disk()]
-    assert len(families) == 25
+    assert len(families) == 26
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}`" in document, name

@@ -37,6 +37,7 @@ from launcher.executor.waiting import AHEAD_US, Group
 from launcher.limits import GROUP_SLOTS_MAX
 from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
+from launcher.protocol.tracing import place_of
 from launcher.protocol.work import WorkSpec
 
 log = logs.get()
@@ -332,6 +333,8 @@ class Commands(Group):
             "output": self._outputs.stem(name),
         }
         work = attempt.spec
+        if self._config.traces:
+            order["env"]["TRACEPARENT"] = place_of(name, work.traceparent).traceparent
         if work.cpu_milli or work.memory_bytes:
             group = self._control_groups.enter(name, work.cpu_milli, work.memory_bytes)
             if group is not None:
