@@ -42,3 +42,41 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
         if not number % TURN_ITEMS:
             await asyncio.sleep(0)
+
+
+class WakeUp:
+    """An event for which one task waits, and not for ever. It costs a third of an `asyncio.Event`
+    within an `asyncio.timeout`."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Let the event happen: the task that waits goes on."""
+        self.is_set = True
+        if self._waiter is not None:
+            _end(self._waiter)
+
+    def clear(self) -> None:
+        """Wait for the event to happen again."""
+        self.is_set = False
+
+    async def wait(self, seconds: float) -> bool:
+        """Return once the event has happened, or after so many seconds; whether it has."""
+        if self.is_set:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, _end, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return self.is_set
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -136,9 +136,16 @@ def _pass_on(answer: asyncio.Future[Applied], guest: asyncio.Future[Applied]) ->
 
 
 async def within(answer: asyncio.Future[T], timeout_ms: int) -> T:
-    """Wait for `answer` at most `timeout_ms`; OutcomeUnknown afterwards."""
+    """Wait for `answer` at most `timeout_ms`; it is OutcomeUnknown afterwards."""
+    # A timer of its own: asyncio.timeout costs four times as much, for each append.
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(timeout_ms / 1000, _give_up, answer, timeout_ms)
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            return await answer
-    except TimeoutError:
-        raise OutcomeUnknown(f"no answer within {timeout_ms} ms") from None
+        return await answer
+    finally:
+        timer.cancel()
+
+
+def _give_up(answer: asyncio.Future[T], timeout_ms: int) -> None:
+    if not answer.done():
+        answer.set_exception(OutcomeUnknown(f"no answer within {timeout_ms} ms"))

@@ -48,6 +48,7 @@ from cron.leader.requests import (
     refusal_of,
     rows_of,
 )
+from cron.pace import WakeUp
 from cron.scheduler.alerts import Observed
 from cron.scheduler.budget import ROWS_MIN, Every, TurnPace
 from cron.scheduler.far_tasks import USUAL, FarTasks, SpillSettings
@@ -147,8 +148,8 @@ class Leader:
         self._owes_plan = False
         self.indexes = LeaderIndexes(applier.state)
         self._held: dict[int, str] = {}  # jobs that were logged: they get no rows
-        self._wake = asyncio.Event()
-        self._asked = asyncio.Event()  # for a change: somebody waits for the answer
+        self._wake = WakeUp()
+        self._asked = WakeUp()  # for a change: somebody waits for the answer
         self._busy_turns = 0  # those before this one that had an entry, without a gap
         self._busy_until_ms = 0  # monotonic
         self._rows = 0  # of the newest turn
@@ -539,28 +540,24 @@ class Leader:
         began at `began_ms`, counts as rest if it left due jobs to the next one, or had so many rows
         that more of them would cost no less, while launches wait for the slots that come free.
         """
+        if self._changes:
+            return
         turn_ms, queues = self._settings.turn_ms, self.indexes.queues
         waits = bool(queues.fair.ready or queues.fair.parked)
         is_supplied = not waits or queues.places.may_wait > 0
         is_full = self._idle_ms() <= 0 or (self._rows >= ROWS_MIN and not is_supplied)
         took_ms = self._clock.mono_ms() - began_ms if is_full else 0
         # A change ends the rest, for its caller waits; others gather while its entry commits.
-        with contextlib.suppress(TimeoutError):
-            rest_ms = 0 if self._changes else max(0, turn_ms - took_ms)
-            async with asyncio.timeout(rest_ms / 1000):
-                await self._asked.wait()
+        await self._asked.wait(max(0, turn_ms - took_ms) / 1000)
         if self._changes:
             return
         delay_ms, wanted = self._idle_ms(), self._wake
-        if self._wake.is_set():
+        if self._wake.is_set:
             gathers = self._clock.mono_ms() < self._busy_until_ms and is_supplied
             delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
             wanted = self._asked
-        if delay_ms <= 0:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay_ms / 1000):
-                await wanted.wait()
+        if delay_ms > 0:
+            await wanted.wait(delay_ms / 1000)
 
     def _idle_ms(self) -> int:
         """Return in how many ms the leader has something to do by itself."""

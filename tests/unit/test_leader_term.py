@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 import pytest
@@ -16,6 +16,7 @@ from cron.job import Catchup
 from cron.leader.applier import StateApplier
 from cron.leader.leader import BUSY_MS, BUSY_TURNS, Leader, LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
+from cron.pace import WakeUp
 from cron.scheduler.budget import PORTIONS, ROWS_MIN, TurnPace
 from cron.scheduler.plan import ROWS_MAX
 from cron.service import replica as serving
@@ -352,8 +353,8 @@ async def test_a_leader_term_that_ends_in_the_moment_in_which_it_wakes_has_ended
         assert ended
 
 
-class Awaited(asyncio.Event):
-    """An event that knows how often it was waited for since it was cleared: a leader waits for a
+class Awaited(WakeUp):
+    """A wake-up that knows how often it was waited for since it was cleared: a leader waits for a
     change while it rests after a turn, and then while it gathers."""
 
     waits = 0
@@ -362,9 +363,9 @@ class Awaited(asyncio.Event):
         self.waits = 0
         super().clear()
 
-    async def wait(self) -> Literal[True]:
+    async def wait(self, seconds: float) -> bool:
         self.waits += 1
-        return await super().wait()
+        return await super().wait(seconds)
 
     def is_gathering(self) -> bool:
         return self.waits == 2
@@ -415,6 +416,25 @@ async def test_a_change_ends_the_rest_of_a_leader_and_shares_the_next_entry() ->
             await asyncio.gather(*(one.triggered(f"t{number}") for number in range(20)))
         assert len(indexes) == 20
         assert len(set(indexes)) == 1
+
+
+async def test_a_change_whose_caller_gives_up_before_its_entry_does_not_happen() -> None:
+    async with reigning() as one:
+        await one.put(job())
+        requests: list[str] = []
+
+        def applied(_: int, outcome: Outcome) -> None:
+            requests.extend(one.request for one in outcome.commands if isinstance(one, c.Trigger))
+
+        one.applier.subscribe(applied)
+        given_up = asyncio.create_task(one.triggered("a"))
+        other = asyncio.create_task(one.triggered("b"))
+        await asyncio.sleep(0)  # both wait for the next entry
+        given_up.cancel()
+        async with asyncio.timeout(WITHIN_S):
+            await other
+        await one.triggered("c")
+        assert requests == ["b", "c"]
 
 
 async def after_a_turn_without_rest(one: Replica, rows_max: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from cron.pace import REST_S_MAX, RESTS, TURN_ITEMS, in_turns, paced
+import pytest
+
+from cron.pace import REST_S_MAX, RESTS, TURN_ITEMS, WakeUp, in_turns, paced
 
 
 class Worker:
@@ -72,3 +74,27 @@ def test_a_long_list_lets_others_on_the_loop_have_their_turns():
         return longest
 
     assert 0 < asyncio.run(longest_stretch()) <= TURN_ITEMS
+
+
+async def test_a_wake_up_ends_a_wait_or_was_there_before_it():
+    wake = WakeUp()
+    wake.set()
+    assert await wake.wait(3_600)
+    wake.clear()
+    waiting = asyncio.create_task(wake.wait(3_600))
+    await asyncio.sleep(0)
+    wake.set()
+    wake.set()
+    assert await waiting
+
+
+async def test_a_wait_ends_by_itself_and_when_it_is_cancelled():
+    wake = WakeUp()
+    assert not await wake.wait(0)
+    waiting = asyncio.create_task(wake.wait(3_600))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    wake.set()  # nobody waits any more
+    assert wake.is_set
