@@ -88,24 +88,25 @@ def executor_of(context: Context) -> str:
     return identity.name if identity is not None and identity.kind == EXECUTOR else ""
 
 
-def _authorization(context: Context) -> str:
-    return str(dict(context.invocation_metadata() or ()).get(AUTHORIZATION, ""))
+def _said(context: Context) -> dict[str, Any]:
+    """Return the metadata of a call."""
+    return dict(context.invocation_metadata() or ())
 
 
-def _on_behalf(context: Context, caller: Identity) -> Identity:
+def _on_behalf(said: Mapping[str, Any], caller: Identity) -> Identity:
     """Return who calls: the person whose call another replica forwards, if it says so. A replica
     may be believed: it could write to the log what it wants."""
-    named = dict(context.invocation_metadata() or ()).get(ON_BEHALF)
+    named = said.get(ON_BEHALF)
     if caller.kind == REPLICA and named is not None and is_name(str(named)):
         return Identity(caller.cell, PERSON, str(named))
     return caller
 
 
-def _address(context: Context, caller: Identity | None) -> str:
+def _address(said: Mapping[str, Any], caller: Identity | None, peer: str) -> str:
     """Return where a call comes from, by the word of a replica that forwards it."""
-    said = str(dict(context.invocation_metadata() or ()).get(ADDRESS, ""))
+    address = str(said.get(ADDRESS, ""))
     is_believed = caller is None or caller.kind == REPLICA
-    return said if is_believed and _FROM.fullmatch(said) else str(context.peer())
+    return address if is_believed and _FROM.fullmatch(address) else peer
 
 
 def open_admission(cell: str, *, is_open: bool) -> Admission:
@@ -131,6 +132,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._admission = admission or open_admission(cell or "", is_open=cell is None)
         self._recheck_s = recheck_s
         self._noted = ""
+        self._handlers: dict[str, tuple[Any, Any]] = {}  # by method: bare, and behind this guard
 
     async def intercept_service(
         self,
@@ -141,11 +143,20 @@ class Guard(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
+        method = str(handler_call_details.method)
+        bare, guarded = self._handlers.get(method, (None, None))
+        if bare is not handler:
+            guarded = self._behind(handler, method)
+            self._handlers[method] = (handler, guarded)
+        return guarded
+
+    def _behind(self, handler: Any, method: str) -> Any:
+        """Return a handler that admits a call before the one of the service answers it."""
         kind = "_".join(
             "stream" if streams else "unary"
             for streams in (handler.request_streaming, handler.response_streaming)
         )
-        guarded = self._guarded(getattr(handler, kind), str(handler_call_details.method))
+        guarded = self._guarded(getattr(handler, kind), method)
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(guarded, handler.request_deserializer, handler.response_serializer)
 
@@ -195,7 +206,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _is_proven(self, context: Context) -> bool:
         """Whether a caller shows who it is, and may lose what it may."""
-        return self._cell is not None or bool(_authorization(context))
+        return self._cell is not None or bool(_said(context).get(AUTHORIZATION))
 
     async def _admitted(self, request: Any, context: Context, method: str) -> Any:
         """Return the request of a caller who may, signed; else end the call."""
@@ -212,8 +223,9 @@ class Guard(grpc.aio.ServerInterceptor):
             CronError: it is refused.
         """
         identity = None if self._cell is None else caller_of(context.auth_context(), self._cell)
+        peer = str(context.peer())
         if self._watch is not None:
-            self._watch.note(context.peer(), str(identity or ""))
+            self._watch.note(peer, str(identity or ""))
         rpc = BY_PATH.get(method)
         if rpc is None:  # executors and health checks: callers are who their certificates say
             if identity is not None and not may(identity.kind, method):
@@ -223,10 +235,11 @@ class Guard(grpc.aio.ServerInterceptor):
                 hint = "people and executors have certificates of their own; `raftcron certs issue`"
                 raise NotAllowed(f"{identity} may not use {denied}", hint)
             return request
-        address = _address(context, identity)
+        said = _said(context)
+        address = _address(said, identity, peer)
         if identity is not None:
-            identity = _on_behalf(context, identity)
-        shown = Shown(identity, _authorization(context), address)
+            identity = _on_behalf(said, identity)
+        shown = Shown(identity, str(said.get(AUTHORIZATION, "")), address)
         if not isinstance(request, Request):  # it could not be read, which the server says
             self._admission.caller(shown)
             return request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -25,12 +25,15 @@ class Pages:
         self.pages = pages
 
 
+_changes: Final[set[asyncio.Task[Any]]] = set()
+"""Those that are under way; the event loop would forget them."""
+
+
 class Calls:
     """Passes calls on to a Backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._changes: set[asyncio.Task[Any]] = set()
 
     async def answer(self, rpc: Rpc[Any, Any], request: Any) -> Any:
         """Return what the Backend answers to a checked request.
@@ -39,16 +42,21 @@ class Calls:
         behind because somebody pressed Ctrl-C.
         """
         answer = self._backend.answer(rpc, request)
-        if rpc.where is not Where.CHANGE:
+        if rpc.where is not Where.CHANGE or rpc.ends_itself:
             return await answer
-        task: asyncio.Task[Any] = asyncio.ensure_future(answer)
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_log_abandoned)
-            raise
+        return await to_its_end(answer)
+
+
+async def to_its_end(change: Coroutine[Any, Any, T]) -> T:
+    """Return what a change returns. It goes on to its end when its caller is cancelled."""
+    task = asyncio.get_running_loop().create_task(change)
+    _changes.add(task)
+    task.add_done_callback(_changes.discard)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_log_abandoned)
+        raise
 
 
 async def pages_of(answer: list[T] | AsyncIterator[T] | Pages) -> AsyncIterator[list[T]]:

@@ -107,7 +107,9 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
     a role for, and `reach` returns the scopes that a checked request is about, all of which the
     role has to cover; none where any scope will do, as for a list, which is of what the caller may
     see (`cron.api.reach`). A client may repeat a change that `is_repeatable` although it does not
-    know whether the first one happened. `name` is unique over all services.
+    know whether the first one happened. A change that `ends_itself` is complete or does not happen
+    when its client gives up; the server runs each other one to its end. `name` is unique over all
+    services.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Rpc(msgspec.Struct, Generic[Q, A], frozen=True):
     roles: tuple[str, ...] = (PERSON,)
     is_stream: bool = False
     is_repeatable: bool = False
+    ends_itself: bool = False
     service: str = SERVICE
 
     @property

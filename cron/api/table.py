@@ -252,6 +252,7 @@ SUBMIT: Final = unary(
     Where.CHANGE,
     (Action.SUBMIT, reach.submissions),
     is_repeatable=True,
+    ends_itself=True,
     service=tasks.SERVICE,
 )
 CANCEL: Final = unary(

@@ -12,6 +12,7 @@ import msgspec
 
 from cron.access import names_within
 from cron.api import tasks as api
+from cron.api.calls import to_its_end
 from cron.api.checks import checked
 from cron.errors import (
     CronError,
@@ -49,6 +50,7 @@ SETTLING_RETRY_MS: Final = 500
 RESTORED_RETRY_MS: Final = 5_000
 """When to try again where a restored cell finds out what ran."""
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
+ON_DISK: Final = Verdict.ON_DISK
 DONE: Final = frozenset({Verdict.ACCEPTED, Verdict.ALREADY})
 _encode_content: Final = msgspec.msgpack.Encoder().encode
 
@@ -70,21 +72,39 @@ class Handed(msgspec.Struct):
 
 
 async def submit(replica: Replica, request: api.SubmitRequest) -> api.SubmitReport:
-    """Hand over tasks; each has its own verdict. Calls at one time share an entry of the log."""
+    """Hand over tasks; each has its own verdict. Calls at one time share an entry of the log.
+
+    If the caller is cancelled, the tasks that fit into one entry are all in the log or none is;
+    more of them are submitted to the last one.
+    """
     items = [read(one) for one in request.tasks]
     good = [item for item in items if item.error is None]
     ordered = in_order(good)
-    if ordered is None:
-        await asyncio.gather(*(_commit(replica, part, request) for part in _parts(good)))
-    else:
-        for part in _parts(ordered):  # one after the other: a part may follow the one before
-            await _commit(replica, part, request)
+    parts = list(_parts(good if ordered is None else ordered))
+    if len(parts) == 1:
+        await _commit(replica, parts[0], request)
+    elif parts:
+        await to_its_end(_commit_all(replica, parts, request, is_ordered=ordered is not None))
     state, now_ms = replica.state, replica.clock.wall_ms()
     if not all(item.error is None and item.verdict == ACCEPTED for item in items):
         known = {item.name: item for item in items}
         for item in items:
             _judge(state, item, known)
     return api.SubmitReport(tasks=[_answer(state, item, now_ms) for item in items])
+
+
+async def _commit_all(
+    replica: Replica,
+    parts: Sequence[Sequence[Handed]],
+    request: api.SubmitRequest,
+    *,
+    is_ordered: bool,
+) -> None:
+    if is_ordered:
+        for part in parts:  # one after the other: a part may follow the one before
+            await _commit(replica, part, request)
+    else:
+        await asyncio.gather(*(_commit(replica, part, request) for part in parts))
 
 
 def in_order(items: Sequence[Handed]) -> list[Handed] | None:
@@ -174,8 +194,8 @@ async def _commit(replica: Replica, items: Sequence[Handed], request: api.Submit
         return
     for item, verdict in zip(sent, results[0].items if results else (), strict=True):
         item.verdict = verdict
-    if any(item.verdict == Verdict.ON_DISK for item in sent):
-        await _commit_again(replica, await _refused_for_disk(replica, sent), request.by)
+    if any(item.verdict == ON_DISK for item in sent):
+        await to_its_end(_commit_again(replica, sent, request.by))
 
 
 async def _refused_for_disk(replica: Replica, sent: Sequence[Handed]) -> list[Handed]:
@@ -210,9 +230,10 @@ async def _is_known_on_disk(replica: Replica, item: Handed) -> bool:
     return True
 
 
-async def _commit_again(replica: Replica, items: Sequence[Handed], by: str) -> None:
-    """Append submissions once more, after the tasks on disk that they follow, or whose hashes they
-    share, are back."""
+async def _commit_again(replica: Replica, sent: Sequence[Handed], by: str) -> None:
+    """Append submissions once more that were refused for tasks on disk, after the tasks that they
+    follow, or whose hashes they share, are back."""
+    items = await _refused_for_disk(replica, sent)
     specs = tuple(item.spec for item in items if item.spec is not None)
     if not specs:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -103,6 +104,37 @@ def test_tasks_with_many_predecessors_are_several_commands() -> None:
     asked = [TaskSubmission(key=f"k{n}", queue="q", handler="h", after=after) for n in range(120)]
     parts = list(service._parts([service.read(one) for one in asked]))
     assert [len(part) for part in parts] == [50, 50, 20]
+
+
+@pytest.mark.parametrize(("bytes_at_once", "left"), [(1, 3), (service.BYTES_AT_ONCE, 0)])
+async def test_a_call_of_several_entries_goes_on_to_its_end_and_one_entry_is_there_or_not(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch, bytes_at_once: int, left: int
+) -> None:
+    begun, go_on, ended, submit = asyncio.Event(), asyncio.Event(), asyncio.Event(), world.submit
+
+    async def later(build: Any) -> Any:
+        begun.set()
+        await go_on.wait()  # a leader does not append a change that is cancelled before
+        result = await submit(build)
+        if len(world.state.tasks) == 3:
+            ended.set()
+        return result
+
+    monkeypatch.setattr(service, "BYTES_AT_ONCE", bytes_at_once)
+    monkeypatch.setattr(world, "submit", later)
+    call = asyncio.create_task(world.submit_all("a", "b", "c", payload=msgspec.Raw(b"123")))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    go_on.set()
+    if left:
+        await asyncio.wait_for(ended.wait(), 60)
+    assert len(world.state.tasks) == left
+    monkeypatch.undo()
+    assert [one.is_new for one in await world.submit_all("a", payload=msgspec.Raw(b"123"))] == [
+        left == 0
+    ]
 
 
 async def test_a_submitter_names_handlers_within_its_scope_only(world: TasksWorld) -> None:
