@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import compress
+from operator import is_not
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import msgspec
@@ -285,11 +287,14 @@ def checked(request: Q) -> Q:
         InvalidInput, LimitExceeded: a field, or all of them together, cannot be.
     """
     changed = {}
+    fields, defaults = _checks(type(request))
     values = msgspec.structs.astuple(request)
-    for (name, default, checks), value in zip(_checks(type(request)), values, strict=True):
-        # Most fields of most requests have their defaults, and small values are the same objects.
-        if value is default or value is None or value == default:
+    # Most fields of most requests have their defaults, and small values are the same objects.
+    for place in compress(range(len(values)), map(is_not, values, defaults)):
+        value = values[place]
+        if value is None or value == defaults[place]:
             continue
+        name, checks = fields[place]
         for check in checks:
             better = check(value)
             if better is not value:
@@ -302,12 +307,11 @@ def checked(request: Q) -> Q:
 @cache
 def _checks(
     request: type[Fields],
-) -> tuple[tuple[str, Any, tuple[Callable[[Any], Any], ...]], ...]:
-    """All fields, in order: name, default, and checks."""
-    return tuple(
-        (field.name, _default_of(field), tuple(_checks_of(field.type)))
-        for field in msgspec.structs.fields(request)
-    )
+) -> tuple[list[tuple[str, tuple[Callable[[Any], Any], ...]]], list[Any]]:
+    """All fields, in order: name and checks; and their defaults."""
+    fields = msgspec.structs.fields(request)
+    checks = [(field.name, tuple(_checks_of(field.type))) for field in fields]
+    return checks, [*map(_default_of, fields)]
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> Any:

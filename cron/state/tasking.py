@@ -74,18 +74,18 @@ def submit(context: Context, command: t.SubmitTasks) -> Result:
 
 def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     """Take a task, or answer why not; nothing has changed then."""
-    state = context.state
+    state, tasks = context.state, context.state.tasks
     queue = state.queues.get(spec.queue)
     known = _known(state, queue, spec)
     if known is not ACCEPTED:
         return known
-    if not _is_sound(spec):
+    is_sound, own = _kept(spec.options, spec.options.handler if queue is None else queue.handler)
+    if not is_sound or not _is_sound(spec):
         return Verdict.BAD_TASK
-    if spec.at_ms > _latest_ms(context):
+    if spec.at_ms > context.at_ms and spec.at_ms > _latest_ms(context):
         return Verdict.BAD_TIMES
     is_tied = bool(spec.group or spec.after or spec.after_any)
     refusal = _refusal_of_ties(state, spec) if is_tied else ACCEPTED
-    tasks = state.tasks
     weight = len(spec.payload) + t.label_bytes(spec.options.labels)
     is_full = not _has_room(tasks, spec.queue, weight)
     if refusal is not ACCEPTED:
@@ -101,18 +101,15 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
         state.queues[queue.name] = queue
     elif queue.waiting >= queue.waiting_max:
         return Verdict.QUEUE_FULL
-    own = spec.options
-    if own.handler == queue.handler:
-        own = msgspec.structs.replace(own, handler="")
-    state.task_numbers += 1
+    number = state.task_numbers = state.task_numbers + 1
     task = t.TaskRecord(
-        state.task_numbers,
+        number,
         queue.name,
         spec.key,
         max(spec.at_ms, context.at_ms),
         spec.payload,
         spec.digest,
-        queue.shared(own),
+        None if own is None else queue.shared(own),
         context.index,
         context.at_ms,
         by,
@@ -120,8 +117,10 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     )
     if is_tied:
         _tie(context, task, spec)
-    tasks.put(task)
-    context.moved_tasks[task.number] = None
+        tasks.put(task)
+    else:
+        tasks.add(task, queue, weight)
+    context.moved_tasks[number] = None
     return ACCEPTED
 
 
@@ -130,8 +129,9 @@ def _known(state: State, queue: t.QueueRecord | None, spec: t.TaskSpec) -> Verdi
     known = queue.tasks.get(spec.key) if queue is not None else None
     if known is not None:
         return Verdict.ALREADY if known.digest == spec.digest else Verdict.OTHER_CONTENT
-    is_on_disk = state.spilled.find(f"{spec.queue}{TASK_MARK}{spec.key}") is not None
-    return Verdict.ON_DISK if is_on_disk else ACCEPTED
+    if state.spilled.count and state.spilled.find(f"{spec.queue}{TASK_MARK}{spec.key}") is not None:
+        return Verdict.ON_DISK
+    return ACCEPTED
 
 
 def _refusal_of_ties(state: State, spec: t.TaskSpec) -> Verdict:
@@ -197,18 +197,24 @@ def _latest_ms(context: Context) -> int:
 
 
 def _is_sound(spec: t.TaskSpec) -> bool:
-    """Whether name, digest, payload and options are within their limits."""
+    """Whether name, digest and payload are within their limits."""
     return (
         is_task_name(spec.queue, spec.key)
         and len(spec.digest) == DIGEST_BYTES
         and len(spec.payload) <= PAYLOAD_BYTES_MAX
-        and (spec.options == t.NO_OPTIONS or _are_sound(spec.options))
     )
 
 
 @lru_cache(maxsize=256)
+def _kept(options: t.TaskOptions, handler: str) -> tuple[bool, t.TaskOptions | None]:
+    """Return whether options are within their limits, and what a task of a queue with this handler
+    keeps of them: None where all are the default ones. The tasks of a program have few of them."""
+    own = msgspec.structs.replace(options, handler="") if options.handler == handler else options
+    return _are_sound(options), None if own == t.NO_OPTIONS else own
+
+
 def _are_sound(options: t.TaskOptions) -> bool:
-    """Whether options are within their limits. The tasks of a program have few of them."""
+    """Whether options are within their limits."""
     texts = [options.handler, options.collection, options.traceparent]
     texts += [text for label in options.labels for text in label]
     return (
