@@ -24,6 +24,7 @@ from cron.limits import ALERTS_OPEN_MAX
 from cron.scheduler.tasks import TaskIndex
 from cron.state import alerts as a
 from cron.state import commands as c
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import DropDead, Redrive
 from cron.state.state import JobRecord, State
@@ -284,8 +285,8 @@ class AlertIndex:
         return self._without_success(record, rule, now_ms)
 
     def _late_of(self, record: JobRecord, rule: Rule, now_ms: int) -> a.Evidence | None:
-        """Return a launch that should have begun by now; or that began too late, until one begins
-        in time."""
+        """Return a launch that should have begun by now; or that began too late, as long as it runs
+        and until one is over that began in time."""
         marks, after_s = record.marks or a.NO_MARKS, rule.condition.after_s
         known = self._state.alerts.open.get(rule.name, {}).get(record.name)
         at_s = self._waits_since(record, known)
@@ -295,6 +296,12 @@ class AlertIndex:
             return a.Evidence(now_ms // 1000 - at_s, at_s * 1000, (name,))
         if at_s:
             self._note_look(record.number, (floor_s + after_s) * 1000)
+        for row in self._begun_of(record):
+            late_ms = row.begun_at_ms - row.scheduled_s * 1000
+            if late_ms > after_s * 1000 and row.attempt == 1 and not row.trigger:
+                return a.Evidence(
+                    late_ms // 1000, 0, (str(LaunchName(record.name, row.scheduled_s)),)
+                )
         if marks.late_ms > after_s * 1000:
             return a.Evidence(marks.late_ms // 1000, 0, marks.launches[-1:])
         return None
@@ -320,18 +327,23 @@ class AlertIndex:
 
     def _running_of(self, record: JobRecord, after_s: int, now_ms: int) -> a.Evidence | None:
         """Return the launch that runs for the longest time, if that is too long."""
-        state = self._state
-        running = [
-            *map(state.active.__getitem__, state.active.of_jobs((record.number,))),
-            *(row for row in record.open.values() if row.key in state.active.detailed),
-        ]
         before_ms = now_ms - after_s * 1000
-        rows = [row for row in running if self._floor_ms <= row.begun_at_ms <= before_ms]
+        rows = [row for row in self._begun_of(record) if row.begun_at_ms <= before_ms]
         if not rows:
             return None
         oldest = min(rows, key=lambda row: (row.begun_at_ms, row.key))
         name = str(LaunchName(record.name, oldest.scheduled_s, oldest.trigger))
         return a.Evidence((now_ms - oldest.begun_at_ms) // 1000, oldest.begun_at_ms, (name,))
+
+    def _begun_of(self, record: JobRecord) -> list[LaunchRow]:
+        """Return the launches of a job that have begun and are not over, but for those of the life
+        before a restore."""
+        active = self._state.active
+        rows = [
+            *map(active.__getitem__, active.of_jobs((record.number,))),
+            *(row for row in record.open.values() if row.key in active.detailed),
+        ]
+        return [row for row in rows if row.begun_at_ms >= self._floor_ms]
 
     def _without_success(self, record: JobRecord, rule: Rule, now_ms: int) -> a.Evidence | None:
         """Return for how long no launch of a job has succeeded, if that is too long. Time before

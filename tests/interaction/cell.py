@@ -12,10 +12,12 @@ from cron.job import Catchup, Job, Overlap, Retry, Schedule
 from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
 from cron.notes import sentence
+from cron.scheduler.alerts import Observed
 from cron.scheduler.due import DueHeap
 from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.codec import encode_entry
+from cron.state.deliveries import MAIL
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
@@ -47,6 +49,7 @@ class Cell:
         self.pool = FakePool()
         self.executors: dict[str, FakeExecutor] = {}
         self.expired: list[int] = []
+        self.observed = Observed()
         self.rows: list[Row] = []
         self.printed: list[str] = []
         self.in_flight: dict[str, list[Message]] = {}
@@ -190,10 +193,13 @@ class Cell:
             if record is not None and session.gets_work:
                 slots[record.number] = session.slots - record.count_open()
         now_s = self.now_ms // 1000
-        due, queues = self.due_heap.take(now_s, limit=100), queues_with(self.state, slots, HANDLER)
+        due, queues = (
+            self.due_heap.take(now_s, limit=100),
+            queues_with(self.state, slots, HANDLER, MAIL),
+        )
         view = View(self.state, due, queues, expired=gone, late_budget=10)
         commands += plan(view, self.now_ms)
-        commands += self.tasks.plan(self.now_ms)
+        commands += self.tasks.plan(self.now_ms, self.observed)
         if commands:
             self.append(commands)
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from cron.launch_state import LaunchState
+from cron.scheduler.alerts import AlertIndex, Observed
 from cron.scheduler.chains import ChainIndex
 from cron.scheduler.tasks import TaskIndex
 from cron.state import commands as c
@@ -39,17 +40,24 @@ def close_of(group: str, hook: t.TaskSpec | None) -> CloseGroups:
 
 
 class LeadersTasks:
-    """What a leader knows of tasks."""
+    """What a leader knows of tasks, and of the alerts that tasks tell of."""
 
     def __init__(self, state: State) -> None:
-        self.chains, self.index = ChainIndex(state), TaskIndex(state)
+        self.chains, self.index, self.alerts = (
+            ChainIndex(state),
+            TaskIndex(state),
+            AlertIndex(state),
+        )
 
     def follow(self, outcome: Outcome) -> None:
         self.chains.follow(outcome)
         self.index.follow(outcome)
+        self.alerts.follow(outcome)
 
-    def plan(self, now_ms: int) -> Sequence[c.Command]:
-        return [*self.chains.plan(now_ms, 100), *self.index.plan(now_ms, lambda _pool: 4, 100)]
+    def plan(self, now_ms: int, observed: Observed) -> Sequence[c.Command]:
+        tasks = self.index.plan(now_ms, lambda _pool: 4, 100)
+        alerts = self.alerts.plan(now_ms, self.index, observed)
+        return [*self.chains.plan(now_ms, 100), *tasks, *alerts]
 
 
 def said_of(state: State, command: c.Command, result: Result) -> list[str] | None:

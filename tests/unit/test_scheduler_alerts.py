@@ -144,6 +144,18 @@ def test_a_launch_that_waits_too_long_is_late() -> None:
     assert rig.turn(122) == [f"-late {BACKUP}"]
 
 
+def test_a_launch_that_began_late_is_late_while_it_runs() -> None:
+    rig = watching(rule("late", "late:30s"))
+    rig.to(60).account(60)
+    assert rig.turn(90) == [f"+late {BACKUP}"]
+    rig.to(100).begin(60)
+    assert rig.turn(105) == []
+    rig.elect()
+    assert rig.turn(110) == [], "a new leader sees that it runs"
+    rig.to(200).finished(60)
+    assert rig.turn(205) == []
+
+
 def test_a_late_launch_that_is_skipped_or_cancelled_is_late_no_more() -> None:
     rig = watching(rule("late", "late:30s"))
     rig.to(60).account(60)
