@@ -25,8 +25,8 @@ export PYTHONTZPATH :=
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help kubernetes setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
-  cluster bench bench-compare bench-flood bench-keeping bench-launches bench-memory bench-overload \
-  bench-reconnect bench-tasks bench-web docs lock proto screenshots sizes soak-tasks wheel clean
+  cluster bench bench-compare bench-console bench-flood bench-keeping bench-launches bench-memory bench-overload \
+  bench-reconnect bench-scrape bench-tasks bench-web docs lock proto screenshots sizes soak-tasks wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -134,6 +134,12 @@ bench-memory: setup-tests ## RSS of the replicas while launches go on: RATE=200 
 
 bench-web: setup-tests ## what 200 parallel HTTP requests do to the leader's launches
 	$(BIN)/python -m bench.web --readme
+
+bench-console: setup-tests ## sizes and times of the console's pages at 100,000 jobs
+	$(BIN)/python -m bench.console --readme
+
+bench-scrape: setup-tests ## what it costs the replicas that Prometheus scrapes them each second
+	$(BIN)/python -m bench.scrape --readme
 
 bench-tasks: setup-tests ## tasks from programs: rate, time, cost; PEERS=1: beside PostgreSQL and Celery
 	$(BIN)/python -m $(if $(PEERS),bench.tasks_peers --readme,bench.tasks)
