@@ -87,7 +87,7 @@ ANSWERS: dict[str, Any] = {
     "why": poisoned(WhyReport),
     "jobs": [poisoned(JobView)],
     "status": [poisoned(StatusRow)],
-    "audit": poisoned(AuditReport),
+    "audit": msgspec.structs.replace(poisoned(AuditReport), tasks_next=""),
     "trigger": ended(state="failed"),
     "kill": ended(state="failed"),
     "dead": poisoned(DeadReport),
