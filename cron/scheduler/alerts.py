@@ -168,6 +168,8 @@ class AlertIndex:
 
     def next_ms(self) -> int | None:
         """Return when it has something to look at; None for never, 0 for now."""
+        if self._state.is_resolving:
+            return None
         if self.is_behind:
             return 0
         return self._heap[0][0] if self._heap else None
@@ -233,7 +235,9 @@ class AlertIndex:
     def _is_for(self, number: int, kind: AlertKind) -> bool:
         """Whether a rule of a kind is for a job."""
         record = self._state.by_number.get(number)
-        return record is not None and self._state.alerts.watch(record.name).has(kind)
+        if record is None or record.task:
+            return False
+        return self._state.alerts.watch(record.name).has(kind)
 
     def _look(self, record: JobRecord, now_ms: int) -> None:
         """Compare a job with its rules."""
@@ -242,10 +246,19 @@ class AlertIndex:
         for rule in watch.rules:
             self._compare(rule, record.name, self._found_of(record, rule, now_ms))
         if record.name in alerts.open_of:
-            names = {rule.name for rule in watch.rules}
+            known = {rule.name for rule in watch.rules}
             for name, mine in alerts.open.items():
-                if record.name in mine and name not in names:
+                is_of_job = name not in known and not self._is_of_queue(name, record.name)
+                if is_of_job and record.name in mine:
                     self._resolved.setdefault(name, {})[record.name] = None
+
+    def _is_of_queue(self, name: str, subject: str) -> bool:
+        """Whether an alert is about a queue, which may have the name of a job."""
+        rule = self._state.alerts.rules.get(name)
+        if rule is None:
+            return False
+        kind = rule.condition.kind
+        return kind is AlertKind.QUEUE_OLDER or (kind is AlertKind.DEAD and subject in self._dead)
 
     def _compare(self, rule: Rule, subject: str, found: a.Evidence | None) -> None:
         """Raise or resolve the alert of a rule and a subject, if it is not as it should be."""
@@ -277,7 +290,8 @@ class AlertIndex:
         if condition.kind is AlertKind.DEAD:
             newest = list(record.dead)[-a.EVIDENCE_LAUNCHES :]
             launches = tuple(str(LaunchName(record.name, *place)) for place in newest)
-            return a.Evidence(len(record.dead), 0, launches) if newest else None
+            count = len(record.dead) + self._dead.get(record.name, 0)  # a queue of that name
+            return a.Evidence(count, 0, launches) if count else None
         if condition.kind is _LATE:
             return self._late_of(record, rule, now_ms)
         if condition.kind is _RUNNING:
@@ -450,7 +464,8 @@ class AlertIndex:
             if matches(queue):
                 self._compare(rule, queue, a.Evidence(count))
         for subject in state.alerts.open.get(rule.name, ()):
-            if subject not in self._dead and subject not in state.jobs:
+            is_there = subject in self._dead and matches(subject)
+            if not is_there and subject not in state.jobs:
                 self._compare(rule, subject, None)
 
     def _look_at_open(self, now_ms: int) -> None:

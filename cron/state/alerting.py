@@ -56,6 +56,9 @@ def apply_alerts(context: Context, command: a.ApplyAlerts) -> Result:
     for name in [name for name in alerts.open if name in alerts.rules and name not in rules]:
         subjects = tuple(alerts.open[name])
         _resolve(context, a.ResolveLine(name, subjects), command.cell, command.by)
+    for name in [name for name in alerts.outgoing if name in alerts.rules and name not in rules]:
+        for channel in list(alerts.outgoing[name]):  # what is gathered could not be told later
+            flush(context, name, channel, command.cell, is_last=True)
     alerts.rules_since = {
         name: alerts.rules_since.get(name, context.at_ms)
         if alerts.rules.get(name) == rule

@@ -185,7 +185,7 @@ class AlertState(msgspec.Struct, array_like=True, dict=True):
         }
         self.own: dict[str, JobAlerts] = {}  # what crontabs say of their jobs, by job
         self.own_kinds = 0  # a bit for each kind that was ever in there
-        self.own_mails = False
+        self.mailing: dict[str, None] = {}  # of these jobs: those whose output is mailed
         self.marked: dict[str, None] = {}  # jobs of which a rule about ends may fire
         self.is_watching = False  # whether any rule is about jobs, or any output is mailed
         self.is_used = False  # whether there ever was a rule or a channel
@@ -209,12 +209,14 @@ class AlertState(msgspec.Struct, array_like=True, dict=True):
     def note_job(self, name: str, alerts: JobAlerts | None) -> None:
         """Take note of what a crontab says of a job."""
         self._watches.pop(name, None)
+        self.mailing.pop(name, None)
         if alerts is None:
             self.own.pop(name, None)
             return
         self.own[name] = alerts
         self.is_watching = self.is_used = True
-        self.own_mails |= bool(alerts.mail_to)
+        if alerts.mail_to:
+            self.mailing[name] = None
         for condition in alerts.conditions:
             self.own_kinds |= 1 << condition.kind
 

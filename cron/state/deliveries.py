@@ -77,14 +77,17 @@ def tell(context: Context, rule: Rule, what: a.Gathered, cell: str, *, is_firing
         _keep(context, rule.name, name, out)
 
 
-def flush(context: Context, rule_name: str, name: str, cell: str) -> Verdict:
-    """Tell a channel what was gathered of a rule, once its time has come."""
+def flush(
+    context: Context, rule_name: str, name: str, cell: str, *, is_last: bool = False
+) -> Verdict:
+    """Tell a channel what was gathered of a rule, once its time has come; at once if the rule
+    goes."""
     alerts = context.state.alerts
     rule, channel = alerts.rule(rule_name), alerts.channels.get(name)
     out = alerts.outgoing.get(rule_name, {}).get(name)
     if out is None or not out.is_pending:
         return Verdict.ALREADY
-    if context.at_ms < out.sent_ms + a.REST_MS:
+    if context.at_ms < out.sent_ms + a.REST_MS and not is_last:
         return Verdict.NOT_DUE
     if rule is None or channel is None:
         out = a.Outgoing(out.sent_ms, out.newest)

@@ -8,7 +8,7 @@ at its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ from cron.launch_state import LaunchState
 from cron.state import alerts as a
 from cron.state.context import Context
 from cron.state.deliveries import mail_output
-from cron.state.rows import RESTORED_BY, Chunk, Row
+from cron.state.rows import RESTORED_BY, Chunk, Row, RowKind
 from cron.state.state import JobRecord
 from launcher.protocol.names import TASK_MARK, LaunchName
 from launcher.protocol.status import Reason
@@ -38,39 +38,51 @@ MISSED: Final = frozenset(
 )
 """Why an instant has no launch though nobody wanted that."""
 _OF_SUCCESS: Final = 1 << AlertKind.NO_SUCCESS | 1 << AlertKind.LATE
+_OF_MISSED: Final = 1 << AlertKind.MISSED
+_ALL: Final = -1
+"""Bits of the kinds that need successes, skipped instants, and all other ends."""
 
 
 def note_ends(context: Context) -> None:
     """Note how launches ended by this entry. Call this after its last command: a launch that is
     open again is not over."""
-    alerts = context.state.alerts
+    state = context.state
     for item in context.ended:
-        is_quiet = item.state is SUCCEEDED and not alerts.own_mails
-        if is_quiet and not alerts.kinds & _OF_SUCCESS and not alerts.marked:
-            continue
-        for row in _rows_of_jobs(item, alerts.marked if is_quiet else None, alerts.kinds):
-            record = context.state.jobs.get(row.job)
+        for row in _rows_for(state.alerts, item):
+            record = state.jobs.get(row.job)
             if record is not None and record.job is not None:
                 _note_end(context, record, row)
 
 
-def _rows_of_jobs(item: Row | Chunk, marked: Iterable[str] | None, kinds: int) -> Iterator[Row]:
-    """Yield the rows of an item that rules may need: of successes only those of jobs that are
-    `marked`, unless rules count all of them."""
+def _rows_for(alerts: a.AlertState, item: Row | Chunk) -> Iterator[Row]:
+    """Yield the rows of an item that rules, or `MAILTO`, may need. Of a chunk only these are made:
+    an entry may have a hundred thousand rows."""
     if not isinstance(item, Chunk):
         if TASK_MARK not in item.job:
             yield item
         return
     names = item.names()
-    if marked is not None and not kinds & _OF_SUCCESS:
-        wanted = set(names).intersection(marked)
-        if not wanted:
-            return
+    if item.state is SUCCEEDED:
+        wanted = alerts.marked.keys() & names if alerts.marked else set()
+        if alerts.mailing and item.output_bytes:
+            wanted |= alerts.mailing.keys() & names
+        wanted |= _watched(alerts, names, _OF_SUCCESS)
+    elif item.state is SKIPPED:
+        wanted = _watched(alerts, names, _OF_MISSED) if item.reason in MISSED else set()
     else:
-        wanted = set(names)
-    for place, name in enumerate(names):
-        if name in wanted and TASK_MARK not in name:
+        wanted = _watched(alerts, names, _ALL)
+        if alerts.mailing:
+            wanted |= alerts.mailing.keys() & names
+    for place, name in enumerate(names) if wanted else ():
+        if name in wanted:
             yield item.row(place, name)
+
+
+def _watched(alerts: a.AlertState, names: list[str], kinds: int) -> set[str]:
+    """Return the jobs among these names that a rule of one of these kinds is for."""
+    if not alerts.kinds & kinds:
+        return set()
+    return {name for name in names if TASK_MARK not in name and alerts.watch(name).kinds & kinds}
 
 
 def _note_end(context: Context, record: JobRecord, row: Row) -> None:
@@ -137,7 +149,7 @@ def _with_end(
             marks.since_ms if failed else 0,
             () if is_quiet else marks.launches,
         )
-    if is_restored:
+    if is_restored or row.kind is RowKind.AMENDMENT:  # it was counted when it was lost
         return marks
     if row.state in FAILURES:
         is_first = not marks.failed & 1

@@ -258,6 +258,33 @@ def test_a_gate_that_nobody_lifts_is_an_alert() -> None:
     assert rig.turn(3602) == ["-gates raftcron/gate-1"]
 
 
+def test_a_queue_may_have_the_name_of_a_job() -> None:
+    rig = watching(rule("old", "queue-older:1m"), rule("dead", "dead"), rule("twice", "failed:2"))
+    rig.put(job("mail"))
+    rig.append(t.SubmitTasks((task("a"),)))
+    number = rig.record("mail").number
+    assert rig.turn(60) == ["+old default/mail"]
+    rig.failed(120, number=number)
+    rig.failed(180, number=number)
+    assert rig.turn(182) == ["+twice default/mail"]
+    for second in (184, 186):
+        assert rig.turn(second) == [], "what is known of the job says nothing about the queue"
+    rig.append(t.CancelTasks(("default/mail:a",), "anna"))
+    assert rig.turn(188) == ["-old default/mail"]
+
+
+def test_the_index_keeps_nothing_of_tasks_that_run() -> None:
+    rig = watching(rule("long", "running:1s", "*/*"))
+    rig.append(t.SubmitTasks((task("a"),)))
+    rig.append(t.ReadyTasks((1,)))
+    record = rig.state.by_number[2]
+    assert record.task
+    (key,) = rig.state.due.detailed
+    assert rig.begin(key[1] - T0, number=2) is Verdict.ACCEPTED
+    assert rig.turn(10) == []
+    assert record.name not in rig.state.alerts._watches
+
+
 CELL_CASES = [
     ("backup-failing:15m", AlertKind.BACKUP_FAILING, 899, 900),
     ("replica-away:5m", AlertKind.REPLICA_AWAY, 299, 300),

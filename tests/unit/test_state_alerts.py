@@ -15,8 +15,11 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.retries import backoff_ms
+from cron.state.rows import Chunk, Row
+from launcher.protocol.columns import differences
 from launcher.protocol.names import format_time
-from launcher.protocol.status import Reason
+from launcher.protocol.reports import BatchReport
+from launcher.protocol.status import Reason, Status
 from tests.unit.alerts_rig import BEAT, CELL, CHAT, OPS, AlertsRig, own, rule, watched
 from tests.unit.state_rig import T0, job, skips
 
@@ -194,6 +197,14 @@ def test_alerts_of_a_rule_that_goes_are_over() -> None:
     assert rig.raised("twice", BACKUP) == [Verdict.UNKNOWN_RULE]
 
 
+def test_that_a_rule_went_is_told_at_once_since_nobody_could_tell_it_later() -> None:
+    rig = watched(TWICE)
+    rig.raised("twice", BACKUP)
+    assert rig.to(5).declare() is ACCEPTED
+    assert rig.keys == ["1-firing-ops", "1-resolved-ops"]
+    assert not rig.state.alerts.pending
+
+
 def test_a_job_tells_only_channels_that_are_there() -> None:
     rig = watched()
     for unknown in ("nobody", "beat"):
@@ -325,6 +336,50 @@ def test_a_lost_launch_counts_as_failed_and_a_cancelled_one_does_not() -> None:
     assert marks(rig).failed == 1
     rig.ran(120, state=LaunchState.CANCELLED, reason=Reason.KILLED)
     assert marks(rig).failed == 1
+
+
+def test_a_late_report_is_no_second_failure() -> None:
+    rig = watched(TWICE)
+    rig.to(60).account(60)
+    rig.begin(60)
+    rig.lost(60)
+    late = {"state": LaunchState.FAILED, "exit_code": 1}
+    assert rig.to(90).finished(60, **late) is Verdict.AMENDED
+    assert marks(rig).failed == 1
+
+
+def test_of_many_ends_only_rows_that_a_rule_is_for_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = watched(rule("one", "failed:2", BACKUP), rule("gone", "missed", BACKUP))
+    rig.put(
+        *(job(f"j{n}") for n in range(50)),
+        job("mails", alerts=own("", mail_to=("anna@example.org",))),
+    )
+    made: list[str] = []
+    row_of = Chunk.row
+
+    def noted(chunk: Chunk, place: int, name: str = "") -> Row:
+        made.append(name)
+        return row_of(chunk, place, name)
+
+    numbers = [record.number for record in rig.state.jobs.values()]
+    deltas = tuple(differences(numbers))
+    rows = {"skipped": (skips(60, 120, 2),), "due": (c.Instants(T0 + 180),)}
+    line = c.AccountLine(deltas, rig.state.catalog, T0, T0 + 180, **rows)
+    monkeypatch.setattr("cron.state.outcome.rows_of", lambda _: [])
+    monkeypatch.setattr(Chunk, "row", noted)
+    rig.to(200).append(c.Account((line,)))
+    assert made == [BACKUP], "only its instants are missed for a rule"
+    made.clear()
+    spec = c.BatchSpec(1, rig.state.catalog, rig.at_ms + 60_000, T0 + 180, deltas)
+    rig.append(c.Begin((spec,)))
+    places = [0, *(1 for _ in numbers[1:])]
+    times = {"started_ms": [rig.at_ms], "finished_ms": [rig.at_ms]}
+    ended = BatchReport(rig.state.index, Status.ENDED, Reason.NONE, 0, places, **times)
+    rig.append(c.Report(rows=((1, ended),)))
+    assert not rig.state.active
+    assert set(made) <= {BACKUP}, "nobody wrote anything, and the others never failed"
 
 
 def test_instants_without_a_launch_are_counted_until_one_runs() -> None:
