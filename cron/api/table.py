@@ -7,6 +7,7 @@ from typing import Any, Final
 from cron.access import Action
 from cron.api import (
     access,
+    alerts,
     dead,
     executors,
     gates,
@@ -127,6 +128,35 @@ REDRIVE: Final = unary(
 )
 DROP_DEAD: Final = unary(
     "DropDead", dead.DeadChange, dead.DeadOutcome, Where.CHANGE, (Action.OPERATE, reach.letters)
+)
+
+# Alerts
+ALERTS: Final = unary(
+    "Alerts", alerts.AlertsQuery, alerts.AlertsReport, Where.ANY, (Action.READ, reach.listed)
+)
+APPLY_ALERTS: Final = unary(
+    "ApplyAlerts",
+    alerts.ApplyAlertsRequest,
+    alerts.ApplyAlertsReport,
+    Where.CHANGE,
+    (Action.EDIT, reach.cell),
+)
+TEST_ALERT: Final = unary(
+    "TestAlert",
+    alerts.TestAlertRequest,
+    alerts.TestAlertReport,
+    Where.CHANGE,
+    (Action.OPERATE, reach.cell),
+)
+MUTE_ALERTS: Final = unary(
+    "MuteAlerts", alerts.MuteRequest, alerts.MuteView, Where.CHANGE, (Action.OPERATE, reach.pattern)
+)
+UNMUTE_ALERTS: Final = unary(
+    "UnmuteAlerts",
+    alerts.UnmuteRequest,
+    alerts.MutesReport,
+    Where.CHANGE,
+    (Action.OPERATE, reach.anything),
 )
 
 # Executors and queues

@@ -114,6 +114,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "queue": ("cron.cli.queues", "Show what waits where, and declare queues of tasks."),
     "limit": ("cron.cli.limits", "Limit the launches of tenants and handlers."),
     "gate": ("cron.cli.gates", "Hold back or skip launches until a gate is opened."),
+    "alerts": ("cron.cli.alerts", "Tell people when something is wrong: rules, what fires."),
     "executors": ("cron.cli.executors", "List the executors: slots, labels, handlers."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
     "clock": ("cron.cli.cell", "Set the cell's time back after a wrong clock moved it ahead."),

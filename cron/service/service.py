@@ -15,6 +15,7 @@ from cron.api.rpc import Request, Rpc, Where
 from cron.errors import NotLeader
 from cron.service import (
     access,
+    alerts,
     backfill,
     catalog,
     dead,
@@ -88,6 +89,11 @@ ANSWERS: Final = (
     _row(t.DEAD, dead.listed),
     _row(t.REDRIVE, dead.redrive),
     _row(t.DROP_DEAD, dead.drop),
+    _row(t.ALERTS, alerts.listed),
+    _row(t.APPLY_ALERTS, alerts.put),
+    _row(t.TEST_ALERT, alerts.test),
+    _row(t.MUTE_ALERTS, alerts.mute),
+    _row(t.UNMUTE_ALERTS, alerts.unmute),
     _row(t.EXECUTORS, executors.listed),
     _row(t.EXECUTOR, executors.one),
     _row(t.DRAIN, executors.drain),

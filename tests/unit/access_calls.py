@@ -14,6 +14,13 @@ from cron.api.access import (
     TokenCreation,
     TokenRevocation,
 )
+from cron.api.alerts import (
+    AlertsQuery,
+    ApplyAlertsRequest,
+    MuteRequest,
+    TestAlertRequest,
+    UnmuteRequest,
+)
 from cron.api.dead import DeadChange, DeadQuery
 from cron.api.executors import DrainRequest, ExecutorQuery
 from cron.api.gates import GateOpening, GateRequest
@@ -133,6 +140,11 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "Get": (TaskQuery(name=TASK), ALL, "tenant"),
     "List": (TaskListQuery(filter=TaskFilter(queue=JOB)), ALL, "tenant"),
     "Watch": (WatchRequest(), ALL, "list"),
+    "Alerts": (AlertsQuery(), READERS, "list"),
+    "ApplyAlerts": (ApplyAlertsRequest(text=""), "editor admin", "cell"),
+    "TestAlert": (TestAlertRequest(channel="ops"), "operator editor admin", "cell"),
+    "MuteAlerts": (MuteRequest(pattern="billing/*", until_ms=1), "operator editor admin", "tenant"),
+    "UnmuteAlerts": (UnmuteRequest(numbers=[1]), "operator editor admin", "list"),
     "PutQueues": (PutQueuesRequest(source="q", text="[queue.mail]"), "editor admin", "list"),
     "ListQueues": (TaskQueuesQuery(), ALL, "list"),
     "GetGroup": (GroupQuery(name=JOB), ALL, "tenant"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from cron.alert_rules import AlertFile, AlertKind, Channel, ChannelKind, Condition, Rule
 from cron.crontab.alert_file import CHANNEL_KEYS, RULE_KEYS, parse_alert_file
+from cron.crontab.conditions import parse_condition
 from cron.errors import CrontabError, Problem
 from cron.limits import CHANNELS_MAX, RULE_CHANNELS_MAX, RULE_SUBJECTS_MAX, RULES_MAX
+from launcher.targets.app import ALL, targets_of
+from launcher.targets.config import load
 from tests.style.tree import ROOT
 
 EXAMPLE = (ROOT / "examples" / "alerts.toml").read_text(encoding="utf-8")
@@ -132,3 +138,36 @@ def test_all_errors_of_a_file_are_named_in_its_order() -> None:
 )
 def test_more_than_a_cell_keeps_is_refused(text: str, message: str) -> None:
     assert any(message in one.message for one in problems_of(text))
+
+
+# ---- the document
+
+DOCUMENT = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+TABLES = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+def test_the_rules_of_the_document_are_ones() -> None:
+    found = [parse_alert_file(text) for text in TABLES if text.startswith("[[channel]]")]
+    assert [one.rules[0].condition for one in found] == [Condition(AlertKind.FAILED, 2)]
+
+
+def test_the_targets_of_the_document_are_ones(tmp_path: Path) -> None:
+    (tmp_path / "slack.url").write_text("https://hooks.example.com/T0\n")
+    (tmp_path / "pagerduty.key").write_text("k3y\n")
+    for path in tmp_path.iterdir():
+        path.chmod(0o600)
+    kinds = []
+    for number, text in enumerate(TABLES):
+        if not text.startswith("[[channel]]"):
+            path = tmp_path / f"{number}.toml"
+            path.write_text(text)
+            kinds += [one.handler for one in targets_of(ALL, load(path), path)]
+    assert kinds == ["mail", "webhook"]
+
+
+def test_the_document_has_every_condition() -> None:
+    rows = re.findall(r"^\| `([a-z0-9:/%-]+)` \|", DOCUMENT, re.MULTILINE)
+    kinds = {"kind", "when"} | {one.label for one in ChannelKind}  # and the heads of tables
+    found = {parse_condition(text).kind for text in rows if text not in kinds}
+    assert found == set(AlertKind)
+    assert kinds <= set(rows)

@@ -1,0 +1,307 @@
+"""Alerts: how rules and channels are applied, what fires, tests and mutes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from cron.access import covers, names_within
+from cron.alert_rules import AlertFile, Channel, ChannelKind, Rule
+from cron.api.alerts import (
+    FIRING_MAX,
+    AlertChange,
+    AlertsQuery,
+    AlertsReport,
+    AlertView,
+    ApplyAlertsReport,
+    ApplyAlertsRequest,
+    ChannelView,
+    MuteRequest,
+    MutesReport,
+    MuteView,
+    RuleView,
+    TestAlertReport,
+    TestAlertRequest,
+    UnmuteRequest,
+)
+from cron.crontab.alert_file import parse_alert_file
+from cron.crontab.conditions import condition_text
+from cron.errors import (
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    NotAllowed,
+    NotFound,
+    RevisionConflict,
+)
+from cron.limits import MUTES_MAX
+from cron.service.replica import Replica
+from cron.state import alerts as a
+from cron.state.outcome import Verdict
+from launcher.protocol.names import TASK_MARK
+
+ATTEMPTS: Final = 5
+"""How often a change is made anew because others changed rules meanwhile."""
+_HANDLERS: Final = {
+    ChannelKind.MAIL: "mail",
+    ChannelKind.WEBHOOK: "webhook",
+    ChannelKind.HEARTBEAT: "webhook",
+}
+_FIRING: Final = "firing"
+_RESOLVED: Final = "resolved"
+
+
+async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
+    """Return the alerts that a caller may see, and all rules, channels and mutes."""
+    alerts, now_ms = replica.state.alerts, replica.clock.wall_ms()
+    shows = _shown(query)
+    is_muted = alerts.muted(now_ms)
+    firing = [
+        _of_open(alerts, rule, subject, one, is_muted=is_muted(subject))
+        for rule, subject, one in alerts.alerts()
+        if shows(subject)
+    ]
+    closed = [one for one in reversed(alerts.closed) if shows(one.subject)]
+    return AlertsReport(
+        firing=sorted(firing, key=lambda view: view.number)[:FIRING_MAX],
+        closed=[_of_closed(alerts, one) for one in closed[: query.limit]],
+        firing_count=len(firing),
+        closed_count=len(closed),
+        mutes=[of_mute(one) for one in alerts.mutes.values() if one.until_ms > now_ms],
+        rules=[_of_rule(alerts, rule) for rule in alerts.rules.values()],
+        channels=[_of_channel(one) for one in alerts.channels.values()],
+        now_ms=now_ms,
+    )
+
+
+def _shown(query: AlertsQuery) -> Callable[[str], bool]:
+    """Return what says whether a subject is asked for and may be seen."""
+    within = names_within(query.within)
+    matches = a.matcher((query.jobs,)) if query.jobs else lambda _: True
+
+    def shows(subject: str) -> bool:
+        return matches(subject) and (within is None or within(subject))
+
+    return shows
+
+
+def _of_open(
+    alerts: a.AlertState, rule: str, subject: str, one: a.OpenAlert, *, is_muted: bool
+) -> AlertView:
+    return AlertView(
+        number=one.number,
+        rule=rule,
+        when=_when(alerts, rule),
+        subject=subject,
+        state=_FIRING,
+        since_ms=one.since_ms,
+        value=one.evidence.value,
+        evidence_ms=one.evidence.since_ms,
+        launches=list(one.evidence.launches),
+        is_told=one.is_told,
+        is_muted=is_muted,
+    )
+
+
+def _of_closed(alerts: a.AlertState, one: a.ClosedAlert) -> AlertView:
+    return AlertView(
+        number=one.number,
+        rule=one.rule,
+        when=_when(alerts, one.rule),
+        subject=one.subject,
+        state=_RESOLVED,
+        since_ms=one.since_ms,
+        ended_ms=one.ended_ms,
+        value=one.evidence.value,
+        evidence_ms=one.evidence.since_ms,
+        launches=list(one.evidence.launches),
+        is_told=one.is_told,
+        by=one.by,
+    )
+
+
+def _when(alerts: a.AlertState, name: str) -> str:
+    rule = alerts.rule(name)
+    return "" if rule is None else condition_text(rule.condition)
+
+
+def of_mute(mute: a.Mute) -> MuteView:
+    """Return a mute as it is shown."""
+    return MuteView(**msgspec.structs.asdict(mute))
+
+
+def _of_rule(alerts: a.AlertState, rule: Rule) -> RuleView:
+    return RuleView(
+        name=rule.name,
+        when=condition_text(rule.condition),
+        subjects=list(rule.subjects),
+        to=list(rule.to),
+        since_ms=alerts.rules_since.get(rule.name, 0),
+    )
+
+
+def _of_channel(channel: Channel) -> ChannelView:
+    return ChannelView(name=channel.name, kind=channel.kind.label, to=list(channel.to))
+
+
+async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsReport:
+    """Apply a file of alerts: all of it, or nothing; or only say what would change.
+
+    Raises:
+        CrontabError: the file has errors. Conflict: a job tells a channel that would go.
+        RevisionConflict: others change the rules again and again.
+    """
+    wanted = parse_alert_file(request.text, file=request.file)
+    for _ in range(ATTEMPTS):
+        alerts = replica.state.alerts
+        changes = list(_changes(alerts, wanted))
+        _check_used(alerts, wanted)
+        if request.is_dry_run or all(one.action == "unchanged" for one in changes):
+            break
+        cell = _cell(replica)
+        command = a.ApplyAlerts(alerts.revision, wanted.channels, wanted.rules, request.by, cell)
+        _, results = await replica.leader.append(command)
+        verdict = results[0].verdict
+        if verdict is Verdict.ACCEPTED:
+            break
+        if verdict is Verdict.CHANNEL_IN_USE:
+            raise Conflict("a job came to tell a channel that would go", "apply again")
+        if verdict is not Verdict.STALE_REVISION:
+            raise InvalidInput(f"the alerts are refused: {verdict.label}; nothing was changed")
+    else:
+        raise RevisionConflict("the rules were changed by others again and again", "try again")
+    return ApplyAlertsReport(
+        changes=changes,
+        revision=replica.state.alerts.revision,
+        is_dry_run=request.is_dry_run,
+        notes=_unserved(replica, wanted.channels),
+    )
+
+
+def _cell(replica: Replica) -> str:
+    return replica.leader.observe().cell
+
+
+def _check_used(alerts: a.AlertState, wanted: AlertFile) -> None:
+    """Refuse to take away a channel that the option `to` of a job names."""
+    kept = {one.name for one in wanted.channels if one.kind is not ChannelKind.HEARTBEAT}
+    for job, own in alerts.own.items():
+        for name in own.to:
+            if name not in kept:
+                hint = "keep the channel, or change the job first"
+                raise Conflict(f"job {job} tells channel {name}, which would go", hint)
+
+
+def _changes(alerts: a.AlertState, wanted: AlertFile) -> Iterator[AlertChange]:
+    """Yield what a file changes: channels before rules, by their names."""
+    channels = {one.name: one for one in wanted.channels}
+    yield from _compared("channel", alerts.channels, channels, _channel_text)
+    rules = {one.name: one for one in wanted.rules}
+    yield from _compared("rule", alerts.rules, rules, _rule_text)
+
+
+def _compared(
+    what: str,
+    before: Mapping[str, Channel] | Mapping[str, Rule],
+    after: Mapping[str, Channel] | Mapping[str, Rule],
+    text: Callable[..., str],
+) -> Iterator[AlertChange]:
+    for name in sorted({*before, *after}):
+        was, now = before.get(name), after.get(name)
+        old, new = "" if was is None else text(was), "" if now is None else text(now)
+        if was is None:
+            yield AlertChange("added", what, name, "", new)
+        elif now is None:
+            yield AlertChange("removed", what, name, old, "")
+        elif was == now:
+            yield AlertChange("unchanged", what, name)
+        else:
+            yield AlertChange("changed", what, name, old, new)
+
+
+def _channel_text(channel: Channel) -> str:
+    return f"{channel.kind.label} {', '.join(channel.to)}".strip()
+
+
+def _rule_text(rule: Rule) -> str:
+    of = f" of {', '.join(rule.subjects)}" if rule.subjects else ""
+    return f"{condition_text(rule.condition)}{of} to {', '.join(rule.to)}"
+
+
+def _unserved(replica: Replica, channels: tuple[Channel, ...]) -> list[str]:
+    """Return notes about channels for which no connected executor sends."""
+    handlers = sorted({_HANDLERS[one.kind] for one in channels})
+    return [
+        f"no executor serves {handler}, so nobody is told yet: write targets = ... into the "
+        "configuration of an executor (docs/alerts.md)"
+        for handler in handlers
+        if not replica.intake.serves(handler)
+    ]
+
+
+async def test(replica: Replica, request: TestAlertRequest) -> TestAlertReport:
+    """Submit a message that says it is a test.
+
+    Raises:
+        NotFound: there is no such channel, or it is a heartbeat. LimitExceeded: no task has room.
+    """
+    channel = replica.state.alerts.channels.get(request.channel)
+    if channel is None:
+        hint = "`raftcron alerts list --channels` lists them"
+        raise NotFound(f"channel {request.channel} does not exist", hint)
+    if channel.kind is ChannelKind.HEARTBEAT:
+        text = f"channel {request.channel} is a heartbeat: it is called each minute"
+        raise InvalidInput(text, "see its job in `raftcron history`")
+    command = a.TestAlert(request.channel, request.by, _cell(replica))
+    _, results = await replica.leader.append(command)
+    if results[0].verdict is not Verdict.ACCEPTED:
+        raise LimitExceeded(f"the test was not submitted: {results[0].verdict.label}")
+    number = replica.state.alerts.numbers
+    task = f"{a.QUEUE}{TASK_MARK}{number}-test-{request.channel}"
+    return TestAlertReport(task=task, notes=_unserved(replica, (channel,)))
+
+
+async def mute(replica: Replica, request: MuteRequest) -> MuteView:
+    """Mute alerts.
+
+    Raises:
+        InvalidInput: its time is over already. LimitExceeded: there are too many mutes.
+    """
+    command = a.MuteAlerts(request.pattern, request.until_ms, request.reason, request.by)
+    _, results = await replica.leader.append(command)
+    verdict, number = results[0].verdict, results[0].number
+    if verdict is Verdict.TOO_MANY:
+        raise LimitExceeded(f"there are {MUTES_MAX} mutes already", "end some of them")
+    if verdict is Verdict.BAD_TIMES:
+        raise InvalidInput("the time until which alerts are to be muted is over already")
+    if verdict is not Verdict.ACCEPTED:
+        raise InvalidInput(f"the mute is refused: {verdict.label}")
+    known = replica.state.alerts.mutes.get(number)
+    if known is None:
+        return MuteView(number=number, pattern=request.pattern, until_ms=request.until_ms)
+    return of_mute(known)
+
+
+async def unmute(replica: Replica, request: UnmuteRequest) -> MutesReport:
+    """End mutes; the report names the numbers that none has.
+
+    Raises:
+        NotAllowed: one of them is of more than the caller may change; none is ended.
+    """
+    mutes = replica.state.alerts.mutes
+    before = {number: mutes[number] for number in request.numbers if number in mutes}
+    for one in before.values():
+        if request.within and not any(covers(scope, one.pattern) for scope in request.within):
+            text = f"mute {one.number} is of more than {', '.join(request.within)}"
+            raise NotAllowed(text, "an operator of the whole cell may end it")
+    command = a.UnmuteAlerts(tuple(request.numbers), request.by)
+    _, results = await replica.leader.append(command)
+    ended = [
+        number
+        for number, verdict in zip(request.numbers, results[0].items, strict=True)
+        if verdict == Verdict.ACCEPTED
+    ]
+    views = [of_mute(before[one]) if one in before else MuteView(number=one) for one in ended]
+    return MutesReport(mutes=views, unknown=sorted({*request.numbers} - {*ended}))
