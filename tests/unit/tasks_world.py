@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from cron.api.tasks import SubmitRequest, SubmitVerdict, TaskSubmission, TaskView
+from cron.scheduler.alerts import Observed
 from cron.service.replica import Replica
 from cron.service.service import CellService
 from cron.state.rows import Row
@@ -37,6 +38,7 @@ class TasksWorld(World):
         super().__init__(TasksRig())
         self.rows = rows or Rows()
         self.listeners.clear()
+        self.observe = lambda: Observed("prod")
         world: Any = self
         history: Any = self.rows
         clock: Any = FakeClock(self.rig)
