@@ -59,9 +59,9 @@ class Cell(Protocol):
     async def close(self) -> None: ...
     async def belief(self, replica: str) -> Leadership: ...
     async def applied(self, replica: str) -> Position: ...
-    async def append(self, replica: str, entry: bytes, timeout_ms: int = 5_000) -> Applied: ...
-    async def barrier(self, replica: str, timeout_ms: int = 5_000) -> Position: ...
-    async def confirm(self, replica: str, timeout_ms: int = 5_000) -> None: ...
+    async def append(self, replica: str, entry: bytes, timeout_ms: int = 60_000) -> Applied: ...
+    async def barrier(self, replica: str, timeout_ms: int = 60_000) -> Position: ...
+    async def confirm(self, replica: str, timeout_ms: int = 60_000) -> None: ...
     async def entries(self, replica: str) -> list[bytes]: ...
     async def snapshot(self, replica: str) -> Position: ...
     async def transfer(self, replica: str, to: str | None = None) -> None: ...
@@ -113,13 +113,13 @@ class MemoryDriver:
     async def applied(self, replica: str) -> Position:
         return self.logs[replica].applied
 
-    async def append(self, replica: str, entry: bytes, timeout_ms: int = 5_000) -> Applied:
+    async def append(self, replica: str, entry: bytes, timeout_ms: int = 60_000) -> Applied:
         return await self.logs[replica].append(entry, timeout_ms=timeout_ms)
 
-    async def barrier(self, replica: str, timeout_ms: int = 5_000) -> Position:
+    async def barrier(self, replica: str, timeout_ms: int = 60_000) -> Position:
         return await self.logs[replica].barrier(timeout_ms=timeout_ms)
 
-    async def confirm(self, replica: str, timeout_ms: int = 5_000) -> None:
+    async def confirm(self, replica: str, timeout_ms: int = 60_000) -> None:
         await self.logs[replica].confirm(timeout_ms=timeout_ms)
 
     async def entries(self, replica: str) -> list[bytes]:
@@ -285,16 +285,16 @@ class ProcessDriver:
     async def applied(self, replica: str) -> Position:
         return Position(*(await self.nodes[replica].ask("status"))[3])
 
-    async def append(self, replica: str, entry: bytes, timeout_ms: int = 5_000) -> Applied:
+    async def append(self, replica: str, entry: bytes, timeout_ms: int = 60_000) -> Applied:
         position, outcome = await self.nodes[replica].ask(
             "append", entry=entry.hex(), timeout_ms=timeout_ms
         )
         return Applied(Position(*position), outcome)
 
-    async def barrier(self, replica: str, timeout_ms: int = 5_000) -> Position:
+    async def barrier(self, replica: str, timeout_ms: int = 60_000) -> Position:
         return Position(*await self.nodes[replica].ask("barrier", timeout_ms=timeout_ms))
 
-    async def confirm(self, replica: str, timeout_ms: int = 5_000) -> None:
+    async def confirm(self, replica: str, timeout_ms: int = 60_000) -> None:
         await self.nodes[replica].ask("confirm", timeout_ms=timeout_ms)
 
     async def entries(self, replica: str) -> list[bytes]:

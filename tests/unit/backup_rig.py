@@ -140,7 +140,7 @@ class Replica:
             applier=self.applier,
             pool=pool,
             clock=rig.clock,
-            settings=LeaderSettings(turn_ms=1, housekeeping_ms=5, append_timeout_ms=2_000),
+            settings=LeaderSettings(turn_ms=1, housekeeping_ms=5, append_timeout_ms=60_000),
             about=c.Claim("2026b", "0.1.0", c.FORMAT),
             on_failure=self.failures.append,
         )

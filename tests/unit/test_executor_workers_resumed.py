@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.clock import boot_ms
 from launcher.executor import launches
-from launcher.executor.handlers import groups
+from launcher.executor.handlers import groups, workers
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED
 from launcher.protocol.status import Reason
 from launcher.worker import wire
@@ -57,15 +58,19 @@ async def test_what_had_not_begun_is_not_said_to_be_resumed(shop: Floor) -> None
     assert other.resumed == {A}
 
 
-async def test_its_time_goes_on_while_nobody_has_it(shop: Floor) -> None:
+async def test_its_time_goes_on_while_nobody_has_it(
+    shop: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = await shop.puppet(served=LOOKS_UP)
-    shop.give(A, timeout_ms=1_500)
+    shop.give(A, timeout_ms=60_000)
     await first.tasks(1)
     first.start(A)
     await shop.told(A, ACCEPTED)
     die(first)
     other = await shop.puppet(served=LOOKS_UP)
     await other.tasks(1)
+    began_ms = boot_ms()
+    monkeypatch.setattr(workers, "boot_ms", lambda: began_ms + 60_000)
     other.start(A)
     assert await other.cancelled() == [(A, Reason.TIMEOUT)]
 
