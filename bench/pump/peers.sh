@@ -8,9 +8,9 @@
 # the user `postgres`.
 #
 # PostgreSQL: 200,000 tasks of 200 tenants in three priorities, the first tenant owns half. A client
-# of pgbench takes the oldest task of the highest priority with FOR UPDATE SKIP LOCKED, and completes
-# it in a second transaction. Redis: redis-benchmark moves a task from one list to another with
-# RPOPLPUSH; the append-only file is synced always, or each second.
+# of pgbench takes the oldest task of the highest priority with FOR UPDATE SKIP LOCKED, and
+# completes it in a second transaction. Redis: redis-benchmark moves a task from one list to another
+# with RPOPLPUSH; the append-only file is synced always, or each second.
 set -u
 seconds=${1:-10}
 folder=$(mktemp -d /tmp/raftcron-peers-XXXXXX) || exit 1
