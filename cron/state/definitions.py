@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cron.alert_rules import JobAlerts
+from cron.crontab.conditions import condition_text
 from cron.job import Job, Schedule
 from cron.limits import FIELD_CHARS_MAX, FIELDS_CHARS_MAX
 from cron.notes import shortened
@@ -33,7 +35,9 @@ def _fields(struct: msgspec.Struct) -> Iterator[tuple[str, str]]:
         value = getattr(struct, name)
         if name in _LEFT_OUT:
             continue
-        if isinstance(value, msgspec.Struct):
+        if name == "alerts":
+            yield from _alerts(value or JobAlerts())
+        elif isinstance(value, msgspec.Struct):
             yield from _fields(value)
         elif name == "env":
             yield from ((f"{ENV}{variable}", text) for variable, text in value)
@@ -42,6 +46,12 @@ def _fields(struct: msgspec.Struct) -> Iterator[tuple[str, str]]:
             yield "command", value[-1] if value else ""
         else:
             yield _WORDS.get(name, name), _text(value)
+
+
+def _alerts(alerts: JobAlerts) -> Iterator[tuple[str, str]]:
+    yield "alert", ",".join(map(condition_text, alerts.conditions))
+    yield "to", ",".join(alerts.to)
+    yield "mailto", ",".join(alerts.mail_to)
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from cron.api.alerts import MutesReport, MuteView, TestAlertReport
 from cron.api.dead import DeadOutcome
 from cron.api.executors import ExecutorsReport, ExecutorView
 from cron.api.gates import GatesReport, GateView
@@ -18,6 +19,7 @@ from cron.api.tasks import TasksReport, TaskView
 from cron.web.console.texts import instant
 from tests.unit.api_rig import NOON_S, FakeBackend, launch
 from tests.unit.test_console_pages import full, job
+from tests.unit.web_rig import WALL_MS
 
 LAUNCH = "acme/mail@2026-11-20T15:00:00Z"
 LAUNCH_PAGE = f"/launches/{LAUNCH}"
@@ -153,6 +155,23 @@ CASES: dict[str, Case] = {
         "/groups/acme/import", "Cancel its tasks …", "Cancel a group", TASK, "Cancel them",
         "cancel_group", {"name": "acme/import", "is_dry_run": False}, "1 task was cancelled.",
         answers={"cancel_group": TasksReport(count=1, tasks=[TaskView(task=TASK)])},
+    ),
+    "mute": Case(
+        "/alerts", "Show the plan …", "Mute alerts", "2 of their alerts fire now.", "Mute",
+        "mute_alerts", {"pattern": "acme/*", "until_ms": WALL_MS + 7_200_000, "reason": "we move"},
+        "1 mute was set.",
+        labels={"Jobs, such as acme/*": "acme/*", "Hours": "2", "Reason": "we move"},
+        opened="Mute: tell nobody for a while", answers={"mute_alerts": MuteView(number=5)},
+    ),
+    "unmute": Case(
+        "/alerts", "End …", "End mutes", "mute 4", "End them", "unmute_alerts", {"numbers": [4]},
+        "1 mute was ended.", labels={"choose mute 4": True},
+        answers={"unmute_alerts": MutesReport(mutes=[MuteView(number=4)])},
+    ),
+    "test-alert": Case(
+        "/alerts", "test ops", "Test a channel", "ops", "Send a test", "test_alert",
+        {"channel": "ops"}, "1 test is on its way.",
+        answers={"test_alert": TestAlertReport(task="raftcron/alerts:5-test-ops")},
     ),
 }  # fmt: skip
 

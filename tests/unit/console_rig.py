@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode
 
+from cron.api.alerts import AlertsReport
 from cron.api.dead import DeadReport
 from cron.api.executors import ExecutorsReport
 from cron.api.gates import GatesReport
@@ -43,6 +44,7 @@ def backend(**answers: Any) -> FakeBackend:
         "executors": ExecutorsReport(),
         "dead": DeadReport(),
         "list_groups": GroupsPage(),
+        "alerts": AlertsReport(),
     }
     return FakeBackend(**(said | answers))
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from cron.api.access import ChangesReport, ChangeView, FieldView
+from cron.api.alerts import AlertsReport, AlertView, ChannelView, MuteView, RuleView
 from cron.api.dead import DeadReport
 from cron.api.executors import DuplicateIdView, ExecutorsReport, ExecutorView, GroupView
 from cron.api.gates import GatesReport, GateView
@@ -24,6 +26,7 @@ from cron.api.snapshots import KeepingView
 from cron.api.task_queues import TaskQueuesReport, TaskQueueView
 from cron.api.tasks import TasksPage, TaskView
 from cron.errors import NotLeader, Unavailable, UnknownJob, UnknownLaunch
+from cron.web.console.alerts import found, subject_link
 from tests.unit.api_rig import NOON_S, FakeBackend, launch
 from tests.unit.console_rig import HOSTILE, Browser, Reader, backend, check_sound
 from tests.unit.web_rig import WALL_MS, Said, site
@@ -119,6 +122,7 @@ def of_the_cell(text: str) -> dict[str, Any]:
     )  # fmt: skip
     group = TaskGroupView(group="acme/import", state="closed", failed=2, by=text)
     return {
+        "alerts": alerts_with(text),
         "queues": QueuesReport(
             queues=[QueueView(pool=text, tenant=text, waiting=9, oldest_ms=5, blocked_by=text)],
             now_ms=WALL_MS,
@@ -172,6 +176,26 @@ def of_the_cell(text: str) -> dict[str, Any]:
     }
 
 
+def alerts_with(text: str) -> AlertsReport:
+    firing = AlertView(
+        number=3, rule=text, when="late:10m", subject=f"acme/{text}", since_ms=WALL_MS, value=700,
+        launches=[f"acme/{text}@2026-11-20T15:00:00Z"],
+    )  # fmt: skip
+    over = msgspec.structs.replace(firing, number=2, state="resolved", ended_ms=WALL_MS, by=text)
+    return AlertsReport(
+        firing=[firing, msgspec.structs.replace(firing, is_muted=True, when="gate-open:1h")],
+        closed=[over],
+        firing_count=2,
+        closed_count=9,
+        mutes=[MuteView(number=4, pattern=text, until_ms=WALL_MS + 1, by=text, reason=text)],
+        rules=[RuleView(name=text, when="failed:2", subjects=[text], to=[text])],
+        channels=[
+            ChannelView(name="ops", kind="mail", to=[text]),
+            ChannelView(name=text, kind="heartbeat"),
+        ],
+    )
+
+
 def graph_with(text: str) -> TaskGraph:
     return TaskGraph(
         nodes=[
@@ -189,7 +213,8 @@ def graph_with(text: str) -> TaskGraph:
 PAGES = [
     "/", "/jobs", "/jobs?text=x&state=paused", "/jobs/acme/mail",
     "/launches/acme/mail@2026-11-20T15:00:00Z", "/queues",
-    "/executors", "/dead", "/tasks", "/tasks/acme/mail:k", "/groups/acme/import", "/cell",
+    "/executors", "/dead", "/tasks", "/tasks/acme/mail:k", "/groups/acme/import", "/alerts",
+    "/cell",
 ]  # fmt: skip
 
 
@@ -347,3 +372,33 @@ async def test_a_young_cell_has_a_figure_of_its_few_minutes() -> None:
     _, read = await page_of("/", of)
     assert "launches per minute from 14:46 to 15:01 UTC: 7 succeeded, 2 did not" in read.text
     assert "The last day" not in read.text
+
+
+async def test_now_shows_what_fires_and_links_to_what_it_is_about() -> None:
+    of = full("plain")
+    _, read = await page_of("/", of)
+    assert "Alerts that fire 2 in all" in read.text
+    assert "late:10m 11 min 40 s" in read.text, "700 s"
+    _, read = await page_of("/alerts", of)
+    assert "The newest 1 of 9 are shown" in read.text
+    of.answers["alerts"] = AlertsReport()
+    _, read = await page_of("/", of)
+    assert "Alerts that fire" not in read.text
+    of.answers["alerts"] = Unavailable("no", "")
+    assert (await page_of("/", of))[0].status == 200
+
+
+@pytest.mark.parametrize(
+    ("when", "value", "text"),
+    [("failed:2", 3, "3"), ("late:10m", 700, "11 min 40 s"), ("clock-off:2s", 2_500, "2.5 s"),
+     ("disk-filling:90%", 93, "93 %"), ("missed", 0, "")],
+)  # fmt: skip
+def test_what_a_rule_found_is_said_in_its_unit(when: str, value: int, text: str) -> None:
+    assert found(when, value) == text
+
+
+def test_each_kind_of_alert_leads_to_a_page() -> None:
+    assert subject_link("acme/mail", "late:10m") == "/jobs/acme/mail"
+    assert subject_link("raftcron/r2", "replica-away") == "/cell"
+    assert subject_link("raftcron/gate-3", "gate-open:1h") == "/queues"
+    assert subject_link("acme/mail", "queue-older:5m") == "/tasks?queue=acme/mail"

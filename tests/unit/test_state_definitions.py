@@ -10,6 +10,7 @@ from cron.service.access import _change_views
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from launcher.protocol.work import WorkSpec
+from tests.unit.alerts_rig import own, watched
 from tests.unit.state_rig import StateRig, job
 
 SIX = Schedule("0 6 * * *", "0 6 * * *", "Europe/Berlin")
@@ -87,3 +88,11 @@ def test_what_is_kept_of_one_change_is_bounded() -> None:
     assert max(map(len, texts)) <= limits.FIELD_CHARS_MAX
     assert sum(map(len, texts)) <= limits.FIELDS_CHARS_MAX
     assert kept, "as many as there is room for"
+
+
+def test_alerts_of_a_job_are_fields_as_the_crontab_has_them() -> None:
+    rig = watched()
+    rig.put(job(alerts=own("failed:2", "ops", mail_to=("ada@example.org",))))
+    assert fields_of(rig) == [
+        ("alert", "", "failed:2"), ("to", "", "ops"), ("mailto", "", "ada@example.org")
+    ]  # fmt: skip

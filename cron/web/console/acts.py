@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from cron.access import may, scopes_for
 from cron.api.admission import Caller
-from cron.web.console import job_acts, launch_acts, queue_acts, task_acts
+from cron.web.console import alert_acts, job_acts, launch_acts, queue_acts, task_acts
 from cron.web.console.plans import Act
 
 SHOWN_MAX: Final = 200
@@ -21,6 +21,7 @@ ACTS: Final[dict[str, Act]] = {
     **launch_acts.ACTS,
     **queue_acts.ACTS,
     **task_acts.ACTS,
+    **alert_acts.ACTS,
 }
 
 

@@ -33,6 +33,7 @@ NAV: Final = (
     ("/executors", "Executors"),
     ("/dead", "Dead letters"),
     ("/tasks", "Tasks"),
+    ("/alerts", "Alerts"),
     ("/cell", "Cell"),
 )
 _KINDS: Final = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cron.api import table as t
+from cron.api.alerts import AlertsQuery
 from cron.api.launches import HistoryQuery
 from cron.api.overview import ActivityQuery, ActivityReport
 from cron.web.console import charts
+from cron.web.console.alerts import found, subject_link
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
 from cron.web.console.texts import HOUR_S, MINUTE_S
@@ -24,7 +26,11 @@ async def show(asked: PageRequest, _name: str) -> Page:
     """Return the page."""
     since_ms = asked.now_ms - 24 * HOUR_S * 1000
     activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=_DAY_MINUTES))
+    alerts = await asked.maybe(t.ALERTS, AlertsQuery(limit=1))
     values: dict[str, Any] = {
+        "alerts": alerts,
+        "found": found,
+        "subject_link": subject_link,
         "activity": activity,
         "failed": await asked.maybe(
             t.HISTORY, HistoryQuery(states=["failed", "lost"], since_ms=since_ms, limit=LISTED)

@@ -11,7 +11,18 @@ from starlette.types import Scope
 
 from cron.api.admission import Admission, Caller, Shown
 from cron.errors import CronError, NotAllowed, NotAuthenticated
-from cron.web.console import cell, dead, executors, groups, jobs, launches, now, queues, tasks
+from cron.web.console import (
+    alerts,
+    cell,
+    dead,
+    executors,
+    groups,
+    jobs,
+    launches,
+    now,
+    queues,
+    tasks,
+)
 from cron.web.console.acts import ACTS, SHOWN_MAX, may_act, said_done, with_done
 from cron.web.console.events import KIND, Events
 from cron.web.console.frame import NAV, Frame, Page
@@ -42,6 +53,7 @@ PAGES: Final[dict[str, Show]] = {
     "/tasks": tasks.show,
     "/tasks/": tasks.show_one,
     "/groups/": groups.show_one,
+    "/alerts": alerts.show,
     "/cell": cell.show,
 }
 """The pages by their paths; one that ends with a slash has a name after it."""

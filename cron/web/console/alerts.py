@@ -1,0 +1,54 @@
+"""The page of alerts: what fires, what is muted, the rules and channels, and what is over."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cron.api import table as t
+from cron.api.alerts import AlertsQuery
+from cron.web.console.frame import Page
+from cron.web.console.page_request import PageRequest
+from cron.web.console.texts import duration, job_link
+
+CLOSED: Final = 50
+SHOWN: Final = 100
+_AS_TIMES: Final = {
+    "late": 1_000, "running": 1_000, "no-success": 1_000, "queue-older": 1_000,
+    "gate-open": 1_000, "backup-failing": 1_000, "replica-away": 1_000,
+    "certificate-ending": 1_000, "clock-off": 1,
+}  # fmt: skip
+"""Kinds whose number is a length of time: its unit in ms."""
+_PERCENT: Final = "disk-filling"
+_SELF: Final = "raftcron/"
+
+
+async def show(asked: PageRequest, _name: str) -> Page:
+    """Return the page."""
+    report = await asked.maybe(t.ALERTS, AlertsQuery(limit=CLOSED))
+    values: dict[str, Any] = {
+        "report": report,
+        "found": found,
+        "subject_link": subject_link,
+        "shown": SHOWN,
+    }
+    return Page("alerts.html", "Alerts", values)
+
+
+def found(when: str, value: int) -> str:
+    """Return what a rule found, in the unit of its kind."""
+    kind = when.partition(":")[0]
+    if not value:
+        return ""
+    if kind in _AS_TIMES:
+        return duration(value * _AS_TIMES[kind])
+    return f"{value} %" if kind == _PERCENT else f"{value:,}"
+
+
+def subject_link(subject: str, when: str) -> str:
+    """Return the address of the page that tells more of a subject."""
+    kind = when.partition(":")[0]
+    if kind == "gate-open":
+        return "/queues"
+    if kind == "queue-older":
+        return f"/tasks?queue={subject}"
+    return "/cell" if subject.startswith(_SELF) else job_link(subject)
