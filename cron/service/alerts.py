@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from cron.access import covers, names_within
+from cron.access import CELL, covers, names_within
 from cron.alert_rules import AlertFile, Channel, ChannelKind, Rule
 from cron.api.alerts import (
     FIRING_MAX,
@@ -26,6 +26,7 @@ from cron.api.alerts import (
     TestAlertRequest,
     UnmuteRequest,
 )
+from cron.api.jobs import ApplyRequest, SourceFile
 from cron.crontab.alert_file import parse_alert_file
 from cron.crontab.conditions import condition_text
 from cron.errors import (
@@ -37,6 +38,7 @@ from cron.errors import (
     RevisionConflict,
 )
 from cron.limits import MUTES_MAX
+from cron.service import catalog
 from cron.service.replica import Replica
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
@@ -49,12 +51,20 @@ _HANDLERS: Final = {
     ChannelKind.WEBHOOK: "webhook",
     ChannelKind.HEARTBEAT: "webhook",
 }
+_HEARTBEAT: Final = """\
+#: name={job} handler=webhook overlap=forbid deadline=60s timeout=60s
+@every 60s   {{"heartbeat": "{channel}"}}
+"""
 _FIRING: Final = "firing"
 _RESOLVED: Final = "resolved"
 
 
 async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
-    """Return the alerts that a caller may see, and all rules, channels and mutes."""
+    """Return the alerts, rules, channels and mutes that a caller may see.
+
+    A caller who may not see the whole cell gets the rules for its jobs and for all jobs, mutes
+    within its scopes, and no addresses of channels.
+    """
     alerts, now_ms = replica.state.alerts, replica.clock.wall_ms()
     shows = _shown(query)
     is_muted = alerts.muted(now_ms)
@@ -69,11 +79,35 @@ async def listed(replica: Replica, query: AlertsQuery) -> AlertsReport:
         closed=[_of_closed(alerts, one) for one in closed[: query.limit]],
         firing_count=len(firing),
         closed_count=len(closed),
-        mutes=[of_mute(one) for one in alerts.mutes.values() if one.until_ms > now_ms],
-        rules=[_of_rule(alerts, rule) for rule in alerts.rules.values()],
-        channels=[_of_channel(one) for one in alerts.channels.values()],
+        mutes=[
+            of_mute(one)
+            for one in alerts.mutes.values()
+            if one.until_ms > now_ms and _is_within(query.within, one.pattern)
+        ],
+        rules=[
+            _of_rule(alerts, rule, subjects)
+            for rule in alerts.rules.values()
+            if (subjects := _subjects_within(query.within, rule)) is not None
+        ],
+        channels=[
+            _of_channel(one, shows_addresses=_is_within(query.within, CELL))
+            for one in alerts.channels.values()
+        ],
         now_ms=now_ms,
     )
+
+
+def _is_within(scopes: Sequence[str], pattern: str) -> bool:
+    """Return whether scopes, of which none restrict nothing, cover all that a pattern matches."""
+    return not scopes or any(covers(scope, pattern) for scope in scopes)
+
+
+def _subjects_within(scopes: Sequence[str], rule: Rule) -> list[str] | None:
+    """Return the patterns of a rule that a caller with these scopes may see; None: not the rule."""
+    if not rule.subjects:
+        is_seen = _is_within(scopes, CELL) or a.is_of_jobs(rule.condition.kind)
+        return [] if is_seen else None
+    return [one for one in rule.subjects if _is_within(scopes, one)] or None
 
 
 def _shown(query: AlertsQuery) -> Callable[[str], bool]:
@@ -132,18 +166,19 @@ def of_mute(mute: a.Mute) -> MuteView:
     return MuteView(**msgspec.structs.asdict(mute))
 
 
-def _of_rule(alerts: a.AlertState, rule: Rule) -> RuleView:
+def _of_rule(alerts: a.AlertState, rule: Rule, subjects: list[str]) -> RuleView:
     return RuleView(
         name=rule.name,
         when=condition_text(rule.condition),
-        subjects=list(rule.subjects),
+        subjects=subjects,
         to=list(rule.to),
         since_ms=alerts.rules_since.get(rule.name, 0),
     )
 
 
-def _of_channel(channel: Channel) -> ChannelView:
-    return ChannelView(name=channel.name, kind=channel.kind.label, to=list(channel.to))
+def _of_channel(channel: Channel, *, shows_addresses: bool) -> ChannelView:
+    to = list(channel.to) if shows_addresses else []
+    return ChannelView(name=channel.name, kind=channel.kind.label, to=to)
 
 
 async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsReport:
@@ -154,6 +189,7 @@ async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsRepor
         RevisionConflict: others change the rules again and again.
     """
     wanted = parse_alert_file(request.text, file=request.file)
+    await _put_heartbeats(replica, wanted, request.by, is_dry_run=True)
     for _ in range(ATTEMPTS):
         alerts = replica.state.alerts
         changes = list(_changes(alerts, wanted))
@@ -172,12 +208,39 @@ async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsRepor
             raise InvalidInput(f"the alerts are refused: {verdict.label}; nothing was changed")
     else:
         raise RevisionConflict("the rules were changed by others again and again", "try again")
+    if not request.is_dry_run:
+        await _put_heartbeats(replica, wanted, request.by)
     return ApplyAlertsReport(
         changes=changes,
         revision=replica.state.alerts.revision,
         is_dry_run=request.is_dry_run,
         notes=_unserved(replica, wanted.channels),
     )
+
+
+async def _put_heartbeats(
+    replica: Replica, wanted: AlertFile, by: str, *, is_dry_run: bool = False
+) -> None:
+    """Make the jobs that call the heartbeats of a file, and remove those of others.
+
+    Raises:
+        CrontabError: a job of that name belongs to another source.
+    """
+    names = [one.name for one in wanted.channels if one.kind is ChannelKind.HEARTBEAT]
+    records = replica.state.jobs.values()
+    if not names and all(one.source != a.QUEUE or one.job is None for one in records):
+        return
+    crontab = "".join(_HEARTBEAT.format(job=heartbeat_job(name), channel=name) for name in names)
+    file = SourceFile(name="alerts", content=crontab.encode())
+    request = ApplyRequest(
+        files=[file], source=a.QUEUE, prune=True, is_confirmed=True, is_dry_run=is_dry_run, by=by
+    )
+    await catalog.put(replica, request)
+
+
+def heartbeat_job(channel: str) -> str:
+    """Return the name of the job that calls a heartbeat."""
+    return f"{a.SELF}/heartbeat-{channel}"
 
 
 def _cell(replica: Replica) -> str:
@@ -253,13 +316,12 @@ async def test(replica: Replica, request: TestAlertRequest) -> TestAlertReport:
         raise NotFound(f"channel {request.channel} does not exist", hint)
     if channel.kind is ChannelKind.HEARTBEAT:
         text = f"channel {request.channel} is a heartbeat: it is called each minute"
-        raise InvalidInput(text, "see its job in `raftcron history`")
+        raise InvalidInput(text, f"see `raftcron history {heartbeat_job(channel.name)}`")
     command = a.TestAlert(request.channel, request.by, _cell(replica))
     _, results = await replica.leader.append(command)
     if results[0].verdict is not Verdict.ACCEPTED:
         raise LimitExceeded(f"the test was not submitted: {results[0].verdict.label}")
-    number = replica.state.alerts.numbers
-    task = f"{a.QUEUE}{TASK_MARK}{number}-test-{request.channel}"
+    task = f"{a.QUEUE}{TASK_MARK}{results[0].number}-test-{request.channel}"
     return TestAlertReport(task=task, notes=_unserved(replica, (channel,)))
 
 

@@ -110,7 +110,9 @@ class World:
     def leader_address(self) -> str:
         return "127.0.0.1:7402"
 
-    async def submit(self, build: Any) -> tuple[int, tuple[Result, ...]]:
+    async def submit(
+        self, build: Any, *, changes_jobs: bool = False
+    ) -> tuple[int, tuple[Result, ...]]:
         if self.epoch is None:
             raise NotLeader(None)
         self.submitted += 1
