@@ -206,6 +206,8 @@ class ClusterStatus:
         ]
         if self._applier.state.format < FORMAT:
             notes.append(f"format {self._applier.state.format} until all replicas are upgraded")
+        if firing := self._applier.state.alerts.open_count:
+            notes.append(f"alerts that fire: {firing} (raftcron alerts list)")
         note = "; ".join(note for note in notes if note)
         if self._leader.pool.count:
             return note

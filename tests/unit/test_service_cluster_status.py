@@ -217,6 +217,10 @@ async def test_a_leader_says_what_becomes_of_launches_without_executors_or_a_ful
         await replica.until(lambda: session.is_welcome)
         leader, executor = await one.status()
         assert (leader.note, executor.role) == ("", "connected")
+        replica.state.alerts.open_count = 2
+        noted = (await one.status())[0].note
+        assert noted == "alerts that fire: 2 (raftcron alerts list)"
+        replica.state.alerts.open_count = 0
         replica.pool.receive(session, beat(1, 0, HELLO.wall_ms, is_full=True))
         replica.pool.answer_heartbeats(replica.clock.mono_ms())
         _, executor = await one.status()
