@@ -196,7 +196,7 @@ def test_late_and_missed_launches_and_a_job_without_success_are_told(watched: Wa
 def test_a_backup_that_fails_is_told(make_cell: Callable[..., Cell], tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.write_text("a file where a folder belongs")
-    storage = f'\n[object_storage]\nurl = "file://{store}"\nevery_s = 1\n'
+    storage = f'\n[object_storage]\nurl = "file://{store}"\n'
     watched = Watched(make_cell, tmp_path, replica_extra=PATIENT + storage)
     try:
         watched.start(CHANNEL + rule("backup", "backup-failing:1s"))
