@@ -119,6 +119,12 @@ class Gathered(msgspec.Struct, frozen=True, array_like=True, gc=False):
         subjects = (*self.subjects, *more.subjects)[:TOLD_NAMES_MAX]
         return msgspec.structs.replace(self, count=self.count + more.count, subjects=subjects)
 
+    def without(self, subjects: frozenset[str]) -> Gathered | None:
+        """Return these without some that they name, None if none is left."""
+        kept = tuple(one for one in self.subjects if one not in subjects)
+        count = self.count - len(self.subjects) + len(kept)
+        return msgspec.structs.replace(self, count=count, subjects=kept) if count else None
+
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one channel is told of one rule: when it was told last, the key of the task that tells

@@ -66,15 +66,28 @@ def tell(context: Context, rule: Rule, what: a.Gathered, cell: str, *, is_firing
         if channel is None or channel.kind is ChannelKind.HEARTBEAT:
             continue
         out = alerts.outgoing.get(rule.name, {}).get(name, a.Outgoing())
-        known = out.firing if is_firing else out.resolved
-        joined = what if known is None else known.joined(what)
-        if is_firing:
-            out = msgspec.structs.replace(out, firing=joined)
-        else:
-            out = msgspec.structs.replace(out, resolved=joined)
-        if context.at_ms >= out.sent_ms + a.REST_MS or not out.sent_ms:
+        out = _joined(out, what, is_firing=is_firing)
+        is_due = context.at_ms >= out.sent_ms + a.REST_MS or not out.sent_ms
+        if out.is_pending and is_due:
             out = _send(context, rule, channel, out, cell)
         _keep(context, rule.name, name, out)
+
+
+def _joined(out: a.Outgoing, what: a.Gathered, *, is_firing: bool) -> a.Outgoing:
+    """Return what is gathered, with more. What fires again before anybody was told that it was over
+    goes on firing: "over" would come last, and would not be true."""
+    if not is_firing:
+        joined = what if out.resolved is None else out.resolved.joined(what)
+        return msgspec.structs.replace(out, resolved=joined)
+    fresh: a.Gathered | None = what
+    if out.resolved is not None:
+        again = frozenset(out.resolved.subjects) & frozenset(what.subjects)
+        fresh = what.without(again)
+        out = msgspec.structs.replace(out, resolved=out.resolved.without(again))
+    if fresh is None:
+        return out
+    joined = fresh if out.firing is None else out.firing.joined(fresh)
+    return msgspec.structs.replace(out, firing=joined)
 
 
 def flush(

@@ -521,3 +521,29 @@ def test_a_channel_that_goes_takes_along_what_was_gathered_for_it() -> None:
     assert rig.declare(TWICE, channels=(OPS, BEAT)) is ACCEPTED
     assert list(rig.state.alerts.pending) == [("twice", "ops")]
     assert rig.to(60).send("twice", "chat") is ALREADY
+
+
+def test_what_fires_again_before_its_end_was_told_is_not_said_to_be_over() -> None:
+    rig = watched(TWICE)
+    rig.raised("twice", BACKUP)
+    rig.to(10).resolved("twice", BACKUP)
+    rig.to(20).raised("twice", BACKUP)
+    assert rig.to(60).send("twice", "ops") is ALREADY
+    assert rig.keys == ["1-firing-ops"], "the last that people heard is true"
+    rig.to(70).resolved("twice", BACKUP)
+    assert rig.keys == ["1-firing-ops", "2-resolved-ops"]
+
+
+def test_a_job_that_comes_and_goes_is_counted_once_in_what_is_gathered() -> None:
+    rig = watched(TWICE)
+    rig.raised("twice", "default/a")
+    for second in (10, 20, 30):
+        rig.to(second).raised("twice", BACKUP)
+        rig.to(second + 5).resolved("twice", "default/a", BACKUP)
+    rig.to(40).raised("twice", BACKUP)
+    assert rig.to(60).send("twice", "ops") is ACCEPTED
+    assert rig.keys == ["1-firing-ops", "2-firing-ops", "1-resolved-ops"]
+    told = [rig.payload(key)["alert"] for key in rig.keys[1:]]
+    assert [(one["subjects"], one["count"]) for one in told] == [
+        ([BACKUP], 1), (["default/a"], 1),
+    ]  # fmt: skip
