@@ -47,16 +47,22 @@ _LAUNCH_CHARS_MAX: Final = 512
 
 
 def apply_alerts(context: Context, command: a.ApplyAlerts) -> Result:
-    """Set all channels and rules, all or nothing. Alerts of rules that go are over."""
+    """Set all channels and rules, all or nothing. Alerts of rules that go, or become of another
+    kind, are over."""
     alerts = context.state.alerts
     verdict = _check(context.state, command)
     if verdict is not ACCEPTED:
         return Result(verdict, number=alerts.revision)
     rules = {rule.name: rule for rule in command.rules}
-    for name in [name for name in alerts.open if name in alerts.rules and name not in rules]:
+    gone = {
+        name
+        for name, rule in alerts.rules.items()
+        if name not in rules or rules[name].condition.kind is not rule.condition.kind
+    }
+    for name in [name for name in alerts.open if name in gone]:
         subjects = tuple(alerts.open[name])
         _resolve(context, a.ResolveLine(name, subjects), command.cell, command.by)
-    for name in [name for name in alerts.outgoing if name in alerts.rules and name not in rules]:
+    for name in [name for name in alerts.outgoing if name in gone]:
         for channel in list(alerts.outgoing[name]):  # what is gathered could not be told later
             flush(context, name, channel, command.cell, is_last=True)
     alerts.rules_since = {

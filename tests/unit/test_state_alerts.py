@@ -547,3 +547,15 @@ def test_a_job_that_comes_and_goes_is_counted_once_in_what_is_gathered() -> None
     assert [(one["subjects"], one["count"]) for one in told] == [
         ([BACKUP], 1), (["default/a"], 1),
     ]  # fmt: skip
+
+
+def test_an_alert_is_over_when_its_rule_becomes_one_of_another_kind() -> None:
+    rig = watched(rule("cell", "replica-away"))
+    rig.raised("cell", "raftcron/r2")
+    rig.to(10).raised("cell", "raftcron/r3")
+    assert rig.declare(rule("cell", "backup-failing")) is ACCEPTED
+    assert rig.state.alerts.open == {}
+    kinds = {rig.payload(key)["alert"]["kind"] for key in rig.keys}
+    assert (kinds, rig.keys) == (
+        {"replica-away"}, ["1-firing-ops", "2-firing-ops", "1-resolved-ops"],
+    )  # fmt: skip
