@@ -261,17 +261,19 @@ def recover_items(
 
 def _doubtful_tasks(state: State, gathered: Gathered, to_s: int) -> Iterator[TaskRecord]:
     """Yield the tasks that may have run and that no executor remembers, each after those that it
-    follows."""
+    follows. `ended` are those that may have been over."""
     ended = dict[Predecessor, None]()
     left = {one.name: one.waiting + one.running for one in state.groups.values()}
     for task in list(state.tasks_by_number.values()):
         if task.name in gathered.strangers:
             continue
+        may_have_run = is_doubtful(state, task, to_s, ended)
         if on_lost_of(task, state.queues[task.queue]) is OnLost.RETRY:
             if task.is_waiting and task.at_ms // 1000 <= to_s:
-                yield task  # it is only put off
-        elif is_doubtful(state, task, to_s, ended):
+                yield task  # it is only put off; what follows it may have run all the same
+        elif may_have_run:
             yield task
+        if may_have_run:
             ended[task.number] = None
             if task.group:
                 left[task.group] -= 1

@@ -85,6 +85,16 @@ def test_a_late_task_that_follows_one_which_may_have_run_is_in_doubt(rig: Restor
     assert [state_of(rig, key) for key in "abcd"] == [LaunchState.LOST] * 4
 
 
+def test_what_follows_a_task_that_is_repeated_may_have_run(rig: RestoredRig) -> None:
+    submit(rig, task("a", 60_000, options=RETRY, group="default/g"))
+    assert rig.item(CloseGroups((GroupClose("default/g"),))) is ACCEPTED
+    submit(rig, task("b", 60_000, after=(name("a"),)), task("c", 60_000, after=("default/g",)))
+    rig.restore(120)
+    rig.resolve()
+    lost = LaunchState.LOST
+    assert [state_of(rig, key) for key in "abc"] == [LaunchState.DUE, lost, lost]
+
+
 def test_what_follows_a_task_that_ran_is_in_doubt_once_that_is_recorded(rig: RestoredRig) -> None:
     submit(rig, task("a", 60_000), task("b", 60_000, after=(name("a"),)))
     submit(rig, task("c", 60_000), task("d", 60_000, after=(name("c"),)))
