@@ -128,7 +128,12 @@ async def test_a_dump_waits_for_the_segments_that_it_names(
     assert rig.disk is not None
     writer = rig.disk.writer
     monkeypatch.setattr("cron.storage.snapshot_writer.DURABLE_S", 0.01)
-    monkeypatch.setattr(writer, "_write_segments", lambda: None)
+
+    def refuse(_: object) -> None:
+        raise OSError("no room")
+
+    # Each write asks for it: the thread may be at work already.
+    monkeypatch.setattr(writer.folders, "write", refuse)
     rig.submit_far(*(f"more{n}" for n in range(8)), hours=50)
     await rig.look()
     with pytest.raises(OSError, match="history cannot be kept"):
