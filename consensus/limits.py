@@ -81,9 +81,10 @@ TRAILING_ENTRIES: Final = 5_000
 TRAILING_BYTES: Final = 4 * 1024 * 1024
 """Their bytes in memory; on the disk they are kept until the whole segment is not needed."""
 
-ENTRY_CACHE_BYTES: Final = 8 * 1024 * 1024
+ENTRY_CACHE_BYTES: Final = 2 * WINDOW_BYTES
 """The newest entries, whose content is in memory; an older one costs 16 bytes and is read back from
-the journal. At 20 kB/s of journal the last seven minutes; a follower that is level needs none."""
+the journal. A follower that is level needs the entries of its window. At 20 kB/s of journal these
+are the last two minutes."""
 
 READ_BACK_BYTES: Final = 256 * 1024
 """How much of older entries a tick reads from the disk to apply them. A larger entry is read alone.

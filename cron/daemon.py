@@ -36,6 +36,7 @@ from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NoData
 from consensus.leadership import Leadership
 from cron import endings, failpoints
+from cron.allocator import keep_memory_small
 from cron.api.admission import Admission
 from cron.api.callers import executor_of
 from cron.api.connections import FILES_BESIDE, ConnectionWatch, allow_connections
@@ -582,6 +583,7 @@ def _make_folder(config: ReplicaConfig, start: Start) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a replica until it is told to stop; return an exit code of `cron.endings`."""
+    keep_memory_small()
     options = _parse(argv)
     start: Start = "join" if options.join else "bootstrap" if options.bootstrap else "resume"
     configure_logs(replica="")  # until the configuration is read

@@ -169,15 +169,17 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Unfolded:
-    """The rows of a tail, in log order. `jobs`: of each row its job; `sizes`: of each item how many
-    rows it has, 0 for a single row; `singles`: the bytes of these, by their numbers among the rows.
+    """The rows of a tail, in log order. `names`: the jobs; `jobs`: of each row its job, by its
+    place in `names`; `sizes`: of each item how many rows it has, 0 for a single row; `singles`: the
+    bytes of these, by their numbers among the rows.
 
     The bytes of a row that differ stand together, in `_records`: sorting rows moves one piece of
-    bytes a row.
+    bytes a row. There is no object for a row: what a Seal allocates at once stays with the process.
     """
 
     def __init__(self, tail: Tail) -> None:
-        self.jobs: list[str] = []
+        numbers: dict[str, int] = {}
+        self.jobs = array("I")
         self.sizes = array("I")
         self.singles: dict[int, bytes] = {}
         self._chunks: list[Chunk] = []
@@ -190,7 +192,8 @@ class Unfolded:
                 size = len(item)
             self._chunks.append(item)
             self.sizes.append(size)
-            self.jobs += item.names()
+            self.jobs.extend([numbers.setdefault(one, len(numbers)) for one in item.names()])
+        self.names = list(numbers)
         origins: dict[Origin, int] = {}
         self._origins = [origins.setdefault(_origin_of(one), len(origins)) for one in self._chunks]
         since, same, differing, planes = 0, bytearray(), bytearray(), list[bytes]()
@@ -211,7 +214,7 @@ class Unfolded:
         records = bytearray(len(planes) * len(self.jobs))
         for at, plane in enumerate(planes):
             records[at :: len(planes)] = plane
-        self._records = bytes(records)
+        self._records = records
         self.frame = Frame(list(origins), since, bytes(same), bytes(differing))
 
     def block(self, jobs: list[tuple[str, int]], numbers: Sequence[int]) -> bytes:

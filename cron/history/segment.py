@@ -105,22 +105,24 @@ def job_hash(job: str) -> int:
 def sections_of(tail: Tail) -> list[bytes]:
     """Return the sections of a segment; in a thread."""
     source = Unfolded(tail)
-    of_job: defaultdict[str, list[int]] = defaultdict(list)
+    of_job = [array("I") for _ in source.names]
     for number, job in enumerate(source.jobs):
         of_job[job].append(number)
-    jobs = sorted((job_hash(job), job) for job in of_job)
-    order = array("I", chain.from_iterable(of_job[job] for _, job in jobs))
-    firsts = [*accumulate((len(of_job[job]) for _, job in jobs), initial=0)]
+    jobs = sorted((job_hash(name), name, job) for job, name in enumerate(source.names))
+    order = array("I", chain.from_iterable(of_job[job] for _, _, job in jobs))
+    firsts = [*accumulate((len(of_job[job]) for _, _, job in jobs), initial=0)]
     places = array("I", bytes(4 * len(order)))  # of each row, in log order
     for place, number in enumerate(order):
         places[number] = place
     index = _Index(
         _FORMAT,
         tail.rows,
-        to_columns(array("Q", [number for number, _ in jobs])),
+        to_columns(array("Q", [number for number, _, _ in jobs])),
         to_columns(array("I", firsts[:-1])),
         source.frame,
     )
+    lists = list(_lists(source, places))
+    index.lists.extend((state, rows) for state, rows, _ in lists)
     firsts_s, lasts_s, states = map(source.field, ("scheduled_s", "last_s", "state"))
     blocks = []
     for begin, end in _cuts(source, order):
@@ -139,8 +141,6 @@ def sections_of(tail: Tail) -> list[bytes]:
                 sum(1 << state for state in {*picked(states, mine)}),
             )
         )
-    lists = list(_lists(source, places))
-    index.lists.extend((state, rows) for state, rows, _ in lists)
     return [
         msgspec.msgpack.encode(index),
         to_columns(source.sizes),
@@ -167,14 +167,14 @@ def _lists(source: Unfolded, places: array[int]) -> Iterator[tuple[int, int, byt
     """Yield of each state how many rows it has, and these as they are listed, newest last."""
     lasts_s, states, attempts = map(source.field, ("last_s", "state", "attempts"))
     lasting_s = source.field("last_s", "scheduled_s", 1)
-    order = list(range(len(places)))
+    order = array("I", range(len(places)))
     for one in (attempts, lasts_s):
         if not isinstance(one, int):
-            order.sort(key=one.__getitem__)
+            order = array("I", sorted(order, key=one.__getitem__))
     for state in (states,) if isinstance(states, int) else sorted({*states}):
         mine = order
         if not isinstance(states, int):
-            mine = [number for number in order if states[number] == state]
+            mine = array("I", (number for number in order if states[number] == state))
         times = [to_planes(array("q", picked(one, mine))) for one in (lasts_s, lasting_s)]
         yield state, len(mine), b"".join(times) + to_columns(array("I", picked(places, mine)))
 
