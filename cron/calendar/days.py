@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from cron.calendar.fields import Field
+from cron.calendar.special import days_mask
 
 DAY_MIN: Final = 1440
 YEAR_LAST: Final = 2199
@@ -64,7 +65,7 @@ class LocalTimes:
     match; otherwise one is enough (crontab(5)).
     """
 
-    __slots__ = ("_and", "_days", "_months", "_patterns", "minutes")
+    __slots__ = ("_and", "_days", "_months", "_patterns", "_specials", "minutes")
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         minute, hour, day, month, weekday = fields
@@ -73,6 +74,7 @@ class LocalTimes:
         self._months = month.mask
         self._patterns = _weekday_patterns(weekday.mask)
         self._and = day.has_star or weekday.has_star
+        self._specials = (day.specials, weekday.specials)
 
     def at_or_after(self, local: int) -> int | None:
         """Return the first match not before `local`, or None to the end of the table."""
@@ -137,8 +139,13 @@ class LocalTimes:
     def _month_mask(self, month: int) -> int:
         if not self._months >> (month % 12 + 1) & 1:
             return 0
-        weekdays = self._patterns[_first_weekday(month)]
-        days = self._days & weekdays if self._and else self._days | weekdays
+        first = _first_weekday(month)
+        days, weekdays = self._days, self._patterns[first]
+        of_month, of_week = self._specials
+        if of_month or of_week:
+            days |= days_mask(of_month, _LENGTH[month], first)
+            weekdays |= days_mask(of_week, _LENGTH[month], first)
+        days = days & weekdays if self._and else days | weekdays
         return days & ((2 << _LENGTH[month]) - 2)
 
     def _day_at_or_after(self, day: int) -> int | None:

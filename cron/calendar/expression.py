@@ -1,9 +1,9 @@
 """Parses a schedule: five fields, an alias, or `@every`.
 
-The syntax is that of Debian's crontab(5), extended by `?`, ranges that wrap (`22-6`) and full
-names. Syntax that another dialect reads differently is refused: six or seven fields, L W # H R,
-dates that never come, characters other than ASCII. A schedule is parsed once, when it is declared;
-plain fields are stored.
+The syntax is that of Debian's crontab(5), extended by `?`, ranges that wrap (`22-6`), full names,
+and Quartz's L, # and W for days. Syntax that another dialect reads differently is refused: six or
+seven fields, H, R, dates that never come, characters other than ASCII. A schedule is parsed once,
+when it is declared; plain fields are stored.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cron.calendar.duration import parse_duration
 from cron.calendar.fields import KINDS, Field, parse_field
 from cron.calendar.misread import goes_on, misread
 from cron.calendar.remarks import Warned, notes, warnings
+from cron.calendar.special import Special
 from cron.errors import ScheduleError, invariant
 from cron.job import Schedule
 
@@ -202,7 +203,10 @@ def _never(fields: tuple[Field, ...], column: int) -> list[Warned]:
     Debian joins two restricted day fields by "or": `0 0 30 2 1` is every Monday of February.
     """
     _, _, day, month, weekday = fields
-    if day.options or all(_occurs(day.mask, months) for months in _months(month)):
+    if day.options or all(
+        _occurs(day.mask, months) or any(_has(special, months) for special in day.specials)
+        for months in _months(month)
+    ):
         return []
     message = f"day of month {day.text} never comes in month {month.text}"
     if day.has_star or weekday.has_star:
@@ -237,6 +241,13 @@ def _day_hint(month: Field) -> str:
 
 def _months(month: Field) -> list[int]:
     return [option.mask for option in month.options] or [month.mask]
+
+
+def _has(special: Special, months: int) -> bool:
+    """Return whether one of the months has a special day."""
+    return any(
+        months >> month & 1 and special.day(MONTH_DAYS_MAX[month], 1) for month in range(1, 13)
+    )
 
 
 def _occurs(days: int, months: int) -> bool:

@@ -16,6 +16,14 @@ from typing import Final
 
 import msgspec
 
+from cron.calendar.special import (
+    BACK_MAX,
+    NTH_MAX,
+    Special,
+    meant_last,
+    read_of_month,
+    read_of_week,
+)
 from cron.errors import ScheduleError
 
 
@@ -60,14 +68,10 @@ _ANY = re.compile(
     r"\?(?P<range>\((?P<low>[^()/-]*)-(?P<high>[^()/-]*)\))?(?P<slash>/(?P<step>.*))?"
 )
 _ANY_HINT: Final = "write ?, ?(a-b), ?/n or ?(a-b)/n, alone in its field"
-_WEEKDAY: Final = rf"(?P<day>[0-7]|{'|'.join([*_DAYS, *DAY_OF_WEEK.names])})"
-_NTH = re.compile(rf"{_WEEKDAY}#(?P<n>[1-5])", re.IGNORECASE)
-_LAST = re.compile(rf"{_WEEKDAY}?L(?P<rest>-[0-9]+|W)?", re.IGNORECASE)
-_NEAREST = re.compile(r"(?P<day>[0-9]{1,2})W", re.IGNORECASE)
 _HASHED = re.compile(r"[HR](?P<rest>(?:\([^()]*\))?(?:/[0-9]+)?)", re.IGNORECASE)
 _DAYS_A_WEEK: Final = 7
-_LAST_N: Final = 5
-"""The days of month from 29 hold the fifth of each weekday."""
+_LIKE_SPECIAL = re.compile(r"L|LW|[0-9]{1,2}W|L-[0-9]+W?|.*#.*|.*[0-9]L", re.IGNORECASE)
+"""A part of a day field that means a special day and is not one."""
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -82,13 +86,15 @@ class Field(msgspec.Struct, frozen=True):
 
     The star decides whether the job is an interval job and how the two day fields combine
     (crontab(5), cron(8)); it is a property of the text, not of the values. `options` is empty
-    unless the field has a `?`.
+    unless the field has a `?`. `specials` are days that depend on the month, such as `L`: `mask`
+    lacks them.
     """
 
     text: str
     mask: int
     has_star: bool = False
     options: tuple[Option, ...] = ()
+    specials: tuple[Special, ...] = ()
 
 
 def parse_field(kind: Kind, text: str, column: int) -> Field:
@@ -99,15 +105,75 @@ def parse_field(kind: Kind, text: str, column: int) -> Field:
     """
     if "?" in text:
         return _parse_any(kind, text, column)
-    parts = []
+    parts: list[str] = []
+    specials: list[Special] = []
     mask = 0
     at = column
     for part in text.split(","):
-        plain, values = _parse_part(kind, part, at)
-        parts.append(plain)
-        mask |= values
+        special = parse_special(kind, part, at)
+        if special is not None:
+            specials.append(special)
+            parts.append(special.text)
+        else:
+            plain, values = _parse_part(kind, part, at)
+            parts.append(plain)
+            mask |= values
         at += len(part) + 1
-    return Field(",".join(parts), mask, has_star=text.startswith("*"))
+    is_star = text.startswith("*")
+    return Field(",".join(parts), mask, has_star=is_star, specials=tuple(specials))
+
+
+def parse_special(kind: Kind, part: str, column: int) -> Special | None:
+    """Return the day that a part of a field means if it depends on the month; None if not.
+
+    Raises:
+        ScheduleError: there is no such day.
+    """
+    of_month, of_week = read_of_month(part), read_of_week(part)
+    if kind is DAY_OF_MONTH and of_month is not None:
+        return _checked_of_month(part, of_month, column)
+    if kind is DAY_OF_WEEK and of_week is not None:
+        if of_week.nth < 0 or of_week.nth > NTH_MAX:
+            message = f"{kind.name} {part} is in no month"
+            hint = f"write {of_week.weekday}#1 to {of_week.weekday}#{NTH_MAX}"
+            raise ScheduleError(message, column, f"{hint}, or {of_week.weekday}L for the last one")
+        return of_week
+    if kind in (DAY_OF_MONTH, DAY_OF_WEEK):
+        _refuse_misplaced(kind, part, column)
+    return None
+
+
+def _checked_of_month(part: str, special: Special, column: int) -> Special:
+    if special.number:
+        number = max(special.number, 0)
+        _parse_number(DAY_OF_MONTH, str(number), column, part)
+    if special.back > BACK_MAX:
+        message = f"{DAY_OF_MONTH.name} {part} is in no month"
+        raise ScheduleError(message, column, f"write L-1 to L-{BACK_MAX}, or L for the last day")
+    return special
+
+
+def _refuse_misplaced(kind: Kind, part: str, column: int) -> None:
+    """Refuse a form of L, # or W that is incomplete or belongs to the other day field."""
+    if not _LIKE_SPECIAL.fullmatch(part) and not meant_last(part):
+        return
+    message = f"{kind.name} {part} is no day"
+    if kind is DAY_OF_WEEK and part.upper() == "L":
+        message = f"{kind.name} L does not say which day"
+        hint = "write 5L for the last Friday of the month, or 6 for every Saturday"
+    elif kind is DAY_OF_WEEK and meant_last(part):
+        hint = f"did you mean {meant_last(part)}, the last one of the month?"
+    elif kind is DAY_OF_WEEK and read_of_month(part):
+        message = f"{kind.name} {part} is a day of month"
+        hint = "write it in the third field, and * here"
+    elif kind is DAY_OF_MONTH and (read_of_week(part) or meant_last(part)):
+        message = f"{kind.name} {part} is a day of week"
+        hint = f"write {meant_last(part) or part} in the fifth field, and * here"
+    elif kind is DAY_OF_MONTH:
+        hint = "write L, L-3, LW or 15W" if "#" not in part else "write # in the fifth field"
+    else:
+        hint = "write one weekday like 5#2 or 5L, several with commas between, like 1#1,2#1"
+    raise ScheduleError(message, column, hint)
 
 
 def _parse_part(kind: Kind, part: str, column: int) -> tuple[str, int]:
@@ -240,44 +306,17 @@ def _near(names: tuple[str, ...], full_names: tuple[str, ...], text: str) -> str
 
 
 def is_foreign(text: str) -> bool:
-    """Return whether a text is syntax of other crons: L, W, #, H or R."""
-    return any(pattern.fullmatch(text) for pattern in (_NTH, _LAST, _NEAREST, _HASHED))
+    """Return whether a text is syntax that not every cron has: L, W, #, H or R."""
+    specials = (read_of_month, read_of_week, meant_last)
+    return _HASHED.fullmatch(text) is not None or any(read(text) for read in specials)
 
 
 def _refuse_foreign(kind: Kind, part: str, column: int) -> None:
-    """Refuse syntax of other crons that crontab(5) does not have; the hint has an equivalent."""
-    nth, last = _NTH.fullmatch(part), _LAST.fullmatch(part)
-    nearest, hashed = _NEAREST.fullmatch(part), _HASHED.fullmatch(part)
-    hint = ""
+    """Refuse H and R of other crons; the hint has an equivalent."""
+    hashed = _HASHED.fullmatch(part)
     if hashed:
         hint = f"write ?{hashed['rest']}, alone in its field: the choice is made once and kept"
-    elif nth and kind is DAY_OF_WEEK:
-        first = int(nth["n"]) * _DAYS_A_WEEK - 6
-        days = f"{first}-{min(first + 6, 31)}" if int(nth["n"]) < _LAST_N else "29-31"
-        test = f"LC_ALL=C date | grep -q ^{_weekday(nth['day'])}"
-        hint = f"write * here, {days} for the day of month, and begin the command with: {test} &&"
-    elif last and kind is DAY_OF_MONTH and not last["day"]:
-        hint = (
-            "write 28-31, and begin the command with: LC_ALL=C date -d tomorrow | grep -q '  1 ' &&"
-        )
-        if last["rest"]:
-            hint = "write the earliest such day, such as 25-31, and test for it in the command"
-    elif last and kind is DAY_OF_WEEK and last["day"]:
-        hint = (
-            f"write {last['day']}, and begin the command with: "
-            "LC_ALL=C date -d '+7 days' | grep -q '  [1-7] ' &&"
-        )
-    elif nearest and kind is DAY_OF_MONTH and 1 <= int(nearest["day"]) <= kind.highest:
-        hint = f"write {nearest['day']}, and let the command look for the weekday"
-    if hint:
         raise ScheduleError(f"{kind.name} {part} is not part of crontab(5)", column, hint)
-
-
-def _weekday(text: str) -> str:
-    """Return `Fri` for `5`, `fri` or `friday`."""
-    if text.isdigit():
-        text = list(DAY_OF_WEEK.names)[int(text) % _DAYS_A_WEEK]
-    return text[:3].capitalize()
 
 
 def _refuse_unlogged(part: str, column: int) -> None:

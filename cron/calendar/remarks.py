@@ -19,9 +19,13 @@ from cron.calendar.fields import (
     Field,
     Kind,
     parse_field,
+    parse_special,
 )
+from cron.calendar.special import NTH_MAX
 
 _CHOICE_HINT: Final = "see the choice with `raftcron apply --dry-run`, or write a value yourself"
+_NTH_DAYS: Final = ("1-7", "8-14", "15-21", "22-28")
+"""The days of month among which the first, second, ... of a weekday is."""
 _EVERY_UNITS: Final = {MINUTE.name: ("m", 60), HOUR.name: ("h", 3600)}
 
 
@@ -51,6 +55,9 @@ def warnings(
         if kind is DAY_OF_MONTH and any(not o.mask & ((1 << 29) - 1) for o in field.options):
             message = f"{field.text} in {kind.name} may choose a day that some months lack"
             yield Warned(column, message, _CHOICE_HINT)
+        if any(special.nth == NTH_MAX for special in field.specials):
+            message = f"{kind.name} {word} is not in every month"
+            yield Warned(column, message, "write L instead of #5, as in 5L, for the last one")
         if not field.options:
             yield from _long_steps(kind, word, column)
     if not is_never:
@@ -81,6 +88,17 @@ def _either_day(
     _, _, day, _, weekday = fields
     if day.options or weekday.options or day.has_star or weekday.has_star:
         return
+    message = f"day of month {words[2]} or day of week {words[4]} is enough: the job runs on both"
+    number = weekday.mask.bit_length() - 1
+    if day.specials or weekday.specials:
+        hint = "write * for one of them, or begin the command with a test of the day"
+        yield Warned(columns[2], message, hint)
+        return
+    if day.text in _NTH_DAYS and weekday.mask == 1 << number:
+        nth = _NTH_DAYS.index(day.text) + 1
+        hint = f"for days that are both, write * for the day of month and {number}#{nth}"
+        yield Warned(columns[2], message, f"{hint} for the day of week")
+        return
     names = " ".join(
         f"-e ^{name.capitalize()}"
         for name, number in DAY_OF_WEEK.names.items()
@@ -88,7 +106,7 @@ def _either_day(
     )
     yield Warned(
         columns[2],
-        f"day of month {words[2]} or day of week {words[4]} is enough: the job runs on both",
+        message,
         f"for days that are both, write * for the day of week, and begin the command with: "
         f"LC_ALL=C date | grep -q {names} &&",
     )
@@ -100,7 +118,11 @@ def notes(words: tuple[str, ...], columns: tuple[int, ...]) -> Iterator[Warned]:
         if "?" in word:
             continue
         for part, at in _parts(word, column):
-            if not is_portable(kind, part):
+            special = parse_special(kind, part, at)
+            if special is not None:
+                hint = "crontab(5) has no such day: other crons may refuse it"
+                yield Warned(at, f"{kind.name} {part} means {special.words}", hint)
+            elif not is_portable(kind, part):
                 plain = parse_field(kind, part, at).text
                 message = f"{kind.name} {part} means {plain}"
                 yield Warned(at, message, f"other crons refuse it; for them write {plain}")

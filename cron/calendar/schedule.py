@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from cron.calendar.days import DAY_MIN, DAYS_END, LocalTimes
 from cron.calendar.expression import parse
-from cron.calendar.fields import DAY_OF_WEEK, KINDS, Kind, parse_field
+from cron.calendar.fields import DAY_OF_WEEK, KINDS, Kind, parse_field, parse_special
 from cron.calendar.zones import Zone, zone
 from cron.errors import ScheduleError, TooManyTimes, invariant
 from cron.job import Schedule
@@ -324,6 +324,11 @@ def _doubt(place: int, text: str) -> str:
     from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
     kind = KINDS[place]
+    # It has other forms of L and # and only some of W.
+    parts = [part for part in text.split(",") if parse_special(kind, part, 1) is None]
+    if not parts:
+        return ""
+    text = ",".join(parts)
     fields = ["*"] * len(KINDS)
     fields[place] = text
     try:

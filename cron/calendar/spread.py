@@ -98,7 +98,7 @@ def _choose_days(expression: Expression, load: Load) -> list[Option]:
 
         def busyness(option: Option, counts: list[int] = counts) -> tuple[int, int]:
             values = [count for value, count in enumerate(counts) if option.mask >> value & 1]
-            return max(values), sum(values)
+            return max(values, default=0), sum(values)
 
         options = field.options or (Option(field.text, field.mask),)
         chosen.append(min(options, key=busyness))

@@ -52,6 +52,8 @@ ALIASES = {
 def _values(place, text):
     found = set()
     for part in text.split(","):
+        if _is_special(place, part):
+            continue
         body, _, step = part.partition("/")
         if body == "*":
             low, high = RANGES[place]
@@ -84,12 +86,44 @@ def _number(place, text):
     return known[text.lower()] if text.lower() in known else int(text)
 
 
+def _is_special(place, part):
+    return place in (2, 4) and ("#" in part or part[-1] in "LW" or part.startswith("L"))
+
+
+def _is_special_day(part, day):
+    """Whether a date is a day such as L-3, 15W, 5L or 5#2: looks at every day of its month."""
+    month = [
+        date
+        for number in range(1, 32)
+        if (date := day.replace(day=1) + timedelta(days=number - 1)).month == day.month
+    ]
+    if "#" in part or (part.endswith("L") and part != "L"):
+        weekday = int(part[0]) % 7
+        mine = [date for date in month if date.isoweekday() % 7 == weekday]
+        place = int(part[2]) - 1 if "#" in part else -1
+        return day in mine[place : place + 1 or None]
+    wanted = part.removesuffix("W")
+    if wanted.startswith("L"):
+        back = int(wanted[2:] or 0)
+        chosen = month[-1 - back] if back < len(month) else None
+    else:
+        chosen = month[int(wanted) - 1] if int(wanted) <= len(month) else None
+    if chosen is None or not part.endswith("W"):
+        return day == chosen
+    working = [date for date in month if date.isoweekday() < 6]
+    return day == min(working, key=lambda date: abs(date - chosen))
+
+
 class Spec:
     """Five fields as sets, and the four stars that matter."""
 
     def __init__(self, expression):
         texts = ALIASES.get(expression, expression).split()
         self.sets = [_values(place, text) for place, text in enumerate(texts)]
+        self.specials = [
+            [part for part in texts[place].split(",") if _is_special(place, part)]
+            for place in (2, 4)
+        ]
         self.is_interval = texts[0].startswith("*") or texts[1].startswith("*")
         self.is_both_days = texts[2].startswith("*") or texts[4].startswith("*")
 
@@ -98,7 +132,11 @@ class Spec:
         _, _, days, months, weekdays = self.sets
         if day.month not in months:
             return False
-        found = (day.day in days, day.isoweekday() % 7 in weekdays)
+        found = (
+            day.day in days or any(_is_special_day(part, day) for part in self.specials[0]),
+            day.isoweekday() % 7 in weekdays
+            or any(_is_special_day(part, day) for part in self.specials[1]),
+        )
         return all(found) if self.is_both_days else any(found)
 
     def matches(self, local):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cron.calendar import zones
 from cron.calendar.expression import parse
 from cron.calendar.schedule import compile
-from tests.model.oracle import scan
+from tests.model.oracle import Spec, scan
 
 DAY_S = 86_400
 
@@ -83,6 +83,19 @@ EXPRESSIONS = st.tuples(
     # Not to end in dates that never come: those are refused, which is another test.
     st.sampled_from(["*", "*", "1,3-5,7-12", "*/1"]),
     st.one_of(st.just("*"), one_field(0, 7, ("*", "*/2"))),
+).map(" ".join)
+
+
+_OF_MONTH = ("L", "LW", "L-2", "L-30", "L-1W", "1W", "15W", "30W", "31W")
+_OF_WEEK = ("0L", "1L", "5L", "6L", "0#1", "5#2", "3#4", "6#5")
+SPECIALS = st.tuples(
+    st.sampled_from(["0", "30", "*/20"]),
+    st.sampled_from(["2", "0,23", "*/6"]),
+    st.lists(st.sampled_from([*_OF_MONTH, "7", "29"]), min_size=1, max_size=3).map(",".join)
+    | st.sampled_from(["*", "*/2"]),
+    st.just("*"),
+    st.lists(st.sampled_from([*_OF_WEEK, "2", "4"]), min_size=1, max_size=3).map(",".join)
+    | st.sampled_from(["*", "*/3"]),
 ).map(" ".join)
 
 
@@ -168,3 +181,35 @@ def test_a_fold_across_the_edge_of_a_tabled_year_repeats_nothing(monkeypatch):
                 assert short.offset == whole.offset
                 begin = short.start + short.offset
                 assert max(short.fresh_from, begin) == max(whole.fresh_from, begin)
+
+
+def days_of(text, first, last):
+    """Return the days from first to last on which a schedule of midnights in UTC is due."""
+    spec = Spec(text)
+    return [
+        day
+        for number in range((last - first).days + 1)
+        if spec.matches_day(day := first + timedelta(days=number))
+    ]
+
+
+@given(SPECIALS, st.sampled_from(ZONES), st.integers(0, 10_000), st.integers(-30, 30))
+def test_days_that_depend_on_the_month_agree_with_the_scanner(text, zone_name, number, days):
+    known = changes(zone_name)
+    begin = known[number % len(known)] - DAY_S + days * DAY_S
+    check_window(text, zone_name, begin, begin + 2 * DAY_S)
+
+
+@given(SPECIALS, st.integers(1971, 2100))
+def test_days_that_depend_on_the_month_are_those_of_a_walk_through_ten_years(text, year):
+    text = f"0 0 {text.split(' ', 2)[2]}"
+    first, last = date(year, 1, 1), date(year + 9, 12, 31)
+    ticks = compile(parse(text).schedule("UTC"))
+    begin = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) - 1
+    end = int(datetime(year + 9, 12, 31, tzinfo=UTC).timestamp())
+    found = ticks.between(begin, end, limit=4_000)
+    assert [date.fromordinal(t.local_min // 1440 + 719_163) for t in found] == days_of(
+        text, first, last
+    )
+    assert ticks.count(begin, end) == len(found)
+    assert ticks.newest(begin, end, 4_000) == found

@@ -84,7 +84,7 @@ async def test_lint_shows_notes_and_counts_them_apart(tmp_path):
         ("@every 5 minutes x", 8, "period '5 minutes'", ["write @every 5m"]),
         ("* * * * ls | wc", 9, "has 4 fields, not five", ["* * * * * ls | wc"]),
         ("0 9 * * mon, wed x", 14, "blank inside a field", ["0 9 * * mon,wed"]),
-        ("0 9 * * FRI#3 x", 9, "FRI#3 is not part of crontab(5)", ["15-21", "grep -q ^Fri"]),
+        ("0 9 * * FRI#6 x", 9, "FRI#6 is in no month", ["5#1 to 5#5", "5L for the last one"]),
         ("-*/15 * * * * x", 1, "begins with -", ["write */15"]),
         ("CRON_TZ=", 9, "CRON_TZ has no value", ["write CRON_TZ=UTC"]),
         ("mail root -s hello world", 1, "not a job, an environment line or a", ["# before"]),

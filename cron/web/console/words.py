@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from cron.calendar.special import read_of_month, read_of_week
+
 _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
@@ -105,6 +107,10 @@ def _days(day: str, weekday: str) -> str:
     if day == "*" and weekday == "*":
         return ""
     days, weekdays = _values(day), _values(weekday)
+    last, nth = read_of_month(day), read_of_week(weekday)
+    for special, other in ((last, weekday), (nth, day)):
+        if special is not None and other == "*":
+            return f"on {special.words}"
     of_month = ""
     if day != "*":
         listed = _list([_ordinal(one) for one in days]) if days else ""
