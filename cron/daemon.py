@@ -149,6 +149,7 @@ class Daemon:
         self._cluster_status.withheld = lambda: ratchet.note
         self._leader.may_tick = self._cluster_status.why_not_tick
         self._leader.shared_format = self._cluster_status.shared_format
+        self._leader.changes.older_replicas = self._cluster_status.older_replicas
         self._leader.clock_error_ms = self._cluster_status.clock_error_ms
         self._storage = self._make_storage()
         if self._storage.outputs is not None and config.object_storage.output:

@@ -59,6 +59,7 @@ from cron.scheduler.policy import FAILOVER_MS
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.codec import encode_entry
+from cron.state.formats import known_in
 from cron.state.launches import RESULTS
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import Drain
@@ -144,7 +145,7 @@ class Leader:
         self.task_files: TaskFiles | None = None  # none: all tasks stay in memory
         self.observe: Callable[[], Observed] = Observed  # what is known of the cell, for alerts
         self._observed = Observed()
-        self._changes = Changes()
+        self.changes = Changes()
         self._owes_plan = False
         self.indexes = LeaderIndexes(applier.state)
         self._held: dict[int, str] = {}  # jobs that were logged: they get no rows
@@ -207,7 +208,7 @@ class Leader:
         leader_term, self._leader_term = self._leader_term, None
         if leader_term is not None:
             leader_term.cancel()
-        self._changes.refuse_all(self._log.leadership.leader)
+        self.changes.refuse_all(self._log.leadership.leader)
         # They would keep a State in memory that a snapshot may replace.
         self.indexes = LeaderIndexes(State())
         self.overload = Overload(self._replica)
@@ -305,14 +306,16 @@ class Leader:
             await self._commit(epoch, [c.RaiseFormat(shared)], [], now_ms)
             return
         commands = self._gather(now_ms)
-        changes = [] if self._owes_plan else self._changes.take(state, now_ms)
+        changes = [] if self._owes_plan else self.changes.take(state, now_ms)
         for change in changes:
             change.first = len(commands)
             commands += change.commands
         # The plan must see the changed jobs; but several changes in a row must not delay turns.
         self._owes_plan = any(change.changes_jobs for change in changes)
         if not self._owes_plan:
-            commands += self._plan(now_ms, commands)
+            planned = self._plan(now_ms, commands)
+            # The rest is planned again once the format has risen.
+            commands += planned if state.format == c.FORMAT else known_in(planned, state.format)
         self._busy_turns, self._rows = self._busy_turns + 1 if commands else 0, 0
         if self._busy_turns >= BUSY_TURNS:
             self._busy_until_ms = began_ms + BUSY_MS
@@ -540,7 +543,7 @@ class Leader:
         began at `began_ms`, counts as rest if it left due jobs to the next one, or had so many rows
         that more of them would cost no less, while launches wait for the slots that come free.
         """
-        if self._changes:
+        if self.changes:
             return
         turn_ms, queues = self._settings.turn_ms, self.indexes.queues
         waits = bool(queues.fair.ready or queues.fair.parked)
@@ -549,7 +552,7 @@ class Leader:
         took_ms = self._clock.mono_ms() - began_ms if is_full else 0
         # A change ends the rest, for its caller waits; others gather while its entry commits.
         await self._asked.wait(max(0, turn_ms - took_ms) / 1000)
-        if self._changes:
+        if self.changes:
             return
         delay_ms, wanted = self._idle_ms(), self._wake
         if self._wake.is_set:
@@ -674,7 +677,7 @@ class Leader:
         if self._applier.state.is_resolving and not while_resolving:
             raise NotNow(f"the cell was restored: {self.resolving}", "try again in half a minute")
         change = Change(build, changes_jobs=changes_jobs)
-        self._changes.put(change)
+        self.changes.put(change)
         self._asked.set()
         self._wake.set()
         return await change.done

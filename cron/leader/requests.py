@@ -16,12 +16,14 @@ from cron.errors import (
     InvalidInput,
     LimitExceeded,
     NotLeader,
+    NotNow,
     OutcomeUnknown,
     Unavailable,
 )
 from cron.state import commands as c
 from cron.state.access import CameFrom
 from cron.state.commands import Command
+from cron.state.formats import COMMANDS, least_format
 from cron.state.outcome import Result
 from cron.state.revisions import is_kept
 from cron.state.state import State
@@ -59,6 +61,8 @@ class Changes:
 
     def __init__(self) -> None:
         self._waiting: list[Change] = []
+        self.older_replicas: Callable[[], str] = lambda: ""
+        """Says which replicas keep the cell in an older format."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -97,8 +101,13 @@ class Changes:
             if not change.commands:
                 change.done.set_result((state.index, ()))
                 continue
+            if state.format < c.FORMAT and (why := _too_new(change.commands, state.format)):
+                way_out = "upgrade all replicas, then try again (docs/upgrade.md)"
+                hint = "; ".join(filter(None, (self.older_replicas(), way_out)))
+                change.done.set_exception(NotNow(why, hint))
+                continue
             kept = sum(map(is_kept, change.commands)) if change.origin else 0
-            if kept:
+            if kept and state.format >= COMMANDS[CameFrom]:
                 change.commands.insert(0, CameFrom(change.origin, kept))
             else:
                 change.origin = ""
@@ -113,6 +122,17 @@ class Changes:
         for change in waiting:
             if not change.done.done():
                 change.done.set_exception(NotLeader(leader))
+
+
+def _too_new(commands: Sequence[Command], format_: int) -> str:
+    """Return why a change cannot be made in a cell of a format, "" if it can."""
+    least, command = max(
+        ((least_format(one), one) for one in commands), key=lambda needed: needed[0]
+    )
+    if least <= format_:
+        return ""
+    name = type(command).__struct_config__.tag
+    return f"{name} needs format {least}, and the cell has format {format_}: nothing was changed"
 
 
 def in_order(commands: Sequence[Command], changes: Sequence[Change]) -> list[Command | Change]:

@@ -44,6 +44,8 @@ DEAD_LOOK_MS: Final = 10_000
 AlertCommand: TypeAlias = a.RaiseAlerts | a.ResolveAlerts | a.SendAlerts
 _TIMED: Final = (AlertKind.LATE, AlertKind.RUNNING, AlertKind.NO_SUCCESS)
 _LATE, _RUNNING, _SUCCESS = _TIMED
+_EVERYTHING: Final = (a.ApplyAlerts, c.RaiseFormat, c.ResetClock, c.ResetHorizons, c.Resolve)
+"""Commands after which all jobs are looked at again."""
 _Deadline: TypeAlias = tuple[int, int, int]
 """When (ms), the kind, and what: an instant, or a job."""
 
@@ -123,7 +125,7 @@ class AlertIndex:
             return
         if isinstance(command, c.PutJobs):
             self._jobs_changed(command)
-        elif isinstance(command, a.ApplyAlerts | c.ResetClock | c.ResetHorizons | c.Resolve):
+        elif isinstance(command, _EVERYTHING):
             self._start()
         elif isinstance(command, c.Pause | c.Resume):
             self._look_at(command.jobs)

@@ -115,8 +115,9 @@ class LeaderIndexes:
             self.tasks.put_back(compress(command.numbers, result.items))
         elif isinstance(command, ReleaseTasks):
             self.chains.put_back(compress(command.numbers, result.items))
-        # Handlers and priorities may have changed, or the time is another one.
-        if isinstance(command, PutQueues | c.ResetClock):
+        # Handlers and priorities may have changed, the time is another one, or what was planned
+        # could not be appended in the format of before.
+        if isinstance(command, PutQueues | c.ResetClock | c.RaiseFormat):
             self.tasks = TaskIndex(self._state, self._spill)
             self.chains = ChainIndex(self._state)
 

@@ -197,6 +197,14 @@ class ClusterStatus:
         rows = [peer.row for peer in self._peers.values()]
         return min([FORMAT, *(0 if row is None else max(row.format, 1) for row in rows)])
 
+    def older_replicas(self) -> str:
+        """Return which replicas cannot apply FORMAT, or may not; "" if all can."""
+        rows = {name: peer.row for name, peer in sorted(self._peers.items())}
+        away = [name for name, row in rows.items() if row is None]
+        old = [name for name, row in rows.items() if row is not None and row.format < FORMAT]
+        said = [f"{name} has an older release" for name in old]
+        return ", ".join([*said, *(f"{name} does not answer" for name in away)])
+
     def _leaders_note(self) -> str:
         notes = [
             self._leader.note or self._succession(),
@@ -205,7 +213,8 @@ class ClusterStatus:
             self.withheld(),
         ]
         if self._applier.state.format < FORMAT:
-            notes.append(f"format {self._applier.state.format} until all replicas are upgraded")
+            why = self.older_replicas() or "all replicas are upgraded"
+            notes.append(f"format {self._applier.state.format}: {why} (docs/upgrade.md)")
         if firing := self._applier.state.alerts.open_count:
             notes.append(f"alerts that fire: {firing} (raftcron alerts list)")
         note = "; ".join(note for note in notes if note)

@@ -232,17 +232,19 @@ async def test_a_leader_says_what_becomes_of_launches_without_executors_or_a_ful
 
 
 @pytest.mark.parametrize(
-    ("said", "shared"),
+    ("said", "shared", "older"),
     [
-        ({"r2": FORMAT, "r3": FORMAT}, FORMAT),
-        ({"r2": FORMAT, "r3": 0}, 1),  # a release that knew only one format does not say it
-        ({"r2": 1, "r3": FORMAT + 1}, 1),
-        ({"r2": FORMAT + 1, "r3": FORMAT + 1}, FORMAT),
-        ({"r2": FORMAT, "r3": None}, 0),  # whoever is silent may be of any release
+        ({"r2": FORMAT, "r3": FORMAT}, FORMAT, ""),
+        # A release that knew only one format does not say it.
+        ({"r2": FORMAT, "r3": 0}, 1, "r3 has an older release"),
+        ({"r2": 1, "r3": FORMAT + 1}, 1, "r2 has an older release"),
+        ({"r2": FORMAT + 1, "r3": FORMAT + 1}, FORMAT, ""),
+        # A replica that is silent may be of any release.
+        ({"r2": 1, "r3": None}, 0, "r2 has an older release, r3 does not answer"),
     ],
 )
 async def test_the_shared_format_is_what_every_replica_says_that_it_can_apply(
-    said: dict[str, int | None], shared: int
+    said: dict[str, int | None], shared: int, older: str
 ) -> None:
     class Releases(Others):
         async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
@@ -254,6 +256,7 @@ async def test_the_shared_format_is_what_every_replica_says_that_it_can_apply(
     assert one.shared_format() == 0, "nobody was asked yet"
     await one.poll()
     assert one.shared_format() == shared
+    assert one.older_replicas() == older
 
 
 # ---- members
