@@ -1,14 +1,14 @@
 """Ten times what a cell bears: `make bench-overload FACTOR=10 SECONDS=300 KIND=command BUSY=2`.
 
     python -m bench.overload [--kind handler] [--factor 10] [--seconds 300] [--busy 2] [--json]
-    python -m bench.overload --kind noop [--factor 2 4]
+    python -m bench.overload --kind noop [--factor 2 4] [--borne 5000]
 
 Slots set the capacity: `handler` has sixteen threads of workers for handlers that sleep 20 ms,
 `command` 64 slots for commands that sleep 200 ms. With `noop` it is set by what the leader itself
-bears. First the highest rate that a cell bears is searched, then a new cell is offered so many
-times as much, by jobs that are due every second, 100,000 at most. `--busy` runs so many loops
-beside it all the time. Prints a JSON row for each factor; the table in README.md keeps the rows of
-other kinds.
+bears. First the highest rate that a cell bears is searched, unless `--borne` says it. Then a new
+cell is offered so many times as much, by jobs that are due every second, 100,000 at most. `--busy`
+runs so many loops beside it all the time. Prints a JSON row for each factor; the table in README.md
+keeps the rows of other kinds.
 """
 
 from __future__ import annotations
@@ -76,10 +76,13 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def measure(tree: Tree, kind: str, factors: list[int], seconds: int) -> Iterator[dict[str, Any]]:
-    """Yield the row of each factor, after a search of what is borne."""
+def measure(
+    tree: Tree, kind: str, factors: list[int], seconds: int, borne: int | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of each factor, after a search of what is borne where that is not given."""
     work, start = WORKS[kind], STARTS[kind]
-    borne, _ = search(tree, work, start, SEARCH_S, SEARCH_LIMIT_S)
+    if borne is None:
+        borne, _ = search(tree, work, start, SEARCH_S, SEARCH_LIMIT_S)
     for factor in factors:
         row: dict[str, Any] = {"kind": kind, "factor": factor, **dict.fromkeys(COLUMNS)}
         row.update(seconds=seconds, borne_per_second=borne)
@@ -131,6 +134,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=tuple(WORKS), default="handler")
     parser.add_argument("--factor", type=int, nargs="+", help="default 10; 2 and 4 of no-ops")
     parser.add_argument("--seconds", type=int, default=300, help="how long it is offered")
+    parser.add_argument("--borne", type=int, help="the rate that a cell bears, of an earlier run")
     parser.add_argument("--busy", type=int, default=0, help="loops beside it")
     parser.add_argument("--json", action="store_true", help="leave README.md alone")
     options = parser.parse_args()
@@ -142,7 +146,7 @@ def main() -> int:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     tree = this_tree()
     with RESULTS.open("a", encoding="utf-8") as results, busy_loops(options.busy):
-        for row in measure(tree, options.kind, factors, options.seconds):
+        for row in measure(tree, options.kind, factors, options.seconds, options.borne):
             row.update(busy=options.busy, commit=tree.commit)
             print(json.dumps(row), file=results, flush=True)
             if not options.json:
