@@ -25,6 +25,10 @@ GRANTS_EACH_MAX: Final = 100
 """Roles of one name: each is compared with each name that is asked about."""
 TOKENS_AT_ONCE_MAX: Final = 1_000
 """Names of tokens that one request revokes."""
+CERTIFICATES_AT_ONCE_MAX: Final = 100
+"""Certificates that one request revokes."""
+DIGEST_CHARS: Final = 16
+"""Characters of a certificate's digest that people are shown."""
 _WILD: Final = frozenset("*?[")
 
 
@@ -181,13 +185,27 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
         return not self.revoked_ms and (not self.expires_ms or now_ms < self.expires_ms)
 
 
+class RevokedCertificate(msgspec.Struct, frozen=True, array_like=True):
+    """A certificate that nobody may use any more, by the SHA-256 (hex) of its DER. `kind` and
+    `name` are those of its identity; from `expires_ms` on nobody could use it anyway."""
+
+    digest: str
+    kind: str
+    name: str
+    expires_ms: int
+    by: str = ""
+    since_ms: int = 0
+
+
 class AccessRules(msgspec.Struct, array_like=True):
     """All bindings, by the names that have them, and all tokens by their ids, oldest first.
-    `revision` is the log index of the newest change."""
+    `revision` is the log index of the newest change. `revoked` are certificates by their digests,
+    oldest first."""
 
     revision: int = 0
     bindings: dict[str, tuple[Binding, ...]] = {}
     tokens: dict[str, Token] = {}
+    revoked: dict[str, RevokedCertificate] = {}
 
     @property
     def is_open(self) -> bool:

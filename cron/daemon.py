@@ -48,6 +48,7 @@ from cron.api.readiness import Readiness
 from cron.api.server import add_admin
 from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
+from cron.certs.revoked import watch_revoked
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError, NotLeader, TooNew, TooOld, Unavailable
@@ -130,6 +131,7 @@ class Daemon:
             self._applier,
             on_failure=self._fail,
             may_acknowledge=ratchet.may_acknowledge,
+            is_revoked=lambda digest: digest in self._applier.state.access.revoked,
         )
         self._pool = self._make_pool()
         self._release = distribution_version("raftcron")
@@ -332,6 +334,14 @@ class Daemon:
         if self._credentials is not None:
             expiry = watch_expiry(self._credentials, self._clock)
             tasks.append(asyncio.create_task(expiry, name="expiry"))
+            revoked = watch_revoked(
+                lambda: self._applier.state.access.revoked,
+                {
+                    identity.EXECUTOR: self._pool.disconnect,
+                    identity.REPLICA: self._replicated.disconnect,
+                },
+            )
+            tasks.append(asyncio.create_task(revoked, name="revoked"))
 
         def done(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:

@@ -77,6 +77,8 @@ BINDINGS_MAX: Final = 10_000
 """Roles that are granted to names."""
 TOKENS_MAX: Final = 10_000
 """Tokens; of more, those that expired or were revoked are forgotten."""
+REVOKED_MAX: Final = 10_000
+"""Revoked certificates; those that expired are forgotten."""
 LIFE_ENTRIES: Final = 10**12
 """Log indexes reserved for each generation of a cell: at a hundred entries a second they last three
 hundred years, and the indexes of two generations never overlap.

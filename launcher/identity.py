@@ -6,6 +6,7 @@ is an identity, an address is not: a replica may move, and its certificate stays
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -63,3 +64,8 @@ def only_identity(names: Iterable[str]) -> Identity | None:
     more than one."""
     ours = [name for name in names if name.startswith(SCHEME)]
     return parse_identity(ours[0]) if len(ours) == 1 else None
+
+
+def certificate_digest(der: bytes) -> str:
+    """Return the SHA-256 (hex) of a certificate, by which it is revoked."""
+    return hashlib.sha256(der).hexdigest()

@@ -68,6 +68,9 @@ class EngineLog:
     `may_acknowledge` is called, in the engine's own thread, for each uncommitted entry that the
     leader sends. If it returns False, this follower accepts neither that entry nor later ones until
     a majority has them. A leader whose entries a majority refuses resigns.
+
+    `is_revoked` is called, in any thread, with the SHA-256 (hex) of a peer's certificate; if it
+    returns True, there is no connection with that peer.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class EngineLog:
         *,
         on_failure: Callable[[BaseException], None],
         may_acknowledge: Callable[[bytes], bool] = lambda entry: True,
+        is_revoked: Callable[[str], bool] = lambda digest: False,
     ) -> None:
         config.validate()
         if config.tls is not None:
@@ -85,6 +89,7 @@ class EngineLog:
         self._applier = applier
         self._on_failure = on_failure
         self._may_acknowledge = may_acknowledge
+        self._is_revoked = is_revoked
         self._incarnation = int.from_bytes(os.urandom(8), "big")
         self._applied = Position()
         self._leadership = Leadership()
@@ -194,7 +199,7 @@ class EngineLog:
             raise
 
     def _begin(self, disk: DirectoryDisk, loaded: Loaded) -> None:
-        network = SocketNetwork(self._config.tls, self._config.cell)
+        network = SocketNetwork(self._config.tls, self._config.cell, self._is_revoked)
         try:
             raft = assemble(
                 self._config,
@@ -312,6 +317,12 @@ class EngineLog:
         """
         self._running()
         await self._transfer(replica)
+
+    def disconnect(self, replica: str, reason: str) -> None:
+        """End the connections with a peer soon. Each side dials again and authenticates anew."""
+        raft = self._raft
+        if self._state == "running" and raft is not None:
+            raft.ask(partial(raft.parts.transport.disconnect, replica, reason))
 
     # --- appends
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from cron.access import CELL, NAME_RULE, TOKENS_AT_ONCE_MAX, Role
+from cron.access import CELL, CERTIFICATES_AT_ONCE_MAX, NAME_RULE, TOKENS_AT_ONCE_MAX, Role
 from cron.api import checks
 from cron.api.checks import Pattern, Person, Tenant, Within, bound, instant
-from cron.api.rpc import Request, View
+from cron.api.rpc import Fields, Request, View
 from cron.errors import InvalidInput
+from launcher.identity import KINDS, REPLICA
 
 ROLES: Final = tuple(role.label for role in Role)
 DAYS_MAX: Final = 3_650
@@ -36,6 +37,12 @@ def token_names(names: list[str]) -> list[str]:
     """Return names of subjects, or ids of tokens, each once."""
     checks.between(len(names), 1, TOKENS_AT_ONCE_MAX, "number of tokens")
     return sorted({_name(name) for name in names})
+
+
+def certificates(given: list[CertificateName]) -> list[CertificateName]:
+    """Return the certificates to revoke."""
+    checks.between(len(given), 1, CERTIFICATES_AT_ONCE_MAX, "number of certificates")
+    return given
 
 
 _name = checks.matching(NAME_RULE, "name {} is not one of a certificate or token", _NAME_HINT)
@@ -130,6 +137,50 @@ class TokensReport(View, frozen=True, kw_only=True):
 
     tokens: list[TokenView] = []
     unknown: list[str] = []
+
+
+class CertificateName(Fields, frozen=True, kw_only=True):
+    """A certificate, by the SHA-256 (hex) of its DER, with what it says of itself."""
+
+    digest: Annotated[str, checks.matching("[0-9a-f]{64}", "digest {} is not 64 hex digits")]
+    cell: Name
+    kind: Annotated[str, checks.matching("|".join(KINDS), "kind {} has no certificates")]
+    name: Name
+    expires_ms: Annotated[int, instant("the end of the certificate")]
+
+
+class CertificateRevocation(Request, frozen=True, kw_only=True):
+    """Certificates to revoke. `with_replicas` confirms that there are those of replicas."""
+
+    certificates: Annotated[list[CertificateName], certificates]
+    with_replicas: bool = False
+    by: Person = ""
+
+    def check(self) -> None:
+        """Refuse to cut off a replica by mistake."""
+        if any(one.kind == REPLICA for one in self.certificates) and not self.with_replicas:
+            raise InvalidInput(
+                "a replica whose certificate is revoked leaves the cell until it has another one",
+                "`raftcron certs issue` makes it; then revoke the old one with --yes",
+            )
+
+
+class RevokedView(View, frozen=True, kw_only=True):
+    """A certificate that nobody may use any more. `is_new`: it was revoked just now."""
+
+    digest: str
+    kind: str
+    name: str
+    expires_ms: int
+    by: str = ""
+    since_ms: int = 0
+    is_new: bool = False
+
+
+class RevokedReport(View, frozen=True, kw_only=True):
+    """Revoked certificates, the oldest first; those that expired are forgotten."""
+
+    certificates: list[RevokedView] = []
 
 
 class ChangesQuery(Request, frozen=True, kw_only=True):

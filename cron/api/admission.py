@@ -17,6 +17,7 @@ import msgspec
 from cron import origin
 from cron.access import (
     CELL,
+    DIGEST_CHARS,
     EVERYTHING,
     TOKEN_CHARS,
     AccessRules,
@@ -42,11 +43,13 @@ Q = TypeVar("Q", bound=Request)
 
 class Shown(msgspec.Struct, frozen=True):
     """What a caller shows: the identity of its certificate, if TLS proved one, the value of
-    `authorization`, "" for none, and the address that it calls from."""
+    `authorization`, "" for none, the address that it calls from, and the SHA-256 (hex) of the
+    connection's certificate, "" without TLS."""
 
     identity: Identity | None = None
     authorization: str = ""
     address: str = ""
+    certificate: str = ""
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -123,9 +126,11 @@ class Admission:
         """Return who calls. A token counts before a certificate.
 
         Raises:
-            NotAuthenticated: a token is of no use, or neither is shown and one is needed.
+            NotAuthenticated: the certificate was revoked, a token is of no use, or neither is
+                shown and one is needed.
             NotAllowed: the certificate's name has no role.
         """
+        self.check_certificate(shown.certificate)
         if shown.authorization:
             return self._bearer(shown)
         if shown.identity is not None:
@@ -137,6 +142,20 @@ class Admission:
             "the call has neither a token nor a certificate",
             "send `authorization: Bearer TOKEN` (RAFTCRON_TOKEN for the command line)",
         )
+
+    def check_certificate(self, digest: str) -> None:
+        """Check the certificate of a connection, by its SHA-256 (hex); "" is none.
+
+        Raises:
+            NotAuthenticated: it was revoked.
+        """
+        revoked = self._rules().revoked.get(digest)
+        if revoked is not None:
+            raise NotAuthenticated(
+                f"the certificate {digest[:DIGEST_CHARS]} of {revoked.kind} {revoked.name} was "
+                "revoked",
+                "`raftcron certs issue` makes a new one",
+            )
 
     def _bearer(self, shown: Shown) -> Caller:
         match = _BEARER.fullmatch(shown.authorization)

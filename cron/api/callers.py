@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import ssl
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -18,6 +19,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
+from functools import lru_cache
 from typing import Any, Final
 
 import grpc
@@ -32,7 +34,15 @@ from cron.api.server import refuse
 from cron.api.table import TABLE
 from cron.clock import SystemClock
 from cron.errors import CronError, NotAllowed, NotAuthenticated
-from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, is_name, only_identity
+from launcher.identity import (
+    EXECUTOR,
+    PERSON,
+    REPLICA,
+    Identity,
+    certificate_digest,
+    is_name,
+    only_identity,
+)
 
 log = structlog.get_logger()
 
@@ -80,6 +90,16 @@ def caller_of(properties: Properties, cell: str) -> Identity:
 
 def _stated(properties: Properties) -> Identity | None:
     return only_identity(uri.decode(errors="replace") for uri in properties.get("peer_uri", ()))
+
+
+@lru_cache(maxsize=1_024)
+def _digest(pem: bytes) -> str:
+    return certificate_digest(ssl.PEM_cert_to_DER_cert(pem.decode()))
+
+
+def certificate_of(properties: Properties) -> str:
+    """Return the SHA-256 (hex) of the certificate that TLS proved; "" if it proved none."""
+    return next(map(_digest, properties.get("x509_pem_cert", ())), "")
 
 
 def executor_of(context: Context) -> str:
@@ -222,12 +242,16 @@ class Guard(grpc.aio.ServerInterceptor):
         Raises:
             CronError: it is refused.
         """
-        identity = None if self._cell is None else caller_of(context.auth_context(), self._cell)
+        identity, certificate = None, ""
+        if self._cell is not None:
+            properties = context.auth_context()
+            identity, certificate = caller_of(properties, self._cell), certificate_of(properties)
         peer = str(context.peer())
         if self._watch is not None:
             self._watch.note(peer, str(identity or ""))
         rpc = BY_PATH.get(method)
         if rpc is None:  # executors and health checks: callers are who their certificates say
+            self._admission.check_certificate(certificate)
             if identity is not None and not may(identity.kind, method):
                 service, _, call = method.strip("/").partition("/")
                 is_peer = identity.kind == REPLICA and method.startswith(ADMIN)
@@ -239,7 +263,7 @@ class Guard(grpc.aio.ServerInterceptor):
         address = _address(said, identity, peer)
         if identity is not None:
             identity = _on_behalf(said, identity)
-        shown = Shown(identity, str(said.get(AUTHORIZATION, "")), address)
+        shown = Shown(identity, str(said.get(AUTHORIZATION, "")), address, certificate)
         if not isinstance(request, Request):  # it could not be read, which the server says
             self._admission.caller(shown)
             return request

@@ -205,6 +205,17 @@ REVOKE_TOKENS: Final = unary(
     _ACCESS,
     is_repeatable=True,
 )
+REVOKE_CERTIFICATES: Final = unary(
+    "RevokeCertificates",
+    access.CertificateRevocation,
+    access.RevokedReport,
+    Where.CHANGE,
+    _ACCESS,
+    is_repeatable=True,
+)
+REVOKED_CERTIFICATES: Final = unary(
+    "RevokedCertificates", Request, access.RevokedReport, Where.ANY, _ACCESS
+)
 CHANGES: Final = unary(
     "Changes", access.ChangesQuery, access.ChangesReport, Where.ANY, (Action.READ, reach.listed)
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 from cron.certs.making import DAY_S
 from cron.errors import InvalidInput
@@ -11,7 +12,8 @@ from launcher.identity import Identity, only_identity
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """The contents of a certificate, for display. Times are seconds since the epoch."""
+    """The contents of a certificate, for display. Times are seconds since the epoch;
+    `digest` is the SHA-256 (hex) of its DER, by which it is revoked."""
 
     file: str
     subject: str
@@ -20,6 +22,7 @@ class Shown(msgspec.Struct, frozen=True):
     identity: Identity | None
     not_before_s: int
     not_after_s: int
+    digest: str
 
     def days_left(self, now_s: int) -> int:
         """Return the whole days until it expires; negative once it has."""
@@ -59,6 +62,7 @@ def _shown(certificate: x509.Certificate, file: str) -> Shown:
         identity=_identity(certificate),
         not_before_s=int(certificate.not_valid_before_utc.timestamp()),
         not_after_s=int(certificate.not_valid_after_utc.timestamp()),
+        digest=certificate.fingerprint(hashes.SHA256()).hex(),
     )
 
 

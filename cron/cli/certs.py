@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cron.access import DIGEST_CHARS
 from cron.cli import render
 from cron.cli.app import Group
-from cron.cli.options import Settings, output_option, pass_settings
+from cron.cli.options import Settings, asks_cell, output_option, pass_settings, stale_option
 from cron.cli.times import show_utc
+from cron.errors import InvalidInput
 from launcher.identity import EXECUTOR, KINDS, PERSON, REPLICA
 
 if TYPE_CHECKING:
+    from cron.api.access import CertificateName, RevokedView
     from cron.certs.reading import Shown
 
 GOES: Final = {
@@ -100,6 +103,75 @@ def show_command(settings: Settings, place: Path) -> None:
     _show(settings, find_certificates(place), settings.now_ms() // 1000)
 
 
+@certs_command.command("revoke")
+@click.argument(
+    "places", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--yes", is_flag=True, help="Also revoke certificates of replicas.")
+@asks_cell
+def revoke_command(settings: Settings, places: tuple[Path, ...], yes: bool) -> None:
+    """Revoke certificates for good, each by its file or the directory that has its cert.pem.
+
+    The cell refuses them from then on. Connections of executors and replicas that use them end
+    within seconds. A replica whose certificate is revoked leaves the cell until it has another one.
+    """
+    from cron.api import table
+    from cron.api.access import CertificateRevocation
+
+    named = [_name_of(place) for place in places]
+    request = CertificateRevocation(certificates=named, with_replicas=yes)
+    for view in settings.ask(table.REVOKE_CERTIFICATES, request).certificates:
+        what = "is revoked" if view.is_new else "was revoked already"
+        text = f"certificate {view.digest[:DIGEST_CHARS]} of {view.kind} {view.name} {what}"
+        settings.show_row(_revoked_row(view), text)
+
+
+@certs_command.command("revoked")
+@stale_option
+@asks_cell
+def revoked_command(settings: Settings) -> None:
+    """List the certificates that are revoked and have not expired yet, the oldest first."""
+    from cron.api import table
+
+    listing = render.Listing[Any](
+        _revoked_row,
+        "certificate kind name expires_utc@expires_ms since_utc@since_ms by?",
+        {"certificate": lambda one: one.digest[:DIGEST_CHARS]},
+        nothing="no certificate is revoked",
+        narrow="by since_utc",
+    )
+    settings.show(listing, settings.ask(table.REVOKED_CERTIFICATES).certificates)
+
+
+def _name_of(place: Path) -> CertificateName:
+    """Return which certificate is in a file, or in the cert.pem of a directory.
+
+    Raises:
+        InvalidInput: there is none, or it states no identity that a cell issues certificates for.
+    """
+    from cron.api.access import CertificateName
+    from cron.certs.files import CERTIFICATE, find_certificates
+
+    found = find_certificates(place / CERTIFICATE if place.is_dir() else place)
+    stated = found[0].identity
+    if len(found) > 1 or stated is None or stated.kind not in KINDS:
+        raise InvalidInput(
+            f"{place}: is not one certificate of a replica, executor or person",
+            "name a cert.pem, or the directory that `raftcron certs issue` made",
+        )
+    return CertificateName(
+        digest=found[0].digest,
+        cell=stated.cell,
+        kind=stated.kind,
+        name=stated.name,
+        expires_ms=found[0].not_after_s * 1000,
+    )
+
+
+def _revoked_row(view: RevokedView) -> render.JsonRow:
+    return render.row_of(view, "digest kind name expires_at@expires_ms since@since_ms by?")
+
+
 def _show(settings: Settings, found: list[Shown], now_s: int) -> None:
     listing = render.Listing[Any](
         lambda one: _row(one, now_s),
@@ -122,7 +194,7 @@ def _row(one: Shown, now_s: int) -> render.JsonRow:
     return render.row_of(
         one,
         "file kind name cell subject issuer serial not_before@not_before_s expires@not_after_s"
-        " days_left trouble?",
+        " days_left trouble? digest",
         kind=identity.kind if identity else None,
         name=identity.name if identity else None,
         cell=identity.cell if identity else None,

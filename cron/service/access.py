@@ -7,12 +7,15 @@ from typing import Final
 
 import msgspec
 
-from cron.access import Binding, Role, Token, names_within
+from cron.access import Binding, RevokedCertificate, Role, Token, names_within
 from cron.api.access import (
+    CertificateRevocation,
     ChangesQuery,
     ChangesReport,
     ChangeView,
     FieldView,
+    RevokedReport,
+    RevokedView,
     RoleGrant,
     RoleRevocation,
     RolesReport,
@@ -24,9 +27,15 @@ from cron.api.access import (
 )
 from cron.api.rpc import Request
 from cron.errors import Conflict, InvalidInput, LimitExceeded, NotFound
-from cron.limits import BINDINGS_MAX, TOKENS_MAX
+from cron.limits import BINDINGS_MAX, REVOKED_MAX, TOKENS_MAX
 from cron.service.replica import Replica
-from cron.state.access import CreateToken, GrantRole, RevokeRole, RevokeTokens
+from cron.state.access import (
+    CreateToken,
+    GrantRole,
+    RevokeCertificates,
+    RevokeRole,
+    RevokeTokens,
+)
 from cron.state.outcome import Verdict
 from cron.state.state import Revision
 
@@ -137,6 +146,43 @@ async def revoke_tokens(replica: Replica, request: TokenRevocation) -> TokensRep
     views = [_token_view(known[one], now_ms) for one in chosen if one in known]
     unknown = [name for name in request.names if name.removeprefix("rc1_") not in found]
     return TokensReport(tokens=views, unknown=unknown)
+
+
+async def revoke_certificates(replica: Replica, request: CertificateRevocation) -> RevokedReport:
+    """Revoke certificates; one that is revoked already stays as it is.
+
+    Raises:
+        InvalidInput: one is of another cell. LimitExceeded: too many are revoked.
+    """
+    cell = replica.leader.pool.cell
+    foreign = next((one for one in request.certificates if one.cell != cell), None)
+    if foreign is not None:
+        text = f"the certificate is of {foreign.kind} {foreign.name} of cell {foreign.cell}"
+        raise InvalidInput(f"{text}; this is cell {cell}", "ask a replica of that cell")
+    revoked = tuple(
+        RevokedCertificate(one.digest, one.kind, one.name, one.expires_ms)
+        for one in request.certificates
+    )
+    _, results = await replica.leader.append(RevokeCertificates(revoked, request.by))
+    if results[0].verdict is Verdict.TOO_MANY:
+        raise LimitExceeded(
+            f"{REVOKED_MAX:,} certificates are revoked already",
+            "move the cell to a new authority: docs/security.md",
+        )
+    _check(results[0].verdict)
+    known, new = replica.state.access.revoked, results[0].items
+    views = [
+        RevokedView.of(known[one.digest], is_new=item == Verdict.ACCEPTED)
+        for one, item in zip(revoked, new, strict=True)
+        if one.digest in known
+    ]
+    return RevokedReport(certificates=views)
+
+
+async def revoked_certificates(replica: Replica, _request: Request) -> RevokedReport:
+    """Return all certificates that are revoked, the oldest first."""
+    known = replica.state.access.revoked.values()
+    return RevokedReport(certificates=[RevokedView.of(one) for one in known])
 
 
 async def changes(replica: Replica, query: ChangesQuery) -> ChangesReport:

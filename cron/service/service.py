@@ -105,6 +105,8 @@ ANSWERS: Final = (
     _row(t.CREATE_TOKEN, access.create_token),
     _row(t.TOKENS, access.tokens),
     _row(t.REVOKE_TOKENS, access.revoke_tokens),
+    _row(t.REVOKE_CERTIFICATES, access.revoke_certificates),
+    _row(t.REVOKED_CERTIFICATES, access.revoked_certificates),
     _row(t.CHANGES, access.changes),
     _row(t.SAVE_SNAPSHOT, lambda replica, _: replica.saving.save()),
     _row(t.SNAPSHOTS, lambda replica, asks: replica.saving.list(is_remote=asks.is_remote)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.access import CELL, Role
+from cron.access import CELL, RevokedCertificate, Role
 
 
 class GrantRole(msgspec.Struct, frozen=True, array_like=True, tag="grant-role"):
@@ -46,6 +46,13 @@ class RevokeTokens(msgspec.Struct, frozen=True, array_like=True, tag="revoke-tok
     """Tokens that may not be used any more, by their ids; an item each."""
 
     ids: tuple[str, ...]
+    by: str = ""
+
+
+class RevokeCertificates(msgspec.Struct, frozen=True, array_like=True, tag="revoke-certificates"):
+    """Certificates that nobody may use any more; an item each. Who and when is set by `apply`."""
+
+    certificates: tuple[RevokedCertificate, ...]
     by: str = ""
 
 

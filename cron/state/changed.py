@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from cron.access import Role, Token
+from cron.access import DIGEST_CHARS, Role, Token
 from cron.alert_rules import Channel, Rule
 from cron.crontab.conditions import condition_text
 from cron.limits import CHANGED_CHARS_MAX, CHANGED_KEPT, NOTE_CHARS_MAX
@@ -107,6 +107,13 @@ def _token(state: State, command: a.CreateToken) -> Iterator[tuple[str, str]]:
 def _tokens(state: State, command: a.RevokeTokens) -> Iterator[tuple[str, str]]:
     for number in command.ids:
         yield f"token rc1_{number}", _token_text(state.access.tokens.get(number))
+
+
+def _certificates(state: State, command: a.RevokeCertificates) -> Iterator[tuple[str, str]]:
+    revoked = state.access.revoked
+    for one in command.certificates:
+        text = "revoked" if one.digest in revoked else ""
+        yield f"certificate {one.digest[:DIGEST_CHARS]} of {one.kind} {one.name}", text
 
 
 def _alert_rules(state: State, command: alerts.ApplyAlerts) -> Iterator[tuple[str, str]]:
@@ -241,6 +248,7 @@ _OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] =
     a.RevokeRole: _roles,
     a.CreateToken: _token,
     a.RevokeTokens: _tokens,
+    a.RevokeCertificates: _certificates,
     alerts.ApplyAlerts: _alert_rules,
     alerts.MuteAlerts: _mutes,
     alerts.UnmuteAlerts: _mutes,

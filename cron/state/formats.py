@@ -33,6 +33,7 @@ COMMANDS: Final[dict[type[c.Command], int]] = {
     alerts.RaiseAlerts: 9,
     alerts.ResolveAlerts: 9,
     alerts.SendAlerts: 9,
+    access.RevokeCertificates: 10,
 }
 """Commands that came after LEAST_FORMAT, with the format that brought them."""
 _FIELDS: Final = 9

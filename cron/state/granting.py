@@ -8,10 +8,11 @@ from typing import Final
 import msgspec
 
 from cron.access import CELL, EVERYTHING, GRANTS_EACH_MAX, NAME_RULE, Binding, Token
-from cron.limits import BINDINGS_MAX, NOTE_CHARS_MAX, TOKENS_MAX
+from cron.limits import BINDINGS_MAX, NOTE_CHARS_MAX, REVOKED_MAX, TOKENS_MAX
 from cron.state import access as a
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
+from launcher.identity import KINDS
 from launcher.protocol.names import NAME_PART_CHARS_MAX, SCHEDULED_S_MAX
 
 SCOPE_CHARS_MAX: Final = 2 * NAME_PART_CHARS_MAX + 1
@@ -19,6 +20,7 @@ _NAME: Final = re.compile(NAME_RULE, re.ASCII)
 _SCOPE: Final = re.compile(r"[!-.0-~]+/[!-.0-~]+", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _DIGEST_BYTES: Final = 32
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def grant_role(context: Context, command: a.GrantRole) -> Result:
@@ -107,6 +109,27 @@ def revoke_tokens(context: Context, command: a.RevokeTokens) -> Result:
         if token is not None and is_new:
             revoked_ms = max(1, context.at_ms)
             rules.tokens[one] = msgspec.structs.replace(token, revoked_ms=revoked_ms)
+            rules.revision = context.index
+        items.append(Verdict.ACCEPTED if is_new else Verdict.ALREADY)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def revoke_certificates(context: Context, command: a.RevokeCertificates) -> Result:
+    """Revoke certificates; the result has an item for each. Those that expired are forgotten."""
+    rules = context.state.access
+    for one in command.certificates:
+        is_known = one.kind in KINDS and _is_name(one.name) and _DIGEST.fullmatch(one.digest)
+        if not is_known or not 0 < one.expires_ms <= SCHEDULED_S_MAX * 1000:
+            return Result(Verdict.BAD_ACCESS)
+    kept = {key: one for key, one in rules.revoked.items() if one.expires_ms > context.at_ms}
+    if len(kept.keys() | {one.digest for one in command.certificates}) > REVOKED_MAX:
+        return Result(Verdict.TOO_MANY)
+    rules.revoked, items = kept, []
+    for one in command.certificates:
+        is_new = one.digest not in kept
+        if is_new:
+            by, at_ms = command.by[:NOTE_CHARS_MAX], context.at_ms
+            kept[one.digest] = msgspec.structs.replace(one, by=by, since_ms=at_ms)
             rules.revision = context.index
         items.append(Verdict.ACCEPTED if is_new else Verdict.ALREADY)
     return Result(Verdict.ACCEPTED, tuple(items))

@@ -238,6 +238,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     access.RevokeRole: granting.revoke_role,
     access.CreateToken: granting.create_token,
     access.RevokeTokens: granting.revoke_tokens,
+    access.RevokeCertificates: granting.revoke_certificates,
     access.CameFrom: granting.came_from,
     alerts.ApplyAlerts: alerting.apply_alerts,
     alerts.MuteAlerts: alerting.mute,

@@ -137,6 +137,8 @@ def _subject(context: Context, command: c.Command) -> str:
     if isinstance(command, a.RevokeTokens):
         token = state.access.tokens.get(command.ids[0])
         return token.name if token is not None else ""
+    if isinstance(command, a.RevokeCertificates):
+        return command.certificates[0].name
     key = next(keys_of(command), None)
     return str(state.launch_name(key)) if key is not None and key[0] in state.by_number else ""
 
@@ -200,6 +202,7 @@ KEPT: Final = (
     a.RevokeRole,
     a.CreateToken,
     a.RevokeTokens,
+    a.RevokeCertificates,
     alerts.ApplyAlerts,
     alerts.MuteAlerts,
     alerts.UnmuteAlerts,

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from cron.web.problems import Answer, Refusal, refused
 from cron.web.turns import Throttle
 from cron.web.visitor import PEER
-from launcher.identity import Identity, only_identity
+from launcher.identity import Identity, certificate_digest, only_identity
 
 THROTTLE: Final = "throttle"
 """The key of the `Throttle` that all connections share, in what a protocol is given."""
@@ -64,7 +64,7 @@ class Connection(H11Protocol):
         """Note who shows a certificate, and wait for a request."""
         super().connection_made(transport)
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        self.app_state = {PEER: _identity(tls) if tls is not None else None}
+        self.app_state = {PEER: _proven(tls) if tls is not None else (None, "")}
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -156,8 +156,11 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def _identity(tls: ssl.SSLObject) -> Identity | None:
-    """Return the identity in the peer's certificate; None if it showed none."""
+def _proven(tls: ssl.SSLObject) -> tuple[Identity | None, str]:
+    """Return the identity in the peer's certificate, and the certificate's digest; None and "" if
+    it showed none."""
     shown: Any = tls.getpeercert() or {}
     names = shown.get("subjectAltName", ())
-    return only_identity(value for kind, value in names if kind == "URI")
+    der = tls.getpeercert(binary_form=True)
+    digest = certificate_digest(der) if der is not None else ""
+    return only_identity(value for kind, value in names if kind == "URI"), digest

@@ -64,6 +64,8 @@ PATHS: Final[dict[str, str | tuple[str, ...]]] = {
     "CreateToken": "POST /v1/tokens",
     "RevokeTokens": "DELETE /v1/tokens/{name}",
     "Tokens": "GET /v1/tokens",
+    "RevokeCertificates": "POST /v1/revoked-certificates",
+    "RevokedCertificates": "GET /v1/revoked-certificates",
     "Changes": "GET /v1/changes",
     "Submit": "POST /v1/tasks",
     "Cancel": ("DELETE /v1/tasks/{name}", "POST /v1/tasks/cancel"),

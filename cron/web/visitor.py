@@ -9,13 +9,13 @@ from cron.api.reading import AUTHORIZATION
 from cron.web.exchange import Exchange
 
 PEER: Final = "peer"
-"""The key of a connection's state that has the identity in its certificate."""
+"""The key of a connection's state that has the identity in its certificate, and its digest."""
 
 
 def shown_by(exchange: Exchange) -> Shown:
     """Return what the caller of a request shows."""
-    peer = exchange.scope.get("state", {}).get(PEER)
-    return Shown(peer, exchange.header(AUTHORIZATION), address_of(exchange))
+    identity, digest = exchange.scope.get("state", {}).get(PEER, (None, ""))
+    return Shown(identity, exchange.header(AUTHORIZATION), address_of(exchange), digest)
 
 
 def address_of(exchange: Exchange) -> str:

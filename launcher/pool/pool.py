@@ -161,6 +161,11 @@ class Pool:
         if session is not None:
             self.drop(session, End(grpc.StatusCode.ABORTED, reason, says_goodbye=True))
 
+    def disconnect(self, executor: str, reason: str) -> None:
+        """End all streams of an executor; it has to authenticate itself anew."""
+        self.refuse(executor, reason)
+        self.watchers.end(executor)
+
     def dismiss(self, executor: str, reason: str) -> None:
         """Send Goodbye(drained) to an executor on which nothing is open. Its process then ends
         with exit code 0, which tells a supervisor not to start it again."""

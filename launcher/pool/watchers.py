@@ -53,6 +53,11 @@ class Watchers:
             if not own:
                 del self._by_executor[watcher.executor]
 
+    def end(self, executor: str) -> None:
+        """End the streams of one executor."""
+        for watcher in self._by_executor.get(executor, ()):
+            watcher.end()
+
     def __len__(self) -> int:
         """Return the number of streams."""
         return sum(map(len, self._by_executor.values()))

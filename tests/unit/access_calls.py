@@ -8,6 +8,8 @@ from typing import Any
 from cron.access import CELL, Role
 from cron.api import table
 from cron.api.access import (
+    CertificateName,
+    CertificateRevocation,
     ChangesQuery,
     RoleGrant,
     RoleRevocation,
@@ -69,6 +71,9 @@ JOB = "billing/mail"
 TASK = "billing/mail:k"
 LAUNCH = "billing/mail@2026-11-20T15:00:00Z"
 AT_S = 1_795_186_800
+CERTIFICATE = CertificateName(
+    digest="0" * 64, cell="berlin", kind="person", name="ada", expires_ms=AT_S * 1000
+)
 
 READERS = "viewer operator editor admin"
 TASKERS = "submitter operator editor admin"
@@ -125,6 +130,8 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     ),
     "Tokens": (Request(), "admin", "cell"),
     "RevokeTokens": (TokenRevocation(names=["ci"]), "admin", "cell"),
+    "RevokeCertificates": (CertificateRevocation(certificates=[CERTIFICATE]), "admin", "cell"),
+    "RevokedCertificates": (Request(), "admin", "cell"),
     "Changes": (ChangesQuery(), READERS, "list"),
     "SaveSnapshot": (SaveRequest(), "admin", "cell"),
     "Snapshots": (SnapshotsRequest(), READERS, "cell"),

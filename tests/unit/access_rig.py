@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -31,6 +32,10 @@ class AccessWorld(World):
         clock: Any = FakeClock(self.rig)
         self.cell = CellService(Replica(world, world, rows, clock))
         self.drawn = 0
+
+    @property
+    def pool(self) -> Any:
+        return SimpleNamespace(cell="berlin")
 
     def token(self, role: Role, scope: str = CELL, name: str = "ci", days: int = 1) -> str:
         """Make a token known; its text."""

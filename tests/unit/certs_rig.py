@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from pathlib import Path
 
+from cron.access import RevokedCertificate
 from cron.certs.files import open_authority, write_authority, write_issued
 from cron.certs.making import DAY_S, issue, make_authority
+from launcher.identity import certificate_digest
 from launcher.tls import Credentials, TlsFiles, files_of, load_credentials
 
 CELL = "berlin"
@@ -51,6 +54,12 @@ class Certs:
     def credentials(self, kind: str, name: str, **how: str) -> Credentials:
         """The same, read."""
         return load_credentials(self.files(kind, name, **how))
+
+    def revoked(self, shown: Credentials) -> dict[str, RevokedCertificate]:
+        """What a cell knows that revoked a certificate."""
+        digest = certificate_digest(ssl.PEM_cert_to_DER_cert(shown.certificate.decode()))
+        identity = shown.identity
+        return {digest: RevokedCertificate(digest, identity.kind, identity.name, 1 << 40)}
 
     def unchecked(
         self, kind: str, name: str, *, trusts: str = "ours", **how: object

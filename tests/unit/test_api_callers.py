@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cron.access import AccessRules
 from cron.api import table
 from cron.api.admission import name_of
 from cron.api.callers import caller_of, may
@@ -97,6 +98,17 @@ async def test_people_are_answered(certs: Certs) -> None:
     async with secured(certs, backend) as server:
         assert await ask(server, certs.credentials(*PERSON)) == []
         assert await ask(server, certs.credentials(*PERSON), "status") == StatusReport()
+
+
+async def test_a_revoked_certificate_is_refused_from_the_next_call_on(certs: Certs) -> None:
+    rules, ada = AccessRules(), certs.credentials(*PERSON)
+    async with secured(certs, FakeBackend(jobs=[]), rules=rules) as server:
+        assert await ask(server, ada) == []
+        rules.revoked = certs.revoked(ada)
+        with pytest.raises(NotAuthenticated, match="of person ada was revoked") as one:
+            await ask(server, ada)
+        assert "certs issue" in one.value.hint
+        assert await ask(server, certs.credentials(*PERSON)) == []
 
 
 def test_a_replica_may_ask_what_peers_need_and_nothing_else() -> None:

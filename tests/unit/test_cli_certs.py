@@ -12,8 +12,9 @@ import pytest
 from cron.api.jobs import PauseReport
 from cron.errors import InvalidInput
 from launcher.tls import files_of, load_credentials
+from tests.unit.access_rig import AccessWorld
 from tests.unit.api_rig import FakeBackend, launch, run_cli, serving
-from tests.unit.certs_rig import EXECUTOR, PERSON, Certs
+from tests.unit.certs_rig import EXECUTOR, PERSON, REPLICA, Certs
 from tests.unit.tls_rig import secured
 
 
@@ -118,6 +119,45 @@ async def test_show_tells_of_all_and_of_what_has_ended(certs: Certs) -> None:
         ("authority", False, None),
         ("person", True, "expired"),
     ]
+
+
+# ---- revoking
+
+
+async def test_a_certificate_is_revoked_by_its_file_or_directory(certs: Certs) -> None:
+    folder, world = certs.issued(*EXECUTOR), AccessWorld()
+    async with world.serving() as server:
+        done = await run_cli("certs", "revoke", str(folder), server=server)
+        assert done.exit_code == 0, done.output
+        (revoked,) = world.state.access.revoked.values()
+        assert (revoked.kind, revoked.name) == EXECUTOR
+        short = revoked.digest[:16]
+        assert done.stdout == f"certificate {short} of executor executor-7 is revoked\n"
+        again = await run_cli("certs", "revoke", str(folder / "cert.pem"), server=server)
+        assert again.stdout.endswith("was revoked already\n")
+        listed = await run_cli("certs", "revoked", "-o", "json", server=server)
+    row = json.loads(listed.stdout)
+    shown = await run_cli("certs", "show", str(folder / "cert.pem"), "-o", "json")
+    assert row["digest"] == json.loads(shown.stdout)["digest"]
+    assert (row["kind"], row["name"]) == EXECUTOR
+
+
+async def test_what_is_not_one_certificate_is_not_revoked(certs: Certs) -> None:
+    replica, world = certs.issued(*REPLICA), AccessWorld()
+    wrong = [
+        (str(certs.authority() / "ca.pem"), "is not one certificate of a replica, executor"),
+        (str(certs.folder), "no such file"),
+        (str(replica / "key.pem"), "is a private key"),
+        (str(replica), "revoke the old one with --yes"),
+    ]
+    async with world.serving() as server:
+        for place, message in wrong:
+            done = await run_cli("certs", "revoke", place, server=server)
+            assert done.exit_code == 2
+            assert message in done.stderr
+        assert world.state.access.revoked == {}
+        done = await run_cli("certs", "revoke", str(replica), "--yes", server=server)
+        assert done.exit_code == 0, done.output
 
 
 # ---- using

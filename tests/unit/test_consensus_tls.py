@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import socket
 import ssl
@@ -98,6 +99,32 @@ def shake(
 
 
 # ---- who gets in
+
+
+def test_a_peer_whose_certificate_is_revoked_stays_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    peers = {name: free_address() for name in ("r1", "r2")}
+    revoked: set[str] = set()
+    stations = [
+        Station(name, peers, SocketNetwork(files_of(tmp_path / name, name), CELL, is_revoked))
+        for name, is_revoked in (("r1", revoked.__contains__), ("r2", lambda digest: False))
+    ]
+    one, two = stations
+    parts = [one.transport, two.transport]
+    until(lambda: one.reaches("r2") and two.reaches("r1"), parts, "the links")
+    der = ssl.PEM_cert_to_DER_cert((tmp_path / "r2" / "cert.pem").read_text())
+    revoked.add(hashlib.sha256(der).hexdigest())
+    one.transport.disconnect("r2", "its certificate was revoked")
+    until(lambda: two.links == ["r1 up", "r1 down"], parts, "the end of the links")
+    stranger = "connection of a stranger ended: "
+    refused = f"{stranger}its certificate {next(iter(revoked))[:16]} of r2 was revoked"
+    until(lambda: refused in caplog.text, parts, "the end of r2's call")
+    hung_up = f"{stranger}closed by the other side"
+    until(lambda: hung_up in caplog.text, parts, "the end of r1's call")
+    assert one.links == ["r2 up", "r2 down"]
+    for part in parts:
+        part.destroy()
 
 
 def test_peers_speak_and_prove_their_names(cell: Secured) -> None:

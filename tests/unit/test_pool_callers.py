@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from cron.access import AccessRules
 from cron.api.peers import open_aio_channel
+from cron.certs.revoked import watch_revoked
 from launcher.pool.events import Joined
-from launcher.protocol.v1 import pool_pb2_grpc
+from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.tls import Credentials
 from tests.unit.api_rig import FakeBackend
 from tests.unit.certs_rig import EXECUTOR, PERSON, REPLICA, Certs
@@ -58,6 +61,31 @@ async def test_an_executor_does_not_stream_under_another_ones_name(certs: Certs)
         assert code is grpc.StatusCode.PERMISSION_DENIED
         assert details == "the certificate is of executor executor-7, not of executor-8"
         assert rig.events == []
+
+
+async def test_an_executor_whose_certificate_is_revoked_loses_its_streams(certs: Certs) -> None:
+    rig, rules, ours = Rig(), AccessRules(), certs.credentials(*EXECUTOR)
+    watching = pool_pb2.WatchRequest(cell=rig.pool.cell, executor="executor-7")
+    async with (
+        secured(certs, FakeBackend(), rig=rig, rules=rules) as server,
+        open_aio_channel(server, ours, ()) as channel,
+    ):
+        stub = pool_pb2_grpc.PoolStub(channel)
+        fake, watch = FakeExecutor(stub.Connect()), stub.WatchLeader(watching)
+        await fake.send(hello=hello(executor="executor-7"))
+        await rig.heard(Joined)
+        await watch.read()
+        rules.revoked = certs.revoked(ours)
+        ending = asyncio.create_task(
+            watch_revoked(lambda: rules.revoked, {"executor": rig.pool.disconnect})
+        )
+        code, details = await fake.status()
+        assert code is grpc.StatusCode.ABORTED
+        assert details.endswith("was revoked")
+        assert await watch.read() is grpc.aio.EOF
+        ending.cancel()
+        for call in (stub.Connect(), stub.WatchLeader(watching)):
+            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("who", [PERSON, REPLICA, ("person", "executor-7")])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cron.access import Role
 from cron.api import table
 from cron.api.access import (
+    CertificateName,
+    CertificateRevocation,
     ChangesQuery,
     RoleGrant,
     RoleRevocation,
@@ -158,6 +161,45 @@ async def test_who_has_no_admins_token_gives_nobody_a_role() -> None:
         ):
             with pytest.raises(NotAllowed):
                 await Asking(server, tenant_admin)(rpc, request)
+
+
+# ---- certificates
+
+
+def named(number: int, cell: str = "berlin", kind: str = "executor") -> CertificateName:
+    return CertificateName(
+        digest=f"{number:064x}", cell=cell, kind=kind, name="e1", expires_ms=2_000_000_000_000
+    )
+
+
+async def test_certificates_are_revoked_once_and_listed() -> None:
+    world = AccessWorld()
+    async with world.serving() as server:
+        admin = Asking(server, "")
+        for is_new in (True, False):
+            request = CertificateRevocation(certificates=[named(1)], by="ada")
+            (view,) = (await admin(table.REVOKE_CERTIFICATES, request)).certificates
+            assert (view.digest, view.is_new, view.since_ms) == (
+                named(1).digest, is_new, world.rig.at_ms
+            )  # fmt: skip
+        listed = (await admin(table.REVOKED_CERTIFICATES)).certificates
+        assert [(one.kind, one.name, one.is_new) for one in listed] == [("executor", "e1", False)]
+
+
+async def test_a_certificate_of_another_cell_or_of_a_replica_is_not_revoked_by_mistake() -> None:
+    world = AccessWorld()
+    async with world.serving() as server:
+        admin = Asking(server, "")
+        foreign = CertificateRevocation(certificates=[named(1), named(2, "munich")])
+        with pytest.raises(InvalidInput, match="e1 of cell munich; this is cell berlin"):
+            await admin(table.REVOKE_CERTIFICATES, foreign)
+        replica = CertificateRevocation(certificates=[named(1, kind="replica")])
+        with pytest.raises(InvalidInput, match="leaves the cell until it has another one"):
+            await admin(table.REVOKE_CERTIFICATES, replica)
+        assert world.state.access.revoked == {}
+        meant = msgspec.structs.replace(replica, with_replicas=True)
+        await admin(table.REVOKE_CERTIFICATES, meant)
+        assert [*world.state.access.revoked] == [named(1).digest]
 
 
 # ---- what a scope shows

@@ -8,7 +8,15 @@ from contextvars import copy_context
 import pytest
 
 from cron import origin
-from cron.access import CELL, TOKEN_BYTES, Role, token_digest, token_id, token_text
+from cron.access import (
+    CELL,
+    TOKEN_BYTES,
+    RevokedCertificate,
+    Role,
+    token_digest,
+    token_id,
+    token_text,
+)
 from cron.state import access as a
 from cron.state import commands as c
 from cron.state import granting, pool, tasks
@@ -166,9 +174,53 @@ def test_of_too_many_tokens_those_that_ended_go(monkeypatch: pytest.MonkeyPatch)
     assert made[0].id not in rig.state.access.tokens
 
 
-def test_an_image_has_roles_and_tokens() -> None:
+def certificate(number: int, expires_s: int = T0 + 3_600) -> RevokedCertificate:
+    return RevokedCertificate(f"{number:064x}", "executor", "e1", expires_s * 1000)
+
+
+def test_a_revoked_certificate_is_remembered_until_it_expires() -> None:
+    rig = StateRig()
+    one, two = certificate(1), certificate(2, T0 + 60)
+    assert rig.items(a.RevokeCertificates((one, two), "ada")) == [Verdict.ACCEPTED] * 2
+    assert rig.state.access.revoked[one.digest] == RevokedCertificate(
+        one.digest, "executor", "e1", one.expires_ms, "ada", rig.at_ms
+    )
+    last = rig.state.revisions[-1]
+    assert (last.by, last.command, last.subject) == ("ada", "revoke-certificates", "e1")
+    assert changed(rig)[0] == ("certificate 0000000000000000 of executor e1", "", "revoked")
+    with rig.unchanged():
+        assert rig.items(a.RevokeCertificates((one,), "bob")) == [Verdict.ALREADY]
+    rig.to(60)
+    rig.append(a.RevokeCertificates((certificate(3),)))
+    assert [*rig.state.access.revoked] == [one.digest, certificate(3).digest]
+
+
+def test_certificates_that_are_none_or_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(granting, "REVOKED_MAX", 2)
+    rig = StateRig()
+    rig.append(a.RevokeCertificates((certificate(1), certificate(2, T0 + 60))))
+    wrong = [
+        RevokedCertificate("g" * 64, "executor", "e1", 1),
+        RevokedCertificate("0" * 63, "executor", "e1", 1),
+        RevokedCertificate("0" * 64, "authority", "e1", 1),
+        RevokedCertificate("0" * 64, "executor", "e 1", 1),
+        certificate(3, 0),
+    ]
+    with rig.unchanged():
+        for one in wrong:
+            answer = rig.answer(a.RevokeCertificates((certificate(1), one)))
+            assert answer.verdict is Verdict.BAD_ACCESS
+        assert rig.answer(a.RevokeCertificates((certificate(3),))).verdict is Verdict.TOO_MANY
+    rig.to(60)
+    assert rig.answer(a.RevokeCertificates((certificate(3),))).verdict is Verdict.ACCEPTED
+
+
+def test_an_image_has_roles_tokens_and_revoked_certificates() -> None:
     rig = with_admin()
     rig.append(token())
+    rig.append(a.RevokeCertificates((certificate(1),)))
     rig.append(a.RevokeTokens((token().id,), "bob"))
     read = decode_state([encode_state(rig.state)])
     assert read.access == rig.state.access

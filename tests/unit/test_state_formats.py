@@ -59,6 +59,7 @@ NEW: Final[list[c.Command]] = [
     alerts.RaiseAlerts(()),
     alerts.ResolveAlerts(()),
     alerts.SendAlerts(()),
+    access.RevokeCertificates(()),
 ]
 
 
@@ -75,14 +76,14 @@ def test_every_command_that_came_later_has_its_format() -> None:
 
 
 def test_what_an_older_release_would_ignore_needs_a_later_format_too() -> None:
-    assert [least_format(one) for one in NEW] == [9] * len(NEW)
+    assert {least_format(one) for one in NEW} == {9, 10}
     old = [
         c.PutJobs("crontab", 0, 0, (job("one"),)),
         tasks.SubmitTasks((TASK,)),
         c.Pause((), "", 0, ""),
     ]
     assert known_in([*NEW, *old], OLD) == old
-    assert known_in([*NEW, *old], 9) == [*NEW, *old]
+    assert known_in([*NEW, *old], c.FORMAT) == [*NEW, *old]
 
 
 @pytest.mark.parametrize("command", NEW, ids=tag_of)
@@ -91,15 +92,16 @@ async def test_a_cell_of_an_older_format_refuses_what_its_replicas_do_not_know(
 ) -> None:
     async with reigning(OLD) as replica:
         replica.leader.changes.older_replicas = lambda: "r2 has an older release"
-        said = f"{tag_of(command)} needs format 9, and the cell has format 8: nothing was changed"
+        least = least_format(command)
+        said = f"{tag_of(command)} needs format {least}, and the cell has format 8: nothing was"
         index = replica.state.index
         with pytest.raises(NotNow, match=re.escape(said)) as refused:
             await replica.leader.append(c.Resume((), "anna"), command)
         assert "r2 has an older release; upgrade all replicas" in refused.value.hint
         assert "docs/upgrade.md" in refused.value.hint
         assert replica.state.index == index
-        replica.leader.shared_format = lambda: 9
-        await replica.until(lambda: replica.state.format == 9)
+        replica.leader.shared_format = lambda: least
+        await replica.until(lambda: replica.state.format == least)
         _, results = await replica.leader.append(command)
         assert len(results) == 1
 

@@ -79,6 +79,18 @@ async def test_a_persons_certificate_signs_a_change(certs: Certs) -> None:
     assert backend.calls[0][1][0].by == "ada"
 
 
+async def test_a_revoked_certificate_is_refused(certs: Certs) -> None:
+    ours, ada = certs.credentials(*REPLICA), certs.credentials(*PERSON)
+    backend = FakeBackend(trigger=launch())
+    known = AccessRules(revoked=certs.revoked(ada))
+    admission = Admission(CELL, lambda: known, lambda: WALL_MS, is_open=False)
+    async with site(backend, credentials=lambda: ours, cell=CELL, admission=admission) as served:
+        said = await served.ask("POST", "/v1/launches", BODY, tls=client(ada, ours))
+    assert said.status == 401, said.body
+    assert b"of person ada was revoked" in said.body
+    assert backend.calls == []
+
+
 async def test_without_credentials_only_health_and_the_document_are_answered(certs: Certs) -> None:
     ours = certs.credentials(*REPLICA)
     nobody = client(None, ours)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
+from cron.access import AccessRules
+from cron.api.admission import Admission
 from cron.api.callers import executor_of
 from cron.api.client import Client
 from cron.api.listening import listen, make_server
@@ -25,11 +27,14 @@ async def secured(
     credentials: Credentials | Current | None = None,
     rig: Rig | None = None,
     cell: str = CELL,
+    rules: AccessRules | None = None,
 ) -> AsyncIterator[str]:
     """Serve a backend, and a pool if one is given, to who shows a certificate; the address."""
     given = credentials or certs.credentials(*REPLICA)
     shown = (lambda: given) if isinstance(given, Credentials) else given
-    server = make_server(cell, shown)
+    known = rules or AccessRules()
+    admission = Admission(cell, lambda: known, lambda: 0, is_open=False)
+    server = make_server(cell, shown, admission=admission)
     add_admin(server, backend)
     if rig is not None:
         rig.pool.open(EPOCH)

@@ -185,6 +185,12 @@ class PeerTransport(Transport):
         for caller in list(self._callers.values()):
             caller.rejudge()
 
+    def disconnect(self, name: str, reason: str) -> None:
+        """Close the connections with the peer `name`, if there are any."""
+        for connection in (self._links.get(name), self._callers.get(name)):
+            if connection is not None:
+                connection.hang_up(reason)
+
     # --- called by links and callers
 
     def link_changed(self, node: Node, *, is_up: bool) -> None:

@@ -31,13 +31,19 @@ FOUND_WITHIN_S: Final = 5.0
 class SocketNetwork(Streams):
     """A Network of TCP connections; it works only during `poll`."""
 
-    def __init__(self, tls: TlsFiles | None, cell: str) -> None:
-        """Read the certificates, if there are any.
+    def __init__(
+        self,
+        tls: TlsFiles | None,
+        cell: str,
+        is_revoked: Callable[[str], bool] = lambda digest: False,
+    ) -> None:
+        """Read the certificates, if there are any; `is_revoked` as in `tls.Contexts`.
 
         Raises:
             BadConfig: see `tls.Contexts`.
         """
-        super().__init__(Contexts(tls, cell, self.mono) if tls is not None else None)
+        contexts = Contexts(tls, cell, self.mono, is_revoked) if tls is not None else None
+        super().__init__(contexts)
         self._handshakes: Handshakes | None = None
         self._accept: Callable[[Connection], None] | None = None
 

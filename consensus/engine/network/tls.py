@@ -7,6 +7,7 @@ are identities, addresses are not. Both sides require TLS 1.3 and the cell's aut
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -70,13 +71,21 @@ class Contexts:
     so that renewed certificates need no restart; existing connections continue.
     """
 
-    def __init__(self, files: TlsFiles, cell: str, mono: Callable[[], float]) -> None:
-        """Read the files, and check everything but the replica's name.
+    def __init__(
+        self,
+        files: TlsFiles,
+        cell: str,
+        mono: Callable[[], float],
+        is_revoked: Callable[[str], bool] = lambda digest: False,
+    ) -> None:
+        """Read the files, and check everything but the replica's name. `is_revoked` says whether
+        the certificate with that SHA-256 (hex) is refused; any thread calls it.
 
         Raises:
             BadConfig: as `check_files`.
         """
         self._files, self._cell, self._mono = files, cell, mono
+        self._is_revoked = is_revoked
         self._looking = threading.Lock()
         self._stamps = _stamps(files)
         self._looked_at = mono()
@@ -102,11 +111,14 @@ class Contexts:
         """Return the replica that the certificate of the other side identifies.
 
         Raises:
-            ConnectionRefusedError: it identifies no replica of the cell.
+            ConnectionRefusedError: it identifies no replica of the cell, or was revoked.
         """
         replica = proven_replica(sock.getpeercert(), self._cell)
         if replica is None:
             raise ConnectionRefusedError(f"its certificate is of no replica of cell {self._cell!r}")
+        digest = hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
+        if self._is_revoked(digest):
+            raise ConnectionRefusedError(f"its certificate {digest[:16]} of {replica} was revoked")
         return replica
 
     def _look(self) -> None:

@@ -35,7 +35,7 @@ _DID: Final = {
     "apply-alerts": "applied", "mute-alerts": "muted alerts of", "unmute-alerts": "ended",
     "test-alert": "tested channel",
     "grant-role": "granted a role to", "revoke-role": "revoked a role of",
-    "create-token": "made", "revoke-tokens": "revoked",
+    "create-token": "made", "revoke-tokens": "revoked", "revoke-certificates": "revoked",
 }  # fmt: skip
 
 
