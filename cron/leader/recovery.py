@@ -24,10 +24,9 @@ from cron.scheduler.reports import kept_detail
 from cron.state import commands as c
 from cron.state.chains import Predecessor
 from cron.state.ends import state_of
-from cron.state.recovery import is_doubtful
+from cron.state.recovery import is_doubtful, may_repeat
 from cron.state.rows import NO_ROW, Part, Row, RowKind
 from cron.state.state import ExecutorRecord, JobRecord, State
-from cron.state.tasking import on_lost_of
 from cron.state.tasks import TaskRecord
 from launcher.protocol.names import SCHEDULED_S_MAX, AttemptName, parse_attempt_name
 from launcher.protocol.reports import BatchReport, RowReport, lost_rows
@@ -261,24 +260,40 @@ def recover_items(
 
 def _doubtful_tasks(state: State, gathered: Gathered, to_s: int) -> Iterator[TaskRecord]:
     """Yield the tasks that may have run and that no executor remembers, each after those that it
-    follows. `ended` are those that may have been over."""
-    ended = dict[Predecessor, None]()
+    follows; then those of them that are only put off, whose times say no more when they were due.
+
+    `ended` are those that may have been over. What follows one that is repeated may have run too.
+    """
+    ended, put_off = dict[Predecessor, None](), list[TaskRecord]()
     left = {one.name: one.waiting + one.running for one in state.groups.values()}
     for task in list(state.tasks_by_number.values()):
-        if task.name in gathered.strangers:
+        if task.is_over:
             continue
-        may_have_run = is_doubtful(state, task, to_s, ended)
-        if on_lost_of(task, state.queues[task.queue]) is OnLost.RETRY:
-            if task.is_waiting and task.at_ms // 1000 <= to_s:
-                yield task  # it is only put off; what follows it may have run all the same
-        elif may_have_run:
-            yield task
-        if may_have_run:
+        if task.job or task.name in gathered.strangers:
+            may_be_over = _may_be_over(state, gathered, task)
+        else:
+            may_be_over = is_doubtful(state, task, to_s, ended)
+            if not may_repeat(state, task):
+                yield from (task,) if may_be_over else ()
+            elif task.at_ms // 1000 <= to_s:
+                put_off.append(task)
+        if may_be_over:
             ended[task.number] = None
             if task.group:
                 left[task.group] -= 1
                 if not left[task.group] and state.groups[task.group].is_closed:
                     ended[task.group] = None
+    yield from put_off
+
+
+def _may_be_over(state: State, gathered: Gathered, task: TaskRecord) -> bool:
+    """Return whether a task may be over that has a launch, or that an executor remembers: unless
+    its launch is known to run still."""
+    ran = gathered.by_job.get(task.job, []) if task.job else gathered.strangers[task.name]
+    runs_on = any(row.state is LaunchState.LAUNCHED for row in ran)
+    record = state.by_number.get(task.job)
+    rows = record.open.values() if record is not None else ()
+    return not runs_on and all(row.state is LaunchState.DUE for row in rows)
 
 
 def _doubtful(state: State) -> dict[int, tuple[c.Key, ...]]:

@@ -65,7 +65,7 @@ def resolve(context: Context, command: c.Resolve) -> Result:
     if state.spilled.has_any(command.to_s * 1000 + 999):
         return Result(Verdict.WRONG_HORIZON)
     for task in state.tasks_by_number.values():
-        is_lost = not _may_repeat(state, task)
+        is_lost = not may_repeat(state, task)
         if is_lost and is_doubtful(state, task, command.to_s):
             return Result(Verdict.WRONG_HORIZON, number=task.number)
     state.restored = msgspec.structs.replace(
@@ -111,16 +111,16 @@ def _recover_task(context: Context, task: TaskRecord, item: c.RecoverItem) -> Ve
         for row in record.open.values():
             if row.state is LaunchState.DUE:
                 row.not_before_ms = max(row.not_before_ms, item.not_before_ms)
-    elif _may_repeat(state, task):
+    elif may_repeat(state, task):
         context.put_task(task, at_ms=max(task.at_ms, item.not_before_ms))
     else:
         end_waiting(context, task, _lost(NoteCode.IN_DOUBT))
     return Verdict.ACCEPTED
 
 
-def _may_repeat(state: State, task: TaskRecord) -> bool:
-    """Whether a task in doubt would rather run twice than not at all. People are not told again of
-    alerts that the life before may have told of."""
+def may_repeat(state: State, task: TaskRecord) -> bool:
+    """Return whether a task in doubt would rather run twice than not at all. People are not told
+    again of alerts that the life before may have told of."""
     is_delivery = task.queue == ALERTS_QUEUE
     return not is_delivery and on_lost_of(task, state.queues[task.queue]) is OnLost.RETRY
 

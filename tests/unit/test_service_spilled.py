@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cron.api import calls
 from cron.api.launches import WhyRequest
 from cron.api.tasks import (
     CancelRequest,
@@ -127,15 +129,49 @@ async def test_a_chain_of_one_call_follows_a_task_on_disk(world: FarWorld) -> No
     assert (await world.got("three")).after == [full("two")]
 
 
-async def test_another_task_with_the_same_hash_is_brought_back(
-    world: FarWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def share_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the task `new` have the hash of `h`."""
     taken = index.name_hash(full("h"))
     known = index.name_hash
     for module in (index, spilling):
         monkeypatch.setattr(
             module, "name_hash", lambda name: taken if name == full("new") else known(name)
         )
+
+
+@pytest.mark.parametrize("after", ["h", ""])
+async def test_a_call_that_is_cancelled_is_in_the_log_as_a_whole(
+    world: FarWorld, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    share_a_hash(monkeypatch)
+    applied, answers, submit = asyncio.Event(), asyncio.Event(), world.submit
+
+    async def later(build: Any) -> Any:
+        result = await submit(build)
+        applied.set()
+        await answers.wait()
+        return result
+
+    monkeypatch.setattr(world, "submit", later)
+    names = [full(after)] if after else []
+    tasks = [
+        TaskSubmission(key="free", handler=HANDLER),
+        TaskSubmission(key="two" if after else "new", handler=HANDLER, after=names),
+    ]
+    call = asyncio.create_task(world.service.submit(SubmitRequest(tasks=tasks, by="shop")))
+    await applied.wait()
+    call.cancel()
+    await asyncio.wait([call])
+    answers.set()
+    while calls._changes:
+        await asyncio.wait(set(calls._changes))
+    assert [one.key in world.state.queues[f"default/{HANDLER}"].tasks for one in tasks] == [True] * 2
+
+
+async def test_another_task_with_the_same_hash_is_brought_back(
+    world: FarWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_a_hash(monkeypatch)
     verdict = await world.submit_one("new")
     assert verdict.is_new
     assert world.on_disk() == list("efg")

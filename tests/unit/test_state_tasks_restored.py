@@ -95,16 +95,59 @@ def test_what_follows_a_task_that_is_repeated_may_have_run(rig: RestoredRig) -> 
     assert [state_of(rig, key) for key in "abc"] == [LaunchState.DUE, lost, lost]
 
 
-def test_what_follows_a_task_that_ran_is_in_doubt_once_that_is_recorded(rig: RestoredRig) -> None:
+@pytest.mark.parametrize(
+    ("is_ready", "status", "ends"),
+    [
+        (False, Status.ENDED, "succeeded due lost"),
+        (False, Status.INTERRUPTED, "lost due lost"),
+        (False, Status.ACCEPTED, "due due due"),  # it runs still
+        (True, Status.ENDED, "succeeded due lost"),
+        (True, Status.ACCEPTED, "due due due"),
+        (True, None, "lost due lost"),
+    ],
+)
+def test_what_follows_what_is_repeated_after_one_that_is_over_may_have_run(
+    rig: RestoredRig, is_ready: bool, status: Status | None, ends: str
+) -> None:
+    submit(rig, task("x", 0 if is_ready else 60_000))
+    submit(rig, task("a", 60_000, after_any=(name("x"),), options=RETRY))
+    submit(rig, task("b", 60_000, after=(name("a"),)))
+    if is_ready:
+        assert rig.items(t.ReadyTasks((1,))) == [ACCEPTED]
+    rig.restore(120)
+    if status is not None:
+        rig.remember(0 if is_ready else 60, status, name="mail:x")
+    rig.resolve()
+    assert [state_of(rig, key).label for key in "xab"] == ends.split()
+
+
+def test_what_follows_a_ready_task_that_is_repeated_may_have_run(rig: RestoredRig) -> None:
+    submit(rig, task("a", options=RETRY), task("b", 60_000, after=(name("a"),)))
+    assert rig.items(t.ReadyTasks((1,))) == [ACCEPTED]
+    rig.restore(120)
+    rig.resolve()
+    assert [state_of(rig, key).label for key in "ab"] == ["due", "lost"]
+
+
+def test_a_leader_that_dies_before_it_puts_a_task_off_has_doubted_what_follows(
+    rig: RestoredRig,
+) -> None:
+    submit(rig, task("a", 60_000, options=RETRY), task("b", 60_000, after=(name("a"),)))
+    rig.restore(120)
+    first, *rest = recover_items(rig.state, rig.gathered(), T0 + 120, (T0 + 600) * 1000)
+    tasks = [one.name for one in (first, *rest) if one.name]
+    assert tasks == [name("b"), name("a")]  # put off, `a` would not seem to have been due
+
+
+def test_what_follows_a_task_that_ran_is_in_doubt_with_it(rig: RestoredRig) -> None:
     submit(rig, task("a", 60_000), task("b", 60_000, after=(name("a"),)))
     submit(rig, task("c", 60_000), task("d", 60_000, after=(name("c"),)))
     rig.restore(120)
     rig.remember(60, name="mail:a")
     rig.remember(60, Status.ACCEPTED, name="mail:c")
-    gathered = rig.gathered()
-    for verdict in (Verdict.WRONG_HORIZON, ACCEPTED):
-        items = tuple(recover_items(rig.state, gathered, T0 + 120))
-        rig.append(c.Recover(items, (1, 2)))
+    items = tuple(recover_items(rig.state, rig.gathered(), T0 + 120))
+    for some, verdict in ((items[:-1], Verdict.WRONG_HORIZON), (items[-1:], ACCEPTED)):
+        rig.append(c.Recover(some, (1, 2)))
         assert rig.answer(c.Resolve(T0 + 120)).verdict is verdict
     assert [state_of(rig, key) for key in "abcd"] == [
         LaunchState.SUCCEEDED,
