@@ -74,14 +74,14 @@ class Handed(msgspec.Struct):
 async def submit(replica: Replica, request: api.SubmitRequest) -> api.SubmitReport:
     """Hand over tasks; each has its own verdict. Calls at one time share an entry of the log.
 
-    If the caller is cancelled, the tasks that fit into one entry are all in the log or none is;
-    more of them are submitted to the last one.
+    If the caller is cancelled, the tasks that fit into one entry are all in the log or none is. A
+    call that may need more entries is submitted to its last task.
     """
     items = [read(one) for one in request.tasks]
     good = [item for item in items if item.error is None]
     ordered = in_order(good)
     parts = list(_parts(good if ordered is None else ordered))
-    if len(parts) == 1:
+    if len(parts) == 1 and ordered is None and not _may_be_on_disk(replica.state, parts[0]):
         await _commit(replica, parts[0], request)
     elif parts:
         await to_its_end(_commit_all(replica, parts, request, is_ordered=ordered is not None))
@@ -91,6 +91,12 @@ async def submit(replica: Replica, request: api.SubmitRequest) -> api.SubmitRepo
         for item in items:
             _judge(state, item, known)
     return api.SubmitReport(tasks=[_answer(state, item, now_ms) for item in items])
+
+
+def _may_be_on_disk(state: State, items: Sequence[Handed]) -> bool:
+    """Return whether the hash of a submission's name is that of a task on disk, which has to be
+    brought back if it is another one."""
+    return bool(state.spilled.count) and any(state.spilled.find(one.name) for one in items)
 
 
 async def _commit_all(

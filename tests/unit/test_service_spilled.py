@@ -165,7 +165,8 @@ async def test_a_call_that_is_cancelled_is_in_the_log_as_a_whole(
     answers.set()
     while calls._changes:
         await asyncio.wait(set(calls._changes))
-    assert [one.key in world.state.queues[f"default/{HANDLER}"].tasks for one in tasks] == [True] * 2
+    taken = world.state.queues[f"default/{HANDLER}"].tasks
+    assert [one.key in taken for one in tasks] == [True] * 2
 
 
 async def test_another_task_with_the_same_hash_is_brought_back(
