@@ -346,8 +346,20 @@ class Block:
             for name in ("scheduled_s", "last_s", "state")
         )
         fit = match.places(firsts_s, lasts_s, states)
+        if match.is_scheduled:
+            fit = self._scheduled(fit, places)
         wanted = fit if limit is None else best(fit, lasts_s, limit)
         return self.rows([places.start + at for at in wanted])
+
+    def _scheduled(self, wanted: Iterable[int], places: range) -> list[int]:
+        """Return those of the rows at some of these places that are of no manual launch."""
+        triggers = self.column("triggers", places.start, places.stop)
+        singles = {place: self.singles.get(places.start + place) for place in wanted}
+        return [
+            place
+            for place, single in singles.items()
+            if not (triggers[place] if single is None else decode_row(single).trigger)
+        ]
 
     def rows(self, places: Sequence[int]) -> list[Row]:
         """Return the rows at some places, which ascend."""

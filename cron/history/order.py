@@ -37,11 +37,12 @@ class Query(msgspec.Struct, frozen=True):
 
 class Match(msgspec.Struct, frozen=True):
     """What rows must be, whatever their job: one of the states, a bit each, and with an instant in
-    [since_s, until_s]."""
+    [since_s, until_s]; with `is_scheduled`, of no manual launch."""
 
     since_s: int = 0
     until_s: int = SCHEDULED_S_MAX
     states: int = ALL_STATES
+    is_scheduled: bool = False
 
     @classmethod
     def of(cls, query: Query) -> Match:
@@ -61,6 +62,8 @@ class Match(msgspec.Struct, frozen=True):
 
     def fits(self, row: Row) -> bool:
         """Whether a row matches."""
+        if self.is_scheduled and row.trigger:
+            return False
         return self.may_be(row.scheduled_s, newest_s(row), 1 << row.state)
 
     def places(self, firsts_s: array[int], lasts_s: array[int], states: Sequence[int]) -> list[int]:

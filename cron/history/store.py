@@ -264,11 +264,11 @@ class RowStore:
         return found
 
     async def newest_of_each(
-        self, jobs: Sequence[str], limit: int, since_s: int = 0
+        self, jobs: Sequence[str], limit: int, *, is_scheduled: bool = False
     ) -> dict[str, list[Row]]:
         """Return, by job, the `limit` rows with the newest ScheduledTimes, newest first; jobs
-        without rows are left out."""
-        match = Match(since_s)
+        without rows are left out, and with `is_scheduled` manual launches."""
+        match = Match(is_scheduled=is_scheduled)
 
         def look(parts: Sequence[_Part], some: Sequence[str]) -> dict[str, list[Row]]:
             found: dict[str, list[Row]] = {}

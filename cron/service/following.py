@@ -22,7 +22,7 @@ from cron.state.state import State
 from launcher.protocol.names import short_job_name
 
 ROWS_READ: Final = 32
-"""Rows of history that are read of a job which others begin to follow."""
+"""Rows of scheduled launches that are read of a job which others begin to follow."""
 NOTED_AT_ONCE: Final = 1_000
 """Jobs whose ends one command notes: each takes 300 bytes at most."""
 TRIES: Final = 5
@@ -167,13 +167,16 @@ async def read_ends(replica: Replica, names: Iterable[str]) -> list[c.NoteEnds]:
     state = replica.state
     records = [record for name in names if (record := state.jobs.get(name)) is not None]
     before = {one.name: (state.index, one.horizon_s) for one in records if one.ends is None}
-    found = await replica.row_store.newest_of_each([*before], ROWS_READ) if before else {}
+    found: dict[str, list[Row]] = {}
+    if before:
+        store = replica.row_store
+        found = await store.newest_of_each([*before], ROWS_READ, is_scheduled=True)
     items = []
     for name, rows in found.items():
         read_at, horizon_s = before[name]
         ends = NO_ENDS
         for row in sorted(rows, key=_by_instant):
-            if not row.trigger and row.scheduled_s <= horizon_s:
+            if row.scheduled_s <= horizon_s:
                 last_s = max(row.scheduled_s, row.last_s)
                 ends = ends.with_end(row.scheduled_s, last_s, row.state)
         items.append(c.EndsItem(name, read_at, horizon_s, ends))

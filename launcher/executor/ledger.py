@@ -461,7 +461,7 @@ class Ledger:
         self._record(Acked(index, differences(rows)))
 
     def _ack_detail(self, batch: Batch, place: int) -> None:
-        size = len(batch.details.get(place, ""))
+        size = _bytes_of(batch.details.get(place, ""))
         if self._acked_bytes + size <= ACKED_DETAILS_BYTES:
             self._acked_bytes += size
         else:
@@ -584,7 +584,12 @@ def _boot_id() -> str:
 def _acked_bytes(batch: Batch) -> int:
     """Return the size of the details of acknowledged rows."""
     details, states = batch.details, batch.states
-    return sum(len(text) for place, text in details.items() if states[place] & ACKED)
+    return sum(_bytes_of(text) for place, text in details.items() if states[place] & ACKED)
+
+
+def _bytes_of(text: str) -> int:
+    """Return the size of a detail in UTF-8, in bytes."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _bounded(detail: str) -> str:

@@ -171,6 +171,14 @@ async def _compare(row_store: RowStore, rows: list[Row], rng: random.Random) -> 
             assert [row.ended_index for row in found] == [row.ended_index for row in of_launch]
     last = await row_store.last_of_each([*_JOBS, "default/never"])
     assert last == {job: found[0] for job in _JOBS if (found := _newest(rows, Query(job, limit=1)))}
+    limit, is_scheduled = rng.choice((1, 2, 5)), rng.random() < 0.5
+    newest = await row_store.newest_of_each(_JOBS, limit, is_scheduled=is_scheduled)
+    wanted = [row for row in rows if not (is_scheduled and row.trigger)]
+    assert {job: list(map(_newest_s, found)) for job, found in newest.items()} == {
+        job: list(map(_newest_s, found))
+        for job in _JOBS
+        if (found := _newest(wanted, Query(job, limit=limit)))
+    }
     some = rng.sample(rows, min(len(rows), 5))
     attempts = [(row.job, row.scheduled_s, row.attempt) for row in some]
     told = [

@@ -123,11 +123,12 @@ def test_details_of_acknowledged_rows_are_kept_up_to_a_bound(
         with ledger.transaction():
             ack(ledger, name)
 
-    run(A, 10, "six...")
+    six = "\N{EURO SIGN}..."  # in bytes
+    run(A, 10, six)
     run(B, 11, "five.")
     run(C, 12, "four")
     run(D, 13, "x")
-    details = {A: "six...", B: "", C: "four", D: ""}
+    details = {A: six, B: "", C: "four", D: ""}
     assert {name: row.detail for name, row in found(ledger).items()} == details
     assert {name: row.detail for name, row in found(reopened(ledger)).items()} == details
     with ledger.transaction():

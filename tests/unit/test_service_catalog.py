@@ -77,8 +77,12 @@ class Remembers:
         self.rig = rig
         self.meanwhile = meanwhile
 
-    async def newest_of_each(self, jobs: list[str], limit: int) -> dict[str, list[Row]]:
-        found = {name: [row for row in self.rig.rows if row.job == name] for name in jobs}
+    async def newest_of_each(
+        self, jobs: list[str], limit: int, *, is_scheduled: bool
+    ) -> dict[str, list[Row]]:
+        assert is_scheduled  # manual launches would take the place of those that are followed
+        rows = [row for row in self.rig.rows if not row.trigger]
+        found = {name: [row for row in rows if row.job == name] for name in jobs}
         if self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             meanwhile()
