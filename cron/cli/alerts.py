@@ -32,8 +32,8 @@ from cron.cli.options import (
     until_options,
 )
 from cron.cli.times import show_length, show_ms
-from cron.cli.values import count
-from cron.errors import InvalidInput, NotFound
+from cron.cli.values import count, read_text
+from cron.errors import NotFound
 from launcher.protocol.names import short_job_name
 
 NUMBER_MAX: Final = 1 << 62
@@ -115,15 +115,10 @@ def apply_command(settings: Settings, file: str, *, dry_run: bool) -> None:
 
     Channels and rules that the file does not have are removed. See docs/alerts.md.
     """
-    try:
-        with click.open_file(file, "rb") as opened:
-            text = opened.read().decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file} is not UTF-8: {error}", "save it as UTF-8") from error
-    except OSError as error:
-        raise InvalidInput(f"{file}: {(error.strerror or 'no file').lower()}") from error
     request = ApplyAlertsRequest(
-        file=PurePath(file).name if file != "-" else "alerts.toml", text=text, is_dry_run=dry_run
+        file=PurePath(file).name if file != "-" else "alerts.toml",
+        text=read_text(file),
+        is_dry_run=dry_run,
     )
     report = settings.ask(table.APPLY_ALERTS, request)
     if settings.is_json:

@@ -12,7 +12,7 @@ from cron.api.task_queues import PutQueuesRequest, QueueChange, TaskQueuesQuery,
 from cron.cli import render
 from cron.cli.options import Settings, asks_cell, not_empty, stale_option, word_option
 from cron.cli.times import show_length
-from cron.errors import InvalidInput
+from cron.cli.values import read_text
 from launcher.protocol.names import short_job_name
 
 _QUEUE_KEYS: Final = (
@@ -62,15 +62,11 @@ def apply_command(
     """
     if file == "-" and not source:
         raise click.UsageError("--source names the source of what comes from standard input")
-    try:
-        with click.open_file(file, "rb") as opened:
-            text = opened.read().decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file} is not UTF-8: {error}", "save it as UTF-8") from error
-    except OSError as error:
-        raise InvalidInput(f"{file}: {(error.strerror or 'no file').lower()}") from error
     request = PutQueuesRequest(
-        source=source or PurePath(file).name, text=text, prune=prune, is_dry_run=dry_run
+        source=source or PurePath(file).name,
+        text=read_text(file),
+        prune=prune,
+        is_dry_run=dry_run,
     )
     report = settings.ask(table.PUT_QUEUES, request)
     if settings.is_json:

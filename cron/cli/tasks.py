@@ -35,7 +35,7 @@ from cron.cli.times import (
     show_exact_ms,
     show_ms,
 )
-from cron.cli.values import LENGTH, Parsed, count, read_time
+from cron.cli.values import LENGTH, Parsed, count, read_file, read_time
 from cron.cli.waiting import Wait
 from cron.clock import SystemClock
 from cron.errors import InvalidInput, NotNow, OutcomeUnknown, Unavailable, UnknownTask
@@ -88,11 +88,7 @@ def read_payload(text: str) -> msgspec.Raw:
     """
     content = text.encode(errors="surrogateescape")
     if text.startswith("@"):
-        try:
-            with click.open_file(text[1:], "rb") as file:
-                content = file.read(limits.PAYLOAD_BYTES_MAX + 1)
-        except OSError as error:
-            raise InvalidInput(f"{text[1:]}: {(error.strerror or 'no file').lower()}") from error
+        content = read_file(text[1:], limits.PAYLOAD_BYTES_MAX + 1)
     if len(content) > limits.PAYLOAD_BYTES_MAX:
         raise InvalidInput(
             f"payload has more than {limits.PAYLOAD_BYTES_MAX:,} bytes",

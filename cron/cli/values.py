@@ -50,6 +50,32 @@ def read_time(text: str) -> int:
     return moment_ms
 
 
+def read_file(path: str, most: int = -1) -> bytes:
+    """Return the content of a file, or of standard input for `-`; at most `most` bytes.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
+    try:
+        with click.open_file(path, "rb") as opened:
+            content: bytes = opened.read(most)
+            return content
+    except OSError as error:
+        raise InvalidInput(f"{path}: {(error.strerror or 'no file').lower()}") from error
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file, or of standard input for `-`.
+
+    Raises:
+        InvalidInput: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8: {error}", "save it as UTF-8") from error
+
+
 def count(least: int = 0, most: int = COUNT_MAX, *, or_none: bool = False) -> Parsed:
     """Return the type of whole numbers from `least` to `most`; with `or_none` the word `none` is 0,
     which means not limited."""

@@ -35,17 +35,14 @@ from cron.errors import (
     LimitExceeded,
     NotAllowed,
     NotFound,
-    RevisionConflict,
 )
 from cron.limits import MUTES_MAX
-from cron.service import catalog
+from cron.service import applying, catalog
 from cron.service.replica import Replica
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
 from launcher.protocol.names import TASK_MARK
 
-ATTEMPTS: Final = 5
-"""How often a change is made anew because others changed rules meanwhile."""
 _HANDLERS: Final = {
     ChannelKind.MAIL: "mail",
     ChannelKind.WEBHOOK: "webhook",
@@ -190,24 +187,19 @@ async def put(replica: Replica, request: ApplyAlertsRequest) -> ApplyAlertsRepor
     """
     wanted = parse_alert_file(request.text, file=request.file)
     await _put_heartbeats(replica, wanted, request.by, is_dry_run=True)
-    for _ in range(ATTEMPTS):
+    changes: list[AlertChange] = []
+
+    def build() -> a.ApplyAlerts | None:
         alerts = replica.state.alerts
-        changes = list(_changes(alerts, wanted))
+        changes[:] = _changes(alerts, wanted)
         _check_used(alerts, wanted)
         if request.is_dry_run or all(one.action == "unchanged" for one in changes):
-            break
+            return None
         cell = _cell(replica)
-        command = a.ApplyAlerts(alerts.revision, wanted.channels, wanted.rules, request.by, cell)
-        _, results = await replica.leader.append(command)
-        verdict = results[0].verdict
-        if verdict is Verdict.ACCEPTED:
-            break
-        if verdict is Verdict.CHANNEL_IN_USE:
-            raise Conflict("a job came to tell a channel that would go", "apply again")
-        if verdict is not Verdict.STALE_REVISION:
-            raise InvalidInput(f"the alerts are refused: {verdict.label}; nothing was changed")
-    else:
-        raise RevisionConflict("the rules were changed by others again and again", "try again")
+        return a.ApplyAlerts(alerts.revision, wanted.channels, wanted.rules, request.by, cell)
+
+    in_use = Conflict("a job came to tell a channel that would go", "apply again")
+    await applying.apply(replica, build, "alerts", {Verdict.CHANNEL_IN_USE: in_use})
     if not request.is_dry_run:
         await _put_heartbeats(replica, wanted, request.by)
     return ApplyAlertsReport(

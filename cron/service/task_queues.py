@@ -14,8 +14,9 @@ from cron.api.task_queues import (
     TaskQueuesReport,
     TaskQueueView,
 )
-from cron.errors import Conflict, InvalidInput, LimitExceeded, NotAllowed, RevisionConflict
+from cron.errors import Conflict, LimitExceeded, NotAllowed
 from cron.job import OnLost
+from cron.service import applying
 from cron.service.queue_file import read_queues
 from cron.service.replica import Replica
 from cron.state import tasks as t
@@ -23,8 +24,6 @@ from cron.state.outcome import Verdict
 from cron.state.state import State
 from launcher.protocol.names import short_job_name, split_job_name
 
-ATTEMPTS: Final = 5
-"""How often a change is made anew because others changed queues meanwhile."""
 _WORDS: Final = {
     "waiting_max": "waiting",
     "rate_per_s": "rate",
@@ -41,27 +40,21 @@ async def put(replica: Replica, request: PutQueuesRequest) -> PutQueuesReport:
         NotAllowed: a queue is not within what the caller may change.
     """
     specs = read_queues(request.text, file=request.source)
-    for _ in range(ATTEMPTS):
+    changes: list[QueueChange] = []
+
+    def build() -> t.PutQueues | None:
         state = replica.state
-        base = state.queues_revision
-        changes = list(_changes(state, request, specs))
+        changes[:] = _changes(state, request, specs)
         _check(state, request, changes)
         changed = {one.queue for one in changes if one.action in ("added", "changed")}
         removed = tuple(one.queue for one in changes if one.action in ("removed", "kept"))
         if request.is_dry_run or not (changed or removed):
-            break
+            return None
         put_specs = tuple(spec for spec in specs if spec.name in changed)
-        command = t.PutQueues(request.source, base, put_specs, removed, request.by)
-        _, results = await replica.leader.append(command)
-        verdict = results[0].verdict
-        if verdict is Verdict.ACCEPTED:
-            break
-        if verdict is Verdict.TOO_MANY:
-            raise LimitExceeded("the cell has as many queues as it may have", "remove some")
-        if verdict is not Verdict.STALE_REVISION:
-            raise InvalidInput(f"the queues are refused: {verdict.label}; nothing was changed")
-    else:
-        raise RevisionConflict("the queues were changed by others again and again", "try again")
+        return t.PutQueues(request.source, state.queues_revision, put_specs, removed, request.by)
+
+    full = LimitExceeded("the cell has as many queues as it may have", "remove some")
+    await applying.apply(replica, build, "queues", {Verdict.TOO_MANY: full})
     return PutQueuesReport(
         source=request.source,
         changes=sorted(changes, key=lambda one: one.queue),
