@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from cron.api import checks
 from cron.api.checks import Person, Tenant, Within, bound
 from cron.api.rpc import Request, View
-from cron.api.tasks import MANY_TIMEOUT_MS, PAGE_CHARS_MAX, GroupText, TaskSubmission
+from cron.api.tasks import PAGE_CHARS_MAX, GroupText, TaskSubmission
 from cron.errors import InvalidInput
 
 STATES: Final = ("open", "closed", "complete")
@@ -83,13 +83,11 @@ class CloseGroupRequest(Request, frozen=True, kw_only=True):
 
 
 class CancelGroupRequest(Request, frozen=True, kw_only=True):
-    """Close a group and cancel its tasks that are not over; those that run are asked to stop."""
+    """Close a group and cancel its tasks that are not over; those that run are asked to stop. A
+    call cancels a portion of them: `page` is `next` of the report before."""
 
     name: GroupText
     is_dry_run: bool = False
     by: Person = ""
     within: Within = []
-
-    def timeout_ms(self) -> int:
-        """Return how long to wait: a group may have 100,000 tasks."""
-        return MANY_TIMEOUT_MS
+    page: Annotated[str, checks.line("page", PAGE_CHARS_MAX)] = ""

@@ -42,7 +42,6 @@ GROUP_CHARS_MAX: Final = NAME_PART_CHARS_MAX - 2
 TRIES_MAX: Final = 1_001
 """As a job's: 1,000 retries after the first try."""
 BACKOFF_MS_MAX: Final = 86_400_000
-MANY_TIMEOUT_MS: Final = 60_000
 WATCH_MS_MAX: Final = 3_600_000
 PAGE_CHARS_MAX: Final = 400
 
@@ -483,13 +482,15 @@ class TaskNames(Request, frozen=True, kw_only=True):
 
 
 class CancelRequest(Request, frozen=True, kw_only=True):
-    """Cancel tasks: by name, or all that fit a filter and are not over. A task that runs is asked
-    to stop."""
+    """Cancel tasks: by name, or those that fit a filter and are not over. A task that runs is asked
+    to stop. With a filter, a call cancels a portion of them: `page` is `next` of the report before.
+    """
 
     names: Annotated[list[str], _names] = []
     filter: TaskFilter | None = None
     is_dry_run: bool = False
     by: Person = ""
+    page: Annotated[str, checks.line("page", PAGE_CHARS_MAX)] = ""
 
     def check(self) -> None:
         """Refuse a request that names nothing, or says it twice."""
@@ -498,23 +499,21 @@ class CancelRequest(Request, frozen=True, kw_only=True):
         if self.filter is not None and self.filter.is_all:
             raise InvalidInput("the filter fits every task", "name a queue, at least")
 
-    def timeout_ms(self) -> int:
-        """Return how long to wait: a filter may fit a million tasks, in as many entries as
-        thousands."""
-        return MANY_TIMEOUT_MS if self.filter is not None else TIMEOUT_MS
-
 
 class TasksReport(View, frozen=True, kw_only=True):
     """The tasks that a change was made of, or would be.
 
-    `count` is how many there are; `tasks` has the first thousand, `truncated` says that there are
-    more. `errors` are those of tasks that were named beside others; of a single one the call fails.
+    `count` is how many there are. `errors` are those of tasks that were named beside others; of a
+    single one the call fails. `next` asks for the next portion of those that fit a filter or are of
+    a group, "" at the end; `truncated` says that there may be more. A portion looks through a
+    bounded number of tasks: it may have none, and yet a next one.
     """
 
     count: int = 0
     tasks: list[TaskView] = []
     truncated: bool = False
     errors: list[RefusedTask] = []
+    next: str = ""
 
 
 class RescheduleRequest(Request, frozen=True, kw_only=True):

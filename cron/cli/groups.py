@@ -19,7 +19,7 @@ from cron.cli.options import (
     stale_option,
     word_option,
 )
-from cron.cli.tasks import read_pages, read_payload, show_report
+from cron.cli.tasks import in_portions, read_pages, read_payload, show_report
 from cron.cli.values import Parsed
 from launcher.protocol.names import short_job_name
 
@@ -136,10 +136,19 @@ def _hook(group: str, said: dict[str, Any]) -> tasks.TaskSubmission:
 @click.option("--dry-run", is_flag=True, help="Only list the tasks; change nothing.")
 @asks_cell
 def cancel_command(settings: Settings, group: str, dry_run: bool) -> None:
-    """Close a GROUP, and cancel its tasks that are not over."""
-    request = groups.CancelGroupRequest(name=group, is_dry_run=dry_run)
-    report = settings.ask(table.CANCEL_GROUP, request)
-    show_report(settings, report, "would be cancelled" if dry_run else "cancelled")
+    """Close a GROUP, and cancel its tasks that are not over, a thousand at a time.
+
+    If the command is interrupted, repeat it: it cancels the rest.
+    """
+    what = "would be cancelled" if dry_run else "cancelled"
+    with settings.client() as client:
+
+        def ask(mark: str) -> tasks.TasksReport:
+            request = groups.CancelGroupRequest(name=group, page=mark, is_dry_run=dry_run)
+            return client.ask(table.CANCEL_GROUP, request)
+
+        report = in_portions(ask, what)
+    show_report(settings, report, what)
 
 
 def _show(settings: Settings, view: groups.TaskGroupView) -> None:

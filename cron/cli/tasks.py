@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -38,7 +38,7 @@ from cron.cli.times import (
 from cron.cli.values import LENGTH, Parsed, count, read_file, read_time
 from cron.cli.waiting import Wait
 from cron.clock import SystemClock
-from cron.errors import InvalidInput, NotNow, OutcomeUnknown, Unavailable, UnknownTask
+from cron.errors import InvalidInput, OutcomeUnknown, Unavailable
 from launcher.protocol.names import short_job_name
 
 if TYPE_CHECKING:
@@ -404,37 +404,29 @@ def cancel_command(
         request = tasks.CancelRequest(names=[*names], is_dry_run=dry_run)
         show_report(settings, settings.ask(table.CANCEL, request), what)
         return
-    query = tasks.TaskListQuery(filter=wanted, limit=tasks.TASKS_MAX)
-    total = tasks.TasksReport()
     with settings.client() as client:
-        while True:
-            page = client.ask(table.LIST, query)
-            report = _cancel_open(client, page.tasks, is_dry_run=dry_run)
-            room = tasks.TASKS_MAX - len(total.tasks)
-            count = total.count + report.count
-            shown = [*total.tasks, *report.tasks[:room]]
-            total = tasks.TasksReport(count=count, tasks=shown, truncated=count > len(shown))
-            if not page.next:
-                break
-            if report.count and total.truncated:
-                render.line(f"raftcron: {render.number(count, 'task')} {what} so far", err=True)
-            query = msgspec.structs.replace(query, page=page.next)
-    show_report(settings, total, what)
+
+        def ask(mark: str) -> tasks.TasksReport:
+            request = tasks.CancelRequest(filter=wanted, page=mark, is_dry_run=dry_run)
+            return client.ask(table.CANCEL, request)
+
+        report = in_portions(ask, what)
+    show_report(settings, report, what)
 
 
-def _cancel_open(
-    client: Client, found: Sequence[tasks.TaskView], *, is_dry_run: bool
-) -> tasks.TasksReport:
-    """Cancel those of some tasks that are not over, or tell which they are. What has ended since it
-    was listed is left out."""
-    views = [one for one in found if one.is_open]
-    if is_dry_run or not views:
-        return tasks.TasksReport(count=len(views), tasks=views)
-    request = tasks.CancelRequest(names=[one.task for one in views])
-    try:
-        return msgspec.structs.replace(client.ask(table.CANCEL, request), errors=[])
-    except (NotNow, UnknownTask):  # the only one
-        return tasks.TasksReport()
+def in_portions(ask: Callable[[str], tasks.TasksReport], what: str) -> tasks.TasksReport:
+    """Return the report of a change that is made portion by portion. `ask` gets the mark of a
+    portion, "" for the first one."""
+    count, shown, mark = 0, list[tasks.TaskView](), ""
+    while True:
+        report = ask(mark)
+        count += report.count
+        shown += report.tasks[: tasks.TASKS_MAX - len(shown)]
+        mark = report.next
+        if not mark:
+            return tasks.TasksReport(count=count, tasks=shown, truncated=count > len(shown))
+        if report.count and count > len(shown):
+            render.line(f"raftcron: {render.number(count, 'task')} {what} so far", err=True)
 
 
 def show_report(settings: Settings, report: tasks.TasksReport, what: str) -> None:

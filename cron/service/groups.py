@@ -16,13 +16,13 @@ from cron.api.groups import (
     GroupsPage,
     TaskGroupView,
 )
-from cron.api.tasks import TaskFilter, TasksReport, show_iso_ms
+from cron.api.tasks import TaskFilter, TaskListQuery, TasksReport, show_iso_ms
 from cron.errors import CronError, InvalidInput, OtherContent, UnknownGroup
 from cron.pace import in_turns
 from cron.service import spilled
 from cron.service.replica import Replica
 from cron.service.submitting import DONE, Handed, admit, check_handler, read, refuse
-from cron.service.tasks import cancel_all
+from cron.service.tasks import SHOWN_MAX, cancel_page
 from cron.state.commands import Command
 from cron.state.groups import CloseGroups, GroupClose, GroupRecord
 from cron.state.outcome import Verdict
@@ -107,18 +107,19 @@ async def close(replica: Replica, request: CloseGroupRequest) -> TaskGroupView:
 
 
 async def cancel(replica: Replica, request: CancelGroupRequest) -> TasksReport:
-    """Close a group and cancel its tasks that are not over, those that its caller may cancel; or
-    say which would be.
+    """Close a group and cancel a portion of its tasks that are not over, those that its caller may
+    cancel; or say which would be.
 
     Raises:
-        UnknownGroup: there is no such group.
+        UnknownGroup: there is no such group. As `listed` for a page.
     """
     if request.name not in replica.state.groups:
         raise unknown_group(request.name)
-    if not request.is_dry_run:
+    if not (request.is_dry_run or request.page):
         await replica.leader.append(CloseGroups((GroupClose(request.name),), request.by))
     wanted = TaskFilter(group=request.name, within=request.within)
-    return await cancel_all(replica, wanted, request.by, is_dry_run=request.is_dry_run)
+    query = TaskListQuery(filter=wanted, limit=SHOWN_MAX, page=request.page)
+    return await cancel_page(replica, query, request.by, is_dry_run=request.is_dry_run)
 
 
 def unknown_group(name: str) -> UnknownGroup:

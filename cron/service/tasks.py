@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -10,84 +10,45 @@ import msgspec
 from cron.api import tasks as api
 from cron.errors import CronError, InvalidInput, LimitExceeded, NotNow, RevisionConflict
 from cron.launch_state import LaunchState
-from cron.pace import in_turns
 from cron.service import spilled
 from cron.service.replica import Replica
 from cron.service.submitting import DONE, error_view
-from cron.service.task_views import check_queue, chosen, fits, unknown_task, view_of
+from cron.service.task_views import listed, unknown_task, view_of
 from cron.state import tasks as t
 from cron.state.commands import Command
 from cron.state.outcome import Verdict
 from launcher.protocol.names import short_job_name
 
-SHOWN_MAX: Final = 1_000
-"""Tasks that the report of a change shows; all are counted."""
+SHOWN_MAX: Final = api.TASKS_MAX
+"""Tasks that one call changes at most, in an entry or a few."""
 
 
 async def cancel(replica: Replica, request: api.CancelRequest) -> api.TasksReport:
-    """Cancel tasks by name, or all that a filter means and are not over; or say which would be.
+    """Cancel tasks by name, or a portion of those that a filter means and are not over; or say
+    which would be.
 
     Raises:
         UnknownTask, NotNow: the only task that is named is not there, or over.
-        UnknownQueue: the filter names a queue that is not there.
+        UnknownQueue: the filter names a queue that is not there. As `listed` for a page.
     """
     if request.filter is None:
         return await _cancel_named(replica, request)
-    check_queue(replica.state, request.filter)
-    return await cancel_all(replica, request.filter, request.by, is_dry_run=request.is_dry_run)
+    query = api.TaskListQuery(filter=request.filter, limit=SHOWN_MAX, page=request.page)
+    return await cancel_page(replica, query, request.by, is_dry_run=request.is_dry_run)
 
 
-async def cancel_all(
-    replica: Replica, wanted: api.TaskFilter, by: str, *, is_dry_run: bool
+async def cancel_page(
+    replica: Replica, query: api.TaskListQuery, by: str, *, is_dry_run: bool
 ) -> api.TasksReport:
-    """Cancel all tasks that a filter means and are not over, or say which would be."""
-    state, count, shown = replica.state, 0, list[str]()
-    async for names in _meant(replica, wanted):
-        done = names
-        if not is_dry_run:
-            verdicts = zip(names, await _cancel_some(replica, names, by), strict=True)
-            done = [name for name, verdict in verdicts if verdict in DONE]
-        count += len(done)
-        shown += done[: SHOWN_MAX - len(shown)]
-    tasks = [task for name in shown if (task := state.tasks.get(name)) is not None]
-    now_ms = replica.clock.wall_ms()
-    views = [view_of(state, task, now_ms) for task in tasks]
-    return api.TasksReport(count=count, tasks=views, truncated=count > len(shown))
-
-
-async def _meant(replica: Replica, wanted: api.TaskFilter) -> AsyncIterator[list[str]]:
-    """Yield the names of the tasks that a filter means and that are not over, in portions: those on
-    disk, those in memory, and those that went to disk meanwhile."""
-    state = replica.state
-    fit, newest = fits(state, wanted, replica.clock.wall_ms()), state.history.spills
-    async for names in _meant_on_disk(replica, wanted, fit, 0, newest):
-        yield names
-    names = [
-        task.name
-        async for task in in_turns(chosen(state, wanted))
-        if not task.is_over and fit(task)
-    ]
-    for first in range(0, len(names), SHOWN_MAX):
-        yield names[first : first + SHOWN_MAX]
-    async for names in _meant_on_disk(replica, wanted, fit, newest, state.history.spills):
-        yield names
-
-
-async def _meant_on_disk(
-    replica: Replica,
-    wanted: api.TaskFilter,
-    fit: Callable[[t.TaskRecord], bool],
-    after: int,
-    upto: int,
-) -> AsyncIterator[list[str]]:
-    """Yield the names of tasks on disk that fit, of the segments with these numbers."""
-    for segment in list(replica.state.history.spilled.values()):
-        is_meant = after < segment.number <= upto
-        if is_meant and spilled.may_have(segment, wanted.queue):
-            async for _, tasks in spilled.tasks_of(replica, segment):
-                names = [task.name for _, task in tasks if fit(task)]
-                if names:
-                    yield names
+    """Cancel those tasks on one page of a list that are not over, or say which would be."""
+    page = await listed(replica, query)
+    views = [one for one in page.tasks if one.is_open]
+    if views and not is_dry_run:
+        names = [one.task for one in views]
+        verdicts = zip(names, await _cancel_some(replica, names, by), strict=True)
+        done = [name for name, verdict in verdicts if verdict in DONE]
+        views = _report(replica, done, ()).tasks
+    return api.TasksReport(count=len(views), tasks=views, truncated=bool(page.next), next=page.next)
 
 
 async def _cancel_some(replica: Replica, names: Sequence[str], by: str) -> list[Verdict]:
@@ -149,11 +110,10 @@ def _report(
     replica: Replica, names: Sequence[str], refused: Sequence[tuple[str, CronError]]
 ) -> api.TasksReport:
     state, now_ms = replica.state, replica.clock.wall_ms()
-    shown = [state.tasks[name] for name in names[:SHOWN_MAX] if name in state.tasks]
+    shown = [state.tasks[name] for name in names if name in state.tasks]
     return api.TasksReport(
         count=len(names),
         tasks=[view_of(state, task, now_ms) for task in shown],
-        truncated=len(names) > SHOWN_MAX,
         errors=[api.RefusedTask(name, error_view(error)) for name, error in refused],
     )
 

@@ -153,10 +153,12 @@ class GroupView(msgspec.Struct, kw_only=True):
 
 
 class TasksReport(msgspec.Struct):
-    """The answer to Cancel and RunNow."""
+    """The answer to Cancel, CancelGroup and RunNow; `next` asks for the next portion of a filter or
+    a group, "" at the end."""
 
     count: int = 0
     tasks: list[TaskView] = []
+    next: str = ""
 
 
 class TaskPage(msgspec.Struct):

@@ -245,6 +245,12 @@ class LocalCell:
         return self._known(msgspec.json.decode(request["name"])).view
 
     def _on_cancel(self, request: dict[str, msgspec.Raw]) -> TasksReport:
+        if "filter" in request:
+            found = [one for one in self._on_list(request).tasks if not one.is_over]
+            if msgspec.json.decode(request["is_dry_run"]):
+                return TasksReport(len(found), found)
+            names = msgspec.json.encode([one.task for one in found])
+            request = {"names": msgspec.Raw(names)}
         report = self._changed(request, state="cancelled", ended_at=_iso(self._now_ms))
         self._ended()
         self._run_until(self._now_ms)
@@ -258,8 +264,6 @@ class LocalCell:
         return TasksReport(report.count, [self._held[one.task].view for one in report.tasks])
 
     def _changed(self, request: dict[str, msgspec.Raw], **fields: Any) -> TasksReport:
-        if "names" not in request:
-            raise TaskError("a cell in process changes tasks by name")
         names = msgspec.json.decode(request["names"], type=list[str])
         changed = []
         for name in names:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from cron.api.tasks import SubmitRequest, SubmitVerdict, TaskSubmission, TaskView
+from cron.api.tasks import (
+    CancelRequest,
+    SubmitRequest,
+    SubmitVerdict,
+    TaskFilter,
+    TasksReport,
+    TaskSubmission,
+    TaskView,
+)
 from cron.scheduler.alerts import Observed
 from cron.service.replica import Replica
 from cron.service.service import CellService
@@ -62,6 +70,18 @@ class TasksWorld(World):
     async def submit_one(self, key: str = "a", **fields: Any) -> SubmitVerdict:
         (verdict,) = await self.submit_all(key, **fields)
         return verdict
+
+    async def cancelled(self, wanted: TaskFilter, *, is_dry_run: bool = False) -> list[list[str]]:
+        """Cancel what a filter means, or look at it; return the keys of each portion."""
+        found: list[list[str]] = []
+        page = ""
+        while page or not found:
+            request = CancelRequest(filter=wanted, is_dry_run=is_dry_run, page=page, by="anna")
+            report: TasksReport = await self.service.cancel(request)
+            assert report.count == len(report.tasks)
+            found.append([one.key for one in report.tasks])
+            page = report.next
+        return found
 
     async def got(self, key: str = "a", queue: str = HANDLER) -> TaskView:
         view: TaskView = await self.service.get(f"default/{queue}:{key}")

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import Result
 
+from cron.api.groups import CancelGroupRequest
 from cron.api.task_queues import (
     PutQueuesReport,
     PutQueuesRequest,
@@ -42,7 +43,8 @@ from cron.errors import NoQuorum, NotLeader, NotNow, Unavailable, UnknownTask
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 AT = "2026-11-20T15:00:00.000Z"
-NAME = "default/mail.send:k1"
+QUEUE = "default/mail.send"
+NAME = f"{QUEUE}:k1"
 
 
 async def cli(backend: FakeBackend, *arguments: str, stdin: bytes | None = None) -> Result:
@@ -284,28 +286,33 @@ async def test_cancel_by_name_and_by_filter() -> None:
     assert asked(backend, "cancel") == CancelRequest(names=[NAME], by="ada")
 
 
-async def test_cancel_by_filter_goes_on_page_by_page() -> None:
-    """What is over is left, and what has ended since it was listed is no error."""
+@pytest.mark.parametrize(
+    ("method", "words", "wanted"),
+    [
+        ("cancel", "task cancel --queue mail.send", {"filter": TaskFilter(queue=QUEUE)}),
+        ("cancel_group", "group cancel import", {"name": "default/import"}),
+    ],
+)
+async def test_cancel_goes_on_portion_by_portion(
+    method: str, words: str, wanted: dict[str, Any]
+) -> None:
+    requests: list[CancelRequest | CancelGroupRequest] = []
 
-    def page(query: TaskListQuery) -> TasksPage:
-        number = int(query.page or 0)
-        found = [task(task=f"default/mail.send:{number}-{n}") for n in range(400)]
-        found.append(task(key="over", state="succeeded"))
-        return TasksPage(tasks=found, next=str(number + 1) if number < 2 else "")
+    def cancel(request: CancelRequest | CancelGroupRequest) -> TasksReport:
+        requests.append(request)
+        number = int(request.page or 0)
+        views = [task(task=f"{QUEUE}:{number}-{n}") for n in range(400)]
+        following = str(number + 1) if number < 2 else ""
+        return TasksReport(count=400, tasks=views, next=following)
 
-    def cancel(request: CancelRequest) -> TasksReport:
-        refused = RefusedTask(request.names[0], TaskError("not_now", "it is over: succeeded"))
-        views = [task(state="cancelled")] * 399
-        return TasksReport(count=len(request.names) - 1, tasks=views, errors=[refused])
-
-    backend = FakeBackend(list=page, cancel=cancel)
-    dry = await cli(backend, "task", "cancel", "--queue", "mail.send", "--dry-run")
-    assert dry.stdout.endswith("1,200 tasks would be cancelled\n")
-    assert asked(backend, "list").filter == TaskFilter(queue="default/mail.send")
-    result = await cli(backend, "task", "cancel", "--queue", "mail.send")
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "1,197 tasks cancelled")
-    first = asked(backend, "cancel")
-    assert (len(first.names), first.names[0]) == (400, "default/mail.send:0-0")
+    backend = FakeBackend(**{method: cancel})
+    plan = await cli(backend, *words.split(), "--dry-run")
+    assert plan.stdout.endswith("1,200 tasks would be cancelled\n")
+    assert {name: getattr(requests[-1], name) for name in wanted} == wanted
+    result = await cli(backend, *words.split())
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "1,200 tasks cancelled")
+    pages = [(dry, page) for dry in (True, False) for page in ("", "1", "2")]
+    assert [(one.is_dry_run, one.page) for one in requests] == pages
 
 
 async def test_cancel_of_a_running_task_says_that_it_still_runs() -> None:

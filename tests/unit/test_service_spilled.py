@@ -192,14 +192,12 @@ async def test_tasks_on_disk_are_cancelled_by_name(world: FarWorld) -> None:
 
 async def test_tasks_on_disk_are_cancelled_by_filter_after_a_dry_run(world: FarWorld) -> None:
     wanted = TaskFilter(from_ms=at(2), to_ms=at(6))
-    dry: TasksReport = await world.service.cancel(CancelRequest(filter=wanted, is_dry_run=True))
-    assert dry.count == 4
+    dry = await world.cancelled(wanted, is_dry_run=True)
+    assert dry == [list("dc"), list("ef")]
     assert world.on_disk() == list("efgh")
-    report: TasksReport = await world.service.cancel(CancelRequest(filter=wanted))
-    assert report.count == 4
-    assert sorted(one.key for one in report.tasks) == list("cdef")
+    assert sorted(key for keys in await world.cancelled(wanted) for key in keys) == list("cdef")
     assert world.on_disk() == list("gh")
-    assert (await world.service.cancel(CancelRequest(filter=wanted))).count == 0
+    assert not any(await world.cancelled(wanted))
 
 
 async def test_a_task_on_disk_is_put_off_if_its_revision_is_as_it_was_read(

@@ -395,12 +395,11 @@ async def test_a_filter_cancels_what_fits_and_is_not_over(
     await world.submit_all(*"abcde", delay_ms=60_000)
     await world.submit_one("x", queue="slow", delay_ms=60_000)
     await cancel(world, "e")
-    wanted = CancelRequest(filter=TaskFilter(queue=f"default/{HANDLER}"), by="anna")
-    plan = await world.service.cancel(msgspec.structs.replace(wanted, is_dry_run=True))
-    assert (plan.count, len(plan.tasks), plan.truncated) == (4, 2, True)
-    assert world.state.tasks.waiting == 5
-    done = await world.service.cancel(wanted)
-    assert (done.count, done.truncated) == (4, True)
+    for is_dry_run in (True, False):
+        wanted = TaskFilter(queue=f"default/{HANDLER}")
+        portions = await world.cancelled(wanted, is_dry_run=is_dry_run)
+        assert portions == [["d"], ["c", "b"], ["a"]]  # `e` is over
+        assert world.state.tasks.waiting == (5 if is_dry_run else 1)
     assert [one.name for one in world.state.tasks.values() if one.is_waiting] == ["default/slow:x"]
 
 

@@ -118,13 +118,17 @@ async def _cancelling_group(asked: PageRequest) -> Plan:
     name = names_in(asked, "group")[0]
     request = CancelGroupRequest(name=name, is_dry_run=True, by=BY)
     report = await asked.ask(t.CANCEL_GROUP, request)
+    count = report.count
+    if report.next:
+        group = await asked.ask(t.GET_GROUP, GroupQuery(name=name))
+        count = group.waiting + group.running
     return Plan(
         title="Cancel a group",
         text="The group is closed, and its tasks that are not over are cancelled. Tasks that run "
         "are asked to stop.",
         button="Cancel them",
         items=[one.task for one in report.tasks],
-        count=report.count,
+        count=count,
         notes=_refused(report),
         fields=kept(asked, "group"),
         is_danger=True,
@@ -133,7 +137,13 @@ async def _cancelling_group(asked: PageRequest) -> Plan:
 
 async def _cancel_group(asked: PageRequest) -> tuple[int, str]:
     name = names_in(asked, "group")[0]
-    return (await asked.ask(t.CANCEL_GROUP, CancelGroupRequest(name=name, by=BY))).count, ""
+    count, page = 0, ""
+    while True:
+        request = CancelGroupRequest(name=name, page=page, by=BY)
+        report = await asked.ask(t.CANCEL_GROUP, request)
+        count, page = count + report.count, report.next
+        if not page:
+            return count, ""
 
 
 ACTS: Final = {
