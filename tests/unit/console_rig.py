@@ -107,9 +107,9 @@ class Reader(HTMLParser):
 
 
 _TAGS = """html head meta title link script body a header p span nav ul li div form input button
-main strong time h1 h2 h3 section dl dt dd small svg path text circle table thead tbody tr th td
-caption details summary label select option code pre ol textarea line rect g fieldset legend br
-del ins"""
+main strong time h1 h2 h3 section dl dt dd small svg defs use path text circle table thead tbody
+tr th td caption details summary label select option code pre ol textarea line rect g fieldset
+legend br del ins"""
 KNOWN_TAGS = frozenset(_TAGS.split())
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 
 import pytest
 
 from cron.api.checks import checked
 from cron.api.graphs import GraphEdge, GraphNode, GraphQuery, TaskGraph
 from cron.api.groups import CloseGroupRequest
-from cron.api.tasks import SubmitRequest, TaskSubmission
+from cron.api.tasks import SubmitRequest, TasksPage, TaskSubmission, TaskView
 from cron.errors import UnknownGroup, UnknownTask
 from cron.web.console.graphs import picture
 from tests.unit.console_rig import HOSTILE, Reader, check_sound
@@ -118,7 +119,7 @@ def chain(count: int) -> TaskGraph:
 
 
 def test_a_chain_goes_from_left_to_right() -> None:
-    boxes = re.findall(r'href="/tasks/t/q:k(\d)".*?class="box[^"]*" x="([\d.]+)" y="([\d.]+)"',
+    boxes = re.findall(r'href="/tasks/t/q:k(\d)".*?transform="translate\(([\d.]+) ([\d.]+)\)"',
                        drawn(chain(4), "t/q:k2"))  # fmt: skip
     assert [int(number) for number, _, _ in sorted(boxes, key=lambda one: float(one[1]))] == [
         0, 1, 2, 3,
@@ -132,9 +133,11 @@ def test_no_two_boxes_lie_on_each_other() -> None:
         nodes=[GraphNode(name="t/q:end"), *(GraphNode(name=f"t/q:k{n}") for n in range(60))],
         edges=[GraphEdge(f"t/q:k{n}", "t/q:end") for n in range(60)],
     )
-    place = r'class="box[^"]*" x="([\d.]+)" y="([\d.]+)" width="(\d+)" height="([\d.]+)"'
-    found = re.findall(place, drawn(many))
-    places = [tuple(map(float, one)) for one in found]
+    svg = drawn(many)
+    outline = re.search(r'class="box" width="(\d+)" height="([\d.]+)"', svg)
+    assert outline is not None
+    found = re.findall(r'transform="translate\(([\d.]+) ([\d.]+)\)"', svg)
+    places = [tuple(map(float, (*one, *outline.groups()))) for one in found]
     assert len(places) == 61
     for first, (x, y, width, height) in enumerate(places):
         for other_x, other_y, other_width, other_height in places[first + 1 :]:
@@ -157,8 +160,8 @@ def test_members_that_nothing_follows_are_squares_in_the_box_of_their_group() ->
     read = Reader(drawn(graph))
     boxes = [attrs for tag, attrs in read.tags if tag == "a"]
     assert [one["href"] for one in boxes] == ["/groups/t/g", "/tasks/t/q:k0", "/tasks/t/q:k1"]
-    squares = [attrs for tag, attrs in read.tags if tag == "rect" and attrs["class"] == "s-failed"]
-    assert len(squares) == 1
+    squares = [attrs for tag, attrs in read.tags if attrs.get("href") == "#graph-square"]
+    assert [one["class"] for one in squares] == ["s-failed"]
 
 
 def test_a_circle_is_drawn_too() -> None:
@@ -188,19 +191,47 @@ async def test_names_in_a_picture_are_text() -> None:
         assert "and 1,200 more." in read.text
 
 
-async def test_a_page_with_as_many_tasks_as_a_picture_has_stays_small() -> None:
-    members = [GraphNode(name=f"acme/mail:member-{n}", state="waiting") for n in range(199)]
-    graph = TaskGraph(
+def linked(name: str, pairs: Iterable[tuple[int, int]]) -> TaskGraph:
+    members = [GraphNode(name=f"acme/mail:{n}{name}", state="waiting") for n in range(199)]
+    return TaskGraph(
         nodes=[GraphNode(name="acme/import", is_group=True, total=99_000), *members],
         edges=[
             *(GraphEdge(one.name, "acme/import", "member") for one in members),
-            *(GraphEdge(one.name, other.name)
-              for one, other in itertools.pairwise(members)),
+            *(GraphEdge(members[one].name, members[other].name) for one, other in pairs),
         ],
         left=98_801,
-    )  # fmt: skip
+    )
+
+
+LONG = "k" * 180
+CHAIN = list(itertools.pairwise(range(199)))
+FAN = [*itertools.product(range(10), range(10, 120))]
+
+
+@pytest.mark.parametrize(
+    ("graph", "least"),
+    [
+        (linked("-member", CHAIN), 200),
+        (linked("-member", FAN), 100),
+        (linked("", []), 200),
+        (linked(LONG, CHAIN), 50),
+        (linked(LONG, FAN), 30),
+    ],
+    ids=["a chain", "all after ten", "squares", "a chain, long names", "all after ten, long names"],
+)
+async def test_a_page_with_as_many_tasks_as_a_picture_has_is_below_100_kb(
+    graph: TaskGraph, least: int
+) -> None:
     of = full("plain")
     of.answers["task_graph"] = graph
-    said, _ = await page_of("/groups/acme/import", of)
-    assert len(said.body) < 150_000
+    names = [one.name for one in graph.nodes[1:26]]
+    of.answers["list"] = TasksPage(
+        tasks=[TaskView(task=one, state="waiting", after=names[:9]) for one in names]
+    )
+    said, read = await page_of("/groups/acme/import", of)
+    assert len(said.body) < 100_000
     check_sound(said.body.decode())
+    drawn = sum("transform" in attrs for _, attrs in read.tags)
+    drawn += sum(attrs.get("href") == "#graph-square" for _, attrs in read.tags)
+    assert drawn >= least
+    assert f"and {99_001 - drawn:,} more." in read.text, "what has no room is counted"

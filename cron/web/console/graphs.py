@@ -27,11 +27,21 @@ _CHARS_BEFORE: Final = 9
 _CHARS_AFTER: Final = 15
 _COLUMN_MAX: Final = 14
 """Boxes of one column; more of a layer stand in several columns."""
-_LINES_MAX: Final = 1_000
-_PASSES_MAX: Final = 1_000
+_LINES_MAX: Final = 500
+_PASSES_MAX: Final = 500
+CHARS_MAX: Final = 85_000
+"""Of a picture, the table below it and the other names of a page, which has 100 KB at most."""
+FOLLOWED: Final = 5
+"""What one task follows, in the table."""
 _SQUARE: Final = 11
 _SQUARES_EACH: Final = 17
 _HEAD: Final = 26
+_DEFINED: Final = Markup(
+    '<defs><g id="graph-task"><rect class="box" width="{}" height="{}" rx="4"/>'
+    '<rect class="bar" width="4" height="{}"/></g>'
+    '<rect id="graph-square" class="square" width="{}" height="{}"/></defs>'
+).format(_WIDTH, _HEIGHT, _HEIGHT, _SQUARE - 1, _SQUARE - 1)
+"""The outline of a task, and the square of a member: drawn once, and used by each."""
 
 
 class _Box(msgspec.Struct):
@@ -60,13 +70,42 @@ def picture(graph: TaskGraph, here: str) -> Markup:
     width, height = _place([*boxes.values(), *passes], lines)
     tasks = sum(not one.is_group for one in graph.nodes)
     groups = len(graph.nodes) - tasks
-    title = f"{number(tasks)} tasks and {number(groups)} groups, and what follows what"
-    drawn = [_line(way, kind) for way, kind in lines]
+    title = f"{_many(tasks, 'task')} and {_many(groups, 'group')}, and what follows what"
+    drawn = [_DEFINED, _lines(lines)]
     drawn += [_box(one, one.node, is_here=name == here) for name, one in boxes.items() if one.node]
     return Markup(
         '<svg class="chart graph" viewBox="0 0 {} {}" width="{}" height="{}" role="group"'
         ' aria-label="{}"><title>{}</title>{}</svg>'
     ).format(*[f"{one:g}" for one in (width, height) * 2], title, title, Markup("").join(drawn))
+
+
+def fitting(graph: TaskGraph, here: str, chars_max: int) -> tuple[TaskGraph, Markup]:
+    """Return as much of a graph as a page has room for, the nearest tasks and groups, and its
+    picture. Names may be long; what is left out is counted."""
+    while True:
+        drawn = picture(graph, here)
+        if len(drawn) + _table_chars(graph) <= chars_max or len(graph.nodes) < 2:
+            return graph, drawn
+        nodes = graph.nodes[: len(graph.nodes) * 4 // 5]
+        names = {one.name for one in nodes}
+        graph = msgspec.structs.replace(
+            graph,
+            nodes=nodes,
+            edges=[one for one in graph.edges if one.before in names and one.after in names],
+            left=graph.left + len(graph.nodes) - len(nodes),
+        )
+
+
+def _table_chars(graph: TaskGraph) -> int:
+    """Return about how long the table below the picture is."""
+    edges = [one for some in follows(graph).values() for one in some[:FOLLOWED]]
+    return sum(90 + 2 * len(one.name) for one in graph.nodes) + sum(
+        2 + len(one.before) + 50 * (one.kind == AFTER_ANY) for one in edges
+    )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{number(count)} {what}{'' if count == 1 else 's'}"
 
 
 def follows(graph: TaskGraph) -> dict[str, list[GraphEdge]]:
@@ -171,22 +210,33 @@ def _middle(above: Sequence[_Box]) -> float:
     return sum(one.y for one in above) / len(above) if above else 0.0
 
 
-def _line(way: Sequence[_Box], kind: str) -> Markup:
-    drawn = {AFTER_ANY: "any", MEMBER: "in"}.get(kind, "")
+def _lines(lines: Sequence[tuple[Sequence[_Box], str]]) -> Markup:
+    """Return all lines, in one path for each kind, which is a third of the bytes of a path each."""
+    paths: dict[str, list[str]] = {}
+    arrows = []
+    for way, kind in lines:
+        drawn = {AFTER_ANY: "any", MEMBER: "in"}.get(kind, "")
+        paths.setdefault(drawn, []).append(_path(way))
+        end, y = way[-1].x, _port(way[-1])
+        arrows.append(f"M{end - 7:g} {y - 4:g}l6 4-6 4z")
+    found = [
+        Markup('<path class="edge {}" d="{}"/>').format(drawn, "".join(some))
+        for drawn, some in paths.items()
+    ]
+    return Markup("").join([*found, Markup('<path class="arrow" d="{}"/>').format("".join(arrows))])
+
+
+def _path(way: Sequence[_Box]) -> str:
     x, y = way[0].x + _WIDTH, _port(way[0])
     path = f"M{x:g} {y:g}"
     for box in way[1:]:
-        end, to_y = box.x, _port(box)
-        bend = max(20.0, (end - x) / 2)
-        path += f"C{x + bend:g} {y:g} {end - bend:g} {to_y:g} {end:g} {to_y:g}"
+        along, down = box.x - x, _port(box) - y
+        bend = max(20.0, along / 2)
+        path += f"c{bend:g} 0 {along - bend:g} {down:g} {along:g} {down:g}"
         if box.node is None:
             path += f"h{_WIDTH}"
-        x, y = end + _WIDTH, to_y
-    end = way[-1].x
-    arrow = f"M{end - 7:g} {y - 4:g}L{end - 1:g} {y:g}L{end - 7:g} {y + 4:g}z"
-    return Markup('<path class="edge {}" d="{}"/><path class="arrow" d="{}"/>').format(
-        drawn, path, arrow
-    )
+        x, y = box.x + _WIDTH, _port(box)
+    return path
 
 
 def _port(box: _Box) -> float:
@@ -205,26 +255,26 @@ def _box(box: _Box, node: GraphNode, *, is_here: bool) -> Markup:
     address = group_link(node.name) if node.is_group else job_link(node.name)
     state = "group" if node.is_group else f"s-{node.state}"
     label = "▤" if node.is_group else mark(node.state)
+    outline = Markup('<use href="#graph-task"/>')
+    if box.squares:
+        outline = Markup(
+            '<rect class="box" width="{}" height="{}" rx="4"/>'
+            '<rect class="bar" width="4" height="{}"/>'
+        ).format(_WIDTH, f"{box.height:g}", f"{box.height:g}")
     squares = [
-        Markup('<rect class="s-{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>')
+        Markup('<use href="#graph-square" class="s-{}" x="{}" y="{}"><title>{}</title></use>')
         .format(
             one.state,
-            f"{box.x + 6 + place % _SQUARES_EACH * (_SQUARE + 0.6):g}",
-            f"{box.y + _HEAD + place // _SQUARES_EACH * (_SQUARE + 1):g}",
-            _SQUARE - 1,
-            _SQUARE - 1,
+            f"{6 + place % _SQUARES_EACH * (_SQUARE + 0.6):g}",
+            _HEAD + place // _SQUARES_EACH * (_SQUARE + 1),
             f"{short(one.name)}: {one.state}",
         )
         for place, one in enumerate(box.squares)
     ]  # fmt: skip
     return Markup(
-        '<a href="{}"><title>{}</title>'
-        '<rect class="box {}{}" x="{}" y="{}" width="{}" height="{}" rx="4"/>'
-        '<rect class="bar {}" x="{}" y="{}" width="4" height="{}"/>'
-        '<text x="{}" y="{}">{} {}</text>{}</a>'
+        '<a href="{}" class="{}{}" transform="translate({} {})"><title>{}</title>{}{}'
+        '<text x="10" y="19">{} {}</text></a>'
     ).format(
-        address, f"{name}: {said}", state, " here" if is_here else "",
-        f"{box.x:g}", f"{box.y:g}", _WIDTH, f"{box.height:g}", state, f"{box.x:g}", f"{box.y:g}",
-        f"{box.height:g}", f"{box.x + 10:g}", f"{box.y + 19:g}", label, _shown(name),
-        Markup("").join(squares),
+        address, state, " here" if is_here else "", f"{box.x:g}", f"{box.y:g}", f"{name}: {said}",
+        outline, Markup("").join(squares), label, _shown(name),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from cron.api import table as t
@@ -12,7 +13,7 @@ from cron.web.console import graphs
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
 
-LISTED: Final = 50
+LISTED: Final = 25
 DRAWN: Final = 200
 """Tasks and groups that a picture shows."""
 
@@ -23,23 +24,28 @@ async def show_one(asked: PageRequest, name: str) -> Page:
     query = TaskListQuery(filter=TaskFilter(group=group.group), limit=LISTED)
     members = await asked.maybe(t.LIST, query)
     count = group.waiting + group.running + group.done + group.failed + group.dropped
+    listed = members if isinstance(members, Missing) else members.tasks
+    others = [] if isinstance(listed, Missing) else [one.task for one in listed]
     values: dict[str, Any] = {
         "group": group,
-        **await graph_of(asked, group.group),
+        **await graph_of(asked, group.group, others),
         "count": count,
-        "members": members if isinstance(members, Missing) else members.tasks,
-        "more": 0 if isinstance(members, Missing) else max(0, count - len(members.tasks)),
+        "members": listed,
+        "more": max(0, count - len(others)) if others else 0,
     }
     return Page("group.html", group.group, values)
 
 
-async def graph_of(asked: PageRequest, name: str) -> dict[str, Any]:
-    """Return the graph around a task or a group for `graph` of parts.html."""
+async def graph_of(asked: PageRequest, name: str, others: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the graph around a task or a group for `graph` of parts.html. `others` are the tasks
+    that the page lists besides, each with what it follows."""
     graph = await asked.maybe(t.TASK_GRAPH, GraphQuery(name=name, limit=DRAWN))
     if isinstance(graph, Missing):
-        return {"graph": graph, "picture": "", "follows": {}}
+        return {"graph": graph, "picture": "", "follows": {}, "followed": 0}
+    graph, picture = graphs.fitting(graph, name, graphs.CHARS_MAX - 4 * sum(map(len, others)))
     return {
         "graph": graph,
-        "picture": graphs.picture(graph, name),
+        "picture": picture,
         "follows": graphs.follows(graph),
+        "followed": graphs.FOLLOWED,
     }
