@@ -15,6 +15,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, chain, repeat
 from operator import sub
 from typing import Final
@@ -305,7 +306,7 @@ class Block:
             raise RowsDamaged(f"segment: a block cannot be read: {error}") from error
         self.jobs = stored.jobs
         self.singles = stored.singles
-        self._ends = [*accumulate(rows for _, rows in stored.jobs)]
+        self._rows = sum([rows for _, rows in stored.jobs])
         self._records = stored.records
         self._frame = frame
         self._bases = {at: by for at, *by in _BASES if frame.since >> at & 1}
@@ -318,7 +319,12 @@ class Block:
 
     def __len__(self) -> int:
         """Return how many rows there are."""
-        return self._ends[-1] if self._ends else 0
+        return self._rows
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Behind which row each job ends."""
+        return [*accumulate(rows for _, rows in self.jobs)]
 
     def column(self, name: str, begin: int = 0, end: int | None = None) -> array[int]:
         """Return a field of `FIELDS` of the rows from one place to another."""
@@ -338,18 +344,22 @@ class Block:
             raw[byte::_WIDTH] = self._records[first + begin : first + end]
         return from_bytes(raw)
 
-    def newest(self, places: range, match: Match, limit: int | None) -> list[Row]:
-        """Return the rows at some places that match; of more than `limit`, at least the newest so
-        many, in no order."""
+    def newest(self, job: str, match: Match, limit: int | None) -> list[Row]:
+        """Return the rows of a job that match; of more than `limit`, at least the newest so many,
+        in no order."""
+        at = next((at for at, (name, _) in enumerate(self.jobs) if name == job), None)
+        if at is None:
+            return []
+        begin = sum([rows for _, rows in self.jobs[:at]])
+        end = begin + self.jobs[at][1]
         firsts_s, lasts_s, states = (
-            self.column(name, places.start, places.stop)
-            for name in ("scheduled_s", "last_s", "state")
+            self.column(name, begin, end) for name in ("scheduled_s", "last_s", "state")
         )
         fit = match.places(firsts_s, lasts_s, states)
         if match.is_scheduled:
             fit = self._scheduled(fit, places)
         wanted = fit if limit is None else best(fit, lasts_s, limit)
-        return self.rows([places.start + at for at in wanted])
+        return self._rows_at([begin + at for at in wanted], job)
 
     def _scheduled(self, wanted: Iterable[int], places: range) -> list[int]:
         """Return those of the rows at some of these places that are of no manual launch."""
@@ -363,6 +373,10 @@ class Block:
 
     def rows(self, places: Sequence[int]) -> list[Row]:
         """Return the rows at some places, which ascend."""
+        return self._rows_at(places, None)
+
+    def _rows_at(self, places: Sequence[int], job: str | None) -> list[Row]:
+        """Return the rows at some places, which ascend; all are of `job`, where it is said."""
         if not places:
             return []
         begin, end = places[0], places[-1] + 1
@@ -373,10 +387,11 @@ class Block:
             if single is not None:
                 found.append(decode_row(single))
             else:
-                found.append(self._row(place, [one[place - begin] for one in columns]))
+                name = job or self.jobs[bisect_right(self._ends, place)][0]
+                found.append(self._row(name, [one[place - begin] for one in columns]))
         return found
 
-    def _row(self, place: int, kept: list[int]) -> Row:
+    def _row(self, job: str, kept: list[int]) -> Row:
         for at, (base, unit) in self._bases.items():
             kept[at] += unit * kept[base]
         origin, state, reason, exit_code, number, count, ended_index, begun_index = kept[:8]
@@ -386,7 +401,7 @@ class Block:
         epoch, executor, ledger, note = self._frame.origins[origin]
         return Row(
             _RANGE if count > 1 else _ENDED,
-            self.jobs[bisect_right(self._ends, place)][0],
+            job,
             revision,
             scheduled_s,
             trigger,

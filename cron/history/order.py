@@ -12,12 +12,14 @@ import msgspec
 
 from cron.calendar.schedule import compile_or_none
 from cron.job import Schedule
-from cron.launch_state import LaunchState
+from cron.launch_state import OPEN, LaunchState
 from cron.state.archive import FAILURES, stream_of
 from cron.state.rows import Row, RowKind
 from launcher.protocol.names import SCHEDULED_S_MAX
 
 ALL_STATES: Final = sum(1 << state for state in LaunchState)
+ENDED_STATES: Final = ALL_STATES & ~sum(1 << state for state in OPEN)
+"""States of rows; nothing that is open is in a tail or a segment."""
 _RANGE: Final = RowKind.RANGE  # members of an enumeration are slow to look up
 
 

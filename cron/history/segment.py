@@ -51,7 +51,12 @@ from cron.state.tail import RowsDamaged, Tail, content_digest, head_of
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
 _FORMAT: Final = 6
+HELD_JOBS_MAX: Final = 2_048
+"""Jobs of a segment whose places are held. Where there are more, the jobs at which blocks begin
+are, and a block is read to see whether a job is in it."""
 _PLACE_BITS: Final = 32
+_BLOCK_HELD_BYTES: Final = 200
+_JOB_HELD_BYTES: Final = 12
 _INDEX, _ITEMS, _ORDER, _LISTS = range(4)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -225,64 +230,87 @@ class _Listed(msgspec.Struct):
         return found
 
 
-class Segment:
-    """The rows of one segment; its index is held, all else is read anew.
+class _Jobs:
+    """The jobs of a segment, by their hashes, and the first row of each."""
 
-    Every call may raise RowsDamaged, SnapshotError and OSError: the file is damaged, gone, or the
-    disk refuses.
-    """
-
-    def __init__(self, record: SegmentRecord, sections: Sections) -> None:
-        self.record = record
-        self._sections = sections
-        content = sections.read(_INDEX)
-        try:
-            known = msgspec.msgpack.decode(content, type=_Formatted).format
-            if known != _FORMAT:
-                text = f"segment: it has format {known}, this program reads {_FORMAT}"
-                raise RowsDamaged(f"{text}: use the release that wrote it")
-            index = msgspec.msgpack.decode(content, type=_Index)
-        except _UNREADABLE as error:
-            raise RowsDamaged(f"segment: its index cannot be read: {error}") from error
-        self._hashes = from_columns("Q", index.hashes)
-        self._firsts = from_columns("I", index.firsts)
-        self._blocks = index.blocks
-        self._block_firsts = [one.first for one in index.blocks]
-        self._lists = index.lists
-        self._frame = index.frame
-        self._first_block = _LISTS + len(index.lists)
-        self._last_block: tuple[int, Block] | None = None
-        self.rows = index.rows
-        self.held_bytes = 2 * len(content)
-        if (
-            index.rows != record.rows
-            or len(self._hashes) != len(self._firsts)
-            or len(sections) - self._first_block != len(self._blocks)
-        ):
+    def __init__(self, index: _Index) -> None:
+        self.hashes = from_columns("Q", index.hashes)
+        self.firsts = from_columns("I", index.firsts)
+        self._rows = index.rows
+        if len(self.hashes) != len(self.firsts):
             raise RowsDamaged("segment: its index is not that of its rows")
-
-    # ---- one job
 
     def span(self, job: str) -> tuple[int, int]:
         """Return the first row of the jobs of the hash of `job`, and the first of the next; equal
         where there are none."""
         number = job_hash(job)
-        at = bisect_left(self._hashes, number)
-        if at == len(self._hashes) or self._hashes[at] != number:
+        at = bisect_left(self.hashes, number)
+        if at == len(self.hashes) or self.hashes[at] != number:
             return 0, 0
-        end = bisect_right(self._hashes, number, at)
-        return self._firsts[at], self._firsts[end] if end < len(self._firsts) else self.rows
+        end = bisect_right(self.hashes, number, at)
+        return self.firsts[at], self.firsts[end] if end < len(self.firsts) else self._rows
+
+
+class Segment:
+    """The rows of one segment; its index is held, or the least of it, and all else is read anew.
+
+    Every call may raise RowsDamaged, SnapshotError and OSError: the file is damaged, gone, or the
+    disk refuses.
+    """
+
+    def __init__(
+        self, record: SegmentRecord, sections: Sections, held_jobs_max: int = HELD_JOBS_MAX
+    ) -> None:
+        self.record = record
+        self._sections = sections
+        index = self._read_index()
+        jobs = _Jobs(index)
+        self._jobs = jobs if len(jobs.hashes) <= held_jobs_max else None
+        self._blocks = index.blocks
+        self._block_firsts = [one.first for one in index.blocks]
+        self._block_hashes = [
+            jobs.hashes[bisect_right(jobs.firsts, first) - 1] for first in self._block_firsts
+        ]
+        self._lists = index.lists
+        self._frame = index.frame
+        self._first_block = _LISTS + len(index.lists)
+        self._last_block: tuple[int, Block] | None = None
+        self.rows = index.rows
+        self.held_bytes = _BLOCK_HELD_BYTES * len(index.blocks)
+        self.held_bytes += _JOB_HELD_BYTES * len(jobs.hashes) if self._jobs is not None else 0
+        if index.rows != record.rows or len(sections) - self._first_block != len(self._blocks):
+            raise RowsDamaged("segment: its index is not that of its rows")
+
+    def _read_index(self) -> _Index:
+        content = self._sections.read(_INDEX)
+        try:
+            known = msgspec.msgpack.decode(content, type=_Formatted).format
+            if known != _FORMAT:
+                text = f"segment: it has format {known}, this program reads {_FORMAT}"
+                raise RowsDamaged(f"{text}: use the release that wrote it")
+            return msgspec.msgpack.decode(content, type=_Index)
+        except _UNREADABLE as error:
+            raise RowsDamaged(f"segment: its index cannot be read: {error}") from error
+
+    # ---- one job
+
+    def _blocks_of(self, job: str) -> range:
+        """Return the blocks in which a job may have rows."""
+        if self._jobs is None:
+            number = job_hash(job)
+            first = bisect_left(self._block_hashes, number)
+            return range(max(0, first - 1), bisect_right(self._block_hashes, number, first))
+        begin, end = self._jobs.span(job)
+        if begin == end:
+            return range(0)
+        first = bisect_right(self._block_firsts, begin) - 1
+        return range(first, bisect_left(self._block_firsts, end))
 
     def of_job(self, job: str, match: Match, limit: int | None = None) -> list[Row]:
         """Return the rows of a job that match; of more than `limit`, at least the newest so many,
         in no order."""
-        begin, end = self.span(job)
-        if begin == end:
-            return []
-        first = bisect_right(self._block_firsts, begin) - 1
-        last = bisect_left(self._block_firsts, end)
         found: list[Row] = []
-        numbers = range(first, last)
+        numbers = self._blocks_of(job)
         for number in sorted(numbers, key=lambda one: self._blocks[one].last_s, reverse=True):
             block = self._blocks[number]
             if limit is not None and len(found) >= limit:
@@ -290,11 +318,7 @@ class Segment:
                 if newest_s(found[-1]) > block.last_s:
                     break
             if match.may_be(block.first_s, block.last_s, block.states):
-                places = range(
-                    max(begin - block.first, 0), min(end, self._end_of(number)) - block.first
-                )
-                rows = self._block(number).newest(places, match, limit)
-                found += [row for row in rows if row.job == job]
+                found += self._block(number).newest(job, match, limit)
         return found
 
     # ---- all jobs
@@ -345,9 +369,10 @@ class Segment:
     def later(self, than_s: Mapping[str, int]) -> dict[str, int]:
         """Return, by job, how many rows are of later instants than these."""
         times: array[int] | None = None
+        jobs = self._jobs or _Jobs(self._read_index())
         found = {}
         for job, last_s in than_s.items():
-            begin, end = self.span(job)
+            begin, end = jobs.span(job)
             if self.record.first_s > last_s:
                 found[job] = end - begin
             elif begin < end and self.record.last_s > last_s:

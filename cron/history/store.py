@@ -26,6 +26,7 @@ import msgspec
 from cron.errors import InvariantViolated, LimitExceeded, Shutdown, Unavailable
 from cron.history.order import (
     ALL_STATES,
+    ENDED_STATES,
     Match,
     Query,
     listed,
@@ -45,7 +46,7 @@ from launcher.protocol.names import LaunchName
 from snapshots.errors import SnapshotError, SnapshotMissing
 
 INDEX_BYTES_MAX: Final = 16 << 20
-"""Indexes of segments that are held: a thousand of a thousand jobs each."""
+"""Indexes of segments that are held: several hundred, however many jobs they have."""
 JOBS_AT_ONCE: Final = 250
 """Jobs whose newest row is looked for before another question has its turn."""
 _TRIES: Final = 3
@@ -144,6 +145,8 @@ class RowStore:
         if query.limit > HISTORY_ROWS_MAX:
             raise LimitExceeded(f"limit {query.limit} is over {HISTORY_ROWS_MAX}, the most at once")
         match, limit = Match.of(query), query.limit
+        if not match.states & ENDED_STATES:
+            return []
 
         def look(parts: Sequence[_Part]) -> list[Row]:
             found: list[Row] = []
@@ -402,7 +405,7 @@ class RowStore:
         for tail, items in seen.tails:
             parts.append(_Part(partial(self._readers[id(tail)].upto, items)))
         for record in seen.records:
-            states = _FAILURES if record.stream == Stream.FAILURES else ALL_STATES & ~_FAILURES
+            states = _FAILURES if record.stream == Stream.FAILURES else ENDED_STATES & ~_FAILURES
             opened = partial(self._opened, record)
             parts.append(_Part(opened, record.first_s, record.last_s, states))
         try:

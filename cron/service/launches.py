@@ -201,7 +201,12 @@ async def listed(replica: Replica, query: HistoryQuery) -> list[LaunchView]:
     if after is not None:
         fitting = [row for row in fitting if _place_of_open(state, row) < after]
     # A hundred thousand may be open: only what can be shown is told why it waits.
-    newest = nlargest(query.limit, fitting, key=partial(_place_of_open, state))
+    records = state.by_number
+    places = [
+        (row.scheduled_s, row.attempt, records[row.number].name, row.trigger, at)
+        for at, row in enumerate(fitting)
+    ]  # as _place_of_open has it, in half of the time
+    newest = [fitting[at] for *_, at in nlargest(query.limit, places)]
     index = state.index  # of which `newest` is true, whatever happens meanwhile
     listed = [(_place_of_open(state, row), shown(row)) async for row in in_turns(newest)]
     until_ms = end_ms - 1

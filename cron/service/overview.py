@@ -30,7 +30,6 @@ from cron.service.launches import of_row
 from cron.service.replica import Replica
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord
-from launcher.protocol.names import split_job_name
 
 NAMES_SHOWN: Final = 100
 TERMS_SHOWN: Final = 50
@@ -72,18 +71,14 @@ def _choose(
     """Return the names of a page and one more, how many jobs fit, and what there is to choose from.
     It looks at every job, and is called in a thread."""
     is_within = names_within(query.within)
-    total, tenants, sources = 0, set[str](), set[str]()
-    following = []
-    for record in records:
-        name = record.name
-        if record.job is None or (is_within is not None and not is_within(name)):
-            continue
-        tenants.add(split_job_name(name)[0])
-        sources.add(record.source)
-        if fits(record):
-            total += 1
-            if name > query.after:
-                following.append(name)
+    live = [one for one in records if one.job is not None]
+    if is_within is not None:
+        live = [one for one in live if is_within(one.name)]
+    tenants = {one.name.partition("/")[0] for one in live}
+    sources = {one.source for one in live}
+    if query.text or query.tenant or query.source or query.state:
+        live = [one for one in live if fits(one)]
+    total, following = len(live), [one.name for one in live if one.name > query.after]
     names = nsmallest(query.limit + 1, following)
     known = [list(islice(sorted(one), NAMES_SHOWN)) for one in (tenants, sources)]
     return names, total, known[0], known[1]
@@ -137,7 +132,7 @@ async def activity(replica: Replica, query: ActivityQuery) -> ActivityReport:
         now_ms=now_ms,
         due=len(state.due),
         running=len(state.active),
-        jobs=sum(1 for one in state.jobs.values() if one.job is not None),
+        jobs=sum([one.job is not None for one in state.jobs.values()]),
         dead=len(state.dead),
         terms=[
             TermView(one.epoch.term, one.epoch.replica, one.at_ms)

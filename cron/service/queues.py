@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from operator import attrgetter
 from typing import Final
 
@@ -27,7 +26,6 @@ from launcher.protocol.names import parse_launch_name, short_job_name, split_job
 
 Place = tuple[str, int, str]
 """A pool, a priority and a tenant."""
-_scheduled: Final = attrgetter("scheduled_s")
 
 DUE_LOOKS: Final = 20_000
 """Launches that one question about all queues looks at: some hundredths of a second."""
@@ -79,17 +77,21 @@ async def _due(state: State, now_ms: int) -> dict[Place, tuple[LaunchRow, set[in
     gates that hold launches there; of the first DUE_LOOKS launches that wait."""
     found: dict[Place, tuple[LaunchRow, set[int]]] = {}
     gates = Gates(state)
-    async for row in in_turns(list(islice(state.due.values(), DUE_LOOKS))):
-        record = state.by_number.get(row.number)
-        job = row.job or (record.job if record is not None else None)
+    async for key in in_turns(state.due.oldest(DUE_LOOKS)):
+        record, detailed = state.by_number.get(key[0]), state.due.detailed.get(key)
+        job = detailed.job if detailed is not None else None
+        job = job or (record.job if record is not None else None)
         if record is None or job is None:
             continue
         place = (job.pool, job.work.priority, split_job_name(record.name)[0])
-        first, numbers = found.get(place, (row, set[int]()))
+        if place not in found:
+            row = detailed or state.due.get(key)
+            if row is None:
+                continue  # it began meanwhile
+            found[place] = (row, set())
         gate = gates.of(record, job, now_ms)
         if gate is not None:
-            numbers.add(gate.number)
-        found[place] = (min(first, row, key=_scheduled), numbers)
+            found[place][1].add(gate.number)
     return found
 
 

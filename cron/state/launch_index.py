@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -24,6 +25,11 @@ from cron.state.launch_row import LaunchRow
 
 T = TypeVar("T")
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
+
+
+def _oldest_first(key: Key) -> Key:
+    number, scheduled_s, trigger = key
+    return scheduled_s, number, trigger
 
 
 class LaunchIndex(Mapping[Key, LaunchRow], Generic[T]):
@@ -44,7 +50,7 @@ class LaunchIndex(Mapping[Key, LaunchRow], Generic[T]):
 
     def __iter__(self) -> Iterator[Key]:
         usual = ((number, at_s, 0) for at_s, mine in self.usual.items() for number in mine)
-        return iter(sorted((*self.detailed, *usual), key=lambda key: (key[1], key[0], key[2])))
+        return iter(sorted((*self.detailed, *usual), key=_oldest_first))
 
     def __contains__(self, key: object) -> bool:
         if key in self.detailed:
@@ -73,6 +79,15 @@ class LaunchIndex(Mapping[Key, LaunchRow], Generic[T]):
         for at_s, mine in self.usual.items():
             for number, what in mine.items():
                 yield self._row_of(number, at_s, what)
+
+    def oldest(self, count: int) -> list[Key]:
+        """Return the `count` oldest keys, oldest first, without a look at all others."""
+        found: list[Key] = []
+        for at_s in sorted(self.usual):
+            found += [(number, at_s, 0) for number in self.usual[at_s]]
+            if len(found) >= count:
+                break
+        return nsmallest(count, (*self.detailed, *found), key=_oldest_first)
 
     def among(self, keys: Iterable[Key]) -> list[Key]:
         """Return those of these keys that are here, in their order."""

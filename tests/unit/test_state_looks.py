@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.state import commands as c
+from cron.state.commands import Key
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
+from cron.state.launch_index import LaunchIndex
+from cron.state.launch_row import LaunchRow
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from launcher.protocol.columns import differences
@@ -126,3 +130,17 @@ def test_rows_become_detailed_in_one_order_at_a_replica_that_began_from_an_image
     assert again.apply(1, rig.state.index, rig.log[-1]).results == rig.outcome.results
     expected = [(1, T0 + second, 0) for second in (1, 2, 3)]
     assert list(rig.state.active.detailed) == list(again.state.active.detailed) == expected
+
+
+def row(key: Key) -> LaunchRow:
+    return LaunchRow(*key, LaunchState.DUE, 0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 9, 20])
+def test_the_oldest_launches_are_those_that_come_first_of_all(count: int) -> None:
+    index: LaunchIndex[int] = LaunchIndex(lambda *_: row((0, 0, 0)))
+    for scheduled_s, numbers in ((30, [2, 1]), (10, [9, 4]), (20, [7])):
+        index.put(scheduled_s, numbers, 0)
+    for key in ((3, 10, 0), (1, 25, 1), (8, 40, 0)):
+        index.detailed[key] = row(key)
+    assert index.oldest(count) == list(index)[:count]
