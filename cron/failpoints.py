@@ -15,6 +15,8 @@ NAMES: Final = {
     "after-begin": "the Begin is applied on the leader, nothing dispatched",
     "after-dispatch": "the start is sent to the executor, its log point 2 not appended",
     "after-launched": "log point 2 is applied, the end not appended",
+    "before-alert": "the plan raises, ends or tells of alerts, nothing of that is appended",
+    "after-alert": "that is applied on the leader, no delivery has begun",
     "before-claim": "elected, the Claim not appended",
     "after-claim": "the Claim is applied, nothing settled",
     "snapshot-taken": "a SnapshotAt is applied, nothing of it on the disk",

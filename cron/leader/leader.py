@@ -58,6 +58,7 @@ from cron.scheduler.plan import View, plan
 from cron.scheduler.policy import FAILOVER_MS
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
+from cron.state.alerts import RaiseAlerts, ResolveAlerts, SendAlerts
 from cron.state.codec import encode_entry
 from cron.state.formats import known_in
 from cron.state.launches import RESULTS
@@ -87,6 +88,7 @@ BUSY_TURNS = 4
 first."""
 BUSY_MS = 1_500
 """A leader stays busy for so long: many launches fall due at the first instant of each second."""
+_ALERTS = (RaiseAlerts, ResolveAlerts, SendAlerts)
 RETRY_S = 0.2
 """Rest between a term that failed and the next try, while the log still says that we lead."""
 
@@ -431,7 +433,9 @@ class Leader:
         commands += indexes.plan_tasks(now_ms, rows_max)
         if is_housekeeping:
             self._observed = self.observe()
-        commands += indexes.plan_alerts(now_ms, self._observed)
+        if alerts := indexes.plan_alerts(now_ms, self._observed):
+            hit("before-alert")
+            commands += alerts
         if is_housekeeping:
             self.overload.look(indexes.due_heap.behind(), now_s)
             self._inbox.stale(state, now_ms)
@@ -515,6 +519,8 @@ class Leader:
                 self.pool.welcome(executor, ledger, inventory=inventory)
             elif isinstance(command, Drain):
                 self.executors.look_at_all()
+            elif isinstance(command, _ALERTS):
+                hit("after-alert")
         # One log line for each change that a person made by this entry.
         for one in takewhile(lambda revision: revision.index == index, reversed(state.revisions)):
             _log.info(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.cluster.failover import PATIENT
+from cron.errors import OutcomeUnknown, Unavailable
+from tests.cluster.failover import CALM
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.worker_rig import WITHIN_S
 from tests.fakes.ports import free_ports
@@ -41,7 +44,7 @@ class Watched:
             'recipients = ["*@example.com"]\ntls = "none"\n'
         )
         extra = f'targets = "{config}"'
-        self.cell = make_cell(**{"replica_extra": PATIENT, "executor_extra": extra} | more)
+        self.cell = make_cell(**{"replica_extra": CALM, "executor_extra": extra} | more)
         self.code = folder / "code"
         self.code.write_text("3")
 
@@ -85,8 +88,9 @@ class Watched:
 
     def trigger(self, times: int = 1) -> None:
         """Launch the job, each time to its end."""
+        code = 1 if int(self.code.read_text()) else 0
         for _ in range(times):
-            self.cell.cli("trigger", "one", "--wait", expect=None)
+            self.cell.cli("trigger", "one", "--wait", expect=code)
 
     def received(self, number: int) -> list[Received]:
         """The mails, once there are so many."""
@@ -136,34 +140,147 @@ def test_a_job_that_fails_twice_is_one_mail_and_its_success_another(watched: Wat
     assert len(watched.received(2)) == 2
 
 
-POINTS = ["before-begin", "after-begin", "after-dispatch", "after-launched"]
-"""Of the delivery, whose Begin is the third: two launches of the job come before it."""
+class Point(NamedTuple):
+    """A moment at which the leader dies: its failpoint, and while what the failpoint is armed."""
+
+    job: str
+    failpoint: str
+    while_sending: bool = False
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_leader_that_dies_between_decision_and_delivery_tells_once(
-    make_cell: Callable[..., Cell], tmp_path: Path, point: str
+POINTS: Final = [
+    Point("reported", "after-dispatch"),
+    Point("decided", "before-alert"),
+    Point("raised", "after-alert"),
+    Point("planned", "before-begin"),
+    Point("begun", "after-begin"),
+    Point("launched", "after-launched"),
+    Point("sent", "after-dispatch", while_sending=True),
+]
+"""From the report of a second failure to the report that its mail was accepted."""
+
+
+class Mortal:
+    """A cell whose leader dies at named points, and a job for each. The commands of the jobs end
+    when and as a test says."""
+
+    def __init__(self, make_cell: Callable[..., Cell], folder: Path) -> None:
+        self.watched = Watched(make_cell, folder)
+        self.cell, self.folder = self.watched.cell, folder
+        armed = {one.failpoint: self.switch(one.failpoint) for one in POINTS}
+        text = ",".join(f"{name}=kill+file:{file}" for name, file in armed.items())
+        self.cell.failpoints = dict.fromkeys(self.cell.replicas, text)
+        for file in armed.values():
+            file.touch()
+        rules, jobs = [CHANNEL], []
+        for job in (one.job for one in POINTS):
+            os.mkfifo(self.fifo(job))
+            rules.append(rule(job, "failed:2", f'jobs = ["{job}"]'))
+            jobs.append(f"#: name={job} overlap=forbid\n{NEVER} exit $(cat {self.fifo(job)})\n")
+        self.watched.start("".join(rules), "".join(jobs))
+        assert self.watched.server is not None
+        self.server = self.watched.server
+
+    def switch(self, failpoint: str) -> Path:
+        """The file that disarms a failpoint. The leader makes it when it dies there."""
+        return self.folder / f"{failpoint}.off"
+
+    def fifo(self, job: str) -> Path:
+        """From where the command of a job reads its exit code."""
+        return self.folder / f"{job}.fifo"
+
+    def wait_row(self, job: str, state: str, number: int) -> None:
+        """Return once so many launches of a job are in a state."""
+
+        def found() -> bool:
+            try:
+                return len(self.cell.history(job, states=[state])) >= number
+            except (Unavailable, OutcomeUnknown):
+                return False
+
+        wait_until(found, WITHIN_S, f"{number} launches of {job} {state}")
+
+    def launch(self, job: str) -> None:
+        """Launch a job, and return once the log knows that it runs."""
+        wait_until(
+            lambda: self.cell.cli("trigger", job, expect=None).returncode == 0,
+            WITHIN_S,
+            f"a launch of {job}",
+        )
+        self.wait_row(job, "launched", 1)
+
+    def end(self, job: str, code: int) -> None:
+        """End the command of a job."""
+
+        def written() -> bool:
+            with contextlib.suppress(OSError):  # nobody reads yet
+                fifo = os.open(self.fifo(job), os.O_WRONLY | os.O_NONBLOCK)
+                os.write(fifo, str(code).encode())
+                os.close(fifo)
+                return True
+            return False
+
+        wait_until(written, WITHIN_S, f"the command of {job}")
+
+    def dies(self, failpoint: str, then: Callable[[], object]) -> None:
+        """Arm a failpoint, do something, and start the leader again that died by it."""
+        self.switch(failpoint).unlink()
+        then()
+        wait_until(self.switch(failpoint).exists, WITHIN_S, f"a death at {failpoint}")
+        wait_until(lambda: any(map(self.cell.is_down, self.cell.replicas)), WITHIN_S, "a death")
+        self.cell.start()
+        self.cell.leader()
+        self.cell.wait_connected()
+
+    def fails_twice(self, point: Point) -> None:
+        """Have a job fail twice, while the leader dies at a point between that and the mail."""
+        job, mails = point.job, len(self.server.received)
+        self.launch(job)
+        self.end(job, 3)
+        self.wait_row(job, "failed", 1)
+        self.launch(job)
+        if point.while_sending:
+            asked = self.server.asked
+            self.server.hurried.clear()
+            self.end(job, 3)
+            wait_until(lambda: self.server.asked > asked, WITHIN_S, "a mail that is read")
+            self.wait_row("raftcron/alerts:*", "launched", 1)
+            self.dies(point.failpoint, self.server.hurried.set)
+        else:
+            self.dies(point.failpoint, lambda: self.end(job, 3))
+        self.watched.received(mails + 1)
+
+
+@pytest.mark.timeout(480)
+def test_a_leader_that_dies_at_any_point_between_decision_and_delivery_tells_once(
+    make_cell: Callable[..., Cell], tmp_path: Path
 ) -> None:
-    watched = Watched(make_cell, tmp_path)
-    cell, once = watched.cell, tmp_path / "once"
+    mortal = Mortal(make_cell, tmp_path)
+    server = mortal.server
     try:
-        for name in cell.replicas:
-            cell.failpoints[name] = f"{point}=kill@3+file:{once}"
-        watched.start(CHANNEL + rule("twice", "failed:2"))
-        watched.trigger(2)
-        wait_until(lambda: any(map(cell.is_down, cell.replicas)), WITHIN_S, "a death")
-        assert once.exists()
-        cell.start()
-        watched.received(1)
-        watched.code.write_text("0")
-        watched.trigger()
-        mails = watched.received(2)
-        ids = Counter(mail.message["message-id"] for mail in mails)
-        assert set(ids.values()) == {1}, "each mail once"
-        assert subjects(mails) == [FAILED, FAILED.replace("one", "RESOLVED: one")]
-        assert watched.deliveries() == ["succeeded", "succeeded"]
+        for point in POINTS:
+            mortal.fails_twice(point)
+        # Each is over. What comes within a minute of the mail before is gathered, and then told.
+        for point in POINTS:
+            mortal.launch(point.job)
+        first, second, *others = (point.job for point in POINTS)
+        mortal.dies("before-alert", lambda: mortal.end(first, 0))
+        mortal.dies("after-alert", lambda: mortal.end(second, 0))
+        for job in others:
+            mortal.end(job, 0)
+        mortal.watched.received(2 * len(POINTS))
+        sent = ["succeeded"] * 2 * len(POINTS)
+        wait_until(lambda: mortal.watched.deliveries() == sent, WITHIN_S, "all deliveries")
+        fired = [FAILED.replace("one", point.job) for point in POINTS]
+        over = [FAILED.replace("one", f"RESOLVED: {point.job}") for point in POINTS]
+        said = subjects(server.received)
+        assert said[: len(POINTS)] == fired, "one mail for each, as it began"
+        assert sorted(said) == sorted(fired + over), "and one for each end"
+        ids = Counter(str(mail.message["message-id"]) for mail in server.received)
+        assert set(ids.values()) == {1}
+        assert len(server.received) == len(sent), "and nothing more"
     finally:
-        watched.close()
+        mortal.watched.close()
 
 
 def test_late_and_missed_launches_and_a_job_without_success_are_told(watched: Watched) -> None:
@@ -197,7 +314,7 @@ def test_a_backup_that_fails_is_told(make_cell: Callable[..., Cell], tmp_path: P
     store = tmp_path / "store"
     store.write_text("a file where a folder belongs")
     storage = f'\n[object_storage]\nurl = "file://{store}"\n'
-    watched = Watched(make_cell, tmp_path, replica_extra=PATIENT + storage)
+    watched = Watched(make_cell, tmp_path, replica_extra=CALM + storage)
     try:
         watched.start(CHANNEL + rule("backup", "backup-failing:1s"))
         [mail] = watched.received(1)
