@@ -52,7 +52,8 @@ class AlertView(View, frozen=True, kw_only=True):
 
 
 class MuteView(View, frozen=True, kw_only=True):
-    """Nobody is told of subjects that `pattern` matches, until `until_ms`."""
+    """A mute: until `until_ms`, alerts of subjects that match `pattern` are not delivered. The
+    notes of a new one say what is odd about it."""
 
     number: int
     pattern: str = ""
@@ -60,6 +61,7 @@ class MuteView(View, frozen=True, kw_only=True):
     until_ms: int = 0
     by: str = ""
     reason: str = ""
+    notes: list[str] = []
 
 
 class RuleView(View, frozen=True, kw_only=True):
@@ -153,7 +155,7 @@ class TestAlertReport(View, frozen=True, kw_only=True):
 
 
 class MuteRequest(Request, frozen=True, kw_only=True):
-    """Subjects of which nobody is to be told until a time."""
+    """Start a mute of the subjects that `pattern` matches."""
 
     pattern: Annotated[str, checks.named_pattern]
     until_ms: Annotated[int, instant("until")]

@@ -210,10 +210,11 @@ def mute_command(settings: Settings, pattern: str, reason: str, until_ms: int) -
     request = MuteRequest(pattern=pattern, until_ms=until_ms, reason=reason)
     view = settings.ask(table.MUTE_ALERTS, request)
     settings.show_row(
-        render.row_of(view, _MUTE_KEYS),
+        render.row_of(view, _MUTE_KEYS) | {"notes": view.notes},
         _mute_text(view),
         f"end it with: raftcron alerts unmute {view.number}",
     )
+    settings.show_notes(view.notes)
 
 
 @alerts_command.command("unmute")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -41,6 +42,7 @@ from cron.service import applying, catalog
 from cron.service.replica import Replica
 from cron.state import alerts as a
 from cron.state.outcome import Verdict
+from cron.state.state import State
 from launcher.protocol.names import TASK_MARK
 
 _HANDLERS: Final = {
@@ -227,7 +229,7 @@ async def _put_heartbeats(
     request = ApplyRequest(
         files=[file], source=a.QUEUE, prune=True, is_confirmed=True, is_dry_run=is_dry_run, by=by
     )
-    await catalog.put(replica, request)
+    await catalog.put(replica, request, is_own=True)
 
 
 def heartbeat_job(channel: str) -> str:
@@ -333,9 +335,21 @@ async def mute(replica: Replica, request: MuteRequest) -> MuteView:
     if verdict is not Verdict.ACCEPTED:
         raise InvalidInput(f"the mute is refused: {verdict.label}")
     known = replica.state.alerts.mutes.get(number)
-    if known is None:
-        return MuteView(number=number, pattern=request.pattern, until_ms=request.until_ms)
-    return of_mute(known)
+    view = MuteView(number=number, pattern=request.pattern, until_ms=request.until_ms)
+    view = of_mute(known) if known is not None else view
+    if _is_for_nothing(replica.state, request.pattern):
+        note = f"no job and no queue matches {request.pattern} now; a name needs its tenant"
+        view = msgspec.structs.replace(view, notes=[f"{note} unless that is default"])
+    return view
+
+
+def _is_for_nothing(state: State, pattern: str) -> bool:
+    """Return whether a pattern matches nothing that can have an alert. The cell's own subjects,
+    such as replicas, count as there."""
+    matches = a.matcher((pattern,))
+    jobs = (name for name, record in state.jobs.items() if record.job is not None)
+    is_own = pattern.startswith(("*", f"{a.SELF}/"))
+    return not is_own and not any(map(matches, chain(jobs, state.queues)))
 
 
 async def unmute(replica: Replica, request: UnmuteRequest) -> MutesReport:

@@ -57,6 +57,7 @@ from cron.scheduler.policy import Given, account_for, as_lines
 from cron.service import following
 from cron.service.replica import Replica
 from cron.state import commands as c
+from cron.state.alerts import SELF
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
@@ -66,6 +67,8 @@ from launcher.protocol.status import Reason
 ATTEMPTS = 5
 REMOVED_AT_ONCE = 1_000
 """Jobs that one entry removes, of many: about 30 ms of the loop, with all that follows from it."""
+OWN = f"{SELF}/"
+"""How the names of the cell's own jobs and sources begin."""
 _NEXT_SHOWN = 3
 _LEFT_SHOWN = 5
 
@@ -223,6 +226,28 @@ def check_channels(declared: Sequence[Declared], channels: Mapping[str, Channel]
         raise CrontabError(problems)
 
 
+def check_tenant(request: ApplyRequest, declared: Sequence[Declared]) -> None:
+    """Return if none of the files is about the cell's own jobs, which come with its channels.
+
+    Raises:
+        InvalidInput: the source is the cell's own.
+        CrontabError: jobs are of the cell's own tenant; all of them are in it.
+    """
+    if request.source and request.source.startswith(OWN):
+        text = f"source {request.source} is the cell's own; nothing was changed"
+        raise InvalidInput(text, "give --source another name")
+    by_file: dict[str, Problems] = {}
+    for one in declared:
+        for job in one.jobs:
+            if job.name.startswith(OWN):
+                file = one.files.get(job.name, one.source)
+                text = f"job {job.name} is of tenant {SELF}, which is the cell's own"
+                found = by_file.setdefault(file, Problems(file))
+                found.error(job.line, min(job.line, 1), text, "give the job another tenant")
+    if by_file:
+        raise CrontabError([problem for found in by_file.values() for problem in found.listed()])
+
+
 def check_sources(
     declared: Sequence[Declared],
     records: Sequence[JobRecord],
@@ -345,8 +370,9 @@ def _placed(job: Job, before: Job | None, load: Load) -> Job:
     return msgspec.structs.replace(job, schedule=schedule)
 
 
-async def put(replica: Replica, request: ApplyRequest) -> ApplyReport:
-    """Apply files: read, place, commit; or only say what would change.
+async def put(replica: Replica, request: ApplyRequest, *, is_own: bool = False) -> ApplyReport:
+    """Apply files: read, place, commit; or only say what would change. `is_own`: the jobs are the
+    cell's own ones.
 
     Raises:
         CrontabError, InvalidInput: nothing was changed.
@@ -354,6 +380,8 @@ async def put(replica: Replica, request: ApplyRequest) -> ApplyReport:
         OutcomeUnknown: some of several sources were changed, or may be.
     """
     declared, problems = await asyncio.to_thread(read_declared, request, replica.zone)
+    if not is_own:
+        check_tenant(request, declared)
     await asyncio.to_thread(
         check_sources,
         declared,
@@ -424,11 +452,15 @@ async def remove(replica: Replica, request: RemoveRequest) -> RemoveReport:
 
     Raises:
         UnknownJob: one of them does not exist; nothing was removed.
-        Conflict: a job that stays follows one of them; nothing was removed.
+        Conflict: a job that stays follows one of them, or one is the cell's own; nothing was
+            removed.
         RevisionConflict: somebody else changed the jobs again and again meanwhile.
         OutcomeUnknown: those of some sources were removed, or may be.
     """
     state, done, tries = replica.state, dict[str, RemovedJob](), ATTEMPTS
+    if own := [name for name in request.jobs if name.startswith(OWN) and name in state.jobs]:
+        hint = "remove the channel that it is of: docs/alerts.md"
+        raise Conflict(f"job {own[0]} is the cell's own; nothing was removed", hint)
     following.check_removal(state, request.jobs)
     try:
         while left := _by_source(state, [name for name in request.jobs if name not in done]):

@@ -26,6 +26,7 @@ from cron.limits import (
     TASKS_WAITING_MAX,
     TIMEOUT_S_MAX,
 )
+from cron.state.alerts import SELF
 from cron.state.tasks import REMEMBER_S, REMEMBER_S_MAX, QueueSpec, TaskOptions
 from launcher.protocol.names import BadName, parse_job_name
 
@@ -171,6 +172,8 @@ def _read_queue(table: Mapping[str, Any]) -> QueueSpec:
         name = parse_job_name(_text("name", table.get("name")))
     except BadName as error:
         raise InvalidInput(str(error)) from error
+    if name.startswith(f"{SELF}/"):
+        raise InvalidInput(f"tenant {SELF} is the cell's own", "give the queue another tenant")
     if "handler" not in table:
         raise InvalidInput("handler is missing", "say which handler runs the queue's tasks")
     own = {field: read(key, table[key]) for key, (field, read) in _QUEUE.items() if key in table}

@@ -35,6 +35,7 @@ from cron.service import spilled
 from cron.service.replica import Replica
 from cron.service.task_views import state_of
 from cron.state import tasks as t
+from cron.state.alerts import SELF
 from cron.state.commands import Command
 from cron.state.outcome import Verdict
 from cron.state.state import State
@@ -149,6 +150,9 @@ def read(asked: api.TaskSubmission) -> Handed:
         canonical = checked(asked)
     except (InvalidInput, LimitExceeded) as error:
         return Handed(asked.name[:200], error=error)
+    if canonical.tenant == SELF:
+        text = f"tenant {SELF} is the cell's own: only the cell submits its tasks"
+        return Handed(canonical.name, error=InvalidInput(text, "name another tenant"))
     return Handed(canonical.name, canonical)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from cron.api.alerts import (
     AlertChange,
     AlertsReport,
@@ -123,6 +125,10 @@ async def test_a_mute_has_an_end() -> None:
     request = asked(backend, "mute_alerts")
     assert (request.pattern, request.reason) == ("billing/*", "move")
     assert request.until_ms > 0
+    assert not result.stderr
+    odd = FakeBackend(mute_alerts=msgspec.structs.replace(MUTE, notes=["no job matches"]))
+    result = await cli(odd, "alerts", "mute", "billing/*", "--for", "2h")
+    assert "note: no job matches" in result.stderr
     endless = await cli(backend, "alerts", "mute", "billing/*")
     assert endless.exit_code == 2
     assert "--for 2h" in endless.stderr

@@ -11,9 +11,11 @@ from cron.api.alerts import (
     TestAlertRequest,
     UnmuteRequest,
 )
-from cron.api.jobs import ApplyRequest, SourceFile
-from cron.errors import CrontabError, InvalidInput, NotFound
-from cron.service import alerts, catalog
+from cron.api.jobs import ApplyRequest, RemoveRequest, SourceFile
+from cron.api.task_queues import PutQueuesRequest
+from cron.api.tasks import SubmitRequest, TaskSubmission
+from cron.errors import Conflict, CrontabError, InvalidInput, NotFound
+from cron.service import alerts, catalog, submitting, task_queues
 from tests.unit.tasks_world import TasksWorld
 
 FILE = """
@@ -85,6 +87,61 @@ async def test_a_mute_is_listed_until_it_is_ended() -> None:
         await alerts.mute(replica, MuteRequest(pattern="acme/*", until_ms=1))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "is_odd"),
+    [
+        ("default/bill*", True),
+        ("default/backup", False),
+        ("acme/queue", False),
+        ("acme/que", True),
+        ("raftcron/r2", False),  # a replica
+        ("*/backup", False),
+    ],
+)
+async def test_a_mute_that_matches_nothing_says_so(pattern: str, is_odd: bool) -> None:
+    world = TasksWorld()
+    replica = world.cell.replica
+    job = SourceFile(name="mine", content=b"#: name=backup\n@hourly true\n")
+    await catalog.put(replica, ApplyRequest(files=[job]))
+    queue = '[[queue]]\nname = "acme/queue"\nhandler = "mails"\n'
+    await task_queues.put(replica, PutQueuesRequest(source="queues", text=queue))
+    until_ms = replica.clock.wall_ms() + 3_600_000
+    made = await alerts.mute(replica, MuteRequest(pattern=pattern, until_ms=until_ms))
+    said = f"no job and no queue matches {pattern} now; a name needs its tenant unless that is"
+    assert [note.startswith(said) for note in made.notes] == [True] * is_odd
+
+
+async def test_the_cells_own_tenant_is_not_for_jobs_tasks_and_queues_of_users() -> None:
+    replica = TasksWorld().cell.replica
+    await alerts.put(replica, ApplyAlertsRequest(text=FILE))
+    mine = SourceFile(name="mine", content=b"@hourly true\n#: name=raftcron/mine\n@hourly true\n")
+    with pytest.raises(CrontabError) as refused:
+        await catalog.put(replica, ApplyRequest(files=[mine]))
+    [problem] = refused.value.problems
+    assert str(problem) == (
+        "mine line 3, column 1: job raftcron/mine is of tenant raftcron, which is the cell's own"
+    )
+    empty = SourceFile(name="empty", content=b"")
+    takes_over = ApplyRequest(
+        files=[empty], source="raftcron/alerts", prune=True, is_confirmed=True
+    )
+    with pytest.raises(InvalidInput, match="source raftcron/alerts is the cell's own"):
+        await catalog.put(replica, takes_over)
+    with pytest.raises(Conflict, match="job raftcron/heartbeat-beat is the cell's own") as kept:
+        await catalog.remove(replica, RemoveRequest(jobs=["raftcron/heartbeat-beat"]))
+    assert kept.value.hint == "remove the channel that it is of: docs/alerts.md"
+    queue = '[[queue]]\nname = "raftcron/alerts"\nhandler = "mails"\n'
+    with pytest.raises(CrontabError, match="tenant raftcron is the cell's own"):
+        await task_queues.put(replica, PutQueuesRequest(source="queues", text=queue))
+    asked = TaskSubmission(tenant="raftcron", queue="alerts", key="1", handler="mail")
+    report = await submitting.submit(replica, SubmitRequest(tasks=[asked]))
+    [answer] = report.tasks
+    assert answer.error is not None
+    assert answer.error.message.startswith("tenant raftcron is the cell's own")
+    assert replica.state.jobs["raftcron/heartbeat-beat"].job is not None
+    assert not replica.state.tasks
+
+
 async def test_a_heartbeat_is_a_job_as_long_as_its_channel_is_there() -> None:
     replica = TasksWorld().cell.replica
     await alerts.put(replica, ApplyAlertsRequest(text=FILE, is_dry_run=True))
@@ -102,7 +159,7 @@ async def test_a_heartbeat_is_a_job_as_long_as_its_channel_is_there() -> None:
 async def test_a_heartbeat_whose_job_is_of_another_source_changes_nothing() -> None:
     replica = TasksWorld().cell.replica
     mine = SourceFile(name="mine", content=b"#: name=raftcron/heartbeat-beat\n@hourly true\n")
-    await catalog.put(replica, ApplyRequest(files=[mine]))
+    await catalog.put(replica, ApplyRequest(files=[mine]), is_own=True)  # by an older release
     with pytest.raises(CrontabError, match="belongs to source mine"):
         await alerts.put(replica, ApplyAlertsRequest(text=FILE))
     assert replica.state.alerts.channels == {}
