@@ -1,4 +1,4 @@
-"""What people are told of, and where: rules and channels of alerts, as they are declared.
+"""Rules and channels of alerts, as alerts.toml and crontabs declare them.
 
 These structs are in the log and in snapshots. Append fields at the end with a default; never
 reorder them, change a meaning or reuse a position.
@@ -12,8 +12,8 @@ import msgspec
 
 
 class AlertKind(enum.IntEnum):
-    """What a rule watches. In the log: append, never renumber. From BACKUP_FAILING on they are of
-    the cell itself."""
+    """What a rule watches. In the log: append, never renumber. Kinds from BACKUP_FAILING on are
+    about the cell itself."""
 
     FAILED = 1  # launches of a job failed: so many in a row, or of the newest ones
     MISSED = 2  # an instant had no launch, because of a deadline or a cell that was away
@@ -41,7 +41,7 @@ class AlertKind(enum.IntEnum):
 
 
 class ChannelKind(enum.IntEnum):
-    """How a channel tells. In the log: append, never renumber."""
+    """How a channel delivers. In the log: append, never renumber."""
 
     MAIL = 0
     WEBHOOK = 1
@@ -65,8 +65,8 @@ class Condition(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Channel(msgspec.Struct, frozen=True, array_like=True):
-    """Where people are told. `to` are the addresses of mail. URLs and secrets stand in files of the
-    hosts that deliver, never in the replicated state."""
+    """A destination of alerts. `to` has the addresses if it is mail. URLs and secrets are in files
+    on the hosts that send, never in the replicated state."""
 
     name: str
     kind: ChannelKind
@@ -91,8 +91,8 @@ class AlertFile(msgspec.Struct, frozen=True):
 
 
 class JobAlerts(msgspec.Struct, frozen=True, array_like=True):
-    """What a crontab says of one job: conditions, the channels that are told, and the addresses
-    that get the output of its launches (`MAILTO`)."""
+    """The alert options of one job in a crontab: conditions, the channels that get the alerts, and
+    the mail addresses that get the output of its launches (`MAILTO`)."""
 
     conditions: tuple[Condition, ...] = ()
     to: tuple[str, ...] = ()

@@ -166,11 +166,11 @@ def _held(
     if held_until_ms <= now_ms:
         return None
     before = before_restore(state, held_until_ms, now_ms)
-    return WaitReason(sentence(before) or _rest(record, job, row, now_ms), held_until_ms)
+    return WaitReason(sentence(before) or rest(record, job, row, now_ms), held_until_ms)
 
 
-def _rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
-    """Return why a launch may not begin before a time."""
+def rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
+    """Return why a launch may not begin before a time that is still ahead."""
     if record.held_until_ms <= now_ms and row.not_before_ms > now_ms:
         until = f"until {format_time(-(-row.not_before_ms // 1000))}"
         if row.tries:

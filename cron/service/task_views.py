@@ -33,6 +33,7 @@ from cron.api.tasks import (
 from cron.errors import InvalidInput, PositionGone, UnknownLaunch, UnknownQueue, UnknownTask
 from cron.launch_state import ACTIVE, LaunchState
 from cron.pace import in_turns
+from cron.scheduler.why import rest
 from cron.service import spilled
 from cron.service.launches import open_viewer, show
 from cron.service.replica import Replica
@@ -104,7 +105,7 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
         collection=options.collection or queue.defaults.collection,
         labels=dict(options.labels),
         launch="" if task.never_ran else str(launch_of(task)),
-        reason=task.reason.label if task.is_over else "",
+        reason=task.reason.label if task.is_over else _rest_of(state, task, now_ms),
         by=task.by,
         result=task.result,
         group=task.group,
@@ -112,6 +113,16 @@ def view_of(state: State, task: TaskRecord, now_ms: int) -> TaskView:
         after_any=names_of(state, hold.after_any) if hold is not None else [],
         waits_for=0 if hold is None or hold.is_released else len(waits_for(state, hold)),
     )
+
+
+def _rest_of(state: State, task: TaskRecord, now_ms: int) -> str:
+    """Return until when a task waits that is tried again, and why; "" for any other task."""
+    row = open_row(state, task)
+    if row is None or row.state is not LaunchState.DUE or row.not_before_ms <= now_ms:
+        return ""
+    record = state.by_number[task.job]
+    job = row.job or record.job
+    return rest(record, job, row, now_ms) if job is not None else ""
 
 
 def launch_of(task: TaskRecord) -> LaunchName:

@@ -96,10 +96,11 @@ def _check(state: State, command: a.ApplyAlerts) -> Verdict:
         return Verdict.REPEATED
     if not all(map(_is_channel, command.channels)) or not all(map(_is_rule, command.rules)):
         return Verdict.BAD_ALERTS
-    if any(name not in channels for rule in command.rules for name in rule.to):
+    telling = {one.name for one in command.channels if one.kind is not ChannelKind.HEARTBEAT}
+    if any(name not in telling for rule in command.rules for name in rule.to):
         return Verdict.UNKNOWN_CHANNEL
     used = (name for own in state.alerts.own.values() for name in own.to)
-    return Verdict.CHANNEL_IN_USE if any(name not in channels for name in used) else ACCEPTED
+    return Verdict.CHANNEL_IN_USE if any(name not in telling for name in used) else ACCEPTED
 
 
 def _is_channel(channel: Channel) -> bool:

@@ -29,8 +29,8 @@ QUEUE: Final = f"{SELF}/alerts"
 TOLD_NAMES_MAX: Final = 20
 """Subjects that one delivery names."""
 REST_MS: Final = 60_000
-"""The time between two deliveries of one rule to one channel: what comes up meanwhile is gathered
-for the next one."""
+"""The least time between two deliveries of one rule to one channel. Alerts that begin or end
+within it are gathered and sent in the next delivery."""
 EVIDENCE_LAUNCHES: Final = 3
 """Launches that an alert names, the newest ones."""
 _TO: Final = " to="
@@ -94,7 +94,7 @@ class ClosedAlert(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Mute(msgspec.Struct, frozen=True, array_like=True):
-    """Nobody is told of subjects that a pattern matches, until a time."""
+    """A mute: until `until_ms`, alerts of subjects that match the pattern are not delivered."""
 
     number: int
     pattern: str
@@ -127,8 +127,8 @@ class Gathered(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one channel is told of one rule: when it was told last, the key of the task that tells
-    of firing alerts, and what is gathered for the next delivery."""
+    """The deliveries of one rule to one channel: the time of the last one, the key of the newest
+    task that reports firing alerts, and the alerts gathered for the next delivery."""
 
     sent_ms: int = 0
     newest: str = ""
@@ -337,8 +337,7 @@ def rule_of_name(name: str) -> Rule | None:
 
 
 class ApplyAlerts(msgspec.Struct, frozen=True, array_like=True, tag="apply-alerts"):
-    """All channels and rules of the cell; what is not among them goes. `base` is the revision that
-    the caller saw."""
+    """Replace all channels and rules of the cell. `base` is the revision that the caller read."""
 
     base: int
     channels: tuple[Channel, ...] = ()
@@ -348,7 +347,7 @@ class ApplyAlerts(msgspec.Struct, frozen=True, array_like=True, tag="apply-alert
 
 
 class MuteAlerts(msgspec.Struct, frozen=True, array_like=True, tag="mute-alerts"):
-    """Nobody is told of subjects that a pattern matches, until a time."""
+    """Start a mute: until `until_ms`, deliver no alerts of subjects that match the pattern."""
 
     pattern: str
     until_ms: int
@@ -357,7 +356,7 @@ class MuteAlerts(msgspec.Struct, frozen=True, array_like=True, tag="mute-alerts"
 
 
 class UnmuteAlerts(msgspec.Struct, frozen=True, array_like=True, tag="unmute-alerts"):
-    """Mutes that end now, by number; an item each."""
+    """End mutes, by number; an item each."""
 
     numbers: tuple[int, ...]
     by: str = ""

@@ -33,17 +33,19 @@ NOTHING: Final = Look()
 
 
 def looks(state: State, command: c.Command) -> dict[str, Look]:
-    """Return the first objects that a command is about, each with what it is now; none of a command
-    that is not in the table below."""
+    """Return the first objects that a command is about, each with what it is now; of ApplyAlerts
+    all; none of a command that is not in the table below."""
     objects = _OBJECTS.get(type(command))
     if objects is None:
         return {}
     is_of_jobs = isinstance(command, c.PutJobs)
+    # Most channels and rules of a command are as they were: all are looked at, to find the others.
+    most = None if isinstance(command, alerts.ApplyAlerts) else CHANGED_KEPT
     return {
         name[:NOTE_CHARS_MAX]: Look(
             shortened(text, CHANGED_CHARS_MAX), _definition(state, name) if is_of_jobs else {}
         )
-        for name, text in islice(objects(state, command), CHANGED_KEPT)
+        for name, text in islice(objects(state, command), most)
     }
 
 

@@ -183,11 +183,25 @@ def _alert(context: Context, rule: Rule, what: a.Gathered, state: str, cell: str
         "when": condition_text(rule.condition),
         "subjects": list(what.subjects),
         "count": what.count,
+        "open": len(context.state.alerts.open.get(rule.name, ())),
+        "removed": _removed(context, rule, what.subjects) if state == "resolved" else [],
         "since": format_time(what.since_ms // 1000),
         "at": format_time(context.at_ms // 1000),
         "evidence": evidence,
         "cell": cell,
     }
+
+
+def _removed(context: Context, rule: Rule, subjects: tuple[str, ...]) -> list[str]:
+    """Return the jobs among these subjects that are not there any more: that ended their alerts."""
+    if not a.is_of_jobs(rule.condition.kind):
+        return []
+    jobs, queues = context.state.jobs, context.state.queues
+    return [
+        name
+        for name in subjects
+        if ((known := jobs.get(name)) is None or known.job is None) and name not in queues
+    ]
 
 
 def _key(alert: dict[str, Any], channel: Channel) -> str:

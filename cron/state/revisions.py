@@ -51,6 +51,8 @@ def note(context: Context, command: c.Command, result: Result, before: Mapping[s
         if isinstance(command, pool.CloseGate | alerts.MuteAlerts):
             before = {}  # only State gave it its number
         changed = _changed(before, after)
+        if isinstance(command, alerts.ApplyAlerts):
+            count, changed = max(count, len(changed)), changed[:CHANGED_KEPT]
         revision = Revision(context.index, context.at_ms, by, kind, subject, count, origin, changed)
         if isinstance(command, _OFTEN):
             revision = _merged(state.revisions, revision)

@@ -63,8 +63,8 @@ _LABELS: Final = {
 
 class Alerted(msgspec.Struct, frozen=True, kw_only=True):
     """An alert, as the cell hands it over. `number` is that of the first alert of the delivery,
-    `subjects` the first of `count` names, `when` the condition as a rule writes it. `open`: alerts
-    of the rule that still fire."""
+    `subjects` the first of `count` names, `when` the condition as a rule writes it. `open`
+    counts the alerts of the rule that fire. `removed` are subjects that do not exist any more."""
 
     number: int
     state: str
@@ -78,6 +78,7 @@ class Alerted(msgspec.Struct, frozen=True, kw_only=True):
     cell: str = ""
     when: str = ""
     open: int = 0
+    removed: list[str] = []
 
 
 class Launched(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,8 +312,23 @@ def _opening(alert: Alerted, happened: str) -> str:
     took = ""
     if began is not None and ended is not None and ended >= began:
         took = f" It lasted {lasting(int((ended - began).total_seconds()))}."
-    more = f" {alert.open:,} other alerts of this rule still fire." if alert.open else ""
-    return f"This is over: {happened}.{took}{more}"
+    return f"This is over: {happened}.{took}{_removed(alert)}{_others(alert.open)}"
+
+
+def _removed(alert: Alerted) -> str:
+    """Return which jobs were removed, which ended their alerts."""
+    if not alert.removed:
+        return ""
+    if alert.count == 1:
+        return " The job was removed."
+    names = ", ".join(name_of(alert, one) for one in alert.removed[:_LIST_MAX])
+    return f" Removed jobs: {names}."
+
+
+def _others(count: int) -> str:
+    if count == 1:
+        return " 1 other alert of this rule still fires."
+    return f" {count:,} other alerts of this rule still fire." if count else ""
 
 
 def _is_word(text: str) -> bool:

@@ -14,6 +14,7 @@ from msgspec import Meta
 from launcher.errors import BadConfig
 from launcher.limits import CONFIG_BYTES_MAX
 from launcher.protocol.names import NAME_PART_CHARS_MAX
+from launcher.targets.shapes import JSON, SEVERITIES, SHAPES
 from launcher.targets.target import Duration
 
 EXAMPLE: Final = "see examples/targets.toml"
@@ -116,13 +117,27 @@ class WebhookChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """
 
     name: _Name
-    shape: Literal["json", "slack", "pagerduty", "alertmanager"] = "json"
+    shape: str = JSON
     url: str = ""
     url_file: str = ""
     key: str = ""
     secrets: str = ""
     headers: str = ""
-    severity: Literal["critical", "error", "warning", "info"] = "error"
+    severity: str = "error"
+
+    def __post_init__(self) -> None:
+        _check_word("shape", self.shape, SHAPES)
+        _check_word("severity", self.severity, SEVERITIES)
+
+
+def _check_word(key: str, word: str, words: tuple[str, ...]) -> None:
+    """Return if a value is one of those that it may be.
+
+    Raises:
+        ValueError: it is not; the decoder adds where it stands.
+    """
+    if word not in words:
+        raise ValueError(f"{key} {word[:40]!r} is not one of {', '.join(words)}")
 
 
 class WebhookConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

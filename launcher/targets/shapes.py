@@ -29,6 +29,7 @@ SLACK: Final = "slack"
 PAGERDUTY: Final = "pagerduty"
 ALERTMANAGER: Final = "alertmanager"
 SHAPES: Final = (JSON, SLACK, PAGERDUTY, ALERTMANAGER)
+SEVERITIES: Final = ("critical", "error", "warning", "info")
 REST: Final = "(more)"
 """The name of those that a delivery only counts."""
 KEY_CHARS_MAX: Final = 255
@@ -68,10 +69,15 @@ def bodies(alert: Alerted, manner: Manner) -> list[Any]:
 def apart(alert: Alerted) -> list[Alerted]:
     """Return an alert for each name of a delivery, and one for those that it only counts."""
     names = alert.subjects or [""]
-    each = [msgspec.structs.replace(alert, subjects=[one], count=1) for one in names]
+    each = [
+        msgspec.structs.replace(
+            alert, subjects=[one], count=1, removed=[one] if one in alert.removed else []
+        )
+        for one in names
+    ]
     rest = alert.count - len(names)
     if rest > 0:
-        each.append(msgspec.structs.replace(alert, subjects=[REST], count=rest))
+        each.append(msgspec.structs.replace(alert, subjects=[REST], count=rest, removed=[]))
     return each
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from launcher.targets.alert_text import (
@@ -17,6 +18,7 @@ from launcher.targets.alert_text import (
     sentence,
     spelled,
 )
+from launcher.targets.shapes import apart
 
 CONSOLE = "https://cron.example.com/"
 SINCE = "2026-11-20T15:00:00Z"
@@ -75,6 +77,19 @@ def test_the_end_of_an_alert_says_how_long_it_lasted() -> None:
     assert of_alert(alert(number=18)).thread != note.thread
     more = of_alert(alert(state="resolved", open=3))
     assert "3 other alerts of this rule still fire." in more.text
+    assert (
+        "1 other alert of this rule still fires." in of_alert(alert(open=1, state="resolved")).text
+    )
+
+
+def test_an_alert_that_is_over_because_its_job_was_removed_says_so() -> None:
+    one = of_alert(alert(state="resolved", removed=["acme/backup"]))
+    assert "It lasted 2h 10m. The job was removed.\n" in one.text
+    some = alert(state="resolved", count=3, subjects=["a/x", "a/y", "default/z"])
+    assert "Removed jobs" not in of_alert(some).text
+    some = msgspec.structs.replace(some, removed=["a/y", "default/z"])
+    assert "Removed jobs: a/y, z.\n" in of_alert(some).text
+    assert [one.removed for one in apart(some)] == [[], ["a/y"], ["default/z"]]
 
 
 def test_many_alerts_are_one_message_with_the_first_names() -> None:

@@ -126,8 +126,8 @@ async def test_a_mute_has_an_end() -> None:
     assert (request.pattern, request.reason) == ("billing/*", "move")
     assert request.until_ms > 0
     assert not result.stderr
-    odd = FakeBackend(mute_alerts=msgspec.structs.replace(MUTE, notes=["no job matches"]))
-    result = await cli(odd, "alerts", "mute", "billing/*", "--for", "2h")
+    noted = FakeBackend(mute_alerts=msgspec.structs.replace(MUTE, notes=["no job matches"]))
+    result = await cli(noted, "alerts", "mute", "billing/*", "--for", "2h")
     assert "note: no job matches" in result.stderr
     endless = await cli(backend, "alerts", "mute", "billing/*")
     assert endless.exit_code == 2

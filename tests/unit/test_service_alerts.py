@@ -88,7 +88,7 @@ async def test_a_mute_is_listed_until_it_is_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "is_odd"),
+    ("pattern", "is_noted"),
     [
         ("default/bill*", True),
         ("default/backup", False),
@@ -98,7 +98,7 @@ async def test_a_mute_is_listed_until_it_is_ended() -> None:
         ("*/backup", False),
     ],
 )
-async def test_a_mute_that_matches_nothing_says_so(pattern: str, is_odd: bool) -> None:
+async def test_a_mute_that_matches_nothing_says_so(pattern: str, is_noted: bool) -> None:
     world = TasksWorld()
     replica = world.cell.replica
     job = SourceFile(name="mine", content=b"#: name=backup\n@hourly true\n")
@@ -108,7 +108,7 @@ async def test_a_mute_that_matches_nothing_says_so(pattern: str, is_odd: bool) -
     until_ms = replica.clock.wall_ms() + 3_600_000
     made = await alerts.mute(replica, MuteRequest(pattern=pattern, until_ms=until_ms))
     said = f"no job and no queue matches {pattern} now; a name needs its tenant unless that is"
-    assert [note.startswith(said) for note in made.notes] == [True] * is_odd
+    assert [note.startswith(said) for note in made.notes] == [True] * is_noted
 
 
 async def test_the_cells_own_tenant_is_not_for_jobs_tasks_and_queues_of_users() -> None:

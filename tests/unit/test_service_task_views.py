@@ -25,6 +25,7 @@ from cron.service.task_feed import TaskFeed
 from cron.state import tasks as t
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import State
+from launcher.protocol.names import format_time
 from launcher.protocol.status import Reason
 from launcher.protocol.work import Epoch
 from tests.unit.state_rig import T0
@@ -120,6 +121,24 @@ async def keys(world: TasksWorld, **fields: Any) -> str:
         after = one.next
         if not after:
             return "|".join(found)
+
+
+async def test_a_list_says_until_when_a_task_rests_before_its_next_try(world: TasksWorld) -> None:
+    await world.submit_all("a", "b", tries=3, backoff_ms=600_000)
+    world.rig.items(t.ReadyTasks((1,)))
+    record = world.state.record_of(NAME)
+    assert record is not None
+    second = record.horizon_s - T0
+    assert world.rig.begin(second, 1, record.number) is Verdict.ACCEPTED
+    failed = {"state": LaunchState.FAILED, "exit_code": 1}
+    assert world.rig.finished(second, 1, record.number, **failed) is Verdict.ACCEPTED
+    [row] = record.open.values()
+    found: TasksPage = await world.service.list(TaskListQuery())
+    until = format_time(-(-row.not_before_ms // 1000))
+    assert {view.key: view.reason for view in found.tasks} == {
+        "a": f"it rests until {until}: 1 of 3 tries have failed",
+        "b": "",
+    }
 
 
 async def test_a_list_begins_with_what_came_in_last(world: TasksWorld) -> None:

@@ -10,6 +10,7 @@ from cron.launch_state import LaunchState
 from cron.state import alerting, deliveries
 from cron.state import alerts as a
 from cron.state import commands as c
+from cron.state import tasks as t
 from cron.state.deliveries import BACKOFF_MS, TRIES
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -46,6 +47,8 @@ def test_an_alert_that_fires_is_told_by_a_task_in_the_same_entry() -> None:
             "when": "failed:2",
             "subjects": [BACKUP],
             "count": 1,
+            "open": 1,
+            "removed": [],
             "since": at,
             "at": at,
             "evidence": {"failures": 2},
@@ -78,8 +81,8 @@ def test_that_it_is_over_is_told_after_that_it_fires() -> None:
     assert rig.state.holds[resolved.number].predecessors == (firing.number,)
 
 
-def test_each_channel_of_a_rule_has_its_own_delivery_and_a_heartbeat_none() -> None:
-    rig = watched(rule("twice", "failed:2", to=("ops", "chat", "beat")))
+def test_each_channel_of_a_rule_has_its_own_delivery() -> None:
+    rig = watched(rule("twice", "failed:2", to=("ops", "chat")))
     rig.raised("twice", BACKUP)
     assert rig.keys == ["1-firing-ops", "1-firing-chat"]
     assert rig.payload("1-firing-chat")["channel"] == "chat"
@@ -161,12 +164,45 @@ def test_rules_are_applied_as_a_whole_and_against_what_the_caller_saw() -> None:
     assert {one.name for one in revision.changed} == {"rule once", "rule twice"}
 
 
+def test_a_large_change_of_rules_is_counted_and_its_first_rules_are_named() -> None:
+    rules = [rule(f"r{n:02}", "failed:2") for n in range(60)]
+    rig = watched(*rules)
+    changed = [*rules[:30], *(rule(one.name, "failed:3") for one in rules[30:])]
+    assert rig.declare(*changed) is ACCEPTED
+    revision = rig.state.revisions[-1]
+    assert revision.count == 30
+    assert [one.name for one in revision.changed] == [f"rule r{n}" for n in range(30, 50)]
+    assert rig.declare(*changed) is ACCEPTED
+    assert rig.state.revisions[-1].changed == ()
+
+
+def test_a_delivery_says_how_many_others_fire_and_which_jobs_were_removed() -> None:
+    rig = watched(TWICE)
+    rig.put(job("other"))
+    rig.raised("twice", BACKUP, "default/other")
+    rig.put(removed=(BACKUP,))
+    rig.to(60).resolved("twice", BACKUP)
+    rig.to(120).resolved("twice", "default/other")
+    said = [rig.payload(key)["alert"] for key in rig.keys]
+    assert [(one["open"], one["removed"]) for one in said] == [(2, []), (1, [BACKUP]), (0, [])]
+
+
+def test_a_queue_is_no_removed_job() -> None:
+    rig = watched(rule("dead", "dead"))
+    rig.answer(t.PutQueues("queues", 0, (t.QueueSpec("default/mails", "mail"),)))
+    assert "default/mails" in rig.state.queues
+    rig.raised("dead", "default/mails")
+    rig.to(60).resolved("dead", "default/mails")
+    assert rig.payload(rig.keys[-1])["alert"]["removed"] == []
+
+
 @pytest.mark.parametrize(
     ("channels", "rules", "verdict"),
     [
         ((OPS, OPS), (), Verdict.REPEATED),
         ((OPS,), (TWICE, TWICE), Verdict.REPEATED),
         ((CHAT,), (TWICE,), Verdict.UNKNOWN_CHANNEL),
+        ((Channel("ops", ChannelKind.HEARTBEAT),), (TWICE,), Verdict.UNKNOWN_CHANNEL),
         ((Channel("ops", ChannelKind.MAIL),), (), Verdict.BAD_ALERTS),
         ((Channel("ops", ChannelKind.WEBHOOK, ("a@b",)),), (), Verdict.BAD_ALERTS),
         ((Channel("a b", ChannelKind.WEBHOOK),), (), Verdict.BAD_ALERTS),
@@ -213,6 +249,8 @@ def test_a_job_tells_only_channels_that_are_there() -> None:
             assert put.verdict is Verdict.UNKNOWN_CHANNEL
     assert rig.put(job("new", alerts=own("failed:2", "ops"))).verdict is ACCEPTED
     assert rig.declare(channels=(CHAT,)) is Verdict.CHANNEL_IN_USE
+    beats = Channel("ops", ChannelKind.HEARTBEAT)
+    assert rig.declare(channels=(beats,)) is Verdict.CHANNEL_IN_USE
     assert rig.put(removed=("default/new",)).verdict is ACCEPTED
     assert rig.declare(channels=(CHAT,)) is ACCEPTED
 

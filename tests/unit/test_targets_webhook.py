@@ -12,7 +12,7 @@ import pytest
 
 from launcher.errors import BadConfig
 from launcher.targets.alert_text import Alerted
-from launcher.targets.config import WebhookChannel, WebhookConfig
+from launcher.targets.config import WebhookChannel, WebhookConfig, load
 from launcher.targets.shapes import KEY_CHARS_MAX, SHAPES, Manner, bodies, dedup_key
 from launcher.targets.webhook import WebhookTarget
 from launcher.worker.outcome import Ended
@@ -61,7 +61,7 @@ def private(path: Path, text: str) -> str:
 
 def test_plain_json_has_the_alert_and_its_words() -> None:
     [body] = shaped("json")
-    assert body["alert"] == ALERT | {"open": 0}
+    assert body["alert"] == ALERT | {"open": 0, "removed": []}
     assert body["title"] == "[raftcron prod] acme/backup failed 2 times in a row"
     assert "How to look:" in body["text"]
     assert body["link"] == "https://cron.example.com/jobs/acme/backup"
@@ -284,6 +284,23 @@ def test_a_wrong_configuration_is_refused_with_the_channel(
     with pytest.raises(BadConfig, match=problem) as caught:
         target(folder=tmp_path, **fields)
     assert "channel ops" in str(caught.value) or "target" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('shape = "teams"', "shape 'teams' is not one of json, slack, pagerduty, alertmanager"),
+        ('severity = "bad"', "severity 'bad' is not one of critical, error, warning, info"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_those_that_there_are(
+    line: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "targets.toml"
+    file.write_text(f'[[webhook.channel]]\nname = "ops"\nurl = "https://a.example"\n{line}\n')
+    with pytest.raises(BadConfig) as refused:
+        load(file)
+    assert str(refused.value) == f"{file}: {said} - at `$.webhook.channel[0]`"
 
 
 def test_two_channels_of_one_name_are_refused() -> None:
