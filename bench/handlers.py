@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from launcher.clock import boot_ms
+from launcher.protocol.orders import StartBatch
 from launcher.worker.options import ChildOptions, WorkerOptions
 from launcher.worker.parent import start_child
 from launcher.worker.wire import (
     Done,
     Result,
     Run,
-    Tasks,
     TaskWork,
     Welcome,
     encode,
@@ -60,7 +60,11 @@ def works(handler: str) -> list[TaskWork]:
 def run(first: int, count: int) -> Run:
     """So many tasks of one batch."""
     jobs = [number % JOBS for number in range(first, first + count)]
-    return Run([Tasks(first, 88_141, "0.7.r1", jobs, [1_795_186_800], [1], [0], [1])])
+    tasks = StartBatch(
+        first=first, index=88_141, epoch="0.7.r1", works=jobs,
+        scheduled_s=[1_795_186_800], attempts=[1], triggers=[0], parts=[1],
+    )  # fmt: skip
+    return Run([tasks])
 
 
 def drive(peer: socket.socket, handler: str, room: int, tasks: int) -> None:

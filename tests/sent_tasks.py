@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
+from launcher.protocol.orders import StartBatch
 from launcher.worker.context import Context
-from launcher.worker.wire import Run, Tasks, TaskWork
+from launcher.worker.wire import Run, TaskWork
 
 
 class SentTask(msgspec.Struct, frozen=True):
@@ -14,7 +17,18 @@ class SentTask(msgspec.Struct, frozen=True):
     name: str
     number: int
     work: TaskWork
-    tasks: Tasks
+    tasks: StartBatch[int]
+
+
+def tasks_of(
+    first: int, index: int, epoch: str, works: Sequence[int], *columns: Sequence[int]
+) -> StartBatch[int]:
+    """The tasks of a batch: numbers of their works, instants, attempts, triggers and parts."""
+    scheduled_s, attempts, triggers, parts = columns
+    return StartBatch(
+        first=first, index=index, epoch=epoch, works=works,
+        scheduled_s=scheduled_s, attempts=attempts, triggers=triggers, parts=parts,
+    )  # fmt: skip
 
 
 class SentTasks:

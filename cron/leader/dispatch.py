@@ -31,7 +31,11 @@ from launcher.protocol.orders import JobWork, KillOrder, StartBatch, work_of
 from launcher.protocol.status import Reason
 
 BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
-_COLUMNS: Final = StartBatch.__struct_fields__[1:-1]
+_COLUMNS: Final = (
+    *("rows", "works", "scheduled_s", "not_after_ms", "deadlines_ms"),
+    *("attempts", "triggers", "parts"),
+)
+"""The columns of orders for usual rows up to `attempts`, and for detailed ones."""
 
 
 class Dispatcher:
@@ -111,7 +115,7 @@ class Dispatcher:
         rows: Sequence[int] | None = None,
         *,
         is_first: bool = False,
-    ) -> list[StartBatch]:
+    ) -> list[StartBatch[JobWork]]:
         """Return the orders to start rows of a batch, in ascending order; all begun rows by
         default.
 
@@ -151,7 +155,7 @@ class Dispatcher:
                 )
         if detailed:
             found.append(dict(zip(_COLUMNS, zip(*detailed, strict=True), strict=True)))
-        return [StartBatch(batch.index, **one, is_first=is_first) for one in found]
+        return [StartBatch(index=batch.index, **one, is_first=is_first) for one in found]
 
     def _work(self, state: State, number: int, launch: LaunchRow | None = None) -> JobWork:
         """Return the work of a job as it is now, or as it was when a launch began."""

@@ -27,7 +27,7 @@ from launcher.limits import HELLO_ROWS_MAX
 from launcher.pool.events import Joined
 from launcher.pool.pool import Pool
 from launcher.protocol.columns import sums
-from launcher.protocol.orders import FenceOrder, KillOrder, StartBatch
+from launcher.protocol.orders import FenceOrder, JobWork, KillOrder, StartBatch
 from launcher.protocol.reports import BatchReport, lost_rows
 from launcher.protocol.status import Reason
 
@@ -119,7 +119,7 @@ class Settler:
         """Order begun rows to start again, or fence them. Rows whose first order never left are not
         ordered: the log is about to take them back."""
         source, kills = source_of(record), list[KillOrder]()
-        starts, fences = list[StartBatch](), list[FenceOrder]()
+        starts, fences = list[StartBatch[JobWork]](), list[FenceOrder]()
         for batch, rows in asked:
             unsent, again = self._dispatcher.unsent.get((source, batch.index), ()), []
             for row in rows:

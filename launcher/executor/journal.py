@@ -31,7 +31,9 @@ from zlib import crc32
 
 from launcher.errors import LedgerDamaged, LedgerOld, LedgerStuck
 
-VERSION: Final = 4
+VERSION: Final = 5
+OLDEST: Final = 4
+"""The oldest version that can be read; it is rewritten as VERSION."""
 REWRITE_BYTES_MIN: Final = 1 << 20
 """A journal is rewritten when it is longer than this, and than twice its size after the last
 rewrite."""
@@ -300,9 +302,9 @@ def read(data: bytes) -> Contents:
     if len(data) < at or _CRC.unpack_from(data, _HEAD.size)[0] != crc32(data[: _HEAD.size]):
         raise ValueError("its head is damaged")
     magic, version, base, identity = _HEAD.unpack_from(data)
-    if magic == _MAGIC and version < VERSION:
-        raise _OldVersion(f"version {version} is older than {VERSION}")
-    if magic != _MAGIC or version != VERSION:
+    if magic == _MAGIC and version < OLDEST:
+        raise _OldVersion(f"version {version} is older than {OLDEST}")
+    if magic != _MAGIC or version > VERSION:
         raise ValueError(f"version {version} is not {VERSION}")
     records: list[bytes] = []
     while (found := _at(data, at, base)) is not None:

@@ -40,7 +40,6 @@ from launcher.executor.journal import Disk, Journal, damaged, old
 from launcher.executor.rows import (
     ACCEPTED,
     ACKED,
-    SPARSE,
     STARTING,
     STATUS,
     Batch,
@@ -48,7 +47,8 @@ from launcher.executor.rows import (
 )
 from launcher.limits import DETAIL_BYTES_MAX, INVENTORY_ROWS_MAX
 from launcher.protocol.columns import differences, full, short, sums
-from launcher.protocol.reports import BatchReport, RowReport
+from launcher.protocol.orders import StartBatch
+from launcher.protocol.reports import TIMES, BatchReport, RowReport
 from launcher.protocol.work import Epoch
 from launcher.texts import cut
 
@@ -92,32 +92,15 @@ class Jobs(_Record, tag=3):
     digests: list[bytes]
 
 
-class Accepted(_Record, tag=4):
-    """New rows of a batch, and the epoch of the orders that brought them; `jobs` are numbers.
+class Ordered(_Record, tag=11):
+    """New rows of a batch as they were ordered; `works` are numbers of jobs.
 
-    `states` has a byte for each row, or one for all: a status, with `rows.STARTING` for a start
-    record. `details` has each text once, with the places that have it, in differences. The other
-    columns are empty, unless the journal is rewritten.
+    `states` has a byte for each row, or one for all: ACCEPTED, with `rows.STARTING` for a start
+    record. Records that follow say what became of the rows.
     """
 
-    index: int
-    epoch: str
-    rows: list[int]
-    jobs: list[int]
-    scheduled_s: list[int]
-    attempts: list[int]
-    triggers: list[int]
-    parts: list[int]
+    batch: StartBatch[int]
     states: bytes
-    started_ms: list[int] = []
-    finished_ms: list[int] = []
-    codes: list[int] = []
-    details: list[tuple[str, list[int]]] = []
-    cpu_ms: list[int] = []
-    memory_peak_bytes: list[int] = []
-    retry_after_ms: list[int] = []
-    pids: list[int] = []
-    ticks: list[int] = []
 
 
 class Starting(_Record, tag=5):
@@ -148,9 +131,17 @@ class Workers(_Record, tag=9):
 
 
 Record = (
-    Owner | EpochRaised | WatermarkRaised | Jobs | Accepted | Starting | Changed | Acked | Workers
+    Owner | EpochRaised | WatermarkRaised | Jobs | Ordered | Starting | Changed | Acked | Workers
 )
-"""Tags 6 and 7 were those of single changes."""
+"""Tags 6 and 7 were those of single changes, and 4 that of OLD_ROWS."""
+OLD_ROWS: Final = 4
+"""The tag by which releases before this one recorded new rows, and what became of them since."""
+_OLD_COLUMNS: Final = (
+    "started_ms", "finished_ms", "codes", "details",
+    "cpu_ms", "memory_peak_bytes", "retry_after_ms", "pids", "ticks",
+)  # fmt: skip
+_STATUSES: Final = bytes(state & STATUS for state in range(256))
+_ORDERED: Final = bytes(state & STARTING | ACCEPTED for state in range(256))
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[Record])
 
@@ -222,14 +213,29 @@ class Ledger:
             self._is_replaying = True
             try:
                 for body in bodies:
-                    for record in _DECODER.decode(body):
-                        _REPLAY[type(record)](self, record)
+                    self._replay(body)
             except msgspec.MsgspecError as error:
                 raise damaged(self.path, f"a record is of no known kind: {error}") from error
             except (ValueError, LookupError, OverflowError) as error:
                 raise damaged(self.path, str(error)) from error
             self._is_replaying = False
         self._journal.rewrite(self._everything())
+
+    def _replay(self, body: bytes) -> None:
+        """Do again what records say. Those of the release before are read as well: the journal is
+        rewritten afterwards."""
+        try:
+            records = _DECODER.decode(body)
+        except msgspec.ValidationError:
+            for tag, *fields in msgspec.msgpack.decode(body, type=list[list[Any]]):
+                if tag == OLD_ROWS:
+                    self._insert_old(*fields)
+                else:
+                    record: Record = msgspec.convert([tag, *fields], Record)
+                    _REPLAY[type(record)](self, record)
+            return
+        for record in records:
+            _REPLAY[type(record)](self, record)
 
     def _record(self, record: Record) -> None:
         if not self._is_replaying:
@@ -265,43 +271,37 @@ class Ledger:
             some: list[Record] = []
             for index in self._indexes[at : at + _RECORDS_AT_ONCE]:
                 for batch in self.batches[index]:
-                    some += self._records_of(batch, is_whole=True)
+                    some += self._records_of(batch)
             yield _ENCODER.encode(some)
 
-    def _records_of(self, batch: Batch, *, is_whole: bool) -> list[Record]:
-        """Return the records of a new batch; with `is_whole`, also what became of its rows."""
+    def _records_of(self, batch: Batch) -> list[Record]:
+        """Return the records of a batch: as it was ordered, and what became of its rows."""
         found: list[Record] = []
         if fresh := list(dict.fromkeys(job for job in batch.jobs if job.number < 0)):
             for number, job in enumerate(fresh, len(self._jobs)):
                 job.number = number
             self._jobs += fresh
             found.append(Jobs([job.name for job in fresh], [job.digest for job in fresh]))
-        states = bytes(batch.states)
-        record = Accepted(
-            batch.index,
-            batch.epoch,
-            differences(batch.rows),
-            list(short([job.number for job in batch.jobs], 0)),
-            list(short(batch.scheduled, is_times=True)),
-            list(short(batch.attempts, 1)),
-            list(short(batch.triggers, 0)),
-            list(short(batch.parts, 1)),
-            states[:1] if states.count(states[0]) == len(states) else states,
+        order = StartBatch(
+            index=batch.index,
+            epoch=batch.epoch,
+            works=list(short([job.number for job in batch.jobs])),
+            scheduled_s=list(short(batch.scheduled)),
+            attempts=list(short(batch.attempts, 1)),
+            triggers=list(short(batch.triggers, 0)),
+            parts=list(short(batch.parts, 1)),
+            rows=list(batch.rows),
         )
-        if batch.details:
-            texts: dict[str, list[int]] = {}
-            for place, text in sorted(batch.details.items()):
-                texts.setdefault(text, []).append(place)
-            record.details = [(text, differences(places)) for text, places in texts.items()]
-        if is_whole:
-            record.started_ms = list(short(batch.started, 0, is_times=True))
-            record.finished_ms = list(short(batch.finished, 0, is_times=True))
-            record.codes = list(short(batch.codes or (), 0))
-            for name in SPARSE:
-                setattr(record, name, list(short(getattr(batch, name) or (), 0)))
-            if next(batch.places(only_open=True), None) is None:
-                record.pids = record.ticks = []
-        found.append(record)
+        states = batch.states.translate(_ORDERED)
+        is_alike = states.count(states[0]) == len(states)
+        found.append(Ordered(order, bytes(states[:1] if is_alike else states)))
+        if any(batch.started) or batch.states.translate(_STATUSES).count(ACCEPTED) < len(batch):
+            found.append(Changed(batch.changes()))
+        if batch.unacked < len(batch):
+            acked = [
+                row for row, state in zip(batch.rows, batch.states, strict=True) if state & ACKED
+            ]
+            found.append(Acked(batch.index, differences(acked)))
         return found
 
     def close(self) -> None:
@@ -394,34 +394,48 @@ class Ledger:
             if batch.details:
                 texts = {text: _bounded(text) for text in set(batch.details.values())}
                 batch.details = {place: texts[text] for place, text in batch.details.items()}
-            self._pending += self._records_of(batch, is_whole=any(batch.finished))
+            self._pending += self._records_of(batch)
 
-    def _insert_again(self, record: Accepted) -> None:
-        rows = sums(record.rows)
-        count = len(rows)
+    def _insert_again(self, record: Ordered) -> None:
+        order, count = record.batch, len(record.batch.rows)
         batch = Batch(
-            record.index,
-            sys.intern(record.epoch),
-            rows,
-            [self._jobs[number] for number in full(record.jobs, count)],
+            order.index,
+            sys.intern(order.epoch),
+            order.rows,
+            [self._jobs[number] for number in full(order.works, count)],
             (
-                full(record.scheduled_s, count, is_times=True),
-                full(record.attempts, count, 1),
-                full(record.triggers, count),
-                full(record.parts, count, 1),
+                full(order.scheduled_s, count),
+                full(order.attempts, count, 1),
+                full(order.triggers, count),
+                full(order.parts, count, 1),
             ),
         )
         batch.states = bytearray(full(record.states, count))
-        batch.started = array("q", full(record.started_ms, count, is_times=True))
-        batch.finished = array("q", full(record.finished_ms, count, is_times=True))
-        if record.codes:
-            batch.codes = array("H", full(record.codes, count))
-        for name in SPARSE:
-            if column := getattr(record, name):
-                setattr(batch, name, array("q", full(column, count)))
-        for text, places in record.details:
-            batch.details.update(dict.fromkeys(sums(places), text))
         self.insert(batch)
+
+    def _insert_old(self, *fields: Any) -> None:
+        """Add the rows of a record OLD_ROWS: times were differences, and states whole."""
+        index, epoch, rows, jobs, scheduled_s, attempts, triggers, parts, states, *became = fields
+        count = len(rows)
+        order = StartBatch(
+            index=index, epoch=epoch, works=jobs or [0], rows=sums(rows), attempts=attempts,
+            scheduled_s=full(scheduled_s, count, is_times=True), triggers=triggers, parts=parts,
+        )  # fmt: skip
+        columns = dict(zip(_OLD_COLUMNS, became, strict=False))
+        details, codes = columns.pop("details", ()), columns.pop("codes", ())
+        self._insert_again(Ordered(order, states))
+        batch = self.batches[index][-1]
+        batch.started, batch.finished = (
+            array("q", full(columns.pop(name, ()), count, is_times=True)) for name in TIMES
+        )
+        if codes:
+            batch.codes = array("H", full(codes, count))
+        for name, column in columns.items():
+            if column:
+                setattr(batch, name, array("q", full(column, count)))
+        for text, places in details:
+            batch.details.update(dict.fromkeys(sums(places), text))
+        self._acked_bytes += _acked_bytes(batch)
 
     def starting(self, index: int, rows: Sequence[int]) -> None:
         """Record that waiting rows of a batch, ascending, are about to start."""
@@ -560,7 +574,7 @@ _REPLAY: Final[dict[type, Callable[[Ledger, Any], object]]] = {
             zip(record.names, record.digests, strict=True), len(ledger._jobs)
         )
     ),
-    Accepted: Ledger._insert_again,
+    Ordered: Ledger._insert_again,
     Starting: lambda ledger, record: ledger.starting(record.index, sums(record.rows)),
     Changed: lambda ledger, record: ledger.changed(record.changes),
     Acked: lambda ledger, record: ledger.ack(record.index, sums(record.rows)),

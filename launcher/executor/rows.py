@@ -44,6 +44,7 @@ _IS_UNACKED: Final = bytes(not state & ACKED for state in range(256))
 _IS_OPEN: Final = bytes(state & STATUS == ACCEPTED for state in range(256))
 SPARSE: Final = ("cpu_ms", "memory_peak_bytes", "retry_after_ms", "pids", "ticks")
 """Columns that a batch may lack. `pids` and `ticks` are those of commands that have not ended."""
+_RUNNING: Final = ("pids", "ticks")
 _ALIKE: Final = {0: (0,), 1: (1,)}
 """Usual columns, shared by all batches."""
 _ROW: Final = attrgetter("row")
@@ -255,6 +256,36 @@ class Batch:
         rows without a result."""
         table = _IS_OPEN if only_open else _IS_UNACKED
         return compress(range(len(self.states)), self.states.translate(table))
+
+    def changes(self) -> list[BatchReport]:
+        """Return what became of rows that have begun or are over: `change` makes it known of the
+        same batch as it was ordered."""
+        states, codes, details = self.states, self.codes, self.details
+        alike: dict[tuple[int, int, str], list[int]] = {}
+        for place, state in enumerate(states):
+            status = state & STATUS
+            if status != ACCEPTED or self.started[place]:
+                how = (status, codes[place] if codes else 0, details.get(place, ""))
+                alike.setdefault(how, []).append(place)
+        return [self._change(*how, places) for how, places in alike.items()]
+
+    def _change(self, status: int, code: int, detail: str, places: list[int]) -> BatchReport:
+        exit_code = code & _EXIT
+        change = BatchReport(
+            self.index,
+            Status(status),
+            Reason(code >> _EXIT_BITS),
+            -1 if exit_code == _EXIT else exit_code,
+            differences([self.rows[at] for at in places]),
+            list(short([self.started[at] for at in places], 0, is_times=True)),
+            list(short([self.finished[at] for at in places], 0, is_times=True)),
+            detail=detail,
+        )
+        for name in SPARSE:
+            column: array[int] | None = getattr(self, name)
+            if column is not None and (status == ACCEPTED or name not in _RUNNING):
+                setattr(change, name, list(short([column[at] for at in places], 0)))
+        return change
 
     def row(self, place: int) -> RowReport:
         """Return the row at a place."""

@@ -26,7 +26,7 @@ class Outbox:
     if they fit."""
 
     def __init__(self) -> None:
-        self._starts: deque[tuple[StartBatch, int]] = deque()  # with its bytes
+        self._starts: deque[tuple[StartBatch[JobWork], int]] = deque()  # with its bytes
         self._done = 0  # rows of the first batch that have left
         self._works = SentWorks()
         self._fences: deque[FenceOrder] = deque()
@@ -46,7 +46,7 @@ class Outbox:
     def put(
         self,
         *,
-        starts: Sequence[StartBatch] = (),
+        starts: Sequence[StartBatch[JobWork]] = (),
         fences: Sequence[FenceOrder] = (),
         kills: Sequence[KillOrder] = (),
         acks: Sequence[BatchRows] = (),

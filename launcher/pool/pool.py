@@ -39,7 +39,7 @@ from launcher.pool.session import End, OutputSlice, OutputsWaiting, Session
 from launcher.pool.watchers import Watchers
 from launcher.protocol.limits import PROTOCOL
 from launcher.protocol.names import AttemptName
-from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.protocol.orders import BatchRows, FenceOrder, JobWork, KillOrder, StartBatch
 from launcher.protocol.reading import (
     BadMessage,
     check_heartbeat,
@@ -270,7 +270,7 @@ class Pool:
         executor: str,
         ledger: str,
         *,
-        starts: Sequence[StartBatch] = (),
+        starts: Sequence[StartBatch[JobWork]] = (),
         fences: Sequence[FenceOrder] = (),
         kills: Sequence[KillOrder] = (),
         acks: Sequence[BatchRows] = (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from launcher.protocol.status import Reason
 
 WORK_FRAME_BYTES: Final = 24
 """What one piece of work takes in a message beside its job and its spec."""
+W = TypeVar("W")
 BatchRows: TypeAlias = tuple[int, Sequence[int]]
 """Log index of a Begin, and rows of the batch that it began on an executor."""
 
@@ -33,27 +34,34 @@ def work_of(job: str, spec: bytes) -> JobWork:
     return JobWork(job, spec, len(job) + len(spec) + WORK_FRAME_BYTES)
 
 
-class StartBatch(msgspec.Struct, frozen=True, gc=False):
-    """Rows of one batch to start, each once; columns as in pool.proto, where works are numbers, but
-    without differences.
+class StartBatch(msgspec.Struct, Generic[W], frozen=True, array_like=True, kw_only=True, gc=False):
+    """Rows of one batch to start, each once: the order that a leader gives, that an executor's
+    journal keeps, and that a worker gets from its executor. Columns as in pool.proto, but without
+    differences: they have one value for all rows, or one for each, or none for the default.
 
-    `index` is the log index of the Begin (rule R4), `rows` is ascending. The executor refuses a row
-    after the leader's wall time `not_after_ms` (rule R7), and after `deadlines_ms` by any clock; 0:
-    no deadline. `is_first`: no leader has given these orders to a stream before.
+    `index` is the log index of the Begin (rule R4), `rows` is ascending. `works` are the leader's,
+    or numbers that the journal or the connection of a worker gave to them. The executor refuses a
+    row after the leader's wall time `not_after_ms` (rule R7), and after `deadlines_ms` by any
+    clock; 0: no deadline. `is_first`: no leader has given these orders to a stream before.
+
+    A worker knows rows by numbers of its connection: `first`, and those that follow. It gets
+    neither `rows` nor times at which they expire.
     """
 
+    first: int = 0
     index: int
-    rows: Sequence[int]
-    works: Sequence[JobWork]
+    epoch: str = ""
+    works: Sequence[W]
     scheduled_s: Sequence[int]
-    not_after_ms: Sequence[int]
-    deadlines_ms: Sequence[int] = ()
-    attempts: Sequence[int] = ()
-    triggers: Sequence[int] = ()
-    parts: Sequence[int] = ()
+    attempts: Sequence[int] = []
+    triggers: Sequence[int] = []
+    parts: Sequence[int] = []
+    rows: Sequence[int] = []
+    not_after_ms: Sequence[int] = []
+    deadlines_ms: Sequence[int] = []
     is_first: bool = False
 
-    def pick(self, places: Iterable[int]) -> StartBatch:
+    def pick(self, places: Iterable[int]) -> StartBatch[W]:
         """Return a batch of the rows at these places, which are ascending."""
         places = list(places)
         found = {name: getattr(self, name) for name in _COLUMNS}

@@ -16,9 +16,10 @@ from typing import Final, Protocol
 
 from launcher.clock import boot_ms
 from launcher.protocol.names import AttemptName, LaunchName
+from launcher.protocol.orders import StartBatch
 from launcher.protocol.status import Reason
 from launcher.worker.outcome import Cancelled
-from launcher.worker.wire import Tasks, TaskWork
+from launcher.worker.wire import TaskWork
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CURRENT: Final[ContextVar[Context | None]] = ContextVar("raftcron_context", default=None)
@@ -88,7 +89,7 @@ class Context:
     __slots__ = ("_ends_boot_ms", "_place", "_tasks", "_wire", "_work", "cancelled", "is_resumed")
 
     def __init__(
-        self, work: TaskWork, tasks: Tasks, place: int, wire: Wire, ends_boot_ms: int
+        self, work: TaskWork, tasks: StartBatch[int], place: int, wire: Wire, ends_boot_ms: int
     ) -> None:
         self._work = work
         self._tasks = tasks
@@ -173,7 +174,7 @@ class Context:
         of a launch has a greater token, also after a restore. Launches that were begun together,
         and the parts of one attempt, have the same.
         """
-        return self._tasks.fence
+        return self._tasks.index
 
     @property
     def priority(self) -> int:

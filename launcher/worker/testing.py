@@ -22,12 +22,13 @@ import msgspec
 
 from launcher.clock import boot_ms
 from launcher.lengths import Length, length_ms
+from launcher.protocol.orders import StartBatch
 from launcher.worker.context import Context, logging_to_output
 from launcher.worker.errors import BadHandler
 from launcher.worker.outcome import Ended
 from launcher.worker.registry import REGISTRY, Handler, Registry, describe, dump
 from launcher.worker.thread_pool import invoke, invoke_async
-from launcher.worker.wire import Result, Tasks, TaskWork, effective_ms
+from launcher.worker.wire import Result, TaskWork, effective_ms
 
 if TYPE_CHECKING:
     from launcher.worker.local_cell import LocalCell
@@ -80,7 +81,9 @@ class Given(TypedDict, total=False):
 class _Trial:
     """One call that is prepared; it gets the heartbeats and the output of the handler."""
 
-    def __init__(self, handler: Handler, work: TaskWork, tasks: Tasks, cancelled: bool) -> None:
+    def __init__(
+        self, handler: Handler, work: TaskWork, tasks: StartBatch[int], cancelled: bool
+    ) -> None:
         self.handler = handler
         self.heartbeats = 0
         self.output = ""
@@ -204,5 +207,8 @@ def _trial(which: str | Callable[..., Any], payload: object, given: Given) -> _T
         traceparent=given.get("traceparent", ""),
         results=tuple(given.get("results", {}).items()),
     )
-    tasks = Tasks(1, attempt, "1.1.test", [0], [scheduled_s], [attempt], [0], [part])
+    tasks = StartBatch(
+        first=1, index=attempt, epoch="1.1.test", works=[0], scheduled_s=[scheduled_s],
+        attempts=[attempt], triggers=[0], parts=[part],
+    )  # fmt: skip
     return _Trial(handler, work, tasks, given.get("cancelled", False))

@@ -22,6 +22,7 @@ from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from launcher.errors import invariant
+from launcher.protocol.orders import StartBatch
 from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 from launcher.worker.errors import BadFrame, FrameTooBig
 
@@ -85,24 +86,6 @@ class TaskWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
     traceparent: str = ""
     results: tuple[tuple[str, str], ...] = ()
-
-
-class Tasks(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Attempts of one batch. The first one has the number `first`, the others follow.
-
-    `fence` is the log index at which they were begun, and `epoch` is `GENERATION.TERM.REPLICA`.
-    `works` has the number of each one's work. The other columns have one value for all, or one for
-    each.
-    """
-
-    first: int
-    fence: int
-    epoch: str
-    works: list[int]
-    scheduled_s: list[int]
-    attempts: list[int]
-    triggers: list[int]
-    parts: list[int]
 
 
 class Ends(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -203,11 +186,12 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=Fa
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run", gc=False):
     """Run these; at most `threads + buffer` of a child are unfinished at a time.
 
-    `works` are new. With `forgets` the child forgets all works before them. `resumed` are the tasks
-    that a child had begun which is dead.
+    `tasks` are attempts of batches, whose columns have one value for all, or one for each. `works`
+    are new. With `forgets` the child forgets all works before them. `resumed` are the tasks that a
+    child had begun which is dead.
     """
 
-    tasks: list[Tasks]
+    tasks: list[StartBatch[int]]
     works: list[TaskWork] = []
     forgets: bool = False
     resumed: list[int] = []

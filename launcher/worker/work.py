@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from launcher.protocol.orders import StartBatch
 from launcher.worker.context import Context, Wire
 from launcher.worker.errors import BadFrame
 from launcher.worker.outcome import SUCCEEDED, Ended
@@ -26,7 +27,6 @@ from launcher.worker.wire import (
     Ends,
     Result,
     Run,
-    Tasks,
     TaskWork,
     timeout_of,
 )
@@ -61,7 +61,7 @@ class HeldTask(msgspec.Struct, eq=False):
     work: TaskWork
     handler: Handler
     timeout_ms: int
-    tasks: Tasks
+    tasks: StartBatch[int]
     place: int
     context: Context | None = None
     is_quick: bool = False

@@ -14,7 +14,7 @@ from typing import Any
 from launcher.pool.lease import LeaseTimes
 from launcher.protocol.columns import full
 from launcher.protocol.names import AttemptName, LaunchName
-from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.protocol.orders import BatchRows, FenceOrder, JobWork, KillOrder, StartBatch
 from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.work import Epoch
@@ -157,7 +157,7 @@ class FakePool:
         executor: str,
         ledger: str,
         *,
-        starts: Sequence[StartBatch] = (),
+        starts: Sequence[StartBatch[JobWork]] = (),
         fences: Sequence[FenceOrder] = (),
         kills: Sequence[KillOrder] = (),
         acks: Sequence[BatchRows] = (),

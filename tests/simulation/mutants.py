@@ -37,7 +37,7 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.rows import ACCEPTED, ENDED, FENCED, tombstone
 from launcher.pool.events import Reported
 from launcher.pool.pool import Pool
-from launcher.protocol.orders import FenceOrder, StartBatch
+from launcher.protocol.orders import FenceOrder, JobWork, StartBatch
 from launcher.protocol.reports import RowReport
 from launcher.protocol.status import Status
 from launcher.protocol.work import Epoch, WorkSpec
@@ -185,7 +185,7 @@ def one_name_for_all_parts() -> contextlib.AbstractContextManager[None]:
     """All parts of an attempt are started under the name of the first."""
     real = Dispatcher.orders
 
-    def orders(*args: Any, **kwargs: Any) -> list[StartBatch]:
+    def orders(*args: Any, **kwargs: Any) -> list[StartBatch[JobWork]]:
         return [msgspec.structs.replace(one, parts=()) for one in real(*args, **kwargs)]
 
     return patched(Dispatcher, orders=orders)

@@ -13,7 +13,7 @@ DESIGN: Final = ROOT / "cron" / "DESIGN.md"
 ROW: Final = re.compile(r"^\| `(\w+)` \| `([\w./]+)` \| .+ \|$", re.M)
 MESSAGE: Final = re.compile(r"^message (\w+) \{(.*?)^\}", re.M | re.S)
 FIELD: Final = re.compile(r"(\w+) = \d+;")
-TYPES_MAX: Final = 19
+TYPES_MAX: Final = 17
 NAMES: Final = (
     {"key"}, {"launch"}, {"scheduled_s"}, {"scheduled"}, {"index", "row"}, {"index", "rows"},
     {"begun_index", "row"}, {"begun_index", "rows"},
@@ -39,6 +39,8 @@ BESIDE: Final = {
         "ticks": "of its host alone",
     },
     "StartBatch": {
+        "first": "the worker's number of the first row",
+        "epoch": "once in a message",
         "deadlines_ms": "included in `not_after_ms` when it leaves",
         "is_first": "how the leader watches over it",
     },

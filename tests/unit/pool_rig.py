@@ -15,7 +15,7 @@ from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
 from launcher.protocol import limits
 from launcher.protocol.names import AttemptName, LaunchName
-from launcher.protocol.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
+from launcher.protocol.orders import BatchRows, FenceOrder, JobWork, KillOrder, StartBatch, work_of
 from launcher.protocol.reports import BatchReport, Greeting, RowReport
 from launcher.protocol.status import Reason, Status
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
@@ -37,18 +37,21 @@ def attempt(number: int, job: str = "default/backup", tried: int = 1) -> Attempt
     return AttemptName(LaunchName(job, 1_795_190_400 + 60 * number), tried)
 
 
-def order(number: int, work: bytes = b"work", *, is_first: bool = False) -> StartBatch:
+def order(number: int, work: bytes = b"work", *, is_first: bool = False) -> StartBatch[JobWork]:
     """A batch that has one row, and work of its own."""
     at_s = attempt(number).launch.scheduled_s
     works = [work_of("default/backup", work)]
-    return StartBatch(100 + number, [0], works, [at_s], [WALL_MS + 60_000], is_first=is_first)
+    return StartBatch(
+        index=100 + number, rows=[0], works=works, scheduled_s=[at_s],
+        not_after_ms=[WALL_MS + 60_000], is_first=is_first,
+    )  # fmt: skip
 
 
-def batch(index: int, *jobs: str, **fields: Any) -> StartBatch:
+def batch(index: int, *jobs: str, **fields: Any) -> StartBatch[JobWork]:
     """A batch with a row for each job, whose work says its name."""
     works = [work_of(f"default/{job}", job.encode()) for job in jobs]
     usual = {"scheduled_s": [1_795_190_400], "not_after_ms": [WALL_MS + 60_000]}
-    return StartBatch(index, list(range(len(jobs))), works, **usual | fields)
+    return StartBatch(index=index, rows=list(range(len(jobs))), works=works, **usual | fields)
 
 
 def joined(

@@ -19,7 +19,8 @@ from launcher.targets.target import Target, Work
 from launcher.worker.context import Context
 from launcher.worker.outcome import Ended
 from launcher.worker.thread_pool import invoke
-from launcher.worker.wire import Tasks, TaskWork
+from launcher.worker.wire import TaskWork
+from tests.sent_tasks import tasks_of
 
 LAUNCH = "acme/mail@2026-11-20T15:00:00Z"
 SCHEDULED_S = 1_795_186_800
@@ -45,7 +46,7 @@ def context_of(
     """The context of an attempt, and its output."""
     output = Output()
     work = TaskWork(0, job, "target", b"")
-    tasks = Tasks(1, 7, "1.1.r1", [0], [SCHEDULED_S], [attempt], [0], [1])
+    tasks = tasks_of(1, 7, "1.1.r1", [0], [SCHEDULED_S], [attempt], [0], [1])
     context = Context(work, tasks, 0, output, boot_ms() + timeout_ms if timeout_ms else 0)
     context.is_resumed = is_resumed
     return context, output

@@ -13,7 +13,8 @@ from launcher.errors import LedgerDamaged, LedgerForeign, LedgerOld, LedgerStuck
 from launcher.executor import journal as journal_module
 from launcher.executor.journal import Disk, Journal
 from launcher.executor.ledger import _ENCODER, Ledger, Owner, new_uuid
-from tests.unit.rows_rig import insert
+from launcher.executor.rows import ACCEPTED, ACKED, ENDED, FENCED, REFUSED, STARTING
+from tests.unit.rows_rig import found, insert
 
 EACH = 40
 
@@ -150,7 +151,7 @@ def test_a_directory_of_a_version_before_the_journal_is_refused_with_the_way_out
 def test_a_journal_of_an_older_version_is_refused_with_the_way_out(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "VERSION", journal_module.VERSION - 1)
+    monkeypatch.setattr(journal_module, "VERSION", journal_module.OLDEST - 1)
     Ledger(path, "e1").close()
     monkeypatch.undo()
     before = path.read_bytes()
@@ -158,6 +159,54 @@ def test_a_journal_of_an_older_version_is_refused_with_the_way_out(
         Ledger(path, "e1")
     assert f"move {path.parent} away" in caught.value.hint
     assert path.read_bytes() == before
+
+
+def test_a_journal_of_the_release_before_is_read_and_written_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch, rows, none, at_s = "0.1.r1", [0, 1, 1, 1, 1], list[int](), 1_795_186_800
+    states = [ACCEPTED, ACCEPTED | STARTING, ENDED | STARTING | ACKED, REFUSED, FENCED]
+    # Five rows of two jobs, as version 4 wrote them anew: times in differences.
+    became = (
+        *([0, 1_000, 500, -1_500, 0], [0, 0, 2_000, -2_000, 0], [0, 0, 3, 0, 0]),
+        *([["no free slot", [3]]], [0, 0, 7, 0, 0], none, none, [0, 4711, 0, 0, 0]),
+        [0, 99, 0, 0, 0],
+    )
+    tries = ([at_s, 60, 60, 60, 60], [1, 1, 2, 1, 1], none, none)
+    accepted = [4, 9, epoch, rows, [0, 1, 1, 0, 0], *tries, bytes(states), *became]
+    later = [4, 12, epoch, [7], none, [at_s], none, [2], [3], bytes([ACCEPTED])]
+    bodies = [
+        [[0, "e1", ""], [1, [0, 1, "r1"]], [3, ["default/a", "shop/b"], [b"da", b"db"]]],
+        [accepted, later, [5, 12, [7]]],
+    ]
+    monkeypatch.setattr(journal_module, "VERSION", 4)
+    journal = Journal(Disk(path))
+    journal.uuid = new_uuid()
+    journal.rewrite(map(_ENCODER.encode, bodies))
+    journal.close()
+    monkeypatch.undo()
+
+    ledger = Ledger(path, "e1")
+    before = found(ledger)
+    assert list(before) == [
+        "default/a@2026-11-20T15:00:00Z#1", "shop/b@2026-11-20T15:01:00Z#1",
+        "shop/b@2026-11-20T15:02:00Z#2", "default/a@2026-11-20T15:03:00Z#1",
+        "default/a@2026-11-20T15:04:00Z#1", "default/a@2026-11-20T15:00:00Z+t2#1/3",
+    ]  # fmt: skip
+    begun, over, refused = list(before.values())[1:4]
+    assert (begun.started_ms, begun.pid, begun.ticks) == (1_000, 4711, 99)
+    assert (over.started_ms, over.finished_ms, over.exit_code) == (1_500, 2_000, 3)
+    assert (over.cpu_ms, over.acked, over.is_starting) == (7, True, True)
+    assert (refused.status, refused.detail) == (REFUSED, "no free slot")
+    assert before["default/a@2026-11-20T15:00:00Z+t2#1/3"].is_starting
+    ledger.close()
+    again = Ledger(path, "e1")  # written anew when it was opened
+    assert path.read_bytes()[8] == journal_module.VERSION
+    assert found(again) == before
+    job = again.job(9, 1)
+    assert job is not None
+    assert (job.name, job.digest) == ("shop/b", b"db")
+    again.close()
 
 
 # ---- what the disk says

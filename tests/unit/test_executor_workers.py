@@ -17,6 +17,7 @@ from launcher.executor import loop as executor_loop
 from launcher.executor.handlers import worker as worker_process
 from launcher.executor.rows import ACCEPTED, ENDED, REFUSED
 from launcher.protocol.limits import RETRY_AFTER_MS_MAX
+from launcher.protocol.orders import StartBatch
 from launcher.protocol.reports import GroupOffer
 from launcher.protocol.status import Reason
 from launcher.protocol.v1 import pool_pb2
@@ -57,8 +58,8 @@ async def test_a_launch_goes_through_a_worker_and_back(shop: Floor) -> None:
         number=0, job="acme/mail", handler=HANDLER, payload=b'{"to": 1}', timeout_ms=7_000,
         heartbeat_ms=900, guarded=True, priority=2, **OF_TASK,
     )  # fmt: skip
-    assert task.tasks == wire.Tasks(
-        first=1, fence=9, epoch="0.1.r1", works=[0], scheduled_s=[1_795_186_800], attempts=[3],
+    assert task.tasks == StartBatch(
+        first=1, index=9, epoch="0.1.r1", works=[0], scheduled_s=[1_795_186_800], attempts=[3],
         triggers=[2], parts=[1],
     )  # fmt: skip
     assert shop.on_disk(task.name) == ACCEPTED

@@ -12,7 +12,7 @@ from cron.scheduler.indexes import LeaderIndexes
 from cron.state import commands as c
 from cron.state import tasks as t
 from cron.state.outcome import Outcome, Verdict
-from launcher.protocol.orders import KillOrder, StartBatch
+from launcher.protocol.orders import JobWork, KillOrder, StartBatch
 from launcher.protocol.work import WorkSpec
 from tests.unit.state_rig import T0
 from tests.unit.tasks_rig import TasksRig, name, task
@@ -22,7 +22,7 @@ class Orders:
     """A pool that notes what is ordered."""
 
     def __init__(self) -> None:
-        self.starts: list[StartBatch] = []
+        self.starts: list[StartBatch[JobWork]] = []
         self.kills: list[KillOrder] = []
 
     def order(self, executor: str, ledger: str, **orders: Any) -> bool:

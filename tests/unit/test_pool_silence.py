@@ -18,7 +18,7 @@ from launcher.pool.probes import (
     Probes,
 )
 from launcher.pool.session import Session
-from launcher.protocol.orders import StartBatch
+from launcher.protocol.orders import JobWork, StartBatch
 from launcher.protocol.v1 import pool_pb2
 from tests.unit.pool_rig import (
     LEDGER,
@@ -33,7 +33,7 @@ from tests.unit.pool_rig import (
 )
 
 
-def first(number: int) -> StartBatch:
+def first(number: int) -> StartBatch[JobWork]:
     """A start that no leader has sent before."""
     return order(number, is_first=True)
 

@@ -16,7 +16,8 @@ from launcher.worker.options import (
     EXIT_OK,
     EXIT_REFUSED,
 )
-from launcher.worker.wire import Drain, Lease, Refused, Result, Run, Served, Tasks
+from launcher.worker.wire import Drain, Lease, Refused, Result, Run, Served
+from tests.sent_tasks import tasks_of
 from tests.unit.worker_rig import (
     Peer,
     Rig,
@@ -158,7 +159,7 @@ def test_a_call_that_hangs_delays_none_behind_it_though_its_handler_was_quick(ri
 def test_a_task_whose_work_was_never_sent_ends_the_child(rig: Rig) -> None:
     child = rig.child()
     peer = rig.hub.welcome()
-    peer.send(Run([Tasks(1, 7, "0.1.r1", [5], [0], [1], [0], [1])]))
+    peer.send(Run([tasks_of(1, 7, "0.1.r1", [5], [0], [1], [0], [1])]))
     assert exit_code(child) == EXIT_REFUSED
 
 

@@ -19,13 +19,14 @@ from launcher.worker.context import (
     reason_label,
 )
 from launcher.worker.outcome import Cancelled
-from launcher.worker.wire import Tasks, TaskWork
+from launcher.worker.wire import TaskWork
+from tests.sent_tasks import tasks_of
 
 NAME = "acme/backup@2026-11-20T15:00:00Z+t2#3/4"
 SCHEDULED = datetime(2026, 11, 20, 15, tzinfo=UTC)
 WORK = TaskWork(0, "acme/backup", "shop.x", b"", priority=1)
 SCHEDULED_S = int(SCHEDULED.timestamp())
-TASKS = Tasks(8, 88_141, "0.7.r1", [0, 0], [SCHEDULED_S], [1, 3], [2], [5, 4])
+TASKS = tasks_of(8, 88_141, "0.7.r1", [0, 0], [SCHEDULED_S], [1, 3], [2], [5, 4])
 NUMBER = 9
 """Of the second one of these tasks."""
 
@@ -80,7 +81,7 @@ def test_a_handler_sees_what_its_task_was_submitted_with_and_came_after(heard: H
 
 def test_the_first_part_is_not_in_the_name(heard: Heard) -> None:
     one = Context(
-        TaskWork(0, "a/b", "x", b""), Tasks(1, 2, "", [0], [0], [1], [0], [1]), 0, heard, 0
+        TaskWork(0, "a/b", "x", b""), tasks_of(1, 2, "", [0], [0], [1], [0], [1]), 0, heard, 0
     )
     assert (one.name, one.part, one.tenant) == ("a/b@1970-01-01T00:00:00Z#1", 1, "a")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from launcher.worker.registry import Registry
 from launcher.worker.thread_pool import ThreadPool
-from launcher.worker.wire import Run, Tasks, TaskWork
+from launcher.worker.wire import Run, TaskWork
 from launcher.worker.work import HeldTask, Holding, Outgoing, WakeUp
+from tests.sent_tasks import tasks_of
 
 
 def test_threads_that_are_busy_for_hours_are_not_woken_more_often_than_there_are_threads() -> None:
@@ -14,7 +15,7 @@ def test_threads_that_are_busy_for_hours_are_not_woken_more_often_than_there_are
     holding, ended = Holding(registry, 2), list[HeldTask]()
     wake_up = WakeUp()
     works = [TaskWork(0, "default/a", "long", b"")]
-    holding.take(Run([Tasks(1, 9, "0.1.r1", [0, 0], [60], [1], [0], [1])], works))
+    holding.take(Run([tasks_of(1, 9, "0.1.r1", [0, 0], [60], [1], [0], [1])], works))
     beginning, _ = holding.begin(Outgoing(holding, wake_up), 0, 0)
     pool = ThreadPool(registry, 2, ended.append, wake_up.ring)
     pool.submit(beginning)

@@ -25,7 +25,6 @@ from launcher.worker.wire import (
     Run,
     Served,
     Started,
-    Tasks,
     TaskWork,
     ToChild,
     Welcome,
@@ -34,9 +33,10 @@ from launcher.worker.wire import (
     from_child,
     to_child,
 )
+from tests.sent_tasks import tasks_of
 
 WORK = TaskWork(3, "acme/job", "shop.invoice", b"\x00\xff", 5, guarded=True)
-TASKS = Tasks(5, 88_141, "0.3.r1", [3, 3], [1_800_000_000], [3], [0, 1], [1])
+TASKS = tasks_of(5, 88_141, "0.3.r1", [3, 3], [1_800_000_000], [3], [0, 1], [1])
 FROM_CHILD: list[FromChild] = [
     Hello(VERSION, "shop", [Served("a", 5, 6)], 8, 32, 10, 9),
     Started([5, 6]),

@@ -33,13 +33,13 @@ from launcher.worker.wire import (
     Result,
     Run,
     Started,
-    Tasks,
     TaskWork,
     ToChild,
     Welcome,
     encode,
     from_child,
 )
+from tests.sent_tasks import tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 60.0
@@ -107,7 +107,7 @@ class Peer:
             bounds = (one.timeout_ms, 0, one.guarded)
             works.append(TaskWork(number, name.launch.job, one.handler, one.payload, *bounds))
             times = ([name.launch.scheduled_s], [name.attempt], [0], [name.part])
-            sent.append(Tasks(number + 1, 7, one.epoch, [number], *times))
+            sent.append(tasks_of(number + 1, 7, one.epoch, [number], *times))
         resumed = list(range(first, first + len(tasks))) if is_resumed else []
         self.send(Run(sent, works, False, resumed))
 

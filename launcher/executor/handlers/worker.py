@@ -22,6 +22,7 @@ from launcher.executor.commands.trees import stat_of
 from launcher.executor.handlers.connection import Peer, WorkerConnection
 from launcher.executor.rows import Batch, Job
 from launcher.limits import PIECE_BYTES_PENDING_MAX
+from launcher.protocol.orders import StartBatch
 from launcher.protocol.work import WorkSpec, results_bytes
 from launcher.worker import wire
 from launcher.worker.renewal import bytes_said, kill_bytes, resident_bytes
@@ -144,7 +145,7 @@ class WorkerProcess:
 
     def _tasks(
         self, batch: Batch, some: Sequence[Attempt], works: list[wire.TaskWork]
-    ) -> wire.Tasks:
+    ) -> StartBatch[int]:
         """Return the tasks of rows of a batch; `works` gets those that are new to the worker."""
         first, jobs, sent = self._newest + 1, batch.jobs, self._sent
         numbers: list[int] = []
@@ -158,11 +159,14 @@ class WorkerProcess:
             self.given[number] = attempt
             numbers.append(work)
         self._newest += len(some)
-        columns = [
+        scheduled_s, attempts, triggers, parts = (
             list(column) if len(column) == 1 else [column[one.place] for one in some]
             for column in (batch.scheduled, batch.attempts, batch.triggers, batch.parts)
-        ]
-        return wire.Tasks(first, batch.index, batch.epoch, numbers, *columns)
+        )
+        return StartBatch(
+            first=first, index=batch.index, epoch=batch.epoch, works=numbers,
+            scheduled_s=scheduled_s, attempts=attempts, triggers=triggers, parts=parts,
+        )  # fmt: skip
 
     def _add(self, job: Job, spec: WorkSpec, works: list[wire.TaskWork]) -> SentWork:
         number, served = len(self._sent), self.served[spec.handler]
