@@ -10,7 +10,6 @@ from itertools import accumulate, chain, compress, filterfalse, islice, product
 from typing import Final
 
 from cron.scheduler.alerts import AlertCommand, AlertIndex, Observed
-from cron.scheduler.candidates import Candidate
 from cron.scheduler.chains import ChainCommand, ChainIndex
 from cron.scheduler.due import DueHeap
 from cron.scheduler.far_tasks import USUAL, SpillSettings
@@ -19,6 +18,7 @@ from cron.scheduler.queues import Queues
 from cron.scheduler.tasks import TaskCommand, TaskIndex
 from cron.state import commands as c
 from cron.state.chains import ReleaseTasks
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
 from cron.state.state import State
@@ -40,15 +40,15 @@ class LeaderIndexes:
         self.tasks = TaskIndex(state, spill)
         self.chains = ChainIndex(state)
         self.alerts = AlertIndex(state)  # it follows entries by itself, once there are alerts
-        self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
+        self._leaving: Iterator[LaunchRow] = iter(())  # what waits of removed jobs
 
     def let_go(self) -> bool:
         """Take a portion of the waiting launches of removed jobs out of the queues; return whether
         none is left. Plan nothing before that: to find these launches one by one costs ten times as
         much."""
         portion = list(islice(self._leaving, LET_GO_AT_ONCE))
-        for candidate in portion:
-            self.queues.set_aside(candidate)
+        for launch in portion:
+            self.queues.set_aside(launch)
         if len(portion) == LET_GO_AT_ONCE:
             return False
         self._leaving = iter(())

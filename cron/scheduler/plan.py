@@ -24,13 +24,12 @@ from cron.job import Catchup, Job, OnLost, Overlap
 from cron.launch_state import LaunchState
 from cron.notes import NOT_OVER, Note, NoteCode, written
 from cron.scheduler.candidates import (
-    Candidate,
     has_run,
     is_exempt,
-    is_outlasted,
     is_queue,
     of_due,
     turn,
+    wants_late,
 )
 from cron.scheduler.due import DueJobs
 from cron.scheduler.flows import FlowKey
@@ -49,6 +48,7 @@ from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.batches import taken
 from cron.state.ends import state_of
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import EndedRows
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
@@ -289,6 +289,7 @@ class _Choice:
         self._returning = {
             number for number, job in jobs if job and is_queue(job) and job.on_lost is OnLost.RETRY
         }
+        self._by_number = view.state.by_number
         self._late_budget = view.late_budget
         self._ahead_ms = max(view.queues.places.ahead_ms.values(), default=0)
         # A launch with a later deadline starts in time everywhere, and has its whole window.
@@ -305,19 +306,19 @@ class _Choice:
     def run(self, accounts: _Accounts) -> None:
         """Cancel waiting launches of removed jobs, judge new launches, the oldest first, and take
         those that may begin."""
-        state, lost = self._view.state, self._lost
+        state, queues, lost = self._view.state, self._queues, self._lost
         self._queues.end(_succeeded(state, self._view.reports, set(lost.values())), lost)
         self._queues.begin_plan(self._now_ms)
         removed = self._queues.removed(min(REMOVED_MAX, -(-self._view.rows_max // REMOVED_SHARE)))
         for gone in removed:
-            by = gone.record.removed_by
+            by = state.by_number[gone.number].removed_by
             self._cancel[gone.key] = c.CancelItem(gone.key, NONE, by)
         self._begin_unbound(accounts)
         new = self._queues.take_new(JUDGED_SHARE * self._view.rows_max)
         if len(new) > 1:
-            new.sort(key=turn)
-        for candidate in new:
-            self._judge(candidate)
+            new.sort(key=lambda launch: turn(launch, queues.job_of(launch.number)))
+        for launch in new:
+            self._judge(launch)
         self._queues.end_plan()
         self._take(self._view.rows_max - len(removed))
 
@@ -353,8 +354,7 @@ class _Choice:
         self._usual, rest = queues.begin_unbound([one for one in usual if one[0] in unbound])
         rest += [one for one in usual if one[0] not in unbound]
         for flow, at_s, numbers in rest:
-            due = c.Instants(at_s)
-            queues.wait(flow, [of_due(due, by_number[number]) for number in numbers])
+            queues.wait(flow, [of_due(at_s, by_number[number]) for number in numbers])
 
     def _usual_groups(self, accounts: _Accounts) -> Iterator[tuple[FlowKey, int, list[int]]]:
         """Yield the launches that fall due in time and need one slot and nothing else: flow,
@@ -379,159 +379,161 @@ class _Choice:
                     if is_usual and usual:
                         yield placed.live, due.scheduled_s, [*map(_number, usual)]
                     for record in held if is_usual else records:
-                        queues.offer(of_due(due, record))
+                        queues.offer(of_due(due.scheduled_s, record, is_late=due.is_late))
 
-    def _judge(self, candidate: Candidate) -> None:
-        job = candidate.record.job
+    def _judge(self, launch: LaunchRow) -> None:
+        key, job = launch.key, self._queues.job_of(launch.number)
         if job is None:
-            self._queues.set_aside(candidate)
+            self._queues.set_aside(launch)
             return
-        if candidate.key in self._cancel:
+        if key in self._cancel:
             return
-        if self._is_stopped(candidate, job):
+        if self._is_stopped(launch, job):
             return
-        if is_outlasted(candidate, job):
-            self._skip_one(candidate, Reason.FENCED)
-        elif self._is_full(candidate, job):
-            self._skip_one(candidate, Reason.FULL)
-        elif job.overlap is not REPLACE or self._replace(candidate, job):
-            self._queues.enqueue(candidate, job, self._now_ms)
+        if key in self._queues.outlasted and not wants_late(launch, job):
+            self._skip_one(launch, Reason.FENCED)
+        elif full := self._why_full(launch, job):
+            self._skip_one(launch, Reason.FULL, detail=full)
+        elif job.overlap is not REPLACE or self._replace(launch, job):
+            self._queues.enqueue(launch, job, self._now_ms)
 
-    def _is_stopped(self, candidate: Candidate, job: Job) -> bool:
+    def _is_stopped(self, launch: LaunchRow, job: Job) -> bool:
         """Return whether a launch was skipped now, or is held by a closed gate or by a launch that
         it follows."""
-        reason = self._reason_to_skip(candidate, job)
-        gate = self._queues.gates.of(candidate.record, job, self._now_ms)
+        reason = self._reason_to_skip(launch, job)
+        gate = self._queues.gates.of(self._by_number[launch.number], job, self._now_ms)
         if reason is NONE and gate is None:  # the usual case, cheap
-            return bool(job.after or job.after_any) and self._waits_for_other(candidate, job)
+            return bool(job.after or job.after_any) and self._waits_for_other(launch, job)
         if reason is NONE and gate is not None:
             if gate.action is GateAction.PAUSE:
-                self._queues.hold(candidate, job, gate.until_ms or FOREVER_MS)
+                self._queues.hold(launch, job, gate.until_ms or FOREVER_MS)
                 return True
             note = note_of(gate)  # what `apply` needs to find the gate
-            self._skip_one(candidate, Reason.GATED, Note(note.code, note.args[:1]))
+            self._skip_one(launch, Reason.GATED, Note(note.code, note.args[:1]))
         else:
-            self._skip_one(candidate, reason)
+            self._skip_one(launch, reason)
         return True
 
-    def _waits_for_other(self, candidate: Candidate, job: Job) -> bool:
+    def _waits_for_other(self, launch: LaunchRow, job: Job) -> bool:
         """Return whether a launch was skipped now, or is held, for what it follows."""
-        found = self._predecessor(candidate, job)
+        found = self._predecessor(launch, job)
         if found is not None and found.state != NOT_OVER:
-            self._skip_one(candidate, Reason.PREDECESSOR, found.note)
+            self._skip_one(launch, Reason.PREDECESSOR, found.note)
         elif found is not None:
-            self._queues.hold(candidate, job, self._now_ms + FOLLOWED_LOOK_MS)
+            self._queues.hold(launch, job, self._now_ms + FOLLOWED_LOOK_MS)
         return found is not None
 
-    def _predecessor(self, candidate: Candidate, job: Job) -> Predecessor | None:
+    def _predecessor(self, launch: LaunchRow, job: Job) -> Predecessor | None:
         """Return what keeps a launch from beginning that follows others. One that somebody asked
         for, or that has begun before, does not wait."""
-        if candidate.attempt or not candidate.is_scheduled:
+        if launch.attempt or not launch.is_scheduled:
             return None
-        asked = (job.after, job.after_any, candidate.key[1])
+        at_s = launch.scheduled_s
+        asked = (job.after, job.after_any, at_s)
         if asked not in self._in_the_way:
-            self._in_the_way[asked] = in_the_way(self._view.state, job, candidate.key[1])
+            self._in_the_way[asked] = in_the_way(self._view.state, job, at_s)
         return self._in_the_way[asked]
 
-    def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
+    def _reason_to_skip(self, launch: LaunchRow, job: Job) -> Reason:
         """Return why a due launch must not start any more, else NONE."""
-        if self._now_ms >= candidate.deadline_ms and self._is_over(candidate, job):
-            return self._too_late(candidate)
-        record = candidate.record
-        paused = record.paused if candidate.is_scheduled else None
+        if self._now_ms >= launch.deadline_ms and self._is_over(launch, job):
+            return self._too_late(launch)
+        record = self._by_number[launch.number]
+        paused = record.paused if launch.is_scheduled else None
         if paused is not None and paused.holds(self._now_ms):
             return Reason.PAUSED
         if job.overlap is not FORBID:
             return NONE
-        if is_exempt(candidate, job):
+        if is_exempt(launch, job):
             return NONE
         # A launch that rests between two tries is not over.
         is_held = self._is_held(record) or any(
-            map(has_run, self._queues.by_job.of(candidate.key[0]).values())
+            map(has_run, self._queues.by_job.of(launch.number).values())
         )
         return Reason.OVERLAP if is_held else NONE
 
-    def _too_late(self, candidate: Candidate) -> Reason:
+    def _too_late(self, launch: LaunchRow) -> Reason:
         """Return why a launch past its deadline was not started: it was fenced or missed; if more
         falls due than can begin, others were before it or no executor could run it; otherwise there
         was no room in time."""
-        if candidate.attempt and candidate.is_refused:
+        if launch.attempt and launch.is_refused:
             return Reason.FENCED
-        if candidate.is_late and not candidate.attempt:
+        if launch.is_late and not launch.attempt:
             return Reason.MISSED
-        is_usual = candidate.is_scheduled and not candidate.attempt
-        return (is_usual and self._view.why_behind(candidate.key[0])) or Reason.DEADLINE
+        is_usual = launch.is_scheduled and not launch.attempt
+        return (is_usual and self._view.why_behind(launch.number)) or Reason.DEADLINE
 
-    def _late_on(self, candidate: Candidate, job: Job) -> list[int] | None:
+    def _late_on(self, launch: LaunchRow, job: Job) -> list[int] | None:
         """Return the executors that would refuse a launch because its order arrives after its
         deadline, by their clocks. Skips a launch that is too late on all; returns None for it."""
         start_ms = self._now_ms + self._view.lead_ms
-        if start_ms + self._ahead_ms < candidate.deadline_ms:  # the usual case, cheap
+        if start_ms + self._ahead_ms < launch.deadline_ms:  # the usual case, cheap
             return []
-        left_ms = self._deadline_ms(candidate, job) - start_ms
+        left_ms = self._deadline_ms(launch, job) - start_ms
         note: Note | None = None
         clocks = self._queues.places.ahead_ms
         late = [number for number, ahead_ms in clocks.items() if ahead_ms >= left_ms]
         if left_ms > 0:
-            wanted = self._queues.placed(candidate.record, job).wanted
+            wanted = self._queues.placed(self._by_number[launch.number], job).wanted
             if not late or not self._queues.placement.is_hopeless(wanted, late):
                 return late
             note = Note(NoteCode.CLOCKS, (min(clocks[number] for number in late),))
-        self._skip_one(candidate, self._too_late(candidate), note)
+        self._skip_one(launch, self._too_late(launch), note)
         return None
 
-    def _deadline_ms(self, candidate: Candidate, job: Job) -> int:
+    def _deadline_ms(self, launch: LaunchRow, job: Job) -> int:
         """Return until when a launch may begin: time behind a gate that pauses it does not
         count."""
-        times = self._queues.gates.times_closed(candidate.record, job)
-        since_ms = max(candidate.enqueued_ms, candidate.held_to_ms)
-        return held_deadline_ms(times, since_ms, candidate.deadline_ms, self._now_ms)
+        times = self._queues.gates.times_closed(self._by_number[launch.number], job)
+        since_ms = max(launch.enqueued_ms, launch.held_to_ms)
+        return held_deadline_ms(times, since_ms, launch.deadline_ms, self._now_ms)
 
-    def _is_over(self, candidate: Candidate, job: Job) -> bool:
+    def _is_over(self, launch: LaunchRow, job: Job) -> bool:
         """Return whether a launch past its deadline is too late, although gates may have stopped
         its clock; also if a newer launch of its job waits and the job does not want all missed
         instants."""
-        until_ms = self._deadline_ms(candidate, job)
+        until_ms = self._deadline_ms(launch, job)
         if self._now_ms >= until_ms:
             return True
-        is_one_enough = candidate.is_scheduled and job.catchup is not Catchup.ALL
-        if is_one_enough and any(
-            one.is_scheduled for one in self._queues.by_job.newer(candidate.key)
-        ):
+        is_one_enough = launch.is_scheduled and job.catchup is not Catchup.ALL
+        if is_one_enough and any(one.is_scheduled for one in self._queues.by_job.newer(launch.key)):
             return True
-        self._queues.judge_again(candidate.key, max(until_ms, self._now_ms + HELD_LOOK_MS))
+        self._queues.judge_again(launch.key, max(until_ms, self._now_ms + HELD_LOOK_MS))
         return False
 
-    def _is_full(self, candidate: Candidate, job: Job) -> bool:
-        """Return whether the queue of a new launch is at its waiting limit. Launches that wait
+    def _why_full(self, launch: LaunchRow, job: Job) -> str:
+        """Return why the queue of a new launch takes no more, "" if it does. Launches that wait
         already, and those that were admitted on request, stay."""
-        if not candidate.is_fresh:
-            return False
-        candidate.detail = self._queues.admission.why_full(candidate.record.name, job)
-        return bool(candidate.detail)
+        if launch.key in self._view.state.due:
+            return ""
+        return self._queues.admission.why_full(self._by_number[launch.number].name, job)
 
-    def _skip_one(self, candidate: Candidate, reason: Reason, note: Note | None = None) -> None:
+    def _skip_one(
+        self, launch: LaunchRow, reason: Reason, note: Note | None = None, *, detail: str = ""
+    ) -> None:
         """Skip a launch with the details that the reason does not tell; postpone it if this entry
         has no room."""
-        detail, note = ("", note) if note else (candidate.detail, candidate.note)
-        job = candidate.record.job
+        if not note and not detail:
+            detail, note = launch.detail, launch.note
+        key, record = launch.key, self._by_number[launch.number]
+        job = record.job
         if reason is Reason.DEADLINE and not note and job is not None and job.follows:
-            found = self._predecessor(candidate, job)
+            found = self._predecessor(launch, job)
             note = found.note if found is not None else None
-        if reason is Reason.OVERLAP and (held := self._before_restore(candidate.record)):
+        if reason is Reason.OVERLAP and (held := self._before_restore(record)):
             detail, note = "", held
         elif reason in MISSING and not (detail or note) and self._detailed < MISSING_MAX:
-            number = candidate.key[0]
+            number = record.number
             if number not in self._lacks and len(self._lacks) < LACKS_MAX:
-                self._lacks[number] = self._queues.missing(candidate.key)
+                self._lacks[number] = self._queues.missing(key)
             detail = self._lacks.get(number, "")  # while that can still be known
         detail, note = written(note, detail)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):
-            self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail, note)
+            self._skip[key] = c.SkippedItem(key, reason, detail, note)
             self._detailed += bool(detail)
-            self._queues.drop(candidate.key)
+            self._queues.drop(key)
         else:
-            self._queues.postpone(candidate, self._now_ms + HELD_REST_MS)
+            self._queues.postpone(launch, self._now_ms + HELD_REST_MS)
 
     def _before_restore(self, record: JobRecord) -> Note | None:
         """Return what may be running from before a restore, if no known launch of the job runs."""
@@ -547,17 +549,17 @@ class _Choice:
         taken = number in self._taken or number in self._returning
         return taken or self._queues.runs(number) > 0
 
-    def _replace(self, candidate: Candidate, job: Job) -> bool:
+    def _replace(self, launch: LaunchRow, job: Job) -> bool:
         """Return whether a launch is the newest of its job: it then cancels what runs and what
         waits from before. Otherwise it is cancelled itself (rule R8)."""
-        for other in self._queues.by_job.newer(candidate.key):
+        for other in self._queues.by_job.newer(launch.key):
             if self._reason_to_skip(other, job) is Reason.NONE:
-                self._cancel_replaced(candidate.key)
+                self._cancel_replaced(launch.key)
                 return False
-        for key in self._queues.by_job.older(candidate.key):
+        for key in self._queues.by_job.older(launch.key):
             self._cancel_replaced(key)
-        for row in self._view.state.active_of(candidate.record):
-            is_older = row.key < candidate.key and not self._queues.is_ended(row.key)
+        for row in self._view.state.active_of(self._by_number[launch.number]):
+            is_older = row.key < launch.key and not self._queues.is_ended(row.key)
             if is_older and row.cancel is Reason.NONE:
                 self._cancel_replaced(row.key)
         return True
@@ -576,80 +578,82 @@ class _Choice:
             wanted = min(left, most - len(self._begin))
             taken = self._queues.take(self._now_ms, self._late_budget, wanted)
             left, has_room = left - len(taken), bool(taken)
-            alike: list[Candidate] = []
-            for candidate in taken:
-                late = self._late_for(candidate)
+            alike: list[LaunchRow] = []
+            for launch in taken:
+                late = self._late_for(launch)
                 if late is None:
                     continue
-                if late or candidate.refused_by or len(taken) == 1:
-                    has_room = self._begin_one(candidate, late) and has_room
+                if late or launch.refused_by or len(taken) == 1:
+                    has_room = self._begin_one(launch, late) and has_room
                 else:
-                    alike.append(candidate)
+                    alike.append(launch)
             if alike:
                 has_room = self._begin_alike(alike) and has_room
         self._queues.put_all_back()
 
-    def _late_for(self, candidate: Candidate) -> list[int] | None:
+    def _late_for(self, launch: LaunchRow) -> list[int] | None:
         """Return the executors on which a taken launch would be too late. Returns None for one that
         may not begin now, which is skipped or put back."""
-        record, job = candidate.record, candidate.record.job
-        if job is None:
-            self._queues.set_aside(candidate)
+        record = self._by_number.get(launch.number)
+        job = record.job if record is not None else None
+        if record is None or job is None:
+            self._queues.set_aside(launch)
             return None
         is_free = job.overlap is ALLOW and not job.concurrency and record.paused is None
         is_free = is_free and not job.after and not job.after_any
-        if is_free and candidate.deadline_ms > self._safe_ms and not self._view.state.gates:
+        if is_free and launch.deadline_ms > self._safe_ms and not self._view.state.gates:
             return []  # the usual case, cheap
-        if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
+        if self._is_stopped(launch, job) or not self._may_begin(launch, job):
             return None
-        return self._late_on(candidate, job)
+        return self._late_on(launch, job)
 
-    def _begin_one(self, candidate: Candidate, late: list[int]) -> bool:
+    def _begin_one(self, launch: LaunchRow, late: list[int]) -> bool:
         """Begin a launch on an executor that is not in `late`; return whether there is any room
         left."""
-        job = candidate.record.job
+        job = self._queues.job_of(launch.number)
         if job is None:
             return True
-        executors = self._queues.begin(candidate, job, late)
+        executors = self._queues.begin(launch, job, late)
         if not executors:
             # Room for one part does not help a launch of several, nor room where it is too late:
             # others may begin first.
             if is_bound := job.has_parts or bool(late):
-                self._queues.put_back(candidate, self._now_ms + HELD_REST_MS)
+                self._queues.put_back(launch, self._now_ms + HELD_REST_MS)
             return is_bound
-        self._begun(candidate, job, executors)
+        self._begun(launch, job, executors)
         if job.overlap is not ALLOW:
-            self._take_slot(candidate, job)
+            self._take_slot(launch, job)
         return True
 
-    def _begin_alike(self, candidates: list[Candidate]) -> bool:
+    def _begin_alike(self, launches: list[LaunchRow]) -> bool:
         """Begin taken launches that need the same; return whether there was room for all."""
-        alike = {one.key: one for one in candidates}
-        flow = self._queues.fair.running[candidates[0].key].key
+        alike = {one.key: one for one in launches}
+        flow = self._queues.fair.running[launches[0].key].key
         for executor, keys in self._queues.begin_alike(flow, list(alike)).items():
-            for candidate in map(alike.pop, keys):
-                if candidate.record.job is not None:
-                    self._begun(candidate, candidate.record.job, (executor,))
+            for launch in map(alike.pop, keys):
+                job = self._queues.job_of(launch.number)
+                if job is not None:
+                    self._begun(launch, job, (executor,))
         return not alike
 
-    def _begun(self, candidate: Candidate, job: Job, executors: tuple[int, ...]) -> None:
+    def _begun(self, launch: LaunchRow, job: Job, executors: tuple[int, ...]) -> None:
         """Note that a launch begins."""
-        self._late_budget -= candidate.is_late
-        held_ms = self._held_ms(candidate, job)
-        self._begin.append((candidate.key, candidate.attempt + 1, executors, held_ms))
+        self._late_budget -= launch.is_late
+        held_ms = self._held_ms(launch, job)
+        self._begin.append((launch.key, launch.attempt + 1, executors, held_ms))
 
-    def _held_ms(self, candidate: Candidate, job: Job) -> int:
+    def _held_ms(self, launch: LaunchRow, job: Job) -> int:
         """Return the deadline of a launch that begins, if gates held its clock, else 0."""
-        if candidate.deadline_ms > self._safe_ms:
+        if launch.deadline_ms > self._safe_ms:
             return 0
         most_ms = self._now_ms + job.deadline_s * 1000
-        held_ms = min(self._deadline_ms(candidate, job), most_ms)
-        return held_ms if held_ms > candidate.deadline_ms else 0
+        held_ms = min(self._deadline_ms(launch, job), most_ms)
+        return held_ms if held_ms > launch.deadline_ms else 0
 
-    def _may_begin(self, candidate: Candidate, job: Job) -> bool:
+    def _may_begin(self, launch: LaunchRow, job: Job) -> bool:
         """Return whether a taken launch may begin beside the other launches of its job; otherwise
         put it back."""
-        record = candidate.record
+        record = self._by_number[launch.number]
         if job.overlap is ALLOW:
             if not job.concurrency or not self._holds_all(record, job):
                 return True
@@ -661,7 +665,7 @@ class _Choice:
             if not self._is_held(record):
                 return True
             held_until_ms = record.held_until_ms
-        self._queues.put_back(candidate, max(held_until_ms, self._now_ms + HELD_REST_MS))
+        self._queues.put_back(launch, max(held_until_ms, self._now_ms + HELD_REST_MS))
         return False
 
     def _holds_all(self, record: JobRecord, job: Job) -> bool:
@@ -672,12 +676,12 @@ class _Choice:
         held = record.held_slots(self._now_ms)
         return bool(held) and self._queues.runs(record.number) + held >= job.concurrency
 
-    def _take_slot(self, candidate: Candidate, job: Job) -> None:
+    def _take_slot(self, launch: LaunchRow, job: Job) -> None:
         """Give the only slot of a job to a launch: other waiting launches that forbid overlap are
         skipped."""
-        number = candidate.key[0]
+        number = launch.number
         self._taken[number] = None
         if job.overlap is Overlap.FORBID:
             for other in list(self._queues.by_job.of(number).values()):
-                if other.key != candidate.key and not is_exempt(other, job):
+                if other.key != launch.key and not is_exempt(other, job):
                     self._skip_one(other, Reason.OVERLAP)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import chain, groupby, islice, repeat
 from operator import itemgetter
 from types import MappingProxyType
@@ -32,7 +33,7 @@ from cron.errors import invariant
 from cron.job import COMMAND, Job, Overlap
 from cron.launch_state import ACTIVE, LaunchState
 from cron.scheduler.admission import Admission
-from cron.scheduler.candidates import Candidate, is_queue, of_row
+from cron.scheduler.candidates import is_queue
 from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
@@ -85,7 +86,7 @@ class Queues:
         self._mixed: set[str] = set()  # handlers in several groups
         self.gates = Gates(state)
         self.admission = Admission(state, self.fair.table)
-        self._waiting: dict[Key, Candidate] = {}
+        self._waiting: dict[Key, LaunchRow] = {}
         self.by_job = WaitingByJob()
         self._running = self.placement.running
         self._new: dict[Key, None] = {}
@@ -95,7 +96,8 @@ class Queues:
         self._flows = _Flows(state)
         for scope, limits in state.limits.items():
             self.fair.set_limits(scope, limits)
-        self._taken: dict[Key, Candidate] = {}  # and neither begun nor put back yet
+        self._taken: dict[Key, LaunchRow] = {}  # and neither begun nor put back yet
+        self.outlasted: dict[Key, None] = {}  # never ran, as was known after the window only
         self._given_up: dict[int, None] = {}  # executors, by the newest plan
         self._planned: dict[tuple[int, int], list[int]] = {}  # what it began by count
         self._ended: list[EndedRows] = []  # what its entry ends
@@ -206,8 +208,7 @@ class Queues:
     def follow(self, keys: Iterable[Key], left: Mapping[Key, int] = _NOBODY) -> None:
         """Update the queues from State for launches that have not begun just now; `left`: the
         executors that they have left."""
-        keys, running = list(keys), self._running
-        due, by_number = self.state.due, self.state.by_number
+        keys, running, due = list(keys), self._running, self.state.due
         active = set(self.state.active.among(keys))
         over: dict[Key, None] = {}
         counts: dict[int, Counter[FlowKey]] = {}
@@ -215,8 +216,8 @@ class Queues:
             ran, executor = running.get(key), left.get(key, 0)
             if key in active:
                 if ran is not None and len(ran.executors) > 1:
-                    starts = self.state.active[key].starts()
-                    self.placement.keep(key, [start.executor for start in starts])
+                    starts = [start.executor for start in self.state.active[key].starts()]
+                    self.placement.keep(key, starts)
             elif ran is not None or executor:
                 # If it waits, it was cancelled before the plan's entry, or in it.
                 self._forget_waiting(key, is_running=ran is not None)
@@ -224,7 +225,7 @@ class Queues:
                 if ran is None and executor not in self._given_up:
                     counts.setdefault(executor, Counter()).update(self._flows_of(key[:1]))
             elif (row := due.get(key)) is not None:
-                self.offer(of_row(row, by_number[key[0]]))
+                self.offer(copy(row))
             elif key in self._waiting:
                 self._forget_waiting(key)
         self._uncount(counts)
@@ -233,12 +234,12 @@ class Queues:
         self.fair.ended(ran_alone)
         for key in over:
             if (row := due.get(key)) is not None:
-                candidate = of_row(row, by_number[key[0]])
-                if candidate.refused_by:
-                    candidate.outlasted = self.state.at_ms > row.not_after_ms
-                    rests_until_ms = self.state.at_ms + REFUSED_REST_MS
-                    candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
-                self.offer(candidate)
+                launch, at_ms = copy(row), self.state.at_ms
+                if row.refused_by:
+                    launch.not_before_ms = max(row.not_before_ms, at_ms + REFUSED_REST_MS)
+                self.offer(launch)
+                if row.refused_by and at_ms > row.not_after_ms:
+                    self.outlasted[key] = None
 
     def look_again(self, number: int) -> None:
         """Judge all waiting launches of a job again: the job, or what holds it, has changed."""
@@ -317,36 +318,39 @@ class Queues:
         executors = tuple(start.executor for start in row.starts())
         self.placement.occupy([key], executors, placed.wanted.need)
 
-    def offer(self, candidate: Candidate) -> None:
+    def job_of(self, number: int) -> Job | None:
+        """Return a job as it is now, None if it was removed."""
+        return record.job if (record := self.state.by_number.get(number)) else None
+
+    def offer(self, launch: LaunchRow) -> None:
         """Add a launch that is due, or that this plan makes due."""
-        key = candidate.key
+        key = launch.key
         if self._is_loading and key[0] not in self.by_job:
-            self._load_job(candidate.record)
+            self._load_job(self.state.by_number[key[0]])
         known = self._waiting.get(key)
         if known is not None and (known.attempt, known.detail, known.note) == (
-            candidate.attempt, candidate.detail, candidate.note
+            launch.attempt, launch.detail, launch.note
         ):  # fmt: skip
-            known.is_fresh = False
             return
-        self._join(candidate)
-        if candidate.record.job is None:
+        self._join(launch)
+        if self.job_of(key[0]) is None:
             self._removed[key] = None
         else:
             self._new[key] = None
 
-    def wait(self, flow: FlowKey, candidates: Sequence[Candidate]) -> None:
+    def wait(self, flow: FlowKey, launches: Sequence[LaunchRow]) -> None:
         """Add live launches of one flow that this plan makes due, and that only room can keep from
         beginning; a plan judges those that a waiting limit may keep out."""
         if self.fair.table.waiting_limits(flow.tenant, flow.pool, flow.priority):
-            for candidate in candidates:
-                self.offer(candidate)
+            for launch in launches:
+                self.offer(launch)
             return
         by_instant: dict[int, list[Key]] = {}
-        for candidate in candidates:
-            self._join(candidate)
-            candidate.is_fresh, self.entered[candidate.key] = False, None
-            by_instant.setdefault(candidate.enqueued_ms, []).append(candidate.key)
+        for launch in launches:
+            self._join(launch)
+            by_instant.setdefault(launch.enqueued_ms, []).append(launch.key)
         for due_ms in sorted(by_instant):
+            self.entered.update(dict.fromkeys(by_instant[due_ms]))
             self.fair.add_alike(by_instant[due_ms], flow, due_ms)
 
     def _load_job(self, record: JobRecord) -> None:
@@ -356,35 +360,35 @@ class Queues:
             return
         for row in self.state.open_of(record).values():
             if row.state is LaunchState.DUE:
-                candidate = of_row(row, record)
-                self._join(candidate)
-                self._new[candidate.key] = None
+                self._join(copy(row))
+                self._new[row.key] = None
 
-    def _join(self, candidate: Candidate) -> None:
+    def _join(self, launch: LaunchRow) -> None:
         """Add a launch to those that wait, or replace what was known of it."""
-        key = candidate.key
+        key = launch.key
         is_new = key not in self._waiting
-        if is_new and is_queue(candidate.record.job):
+        if is_new and is_queue(self.job_of(key[0])):
             first = self.by_job.first(key[0])
             if first is not None and key < first.key:
                 self.fair.hold(first.key, first.enqueued_ms, FOREVER_MS)
-        self._waiting[key] = candidate
-        self.by_job.put(candidate)
+        self._waiting[key] = launch
+        self.outlasted.pop(key, None)
+        self.by_job.put(launch)
         if not is_new:
             return
         if len(self._deadlines) > 2 * len(self._waiting) + DEADLINES_MIN:
             self._deadlines = [(one.deadline_ms, one.key) for one in self._waiting.values()]
             heapq.heapify(self._deadlines)
-        heapq.heappush(self._deadlines, (candidate.deadline_ms, key))
+        heapq.heappush(self._deadlines, (launch.deadline_ms, key))
 
     def _forget_waiting(self, key: Key, *, is_running: bool = False) -> None:
-        candidate = self._waiting.pop(key, None)
-        if candidate is None:
+        if self._waiting.pop(key, None) is None:
             return
+        self.outlasted.pop(key, None)
         self._new.pop(key, None)
         self._removed.pop(key, None)
         self.by_job.remove(key)
-        if is_queue(candidate.record.job):
+        if is_queue(self.job_of(key[0])):
             first = self.by_job.first(key[0])
             if first is not None and key < first.key:  # the next one may have its turn
                 self._new[first.key] = None
@@ -493,7 +497,7 @@ class Queues:
         self._planned = begun
         return begun, rest
 
-    def take_new(self, most: int) -> list[Candidate]:
+    def take_new(self, most: int) -> list[LaunchRow]:
         """Remove and return up to `most` launches that were not judged yet or are past their
         deadline."""
         new = list(islice(self._new, most))
@@ -501,11 +505,11 @@ class Queues:
             del self._new[key]
         return [self._waiting[key] for key in new]
 
-    def postpone(self, candidate: Candidate, until_ms: int) -> None:
+    def postpone(self, launch: LaunchRow, until_ms: int) -> None:
         """Have the next plan judge a launch again; it does not begin before `until_ms`."""
-        self._new[candidate.key] = None
-        if not self.put_back(candidate, until_ms):
-            self.fair.hold(candidate.key, candidate.enqueued_ms, until_ms)
+        self._new[launch.key] = None
+        if not self.put_back(launch, until_ms):
+            self.fair.hold(launch.key, launch.enqueued_ms, until_ms)
 
     def judge_again(self, key: Key, at_ms: int) -> None:
         """Have a launch judged again at `at_ms`: gates stopped the clock of its deadline."""
@@ -516,39 +520,40 @@ class Queues:
         taken = sum([key[0] == number for key in self._taken])
         return self.fair.runs.get(number, 0) - taken
 
-    def enqueue(self, candidate: Candidate, job: Job, now_ms: int) -> None:
+    def enqueue(self, launch: LaunchRow, job: Job, now_ms: int) -> None:
         """Add a judged launch to the fair queue, unless it is there already."""
-        rests_until_ms = candidate.not_before_ms if candidate.not_before_ms > now_ms else 0
-        held_until_ms = self._held_until_ms(candidate, job, rests_until_ms)
-        is_new = self._add(candidate, job, held_until_ms)
+        rests_until_ms = launch.not_before_ms if launch.not_before_ms > now_ms else 0
+        held_until_ms = self._held_until_ms(launch, job, rests_until_ms)
+        is_new = self._add(launch, job, held_until_ms)
         if not is_new and is_queue(job):
-            self.fair.hold(candidate.key, candidate.enqueued_ms, held_until_ms or now_ms)
+            self.fair.hold(launch.key, launch.enqueued_ms, held_until_ms or now_ms)
 
-    def _held_until_ms(self, candidate: Candidate, job: Job, until_ms: int) -> int:
+    def _held_until_ms(self, launch: LaunchRow, job: Job, until_ms: int) -> int:
         """Return until when a launch is held: one that is not the first of its job with
         overlap=queue, until the first has left."""
         if not is_queue(job):
             return until_ms
-        first = self.by_job.first(candidate.key[0])
-        return until_ms if first is not None and first.key == candidate.key else FOREVER_MS
+        first = self.by_job.first(launch.key[0])
+        return until_ms if first is not None and first.key == launch.key else FOREVER_MS
 
-    def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> bool:
-        placed = self.placed(candidate.record, job)
-        flow = placed.late if candidate.is_late else placed.live
-        is_new = self.fair.add(candidate.key, flow, candidate.enqueued_ms, not_before_ms)
-        if is_new and not candidate.is_fresh:
-            self.admission.entered(candidate.record.name, job)
+    def _add(self, launch: LaunchRow, job: Job, not_before_ms: int) -> bool:
+        key, record = launch.key, self.state.by_number[launch.number]
+        placed = self.placed(record, job)
+        flow = placed.late if launch.is_late else placed.live
+        is_new = self.fair.add(key, flow, launch.enqueued_ms, not_before_ms)
+        if is_new and key in self.state.due:
+            self.admission.entered(record.name, job)
         return is_new
 
-    def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
+    def hold(self, launch: LaunchRow, job: Job, until_ms: int) -> None:
         """Hold a launch outside the fair queue until `until_ms`, whether it waited, was taken or is
         new. It is held at least as long as it has to rest, because it is not judged again when the
         hold ends."""
-        until_ms = self._held_until_ms(candidate, job, max(until_ms, candidate.not_before_ms))
-        if self.put_back(candidate, until_ms):
+        until_ms = self._held_until_ms(launch, job, max(until_ms, launch.not_before_ms))
+        if self.put_back(launch, until_ms):
             return
-        if not self.fair.hold(candidate.key, candidate.enqueued_ms, until_ms):
-            self._add(candidate, job, until_ms)
+        if not self.fair.hold(launch.key, launch.enqueued_ms, until_ms):
+            self._add(launch, job, until_ms)
 
     def drop(self, key: Key) -> None:
         """Remove a launch that this plan skips or cancels."""
@@ -556,21 +561,21 @@ class Queues:
             self.put_back(self._taken[key], 0)  # it starts nothing, and costs no rate
         self._forget_waiting(key)
 
-    def set_aside(self, candidate: Candidate) -> None:
+    def set_aside(self, launch: LaunchRow) -> None:
         """Take a launch of a removed job out of the fair queue, to be cancelled. Does nothing if
         the job was declared again or the launch is over."""
-        key = candidate.key
-        if candidate.record.job is None and key in self._waiting:
-            self.put_back(candidate, FOREVER_MS)  # it starts nothing, and costs no rate
+        key = launch.key
+        if key in self._waiting and self.job_of(key[0]) is None:
+            self.put_back(launch, FOREVER_MS)  # it starts nothing, and costs no rate
             self.fair.remove(key)
             self._new.pop(key, None)
             self._removed[key] = None
 
-    def removed(self, most: int) -> list[Candidate]:
+    def removed(self, most: int) -> list[LaunchRow]:
         """Return up to `most` launches of removed jobs. They stay until State has ended them."""
         return [self._waiting[key] for key in islice(self._removed, most)]
 
-    def take(self, now_ms: int, late_budget: int, most: int = 1) -> list[Candidate]:
+    def take(self, now_ms: int, late_budget: int, most: int = 1) -> list[LaunchRow]:
         """Return up to `most` launches that may begin next, in the order of service; several only
         if each needs one slot, and all need the same. They count as running. Launches that do not
         begin must be put back."""
@@ -580,29 +585,29 @@ class Queues:
         self._taken.update(zip(keys, taken, strict=True))
         return taken
 
-    def put_back(self, candidate: Candidate, not_before_ms: int) -> bool:
+    def put_back(self, launch: LaunchRow, not_before_ms: int) -> bool:
         """Return a taken launch to its flow, held until `not_before_ms`. Returns False if it was
         not taken."""
-        if self._taken.pop(candidate.key, None) is None:
+        if self._taken.pop(launch.key, None) is None:
             return False
-        return self.fair.put_back(candidate.key, candidate.enqueued_ms, not_before_ms)
+        return self.fair.put_back(launch.key, launch.enqueued_ms, not_before_ms)
 
     def put_all_back(self) -> None:
         """Return all taken launches that have not begun to their flows."""
-        for candidate in list(self._taken.values()):
-            self.put_back(candidate, 0)
+        for launch in list(self._taken.values()):
+            self.put_back(launch, 0)
 
-    def begin(self, candidate: Candidate, job: Job, late: Collection[int] = ()) -> tuple[int, ...]:
+    def begin(self, launch: LaunchRow, job: Job, late: Collection[int] = ()) -> tuple[int, ...]:
         """Occupy the executors that a taken launch goes to and return them; empty if there is no
         room on executors that are not in `late`."""
-        key = candidate.key
-        wanted = self.placed(candidate.record, job).wanted
-        executors = self.placement.choose(wanted, candidate.refused_by, late)
+        key = launch.key
+        wanted = self.placed(self.state.by_number[key[0]], job).wanted
+        executors = self.placement.choose(wanted, launch.refused_by, late)
         slots = len(executors)
         if slots > 1 and not self.fair.spares(key, slots, self.placement.free):
             # `take` has checked one slot against the reserved ones, not all of them.
             del self._taken[key]
-            self.fair.put_aside(key, candidate.enqueued_ms)
+            self.fair.put_aside(key, launch.enqueued_ms)
             return ()
         if executors:
             self.placement.occupy([key], executors, wanted.need)
@@ -661,8 +666,7 @@ class Queues:
     def missing(self, key: Key) -> str:
         """Return why no executor has room for a launch; "" if one has, or if the launch does not
         wait."""
-        candidate = self._waiting.get(key)
-        job = candidate.record.job if candidate is not None else None
+        job = self.job_of(key[0]) if key in self._waiting else None
         if job is None:
             return ""
         wanted = self.placed(self.state.by_number[key[0]], job).wanted

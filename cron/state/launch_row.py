@@ -52,6 +52,26 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
         """Whether it waits again since its executor would not start it."""
         return bool(self.detail) or self.note is not None
 
+    @property
+    def refused_by(self) -> int:
+        """The executor that would not start its newest attempt, 0 for none."""
+        return self.executor if self.is_refused else 0
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether nobody asked for it, so that a pause of its job applies."""
+        return not self.trigger and not self.by
+
+    @property
+    def is_reopened(self) -> bool:
+        """Whether somebody asked for an instant after all."""
+        return not self.trigger and bool(self.by)
+
+    @property
+    def enqueued_ms(self) -> int:
+        """Since when it waits: since it was due, or was asked for."""
+        return self.due_at_ms or self.scheduled_s * 1000
+
     def starts(self) -> list[Part]:
         """Return what may be running of a launch that was begun; to be read only."""
         if not self.parts:

@@ -15,9 +15,9 @@ import sys
 import pytest
 
 from cron.scheduler import indexes, plan
-from cron.scheduler.candidates import Candidate
 from cron.scheduler.queues import Queues
 from cron.service import catalog
+from cron.state.launch_row import LaunchRow
 from launcher.executor.loop import ExecutorLoop
 from launcher.pool.pool import Pool
 from tests.drawn import LAUNCH_SEEDS, nightly_but
@@ -75,7 +75,7 @@ def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> N
     cancelled = set()
     removed = Queues.removed
 
-    def watched(queues: Queues, most: int) -> list[Candidate]:
+    def watched(queues: Queues, most: int) -> list[LaunchRow]:
         found = removed(queues, most)
         cancelled.update(one.key for one in found)
         return found

@@ -9,7 +9,7 @@ import pytest
 from cron.job import Catchup, Job, Overlap, Retry
 from cron.launch_state import LaunchState
 from cron.notes import sentence
-from cron.scheduler.candidates import is_exempt, of_row
+from cron.scheduler.candidates import is_exempt
 from cron.scheduler.gates import FOREVER_MS, fits, note_of
 from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
@@ -154,7 +154,7 @@ def test_a_skip_that_came_too_late_changes_nothing() -> None:
     assert rig.agrees()
 
 
-# ---- candidates
+# ---- launches that are due
 
 
 def row(**fields: Any) -> LaunchRow:
@@ -185,8 +185,7 @@ def test_what_is_exempt_where_overlap_is_forbidden() -> None:
     every, last = (
         work(overlap=Overlap.FORBID, catchup=catchup) for catchup in (Catchup.ALL, Catchup.LAST)
     )
-    record = Rig(every).state.by_number[1]
-    late, live = of_row(row(is_late=True), record), of_row(row(), record)
+    late, live = row(is_late=True), row()
     assert (is_exempt(late, every), is_exempt(late, last)) == (True, False)
     assert not is_exempt(live, every)
-    assert is_exempt(of_row(row(by="anna"), record), last)
+    assert is_exempt(row(by="anna"), last)

@@ -302,9 +302,10 @@ def test_a_launch_that_was_taken_and_is_skipped_after_all_leaves_its_start_to_ot
     rig.limit(("", "command", -1), rate_milli=1_000)
     rig.to(10).account(1, 2)
     rig.queues.begin_plan(rig.now_ms)
-    for candidate in rig.queues.take_new(1_000):
-        assert candidate.record.job is not None
-        rig.queues.enqueue(candidate, candidate.record.job, rig.now_ms)
+    for launch in rig.queues.take_new(1_000):
+        declared = rig.queues.job_of(launch.number)
+        assert declared is not None
+        rig.queues.enqueue(launch, declared, rig.now_ms)
     (first,) = rig.queues.take(rig.now_ms, 9)
     rig.queues.drop(first.key)
     (second,) = rig.queues.take(rig.now_ms, 9)

@@ -9,11 +9,12 @@ import pytest
 from cron.job import Job, Overlap, Schedule
 from cron.launch_state import LaunchState
 from cron.scheduler import plan as planning
-from cron.scheduler.candidates import Candidate, of_due
+from cron.scheduler.candidates import of_due
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
+from cron.state.launch_row import LaunchRow
 from cron.state.outcome import Outcome
 from cron.state.state import JobRecord
 from launcher.protocol.reports import GroupOffer
@@ -86,10 +87,10 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many launches a plan made due one by one."""
     seen = 0
 
-    def counted(due: c.Instants, record: JobRecord) -> Candidate:
+    def counted(scheduled_s: int, record: JobRecord, *, is_late: bool = False) -> LaunchRow:
         nonlocal seen
         seen += 1
-        return of_due(due, record)
+        return of_due(scheduled_s, record, is_late=is_late)
 
     monkeypatch.setattr(planning, "of_due", counted)
     return lambda: seen
