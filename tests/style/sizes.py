@@ -19,6 +19,22 @@ FIRST: Final = "a8027c6"
 """The last commit before the rooms, words and files were put in order."""
 DESIGN: Final = ROOT / "cron" / "DESIGN.md"
 SECTION: Final = re.compile(r"^## Sizes\n.*?(?=^## )", re.M | re.S)
+LAUNCH_PATH: Final = (
+    "cron/history/", "cron/leader/", "cron/scheduler/", "cron/state/", "launcher/executor/",
+    "launcher/fairness/", "launcher/placement/", "launcher/pool/",
+)  # fmt: skip
+"""The folders that launches pass through; two of them were there at FIRST alone."""
+MOVED: Final = re.compile(
+    "cron/leader/(archives|backfill|catalog|dead|differences|hosts|hosted|limiting|lines|logs"
+    "|membership|pool_service|questions|removing|replacing|roster|saving|service|shown"
+    "|stored_outputs|transfer|unheard)|cron/history/(chores|outputs)"
+)
+"""Files at FIRST whose work is elsewhere now: they answered requests, or kept backups."""
+ADDED: Final = re.compile(
+    "cron/.*(task|alert|access|granting|chains|definitions|follow|known_ends|spill|watching"
+    "|deliver|predecessors)|cron/state/groups|launcher/executor/(uploads|target_)"
+)
+"""Files of what cells could not do at FIRST: tasks, alerts, roles, chains, targets, uploads."""
 LARGEST: Final[dict[str, str]] = {
     "cron/api/tasks.py": "All that a program can ask of tasks: messages and their checks.",
     "cron/daemon.py": "One replica: it makes all its parts, and starts and stops them in order.",
@@ -93,6 +109,20 @@ def section() -> str:
             lines = sum(text.count("\n") for text in texts)
             cells += [f"{len(texts):,}", f"{lines:,}", f"{median_lines(texts):g}"]
         rows.append(f"| {name} | {' | '.join(cells)} |")
+    for name, left_out in (
+        ("launch path", re.compile("(?!)")),
+        ("launch path, what both had", re.compile(f"{MOVED.pattern}|{ADDED.pattern}")),
+    ):
+        cells = []
+        for tree in (before, today):
+            texts = [
+                text
+                for path, text in tree.items()
+                if path.startswith(LAUNCH_PATH) and not left_out.match(path)
+            ]
+            lines = sum(text.count("\n") for text in texts)
+            cells += [f"{len(texts):,}", f"{lines:,}", f"{median_lines(texts):g}"]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
     lengths = {path: text.count("\n") for path, text in today.items() if folder(path) in PACKAGES}
     largest = sorted(lengths, key=lambda path: -lengths[path])[:10]
     rows += ["", "The ten largest files:", "", "| file | lines | why it is one thing |"]
@@ -100,7 +130,9 @@ def section() -> str:
     rows += [f"| `{path}` | {lengths[path]} | {LARGEST[path]} |" for path in largest]
     intro = (
         "`make sizes` writes this section. Generated code is not counted, and the length of a\n"
-        "function is without its docstring. `tests/style/test_tidy.py` has the limits.\n"
+        "function is without its docstring. `tests/style/test_tidy.py` has the limits. The launch\n"
+        "path is the folders `history`, `leader`, `scheduler`, `state`, `executor` and `pool`;\n"
+        "`tests/style/sizes.py` lists which files only one of the two commits has the work of.\n"
     )
     return f"## Sizes\n\n{intro}\n" + "\n".join(rows) + "\n\n"
 
