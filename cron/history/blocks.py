@@ -357,7 +357,7 @@ class Block:
         )
         fit = match.places(firsts_s, lasts_s, states)
         if match.is_scheduled:
-            fit = self._scheduled(fit, places)
+            fit = self._scheduled(fit, range(begin, end))
         wanted = fit if limit is None else best(fit, lasts_s, limit)
         return self._rows_at([begin + at for at in wanted], job)
 
