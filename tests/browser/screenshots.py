@@ -1,8 +1,9 @@
 """`make screenshots`: each page of the console, taken in Chromium from a real local cell.
 
 The cell has launches of every kind first: some fail, one becomes a dead letter, instants are
-missed, one tenant has more work than may begin, a gate is closed, tasks wait for others, and the
-leader is killed once. Each page is taken in light and dark, wide and narrow.
+missed, one tenant has more work than may begin, a gate is closed, tasks wait for others, alerts
+fire and are mailed, one tenant is muted, and the leader is killed once. Each page is taken in light
+and dark, wide and narrow.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from cron.dev.files import HTTP_OFFSET, Ports, write_cell
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.dev_process import DevProcess, first_port
 from tests.cluster.harness import wait_until
+from tests.fakes.smtp_server import smtp_server
 from tests.style.tree import ROOT
 
 RAFTCRON: Final = [sys.executable, "-P", "-m", "cron.main"]
@@ -70,6 +72,50 @@ CRON_TZ=Europe/Berlin
 #: name=shop/close-of-day
 30 17 * * 1-5 echo closed
 """
+ALERTS: Final = """
+[[channel]]
+name = "ops"
+kind = "mail"
+to = ["ops@example.com"]
+
+[[channel]]
+name = "shop"
+kind = "mail"
+to = ["ada@example.com", "shop@example.com"]
+
+[[rule]]
+name = "failed-twice"
+when = "failed:2"
+to = ["ops"]
+
+[[rule]]
+name = "prices"
+when = "no-success:1m"
+jobs = ["shop/publish-prices"]
+to = ["shop", "ops"]
+
+[[rule]]
+name = "dead-letters"
+when = "dead"
+to = ["shop"]
+
+[[rule]]
+name = "missed"
+when = "missed"
+jobs = ["shop/*"]
+to = ["shop"]
+
+[[rule]]
+name = "replicas"
+when = "replica-away:10s"
+to = ["ops"]
+"""
+TARGETS: Final = """[mail]
+server = "127.0.0.1:{port}"
+from = "raftcron <cron@example.com>"
+recipients = ["*@example.com"]
+tls = "none"
+"""
 SPIDERS: Final = 300
 """Jobs of one tenant that fall due faster than they may begin: an overload."""
 GROUP: Final = "import-2026-11"
@@ -99,18 +145,22 @@ TASKS: Final = [
 class Cell:
     """A local cell with a client."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, smtp_port: int) -> None:
         spiders = [
             f"#: name=spider/site-{number:03} deadline=20s\n@every 5s sleep 2\n"
             for number in range(SPIDERS)
         ]
         (folder / "crontab").write_text("".join([CRONTAB, *spiders]))
+        (folder / "alerts.toml").write_text(ALERTS)
+        targets = folder / "targets.toml"
+        targets.write_text(TARGETS.format(port=smtp_port))
         port = first_port()
         self.folder, self.ports = folder, Ports.from_first(port)
         write_cell(
             folder / "cell", self.ports, executors=EXECUTORS, executor_extra=OUTSIDE, http=True
         )
         where = ["--executors", str(EXECUTORS), "--data", str(folder / "cell"), "--port", str(port)]
+        where += ["--targets", str(targets)]
         os.environ.update(PERSON)  # who applies the crontab
         self.dev = DevProcess([*RAFTCRON, "dev", *where, str(folder / "crontab")])
         self.url = f"http://127.0.0.1:{port + HTTP_OFFSET}"
@@ -178,6 +228,7 @@ class Cell:
         self.run("gate", "close", "--collection", "maintenance", "--reason", "the disk is replaced")
         limited = ["--pool", "command", "--tenant", "spider"]
         self.run("limit", "set", *limited, "--concurrent", "2")
+        self.run("alerts", "apply", str(self.folder / "alerts.toml"))
         self.run("queue", "apply", str(ROOT / "examples" / "queues.toml"))
         for task in TASKS:
             self.run("task", "submit", *task)
@@ -190,6 +241,19 @@ class Cell:
         self.await_launches(1, job="shop/update-rates", states=["failed"])
         self.await_launches(3, states=["skipped"])
         wait_until(self.is_overloaded, 120, "an overload")
+        self.run(
+            "alerts", "mute", "spider/*", "--for", "2h", "--reason", "its sites are slow today"
+        )
+        wait_until(lambda: "shop/publish-prices" in self.run("alerts", "list"), 120, "an alert")
+        wait_until(self.is_whole, 120, "one leader and two followers")
+
+    def is_whole(self) -> bool:
+        try:
+            rows = self.client.ask(table.STATUS).rows
+        except (Unavailable, OutcomeUnknown):
+            return False
+        roles = sorted(row.role for row in rows if row.kind == "replica")
+        return roles == ["follower", "follower", "leader"]
 
     def is_overloaded(self) -> bool:
         try:
@@ -208,6 +272,7 @@ class Cell:
             "queues": "/queues",
             "executors": "/executors",
             "dead": "/dead",
+            "alerts": "/alerts",
             "tasks": "/tasks",
             "task": "/tasks/default/nightly:publish",
             "group": f"/groups/default/{GROUP}",
@@ -255,8 +320,8 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "images")
     options = parser.parse_args()
     options.into.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        cell = Cell(Path(folder))
+    with tempfile.TemporaryDirectory() as folder, smtp_server() as mail:
+        cell = Cell(Path(folder), mail.port)
         try:
             cell.dev.read_until(r"leads now")
             with cell.worker():

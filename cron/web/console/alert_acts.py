@@ -9,7 +9,17 @@ from cron.api.alerts import AlertsQuery, MuteRequest, TestAlertRequest, UnmuteRe
 from cron.api.checks import named_pattern
 from cron.errors import InvalidInput
 from cron.web.console.page_request import Missing, PageRequest
-from cron.web.console.plans import BY, Act, Plan, kept, names_in, plan_of, until, until_ms
+from cron.web.console.plans import (
+    BY,
+    Act,
+    Plan,
+    kept,
+    names_in,
+    numbers_in,
+    plan_of,
+    until,
+    until_ms,
+)
 
 _MUTE_FIELDS: Final = ("pattern", "hours", "reason")
 
@@ -51,20 +61,13 @@ async def _mute(asked: PageRequest) -> tuple[int, str]:
 
 
 async def _unmuting(asked: PageRequest) -> Plan:
-    names = names_in(asked, "mute")
-    return Plan(
-        title="End mutes",
-        text="People are told again of the alerts that these mutes cover.",
-        button="End them",
-        items=[f"mute {one}" for one in names],
-        count=len(names),
-        fields=kept(asked, "mute"),
-    )
+    text = "People are told again of the alerts that these mutes cover."
+    return plan_of(asked, "mute", "End mutes", text, "End them", label="mute")
 
 
 async def _unmute(asked: PageRequest) -> tuple[int, str]:
-    numbers = [int(one) for one in names_in(asked, "mute") if one.isdecimal() and len(one) < 19]
-    report = await asked.ask(t.UNMUTE_ALERTS, UnmuteRequest(numbers=numbers, by=BY))
+    request = UnmuteRequest(numbers=numbers_in(asked, "mute"), by=BY)
+    report = await asked.ask(t.UNMUTE_ALERTS, request)
     return len(report.mutes), ""
 
 

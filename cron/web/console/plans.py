@@ -60,21 +60,38 @@ def names_in(asked: PageRequest, field: str) -> list[str]:
     return names
 
 
+def numbers_in(asked: PageRequest, field: str) -> list[int]:
+    """Return the numbers that a form has chosen, each once; what is none is left out.
+
+    Raises:
+        InvalidInput: nothing is chosen, or too much.
+    """
+    return [int(one) for one in names_in(asked, field) if one.isdecimal() and len(one) < 19]
+
+
 def kept(asked: PageRequest, *names: str) -> list[tuple[str, str]]:
     """Return the fields of the form that an act reads."""
     return [(name, value) for name, value in asked.fields if name in names]
 
 
 def plan_of(
-    asked: PageRequest, field: str, title: str, text: str, button: str, **more: Any
+    asked: PageRequest,
+    field: str,
+    title: str,
+    text: str,
+    button: str,
+    *,
+    label: str = "",
+    **more: Any,
 ) -> Plan:
-    """Return the plan of an act that needs nothing but the names that were chosen."""
+    """Return the plan of an act that needs nothing but the names that were chosen; `label` stands
+    before each."""
     names = names_in(asked, field)
     return Plan(
         title=title,
         text=text,
         button=button,
-        items=names,
+        items=[f"{label} {one}" if label else one for one in names],
         count=len(names),
         fields=kept(asked, field),
         **more,

@@ -18,8 +18,8 @@ from cron.web.console.plans import (
     Act,
     Plan,
     kept,
-    names_in,
     number_in,
+    numbers_in,
     plan_of,
     until,
     until_ms,
@@ -100,20 +100,13 @@ async def _close(asked: PageRequest) -> tuple[int, str]:
 
 
 async def _opening(asked: PageRequest) -> Plan:
-    names = names_in(asked, "gate")
-    return Plan(
-        title="Open gates",
-        text="What these gates hold back may begin again.",
-        button="Open",
-        items=[f"gate {one}" for one in names],
-        count=len(names),
-        fields=kept(asked, "gate"),
-    )
+    text = "What these gates hold back may begin again."
+    return plan_of(asked, "gate", "Open gates", text, "Open", label="gate")
 
 
 async def _open(asked: PageRequest) -> tuple[int, str]:
-    numbers = [int(one) for one in names_in(asked, "gate") if one.isdecimal() and len(one) < 19]
-    report = await asked.ask(t.OPEN_GATES, GateOpening(numbers=numbers, by=BY))
+    request = GateOpening(numbers=numbers_in(asked, "gate"), by=BY)
+    report = await asked.ask(t.OPEN_GATES, request)
     return len(report.gates), ""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from cron.api import table as t
 from cron.api.groups import CancelGroupRequest, CloseGroupRequest, GroupQuery
 from cron.api.tasks import CancelRequest, RescheduleRequest, TaskNames, TasksReport
@@ -17,23 +19,26 @@ _REVISION_MAX: Final = 1 << 62
 _MOVE_FIELDS: Final = ("task", "revision", "at", "priority")
 
 
-def _refused(report: TasksReport) -> list[str]:
-    return [f"Not possible: {one.task}: {one.error.message}" for one in report.errors]
+def _cancel_plan(
+    asked: PageRequest, field: str, title: str, text: str, report: TasksReport
+) -> Plan:
+    """Return the plan of a cancel, of which a dry run has told what it would do."""
+    return Plan(
+        title=title,
+        text=f"{text} are cancelled. A task that runs is asked to stop.",
+        button="Cancel them",
+        items=[one.task for one in report.tasks],
+        count=report.count,
+        notes=[f"Not possible: {one.task}: {one.error.message}" for one in report.errors],
+        fields=kept(asked, field),
+        is_danger=True,
+    )
 
 
 async def _cancelling(asked: PageRequest) -> Plan:
     names = names_in(asked, "task")
     report = await asked.ask(t.CANCEL, CancelRequest(names=names, is_dry_run=True, by=BY))
-    return Plan(
-        title="Cancel tasks",
-        text="These tasks are cancelled. A task that runs is asked to stop.",
-        button="Cancel them",
-        items=[one.task for one in report.tasks],
-        count=report.count,
-        notes=_refused(report),
-        fields=kept(asked, "task"),
-        is_danger=True,
-    )
+    return _cancel_plan(asked, "task", "Cancel tasks", "These tasks", report)
 
 
 async def _cancel(asked: PageRequest) -> tuple[int, str]:
@@ -118,21 +123,12 @@ async def _cancelling_group(asked: PageRequest) -> Plan:
     name = names_in(asked, "group")[0]
     request = CancelGroupRequest(name=name, is_dry_run=True, by=BY)
     report = await asked.ask(t.CANCEL_GROUP, request)
-    count = report.count
-    if report.next:
-        group = await asked.ask(t.GET_GROUP, GroupQuery(name=name))
-        count = group.waiting + group.running
-    return Plan(
-        title="Cancel a group",
-        text="The group is closed, and its tasks that are not over are cancelled. Tasks that run "
-        "are asked to stop.",
-        button="Cancel them",
-        items=[one.task for one in report.tasks],
-        count=count,
-        notes=_refused(report),
-        fields=kept(asked, "group"),
-        is_danger=True,
-    )
+    text = "The group is closed, and its tasks that are not over"
+    plan = _cancel_plan(asked, "group", "Cancel a group", text, report)
+    if not report.next:
+        return plan
+    group = await asked.ask(t.GET_GROUP, GroupQuery(name=name))
+    return msgspec.structs.replace(plan, count=group.waiting + group.running)
 
 
 async def _cancel_group(asked: PageRequest) -> tuple[int, str]:
