@@ -32,6 +32,9 @@ from snapshots.errors import SnapshotCorrupt, SnapshotUnsupported, invariant
 
 SNAPSHOT_MAGIC: Final = b"\x89RCSNAP\n"
 SEGMENT_MAGIC: Final = b"\x89RCSEGM\n"
+ENCRYPTED: Final = b"\x89RCENCR\n"
+"""How an object of an encrypted store begins (`encrypted`)."""
+KEY_MISSING: Final = "it is encrypted: name the key file, ?key=FILE in the store's URL"
 FORMAT_VERSION: Final = 3
 HEADER_BYTES_MAX: Final = 4096
 CONTENT_BYTES_MAX: Final = 8 << 30
@@ -98,6 +101,8 @@ def header_bytes(lead: bytes, magic: bytes, name: str) -> int:
     Raises:
         SnapshotCorrupt: the file does not begin like a file of this kind.
     """
+    if lead.startswith(ENCRYPTED):
+        raise SnapshotCorrupt(name, KEY_MISSING)
     if len(lead) < LEAD.size or not lead.startswith(magic):
         raise SnapshotCorrupt(name, "it does not begin like one")
     _, _, size = LEAD.unpack_from(lead)

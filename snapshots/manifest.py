@@ -13,6 +13,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from snapshots.errors import SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported
+from snapshots.format import ENCRYPTED, KEY_MISSING
 
 FORMAT: Final = 1
 """The format of manifests and of markers."""
@@ -114,6 +115,8 @@ def decode(content: bytes, name: str, cell: str, kind: type[T]) -> T:
         SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
     """
     hint = _MARKER_HINT if kind is Generation else ""
+    if content.startswith(ENCRYPTED):
+        raise SnapshotCorrupt(name, KEY_MISSING)
     summed = _SUMMED.fullmatch(content)
     if summed is None or hashlib.sha256(summed[1]).hexdigest().encode() != summed[2]:
         raise SnapshotCorrupt(name, "it cannot be read: its checksum does not match", hint)

@@ -1,10 +1,12 @@
 """URLs of object storage, as users write them.
 
-    file:///DIRECTORY
-    s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path_style=1&sse=AES256&sse_key=ID&conditions=0]
+    file:///DIRECTORY[?key=FILE]
+    s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path_style=1&sse=AES256&sse_key=ID&conditions=0
+        &key=FILE]
 
 `endpoint` is for compatible stores; `path_style` puts the bucket into the path; `sse` is
-server-side encryption, AES256 or aws:kms; `conditions=0` is for stores without conditional writes.
+server-side encryption, AES256 or aws:kms; `conditions=0` is for stores without conditional writes;
+`key` names a file with the keys that encrypt all objects before they leave (`snapshots.encrypted`).
 Credentials come from boto3's usual places (environment, files, the machine's role), never from the
 URL.
 """
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _BUCKET_RULE: Final = "3 to 63 of a-z 0-9 . and -, a letter or digit at both ends"
 _PREFIX = re.compile(r"[A-Za-z0-9._=+@:-]+(/[A-Za-z0-9._=+@:-]+)*")
-_OPTIONS: Final = ("endpoint", "region", "path_style", "sse", "sse_key", "conditions")
+_OPTIONS: Final = ("endpoint", "region", "path_style", "sse", "sse_key", "conditions", "key")
 _SWITCHES: Final = {"1": True, "true": True, "0": False, "false": False}
 _ENCRYPTIONS: Final = ("AES256", "aws:kms")
 
@@ -36,25 +38,37 @@ def check_url(url: str) -> str:
         BadStoreUrl: the URL is not valid; the message says what is wrong, and shows no secret.
     """
     parts = _split(url)
+    options = _options(parts, url)
     if parts.scheme == "file":
-        return _directory(parts, url).as_uri()
-    return _normal(parts, _options(parts, url), url)
+        return f"{_directory(parts, url).as_uri()}{_query(options)}"
+    prefix = parts.path.strip("/")
+    return f"s3://{parts.netloc}{'/' + prefix if prefix else ''}{_query(options)}"
 
 
 def open_store(url: str) -> ObjectStore:
     """Return the store at `url`, without connecting to it.
 
     Raises:
-        BadStoreUrl: the URL is not valid. StoreRefused: the region or another setting is missing.
+        BadStoreUrl: the URL is not valid, or its key cannot be used. StoreRefused: the region or
+            another setting is missing.
     """
     parts = _split(url)
+    options = _options(parts, url)
+    if "key" not in options:
+        return _open(parts, options, url)
+    from snapshots.encrypted import EncryptedStore, read_keys
+
+    keys = read_keys(Path(options["key"]))
+    return EncryptedStore(_open(parts, options, url), keys, check_url(url))
+
+
+def _open(parts: SplitResult, options: dict[str, str], url: str) -> ObjectStore:
     if parts.scheme == "file":
         from snapshots.directory import DirectoryStore
 
         return DirectoryStore(_directory(parts, url))
     from snapshots.s3 import S3Place, S3Store
 
-    options = _options(parts, url)
     prefix = parts.path.strip("/")
     place = S3Place(
         bucket=parts.netloc,
@@ -66,7 +80,7 @@ def open_store(url: str) -> ObjectStore:
         sse_key=options.get("sse_key", ""),
         conditions=_SWITCHES[options.get("conditions", "1")],
     )
-    return S3Store(_normal(parts, options, url), place)
+    return S3Store(check_url(url), place)
 
 
 def _split(url: str) -> SplitResult:
@@ -96,8 +110,6 @@ def _unknown_kind(url: str, scheme: str) -> BadStoreUrl:
 def _directory(parts: SplitResult, url: str) -> Path:
     if parts.netloc not in ("", "localhost"):
         raise BadStoreUrl(url, f"{parts.netloc} is not this machine", "write file:///DIRECTORY")
-    if parts.query:
-        raise BadStoreUrl(url, "a directory takes no options")
     path = Path(unquote(parts.path))
     if not path.is_absolute() or path == Path("/") or "\0" in parts.path or ".." in path.parts:
         raise BadStoreUrl(url, "it names no directory", "write file:///DIRECTORY")
@@ -105,12 +117,18 @@ def _directory(parts: SplitResult, url: str) -> Path:
 
 
 def _options(parts: SplitResult, url: str) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "key" in options and not Path(options["key"]).is_absolute():
+        raise BadStoreUrl(url, f"key={options['key']} is no absolute path of a file")
+    if parts.scheme == "file":
+        if {*options} - {"key"}:
+            raise BadStoreUrl(url, "a directory takes no option but key")
+        return options
     if not _BUCKET.fullmatch(parts.netloc):
         raise BadStoreUrl(url, f"{parts.netloc!r} is not a bucket's name: {_BUCKET_RULE}")
     prefix = parts.path.strip("/")
     if prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & {*prefix.split("/")}):
         raise BadStoreUrl(url, f"{prefix!r} cannot be a prefix", "use A-Z a-z 0-9 . _ - = and /")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name, value in options.items():
         if name not in _OPTIONS:
             raise BadStoreUrl(url, f"option {name} is not known", f"known are {' '.join(_OPTIONS)}")
@@ -124,9 +142,7 @@ def _options(parts: SplitResult, url: str) -> dict[str, str]:
     return options
 
 
-def _normal(parts: SplitResult, options: dict[str, str], url: str) -> str:
-    """Options that locate the store come first and are part of its name; the others are not."""
-    prefix = parts.path.strip("/")
-    named = [(name, options[name]) for name in _OPTIONS if options.get(name)]
-    query = urlencode(named, safe=":/")
-    return f"s3://{parts.netloc}{'/' + prefix if prefix else ''}{'?' + query if query else ''}"
+def _query(options: dict[str, str]) -> str:
+    """Return the options of a URL in their canonical order."""
+    query = urlencode([(name, options[name]) for name in _OPTIONS if options.get(name)], safe=":/")
+    return f"?{query}" if query else ""

@@ -26,7 +26,7 @@ from cron.cli.stores import store_errors
 from cron.cli.times import show_length, show_ms
 from cron.cli.values import LENGTH
 from cron.cli.waiting import Wait
-from cron.errors import CronError, NotFound, OutcomeUnknown, Unavailable
+from cron.errors import CronError, InvalidInput, NotFound, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -129,6 +129,27 @@ store_options = together(
         "--cell", default="default", show_default=True, help="With --from: the name of the cell."
     ),
 )
+
+
+@snapshot_command.command("key")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def key_command(file: Path) -> None:
+    """Write a new key into FILE, for object storage with `?key=FILE` in its URL.
+
+    Everything that the cell stores is encrypted with it (AES-256-GCM). Each replica needs the file,
+    and so does a restore: without it, the backups are of no use.
+    """
+    from snapshots.encrypted import write_key
+
+    try:
+        write_key(file)
+    except FileExistsError as error:
+        hint = "give another name; to change a key, put the new one above the old one"
+        raise InvalidInput(f"{file}: is there already, and stays", hint) from error
+    except OSError as error:
+        reason = (error.strerror or "cannot be written").lower()
+        raise InvalidInput(f"{file}: {reason}", "name a file that you may write") from error
+    render.line(f"{file}: goes to each replica; keep a copy where the backups are not")
 
 
 @snapshot_command.command("list")

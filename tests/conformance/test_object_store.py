@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from snapshots.directory import DirectoryStore
+from snapshots.encrypted import EncryptedStore, Key
 from snapshots.errors import InvariantViolated, ObjectDamaged, ObjectMissing
 from snapshots.s3 import S3Place, S3Store
 from snapshots.store import PROBE, ObjectStore
@@ -39,7 +40,13 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(
-    params=["memory", "directory", "moto", pytest.param("minio", marks=pytest.mark.nightly)]
+    params=[
+        "memory",
+        "directory",
+        "moto",
+        "encrypted",
+        pytest.param("minio", marks=pytest.mark.nightly),
+    ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     opened: ObjectStore
@@ -47,6 +54,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
         opened = MemoryStore()
     elif request.param == "directory":
         opened = DirectoryStore(tmp_path / "store")
+    elif request.param == "encrypted":
+        opened = EncryptedStore(MemoryStore(), [Key.of(bytes(32))], "memory:?key=k")
     else:
         opened = s3(
             request.getfixturevalue(request.param),

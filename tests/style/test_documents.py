@@ -161,7 +161,7 @@ def test_the_configuration_in_documents_can_be_read() -> None:
     found = [one for one in blocks(documents()["docs/cell.md"]) if one.startswith("id = ")]
     assert [parse_replica_config(one, "cell.md").cell for one in found] == ["prod"]
     storage = [one for one in blocks(documents()["docs/backup.md"]) if "[object_storage]" in one]
-    assert len(storage) == 2
+    assert len(storage) == 3
     for one in storage:
         parse_replica_config(found[0] + one, "backup.md")
 

@@ -25,6 +25,8 @@ from snapshots.urls import check_url, open_store
             "s3://bucket/p?endpoint=http://h:9000&region=eu-central-1",
         ),
         ("s3://bucket?sse=aws:kms&sse_key=k", "s3://bucket?sse=aws:kms&sse_key=k"),
+        ("s3://bucket?key=/etc/k&region=x", "s3://bucket?region=x&key=/etc/k"),
+        ("file://localhost/a/?key=/etc/k", "file:///a?key=/etc/k"),
     ],
 )
 def test_a_url_has_one_form(url: str, normal: str) -> None:
@@ -42,7 +44,9 @@ def test_a_url_has_one_form(url: str, normal: str) -> None:
         ("file:///", "names no directory"),
         ("file:///a/../../etc", "names no directory"),
         ("file://host/a", "is not this machine"),
-        ("file:///a?region=x", "takes no options"),
+        ("file:///a?region=x", "takes no option but key"),
+        ("file:///a?key=k", "key=k is no absolute path"),
+        ("s3://bucket?key=", "key= is no absolute path"),
         ("s3://", "is not a bucket's name"),
         ("s3://Bucket", "is not a bucket's name"),
         ("s3://b2", "'b2' is not a bucket's name: 3 to 63 of a-z 0-9"),
