@@ -77,7 +77,7 @@ def test_every_command_that_came_later_has_its_format() -> None:
 
 def test_what_an_older_release_would_ignore_needs_a_later_format_too() -> None:
     assert {least_format(one) for one in NEW} == {9, 10}
-    old = [
+    old: list[c.Command] = [
         c.PutJobs("crontab", 0, 0, (job("one"),)),
         tasks.SubmitTasks((TASK,)),
         c.Pause((), "", 0, ""),
