@@ -23,7 +23,7 @@ from launcher.errors import SpawnerDied
 from launcher.executor.attempt import Attempt
 from launcher.executor.commands.cgroups import ControlGroups
 from launcher.executor.commands.children import Children
-from launcher.executor.commands.running import Commands
+from launcher.executor.commands.running import Commands, EventsGap
 from launcher.executor.commands.trees import SurvivorsRemain, Target, kill_targets, kill_workers
 from launcher.executor.handlers.workers import Workers
 from launcher.executor.lease import Lease
@@ -50,10 +50,6 @@ log = logs.get()
 
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms more for a busy executor's answer."""
-EVENTS_GAP_MS_MAX: Final = 40
-"""For so long at most, events of the spawner gather; then they make one turn."""
-START_MS_MIN: Final = 0.5
-"""A spawner takes at least so long to start a command."""
 GATHER_MS: Final = 40
 """How long a busy executor collects reports of launches. The next orders, or other reports, mostly
 come meanwhile: a turn costs more than a dozen launches in it."""
@@ -193,6 +189,7 @@ class ExecutorLoop:
         self._config = config
         self._ledger = ledger
         self._outputs = outputs
+        self._events_gap = EventsGap()
         self._children = self._new_children()
         self._commands = Commands(
             config,
@@ -366,8 +363,9 @@ class ExecutorLoop:
     def _gap_ms(self) -> int:
         """Return for how long events of the spawner gather. Those within the gap between two turns
         make one turn anyway; meanwhile the spawner must not run out of commands to start."""
-        starts_ms = self._commands.unstarted * START_MS_MIN
-        return int(min(max(TURN_GAP_MS, starts_ms), EVENTS_GAP_MS_MAX))
+        commands = self._commands
+        gap_ms = self._events_gap.after(commands.started, commands.unstarted, boot_ms())
+        return max(TURN_GAP_MS, gap_ms)
 
     async def run(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take turns until cancelled. An error of the ledger ends the executor: it must not start

@@ -13,7 +13,14 @@ import pytest
 
 from launcher.clock import boot_ms, wall_ms
 from launcher.executor import loop
-from launcher.executor.commands.running import ENDS_MIN, KEPT_MS, SlotPace
+from launcher.executor.commands.running import (
+    ENDS_MIN,
+    EVENTS_GAP_MS_MAX,
+    KEPT_MS,
+    START_MS_MIN,
+    EventsGap,
+    SlotPace,
+)
 from launcher.executor.launches import KILLED, LATE, STOPPING
 from launcher.executor.loop import WAITED, WITHDRAWN, interrupt_all
 from launcher.executor.rows import ACCEPTED, ENDED, INTERRUPTED, REFUSED
@@ -303,3 +310,37 @@ def test_what_is_known_is_forgotten_while_nothing_runs() -> None:
     pace, now_ms = paced(4, *[(4, 10)] * 40)
     assert pace.ahead(4, now_ms) > 0
     assert pace.ahead(4, now_ms + KEPT_MS) == 0
+
+
+# ---- how long events of the spawner gather
+
+
+def test_the_events_of_an_idle_spawner_do_not_gather() -> None:
+    gap = EventsGap()
+    assert [gap.after(started, 0, 1_000 * started) for started in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("start_ms", [1, 4])
+def test_events_gather_for_half_the_time_for_which_the_spawner_has_commands_to_start(
+    start_ms: int,
+) -> None:
+    gap, now_ms, gaps = EventsGap(), 0, list[int]()
+    for started in range(0, 120, 10):
+        gaps.append(gap.after(started, 40, now_ms))
+        now_ms += 10 * start_ms
+    assert gaps[0] == 40 * START_MS_MIN // 2
+    assert gaps == sorted(gaps)
+    assert 0.9 <= gaps[-1] / (40 * start_ms / 2) <= 1
+
+
+def test_events_gather_no_longer_than_the_leader_has_time_to_refill_the_slots() -> None:
+    gap = EventsGap()
+    gaps = [gap.after(started, 64, 1_000 * started) for started in range(20)]
+    assert gaps[-1] == EVENTS_GAP_MS_MAX <= AHEAD_MS // 2
+
+
+def test_after_a_spawner_that_ran_dry_events_gather_less() -> None:
+    gap = EventsGap()
+    for started in range(10):
+        before = gap.after(started, 8, 10 * started)
+    assert gap.after(9 + 8, 8, 90 + 16) < before // 2

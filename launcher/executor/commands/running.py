@@ -49,6 +49,11 @@ KEPT_MS: Final = 2_000
 """What commands took counts for about so long."""
 WORKS_MAX: Final = 1_000
 """Works that a spawner remembers; after these it begins anew."""
+EVENTS_GAP_MS_MAX: Final = 100
+"""For so long at most, events of the spawner gather; then they make one turn. Half of what a group
+offers ahead (AHEAD_US), so that the leader refills it in time."""
+START_MS_MIN: Final = 0.5
+"""A spawner takes at least so long to start a command."""
 ENDS_MIN: Final = 8
 """If fewer commands than this end soon, or ended in this time, no more are offered than run."""
 _CANNOT_START = {int(Reason.USER): 126}
@@ -201,6 +206,28 @@ class SlotPace:
         return int(min(soon, self._ends))
 
 
+class EventsGap:
+    """For how long events of the spawner are left unread after a read: half the time for which it
+    has commands to start, at the pace of its last starts. Pure; times in ms."""
+
+    def __init__(self) -> None:
+        self._start_ms = START_MS_MIN
+        self._started = self._unstarted = self._read_ms = 0
+
+    def after(self, started: int, unstarted: int, now_ms: int) -> int:
+        """Return the gap after a read at `now_ms`, when the spawner has reported `started` starts
+        in all and has `unstarted` commands still to start."""
+        count, took_ms = started - self._started, now_ms - self._read_ms
+        if count >= self._unstarted > 0:
+            # It may have waited for commands meanwhile: a start took no longer than this.
+            self._start_ms = min(self._start_ms, took_ms / count)
+        elif count > 0 and self._unstarted:
+            self._start_ms = (self._start_ms + took_ms / count) / 2
+        self._start_ms = max(self._start_ms, START_MS_MIN)
+        self._started, self._unstarted, self._read_ms = started, unstarted, now_ms
+        return int(min(unstarted * self._start_ms / 2, EVENTS_GAP_MS_MAX))
+
+
 class Commands(Group):
     """The group of commands, whose slots the spawner has. It has the commands that were ordered and
     are not over, by name."""
@@ -231,6 +258,8 @@ class Commands(Group):
         self._guarded: set[str] = set()
         self.unstarted = 0
         """How many were ordered, and the spawner did not report a start yet."""
+        self.started = 0
+        """How many starts it has reported, those that failed included."""
         self._works: dict[int, tuple[int, WorkSpec]] = {}
         self._pace = SlotPace()
         self._has_warned = False
@@ -357,6 +386,7 @@ class Commands(Group):
             changed.append(attempt)
             if verb != "ended":
                 self.unstarted -= 1
+                self.started += 1
             if verb == "started":
                 attempt.pid, attempt.ticks, attempt.started_ms = rest
                 continue
