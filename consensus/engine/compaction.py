@@ -25,6 +25,9 @@ from consensus.leadership import Position
 from consensus.limits import TRAILING_BYTES
 
 _RETRY_S: Final = 10.0
+_SENT_SHARE: Final = 2
+"""The entries behind a dump that is being sent are kept while the journal has no more than so many
+times the bytes after which a dump is taken."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,6 +44,7 @@ class Compaction:
     ) -> None:
         self.dump = dump
         self.incoming = Incoming(disk, aside)
+        self.sends_dump_of: Callable[[], int | None] = lambda: None  # set by the engine
         self._config = config
         self._journal = journal
         self._disk = disk
@@ -110,6 +114,14 @@ class Compaction:
         while start > least and size < TRAILING_BYTES:
             start -= 1
             size += log.length_at(start)
+        # A follower that has installed a dump needs the entries behind that one: with a newer dump
+        # in their place it would receive one dump after the other.
+        sent = self.sends_dump_of()
+        if (
+            sent is not None
+            and self._journal.size_bytes <= _SENT_SHARE * self._config.snapshot_bytes
+        ):
+            start = min(start, max(log.begin, sent))
         return start
 
     def receive(self, message: DumpChunk, done: Callable[[Dump], None]) -> int:

@@ -91,6 +91,7 @@ class Raft(Library):
         parts.gate.caller_gone = self._lose_caller
         parts.gate.on_address = self.transport.set_address
         parts.transport.awaits_answers = self._awaits_answers
+        self.compaction.sends_dump_of = lambda: self.leading.sender.sends_dump_of
         self.addOnTickCallback(self._end_tick)
 
     # --- from the event loop's thread

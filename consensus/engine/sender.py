@@ -209,6 +209,11 @@ class Sender:
         )
         self._transport.send(node, message)
 
+    @property
+    def sends_dump_of(self) -> int | None:
+        """The index of the oldest dump that is being sent; None if none is."""
+        return min((parcel.dump.position.index for parcel in self._parcels.values()), default=None)
+
     def dump_progress(self, node: Node) -> tuple[int, int]:
         """Return (bytes of a dump that `node` has, its size); (0, 0) if none is sent."""
         parcel = self._parcels.get(node)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from consensus.engine.storage.segments import segment_numbers
 from consensus.errors import LogDamaged
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import TINY, created, fill, forget, opened, segments, whole
+from tests.unit.storage_rig import CONFIG, TINY, Rig, created, fill, forget, opened, segments, whole
 
 
 @pytest.fixture
@@ -146,3 +147,19 @@ def test_a_log_whose_begin_was_cut_and_whose_earlier_segments_are_missing_is_rep
     journal.sync()
     with pytest.raises(LogDamaged, match="cut later; the segments before are missing"):
         opened(disk)
+
+
+@pytest.mark.parametrize(("snapshot_bytes", "begins_at"), [(1 << 20, 60), (100, 110)])
+def test_the_entries_behind_a_dump_that_is_sent_are_kept_while_the_journal_is_small(
+    snapshot_bytes: int, begins_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = msgspec.structs.replace(CONFIG, snapshot_bytes=snapshot_bytes)
+    rig = Rig(200)
+    rig.dump(60)
+    monkeypatch.setattr(rig.compaction, "_config", small)
+    rig.compaction.sends_dump_of = lambda: 60
+    rig.dump(120)
+    assert rig.journal.log.begin == begins_at
+    rig.compaction.sends_dump_of = lambda: None
+    rig.dump(180)
+    assert rig.journal.log.begin == 170

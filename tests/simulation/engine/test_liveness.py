@@ -138,7 +138,9 @@ def test_a_dump_on_a_slow_wire_holds_up_no_heartbeat() -> None:
         trailing_entries=20,
         state_bytes=2_000_000,
     )
-    assert story.world.restored > 0
+    # The leader's dumps follow each other as fast as one arrives: it keeps the entries behind the
+    # one that is on its way.
+    assert story.world.restored == 1
     story.check(most_s=3 * HEARTBEAT_S)
 
 
