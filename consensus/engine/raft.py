@@ -60,6 +60,8 @@ _LOOK_S: Final = 0.04
 """Between two ticks while something is awaited that wakes no poller: a place in the queue to the
 event loop, a peer to be dialled again, answers to PreVotes."""
 _PAST_S: Final = 0.001
+LONGEST_S: Final = 60.0
+"""No tick waits so long: `pause_s` decides."""
 _HEARTBEATS_AWAITED: Final = 2
 """The longest pause of a follower, in heartbeats: usually a heartbeat ends it."""
 _LOST_LEADER_S: Final = (0.05, 0.2)
@@ -91,6 +93,7 @@ class Raft(Library):
         parts.gate.caller_gone = self._lose_caller
         parts.gate.on_address = self.transport.set_address
         parts.transport.awaits_answers = self._awaits_answers
+        parts.transport.pause_s = self.pause_s
         self.compaction.sends_dump_of = lambda: self.leading.sender.sends_dump_of
         self.addOnTickCallback(self._end_tick)
 
@@ -118,10 +121,11 @@ class Raft(Library):
     # --- the tick
 
     def pause_s(self) -> float:
-        """Return how long the next tick may wait for a socket or `ring`, at the end of its work: 0
-        if there is more to do, else until something is due."""
+        """Return how long a tick whose work is done may wait for a socket or `ring`: 0 if there is
+        more to do, else until something is due."""
         is_leading = self.leads
-        if self._asked or (self._appends and not self.leading.is_handing_over):
+        is_asked = self.stopping or bool(self._asked)
+        if is_asked or (self._appends and not self.leading.is_handing_over):
             return 0.0
         if is_leading and (self.leading.sender.reads_on or self._commits_alone()):
             return 0.0
@@ -133,8 +137,7 @@ class Raft(Library):
         left_s = self.due_s - self.mono()
         longest_s = (1 if is_leading else _HEARTBEATS_AWAITED) * self.config.heartbeat_ms / 1000
         if left_s < 0:
-            # A heartbeat that is overdue is sent before the tick waits.
-            return longest_s if is_leading else _LOOK_S
+            return 0.0 if is_leading else _LOOK_S  # an overdue heartbeat is sent at once
         # The library acts when its time is over, not at that moment.
         return min(left_s, longest_s) + _PAST_S
 
@@ -377,7 +380,7 @@ def tick(raft: Raft) -> None:
     error: BaseException | None = None
     try:
         while not raft.stopping:
-            raft.doTick(raft.pause_s())
+            raft.doTick(LONGEST_S)
     except BaseException as failure:  # noqa: BLE001 - handed to the loop, which stops the replica
         error = failure
     try:

@@ -343,6 +343,33 @@ def test_a_leader_waits_for_the_other_answers_only_while_it_has_nothing_else_to_
     assert polls == [0.1], "a follower has messages to answer"
 
 
+def test_a_tick_that_did_all_there_is_to_do_waits_at_its_end(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A tick that finds nothing to do costs as much as one that does something.
+    polls: list[float] = []
+    rig.hear(R2, Append(2, 1, 4, 1, rig.now_ms(), entries((5, 2))))
+    monkeypatch.setattr(rig.transport.network, "poll", polls.append, raising=False)
+    rig.transport._onMessageReceived(R2, Append(2, 5, 5, 2, rig.now_ms(), entries((6, 2))))
+    assert (rig.raft.applied, rig.raft.pause_s()) == (1, 0), "an entry is committed"
+    rig.raft.doTick(60.0)
+    assert rig.handed()[-1] == (5, 2)
+    assert reopened(rig)[-1][1:] == (6, 2)
+    rig.lead()
+    for node in (R2, R3):
+        rig.hear(node, Answer(rig.raft.term, rig.raft.last_index + 1, True, rig.now_ms()))
+    rig.raft.doTick(0.0)
+    followed_s = polls[0]
+    polls.clear()
+    rig.raft.offer(1, b"\x01x")
+    rig.raft.doTick(60.0)
+    assert reopened(rig)[-1][1:] == (8, rig.raft.term)
+    assert len(polls) == 1, "the entry is on its way"
+    assert min(followed_s, polls[0]) > rig.config.heartbeat_ms / 2_000
+    rig.raft.stopping = True
+    assert rig.raft.pause_s() == 0
+
+
 def test_a_tick_waits_until_something_is_due(rig: Rig) -> None:
     heartbeat_s = rig.config.heartbeat_ms / 1000
     term = rig.raft.term + 1

@@ -92,6 +92,7 @@ class PeerTransport(Transport):
         self._strangers: dict[Caller, None] = {}  # the oldest first
         self._callers: dict[str, Caller] = {}
         self.awaits_answers: Callable[[], bool] = lambda: False  # set by the engine
+        self.pause_s: Callable[[], float] = lambda: float("inf")  # set by the engine
         network.listen(config.peers[config.replica], self._accept)
 
     # --- called by the engine, in the tick thread
@@ -130,7 +131,8 @@ class PeerTransport(Transport):
                 link.flush(link.late)
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for events or `ring`, at most `timeout_s`, and handle them."""
+        """Wait for events or `ring`, at most `timeout_s`, and not when there is more to do; handle
+        them."""
         now = self.mono()
         for link in self._links.values():
             link.tend(now)
@@ -139,7 +141,9 @@ class PeerTransport(Transport):
             if now - oldest.since < INTRODUCED_WITHIN_S:
                 break
             oldest.hang_up(f"it did not introduce itself in {INTRODUCED_WITHIN_S:g} s")
-        self.network.poll(timeout_s)
+        # Asked here and not before the tick, whose work is done now: it need not be followed by one
+        # that finds nothing to do.
+        self.network.poll(min(timeout_s, self.pause_s()))
         for _ in range(len(self._links) - 1):
             if not self.awaits_answers():
                 break

@@ -278,12 +278,14 @@ class SimConnection:
 
 class SimNetwork:
     """One process's connections. `lag_s` is how far the process is ahead of the world's clock while
-    it works; `wake` is called when there is something to `poll` for."""
+    it works; `wake` is called when there is something to `poll` for. `wait_s` is how long the first
+    `poll` since it was None would have waited."""
 
     def __init__(self, fabric: Fabric, machine: str, wake: Callable[[], None]) -> None:
         self.fabric = fabric
         self.machine = machine
         self.lag_s = 0.0
+        self.wait_s: float | None = None
         self.gone = False
         self.connections: dict[SimConnection, None] = {}
         self._wake = wake
@@ -311,7 +313,9 @@ class SimNetwork:
         return connection
 
     def poll(self, timeout_s: float) -> None:
-        """Tell the owners what is there; the world waits instead of us."""
+        """Tell the owners what is there; the world waits instead of us, as `wait_s` says."""
+        if self.wait_s is None:
+            self.wait_s = 0.0 if self.has_news else timeout_s
         news, self._news = self._news, deque()
         for item in news:
             item()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from consensus.config import EngineConfig
 from consensus.engine.handover import Failed
-from consensus.engine.raft import Raft
+from consensus.engine.raft import LONGEST_S, Raft
 from consensus.engine.replica import EngineLog
 from tests.simulation.engine.applier import DigestState
 from tests.simulation.engine.loop import ProcessLoop
@@ -130,8 +130,9 @@ class Process:
             try:
                 if not raft.stopping:
                     self.network.poll(0.0)
-                    pause_s = raft.pause_s()
-                    raft.doTick(0.0)
+                    self.network.wait_s = None
+                    raft.doTick(LONGEST_S)
+                    pause_s = self.network.wait_s or 0.0
                     self.world.ticked(self, raft)
                 if raft.stopping:
                     self._finish(raft)
