@@ -99,16 +99,16 @@ class LeaderSettings(msgspec.Struct, frozen=True):
     `start_window_ms`: how long after its Begin an attempt may start (rule R7). `append_timeout_ms`:
     the outcome of an entry that takes longer is unknown. `turn_ms`: the rest between two turns,
     which a change ends. `gather_ms`: how long a busy leader gathers reports for the next entry,
-    while nothing waits for them. `housekeeping_ms`: how often waiting and unanswered launches are
-    looked at. `late_per_second`: the pace of late launches. `is_backed_up`: snapshots go to object
-    storage, and executors remember what these may lack. `spill`: when tasks that are far ahead go
-    to disk.
+    while nothing waits for them: half of the time for which executors offer slots ahead.
+    `housekeeping_ms`: how often waiting and unanswered launches are looked at. `late_per_second`:
+    the pace of late launches. `is_backed_up`: snapshots go to object storage, and executors
+    remember what these may lack. `spill`: when tasks that are far ahead go to disk.
     """
 
     start_window_ms: int = FAILOVER_MS
     append_timeout_ms: int = 10_000
     turn_ms: int = 10
-    gather_ms: int = 60
+    gather_ms: int = 100
     housekeeping_ms: int = 500
     late_per_second: int = 100
     is_backed_up: bool = False
