@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,7 @@ import pytest
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.failover import CALM
 from tests.cluster.harness import Cell, wait_until
+from tests.cluster.test_tls_cell import Secured
 from tests.cluster.worker_rig import WITHIN_S
 from tests.fakes.ports import free_ports
 from tests.fakes.smtp_server import Received, SmtpServer
@@ -98,6 +100,10 @@ class Watched:
         server = self.server
         wait_until(lambda: len(server.received) >= number, 2 * WITHIN_S, f"{number} mails")
         return server.received
+
+    def notes(self) -> list[str]:
+        """What became of all attempts to tell of alerts."""
+        return [row.detail for row in self.cell.history("raftcron/alerts:*")]
 
     def deliveries(self) -> list[str]:
         """The states of all launches that told of alerts."""
@@ -334,12 +340,64 @@ def test_a_mail_server_that_is_away_slow_or_strict_gets_each_mail_once(watched: 
     wait_until(lambda: server.asked, WITHIN_S, "a mail that it reads")
     server.hurried.set()
     assert subjects(watched.received(1)) == [FAILED]
-    server.refused[TO] = "550 no such user"
+    server.refused[TO] = "451 try again later"
     watched.code.write_text("0")
     watched.trigger()
+    wait_until(lambda: "451 try again later" in str(watched.notes()), 2 * WITHIN_S, "a 451")
+    assert watched.cell.rows("dead", "list", expect=None) == []
+    server.refused[TO] = "550 no such user"
     dead = wait_until(lambda: watched.cell.rows("dead", "list"), WITHIN_S, "a dead letter")
     assert "550 no such user" in str(dead)
     assert len(server.received) == 1
+
+
+def test_tokens_may_mute_and_see_what_is_of_their_tenant_and_change_no_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secured = Secured(tmp_path, CALM)
+    monkeypatch.setenv("RAFTCRON_TLS", str(secured.ada))
+    eve = str(secured.certs.issued("person", "eve", cell="default"))
+    with secured.cell as cell:
+        cell.start(*cell.replicas)
+        cell.leader()
+        cell.cli("role", "grant", "ada", "admin")
+        file = tmp_path / "alerts.toml"
+        file.write_text(CHANNEL + rule("theirs", "missed", 'jobs = ["shop/*"]'))
+        cell.cli("alerts", "apply", str(file))
+        cell.cli("alerts", "mute", "shop/*", "--for", "1h", "--reason", "secret")
+        roles = {"bill": ("operator", "--tenant", "billing"), "see": ("viewer",)}
+        tokens = {
+            name: cell.cli("token", "create", name, "--role", *role).stdout.strip()
+            for name, role in roles.items()
+        }
+
+        def says(token: str, *command: str, expect: int = 0) -> str:
+            with monkeypatch.context() as shown:
+                shown.setenv("RAFTCRON_TOKEN", tokens[token])
+                done = cell.cli("alerts", *command, "--tls", eve, expect=expect)
+            return done.stdout + done.stderr
+
+        said = says("bill", "mute", "billing/*", "--for", "1h")
+        assert "mute 2: billing/* until" in said
+        assert "by bill" in said
+        assert "billing" in says("bill", "mute", "*/*", "--for", "1h", expect=7)
+        says("bill", "unmute", "1", expect=7)
+        says("bill", "apply", str(file), expect=7)
+        says("bill", "test", "ops", expect=7)
+        assert "secret" not in says("bill", "list", "--mutes")
+        assert "theirs" not in says("bill", "list", "--rules")
+        assert TO not in says("bill", "list", "--channels")
+        assert "secret" in says("see", "list", "--mutes")
+        says("see", "mute", "billing/*", "--for", "1h", expect=7)
+        # Two files at once: one of them holds, whole.
+        others = [tmp_path / "a.toml", tmp_path / "b.toml"]
+        for other in others:
+            other.write_text(CHANNEL.replace("ops", other.stem))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda one: cell.cli("alerts", "apply", str(one)), others))
+        [channel] = cell.rows("alerts", "list", "--channels")
+        assert channel["name"] in ("a", "b")
+        assert cell.rows("alerts", "list", "--rules") == []
 
 
 def test_mailto_sends_what_a_command_printed_or_that_it_failed(watched: Watched) -> None:
