@@ -86,12 +86,12 @@ class Cancellation:
 class Context:
     """One attempt, as its handler sees it. What it says of its launch is computed when asked."""
 
-    __slots__ = ("_ends_boot_ms", "_place", "_tasks", "_wire", "_work", "cancelled", "is_resumed")
+    __slots__ = ("_ends_boot_ms", "_place", "_tasks", "_wire", "cancelled", "is_resumed", "work")
 
     def __init__(
         self, work: TaskWork, tasks: StartBatch[int], place: int, wire: Wire, ends_boot_ms: int
     ) -> None:
-        self._work = work
+        self.work = work  # not for handlers
         self._tasks = tasks
         self._place = place
         self._wire = wire
@@ -104,12 +104,13 @@ class Context:
         return column[self._place if len(column) > 1 else 0]
 
     @property
-    def _number(self) -> int:
+    def number(self) -> int:
+        """The number of its task at this worker. Not for handlers."""
         return self._tasks.first + self._place
 
     @property
     def _launch(self) -> LaunchName:
-        return LaunchName(self._work.job, self.scheduled_s, self.trigger)
+        return LaunchName(self.work.job, self.scheduled_s, self.trigger)
 
     @property
     def launch(self) -> str:
@@ -124,17 +125,17 @@ class Context:
     @property
     def tenant(self) -> str:
         """The tenant of the job."""
-        return self._work.job.partition("/")[0]
+        return self.work.job.partition("/")[0]
 
     @property
     def job(self) -> str:
         """The name of the job, `tenant/job`."""
-        return self._work.job
+        return self.work.job
 
     @property
     def handler(self) -> str:
         """The name of this handler."""
-        return self._work.handler
+        return self.work.handler
 
     @property
     def attempt(self) -> int:
@@ -179,18 +180,18 @@ class Context:
     @property
     def priority(self) -> int:
         """From 0, first, to 9."""
-        return self._work.priority
+        return self.work.priority
 
     @property
     def labels(self) -> dict[str, str]:
         """The labels that the task was submitted with; none for a job of a crontab."""
-        return dict(self._work.labels)
+        return dict(self.work.labels)
 
     @property
     def traceparent(self) -> str:
         """The W3C trace context that the task was submitted with, or empty: pass it on as the
         parent of the handler's own span."""
-        return self._work.traceparent
+        return self.work.traceparent
 
     @property
     def results(self) -> dict[str, str]:
@@ -199,7 +200,7 @@ class Context:
         Only tasks that succeeded and returned a text have one. Of many only the first 64 KiB are
         there.
         """
-        return dict(self._work.results)
+        return dict(self.work.results)
 
     @property
     def remaining(self) -> float | None:
@@ -210,13 +211,13 @@ class Context:
 
     def heartbeat(self, progress: object = None) -> None:
         """Report that the handler is alive; `progress`, if given, becomes a line of its output."""
-        self._wire.beat(self._number)
+        self._wire.beat(self.number)
         if progress is not None:
-            self._wire.write(self._number, f"progress: {progress}\n")
+            self._wire.write(self.number, f"progress: {progress}\n")
 
     def log(self, text: object) -> None:
         """Write a line to the launch's output, which is kept and bounded like a command's."""
-        self._wire.write(self._number, f"{text}\n")
+        self._wire.write(self.number, f"{text}\n")
 
     def check(self) -> None:
         """Raise Cancelled if the launch shall end: for loops that have nothing to clean up."""

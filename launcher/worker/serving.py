@@ -45,7 +45,7 @@ from launcher.worker.wire import (
     encode,
     to_child,
 )
-from launcher.worker.work import HeldTask, Holding, Outgoing, WakeUp
+from launcher.worker.work import Begun, Holding, Outgoing, WakeUp
 
 NEVER_MS: Final = 1 << 62
 GATHER_MS: Final = 5
@@ -147,7 +147,7 @@ class Serving:
         self._welcomed = welcomed
         self._holding = Holding(registry, hello.threads)
         self._outgoing = Outgoing(self._holding, wake_up)
-        self._announced: list[HeldTask] = []
+        self._announced: list[Begun] = []
         self._thread_pool = ThreadPool(registry, hello.threads, self._outgoing.end, wake_up.ring)
         self._nudge_at_ms = 0
         self._nudge_after_ms = GATHER_MS
@@ -202,7 +202,7 @@ class Serving:
         self._link.flush()
         if self._announced and self._link.is_sent:
             some, self._announced = self._announced, []
-            self._thread_pool.submit(some)
+            self._thread_pool.submit(some, self._holding.quick)
             self._nudge_after_ms = GATHER_MS
             self._nudge_at_ms = boot_ms() + GATHER_MS
         elif self._thread_pool.has_waiting and boot_ms() >= self._nudge_at_ms:
@@ -216,7 +216,7 @@ class Serving:
             poll.modify(self._link.fd, self._mask)
 
     def _pause_s(self) -> float | None:
-        pulse_ms = self._pulse_at_ms if self._holding.is_busy else NEVER_MS
+        pulse_ms = self._pulse_at_ms if self._holding.begun else NEVER_MS
         due_ms = min(self._outgoing.due_ms(), self._grace_ends_ms or NEVER_MS, pulse_ms)
         if self._thread_pool.has_waiting:
             due_ms = min(due_ms, self._nudge_at_ms)
@@ -255,14 +255,11 @@ class Serving:
             self._link.put(Done(never))
 
     def _cancel(self, number: int, reason: str) -> None:
-        held = self._holding.get(number)
-        if held is None:
-            return
         if self._holding.drop(number):
             said = f"cancelled before it began: {reason}"
             self._link.put(Done([Ends(Result.CANCELLED, [(number, 0, 0)], 0, said)]))
-        else:
-            self._thread_pool.cancel(held, reason)
+        elif begun := self._holding.begun.get(number):
+            self._thread_pool.cancel(*begun, reason)
 
     def _leave(self) -> None:
         """Accept no more tasks. A child that is renewed finishes those that run; one that is
@@ -275,8 +272,8 @@ class Serving:
     def _hurry(self, now_ms: int) -> None:
         """At the end of a drain's grace: first cancel what runs, then give up. Work that another
         worker can look up is not cancelled: this process ends and leaves it to that one."""
-        begun = self._holding.begun()
-        ending = [held for held in begun if not held.handler.served.resumes]
+        begun = list(self._holding.begun.values())
+        ending = [one for one in begun if not one[0].served.resumes]
         if now_ms < self._grace_ends_ms and (ending or not self._has_cancelled):
             return
         if not ending:
@@ -286,8 +283,8 @@ class Serving:
             raise StillRunning
         self._has_cancelled = True
         self._grace_ends_ms = now_ms + self._graces_ms[1]
-        for held in ending:
-            self._thread_pool.cancel(held, "the worker is stopped")
+        for handler, context in ending:
+            self._thread_pool.cancel(handler, context, "the worker is stopped")
 
     def _report(self) -> None:
         """Send what the threads have queued; if they are silent, send that this process lives."""
@@ -295,7 +292,7 @@ class Serving:
         batch = self._outgoing.take(now_ms)
         for number, piece in batch.output:
             self._link.put(Output(number, piece))
-        is_pulse_due = self._holding.is_busy and now_ms >= self._pulse_at_ms
+        is_pulse_due = bool(self._holding.begun) and now_ms >= self._pulse_at_ms
         if batch.beats or is_pulse_due:
             self._link.put(Beat(batch.beats))
             self._pulse_at_ms = now_ms + PULSE_MS
@@ -311,10 +308,10 @@ class Serving:
         until_ms = self._watchdog.lease_until_ms
         beginning, unleased = self._holding.begin(self._outgoing, boot_ms(), until_ms)
         if unleased:
-            never = [(held.number, 0, 0) for held in unleased]
+            never = [(number, 0, 0) for number in unleased]
             self._link.put(Done([Ends(Result.CANCELLED, never, 0, _UNLEASED)]))
         if beginning:
             self._watchdog.guard(self._holding.guarded)
             self._pulse_at_ms = max(self._pulse_at_ms, boot_ms() + PULSE_MS)
-            self._link.put(Started([held.number for held in beginning]))
+            self._link.put(Started([context.number for _, context in beginning]))
             self._announced = beginning

@@ -13,17 +13,17 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Final
 
 from launcher.clock import wall_ms
-from launcher.errors import InvariantViolated, invariant
+from launcher.errors import invariant
 from launcher.payloads import MARK, MARK_WITHIN, whole_payload
 from launcher.worker.context import Context, enter, leave
 from launcher.worker.outcome import Cancelled, Ended, of_cancel, of_error, of_value
 from launcher.worker.registry import Handler, Registry
 from launcher.worker.wire import Result
-from launcher.worker.work import QUICK_MS, HeldTask
+from launcher.worker.work import QUICK_MS, Begun, Over
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,11 +44,12 @@ class ThreadPool:
         self,
         registry: Registry,
         threads: int,
-        end: Callable[[HeldTask], None],
+        end: Callable[[Over], None],
         ring: Callable[[], None],
     ) -> None:
         self._end, self._ring = end, ring
-        self._ready: deque[HeldTask] = deque()
+        self._ready: deque[Begun] = deque()
+        self._running: dict[int, asyncio.Task[None]] = {}  # of the thread with the loop
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
@@ -74,15 +75,16 @@ class ThreadPool:
         """Return whether tasks wait for a thread."""
         return bool(self._ready)
 
-    def submit(self, some: Sequence[HeldTask]) -> None:
-        """Run tasks: plain ones in this order, as threads become free, async ones at once."""
-        plain = [held for held in some if not held.handler.is_async]
+    def submit(self, some: Sequence[Begun], quick: Container[str]) -> None:
+        """Run tasks: plain ones in this order, as threads become free, async ones at once. The
+        handlers in `quick` take next to no time."""
+        plain = [one for one in some if not one[0].is_async]
         self._ready.extend(plain)
-        quick = sum(held.is_quick for held in plain)
-        for _ in range(len(plain) - quick + -(-quick // QUICK_EACH)):
+        count = sum([handler.name in quick for handler, _ in plain])
+        for _ in range(len(plain) - count + -(-count // QUICK_EACH)):
             self._calls.put(None)
         if len(plain) < len(some) and self._loop is not None:
-            waiting = [held for held in some if held.handler.is_async]
+            waiting = [one for one in some if one[0].is_async]
             self._loop.call_soon_threadsafe(self._begin, waiting)
 
     def nudge(self) -> None:
@@ -91,11 +93,11 @@ class ThreadPool:
         for _ in range(wanted - self._calls.qsize()):  # no more than all threads can take
             self._calls.put(None)
 
-    def cancel(self, held: HeldTask, reason: str) -> None:
+    def cancel(self, handler: Handler, context: Context, reason: str) -> None:
         """Set the flag of a running task; an async one gets a CancelledError at its next await."""
-        _context_of(held).cancelled.set(reason)
-        if held.handler.is_async and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._interrupt, held)
+        context.cancelled.set(reason)
+        if handler.is_async and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._interrupt, context.number)
 
     def _serve(self) -> None:
         ready = self._ready
@@ -103,20 +105,19 @@ class ThreadPool:
             self._calls.get()
             while ready:
                 try:
-                    held = ready.popleft()
+                    handler, context = ready.popleft()
                 except IndexError:
                     break  # another thread was faster
-                context = _context_of(held)
-                held.started_ms = wall_ms()
+                started_ms = wall_ms()
                 if context.cancelled:
-                    held.ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
+                    ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
                 else:
-                    held.ended = invoke(held.handler, context, held.work.payload)
-                held.finished_ms = wall_ms()
-                self._end(held)
+                    ended = invoke(handler, context, context.work.payload)
+                finished_ms = wall_ms()
+                self._end((context, ended, started_ms, finished_ms))
                 # In this order: if no thread rings for an end, the socket's thread sees this end,
                 # or tasks that wait behind it, and looks again soon.
-                is_slow = held.finished_ms - held.started_ms > QUICK_MS
+                is_slow = finished_ms - started_ms > QUICK_MS
                 if is_slow or not ready:
                     self._ring()
                 if is_slow and ready:
@@ -135,39 +136,32 @@ class ThreadPool:
                 trouble = {"message": "a callback ended the loop", "exception": error}
                 loop.call_exception_handler(trouble)
 
-    def _begin(self, some: list[HeldTask]) -> None:
+    def _begin(self, some: list[Begun]) -> None:
         if self._loop is not None:
-            for held in some:
-                # Until its first step the loop refers to it, then the held task does.
-                self._loop.create_task(self._run(held), name=_context_of(held).name)
+            for handler, context in some:
+                # Until its first step the loop refers to it, then `_running` does.
+                self._loop.create_task(self._run(handler, context), name=context.name)
 
-    async def _run(self, held: HeldTask) -> None:
+    async def _run(self, handler: Handler, context: Context) -> None:
         import asyncio
 
         # Here and not where the task is made: a task that is cancelled before its first step never
         # runs, and its end would never be reported.
-        held.running = asyncio.current_task()
-        context = _context_of(held)
-        held.started_ms = wall_ms()
+        number, running = context.number, asyncio.current_task()
+        if running is not None:
+            self._running[number] = running
+        started_ms = wall_ms()
         if context.cancelled:
-            held.ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
+            ended = of_cancel(_CANCELLED, context.cancelled.reason)  # it never ran
         else:
-            held.ended = await invoke_async(held.handler, context, held.work.payload)
-        held.finished_ms = wall_ms()
-        self._end(held)
+            ended = await invoke_async(handler, context, context.work.payload)
+        del self._running[number]
+        self._end((context, ended, started_ms, wall_ms()))
         self._ring()
 
-    def _interrupt(self, held: HeldTask) -> None:
-        task: asyncio.Task[None] | None = held.running
-        if task is not None and not held.is_over:
-            task.cancel()
-
-
-def _context_of(held: HeldTask) -> Context:
-    context = held.context
-    if context is None:
-        raise InvariantViolated(f"task {held.number} runs without a context")
-    return context
+    def _interrupt(self, number: int) -> None:
+        if number in self._running:
+            self._running[number].cancel()
 
 
 def invoke(

@@ -11,16 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple, TypeAlias
 
 from launcher.protocol.orders import StartBatch
 from launcher.worker.context import Context, Wire
 from launcher.worker.errors import BadFrame
-from launcher.worker.outcome import SUCCEEDED, Ended
+from launcher.worker.outcome import Ended
 from launcher.worker.registry import Handler, Registry
 from launcher.worker.wire import (
     OUTPUT_PIECE_BYTES_MAX,
@@ -48,62 +46,35 @@ class HeldWork(NamedTuple):
     timeout_ms: int
 
 
-class HeldTask(msgspec.Struct, eq=False):
-    """A task, and what it takes to run it. `context` is there once it has begun, and `ended` with
-    its times once it is over.
-
-    `is_quick`: all recent calls of its handler took next to no time. `is_resumed`: it had begun in
-    a child that is dead. `beats`: a heartbeat of it waits to be sent. `running` is its
-    asyncio.Task, of the thread with the loop.
-    """
-
-    number: int
-    work: TaskWork
-    handler: Handler
-    timeout_ms: int
-    tasks: StartBatch[int]
-    place: int
-    context: Context | None = None
-    is_quick: bool = False
-    is_resumed: bool = False
-    beats: bool = False
-    is_over: bool = False
-    running: Any = None
-    ended: Ended = SUCCEEDED
-    started_ms: int = 0
-    finished_ms: int = 0
+Begun: TypeAlias = tuple[Handler, Context]
+"""A task that has begun, and the handler that runs it."""
+Over: TypeAlias = tuple[Context, Ended, int, int]
+"""A task that its handler has ended: how, when it began, and when it ended (wall clock, ms)."""
 
 
 class Holding:
-    """All tasks of a child by number. One thread, that of the socket, changes it."""
+    """All tasks of a child by number. One thread, that of the socket, changes it.
+
+    `begun` has those that have begun and are not over. `quick` are the names of handlers all of
+    whose recent calls took next to no time. `guarded` is how many begun ones must not outlive the
+    lease.
+    """
 
     def __init__(self, registry: Registry, threads: int) -> None:
         self._registry = registry
         self._threads = threads
         self._works: dict[int, HeldWork] = {}
-        self._waiting: deque[HeldTask] = deque()
-        self._held: dict[int, HeldTask] = {}
+        # Each as its handler and work, its batch, and its place in that.
+        self._waiting = OrderedDict[int, tuple[Handler, HeldWork, StartBatch[int], int]]()
+        self._resumed: set[int] = set()  # of those that wait: a child had begun them that is dead
         self._slowness: dict[str, int] = {}
-        self._begun = 0
+        self.begun: dict[int, Begun] = {}
+        self.quick: set[str] = set()
         self.guarded = 0
-        """How many begun ones must not outlive the lease."""
         self.is_leaving = False
 
     def __len__(self) -> int:
-        return len(self._held)
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a task has begun and is not over."""
-        return self._begun > 0
-
-    def get(self, number: int) -> HeldTask | None:
-        """Return the task of that number, or None; from any thread."""
-        return self._held.get(number)
-
-    def begun(self) -> list[HeldTask]:
-        """Return the tasks that have begun and are not over."""
-        return [held for held in self._held.values() if held.context is not None]
+        return len(self._waiting) + len(self.begun)
 
     def take(self, run: Run) -> list[Ends]:
         """Hold tasks that arrived; return the ends of those that can never begin.
@@ -113,20 +84,17 @@ class Holding:
         """
         works = self._learn(run)
         never: list[Ends] = []
-        resumed = frozenset(run.resumed)
         for tasks in run.tasks:
             for place, number in enumerate(tasks.works):
                 if number not in works:
                     raise BadFrame(f"a task has work {number}, which was not sent")
-                work, handler, timeout_ms = works[number]
-                if handler is None:
-                    said = f"this worker has no handler {work.handler}"
+                work = works[number]
+                if work.handler is None:
+                    said = f"this worker has no handler {work.sent.handler}"
                     never.append(Ends(Result.FATAL, [(tasks.first + place, 0, 0)], 0, said))
-                    continue
-                held = HeldTask(tasks.first + place, work, handler, timeout_ms, tasks, place)
-                held.is_resumed = held.number in resumed
-                self._held[held.number] = held
-                self._waiting.append(held)
+                else:
+                    self._waiting[tasks.first + place] = (work.handler, work, tasks, place)
+        self._resumed.update(filter(self._waiting.__contains__, run.resumed))
         return never
 
     def _learn(self, run: Run) -> dict[int, HeldWork]:
@@ -139,51 +107,48 @@ class Holding:
             works[work.number] = HeldWork(work, handler, timeout_of(work.timeout_ms, own_ms))
         return works
 
-    def begin(
-        self, wire: Wire, now_ms: int, lease_until_ms: int
-    ) -> tuple[list[HeldTask], list[HeldTask]]:
-        """Return the tasks that begin now, each with its context, and those that may not because
-        the executor has no lease."""
-        beginning: list[HeldTask] = []
-        unleased: list[HeldTask] = []
-        waiting, slowness = self._waiting, self._slowness
+    def begin(self, wire: Wire, now_ms: int, lease_until_ms: int) -> tuple[list[Begun], list[int]]:
+        """Return the tasks that begin now, and the numbers of those that may not because the
+        executor has no lease."""
+        beginning: list[Begun] = []
+        unleased: list[int] = []
+        waiting, begun = self._waiting, self.begun
         while waiting:
-            held = waiting[0]
-            work = held.work
-            held.is_quick = slowness.get(work.handler, _SLOWNESS_MAX) <= _SLOWNESS_QUICK
-            room = self._threads + (AHEAD_MAX if held.is_quick else 0) - self._begun
-            if room <= 0 and not held.is_over:
+            number, (handler, held, tasks, place) = next(iter(waiting.items()))
+            work, timeout_ms = held.sent, held.timeout_ms
+            ahead = AHEAD_MAX if work.handler in self.quick else 0
+            if len(begun) >= self._threads + ahead:
                 break
-            waiting.popleft()
-            if held.is_over:
-                continue
+            del waiting[number]
+            is_resumed = number in self._resumed
+            self._resumed.discard(number)
             if work.guarded:
                 if now_ms >= lease_until_ms:
-                    unleased.append(held)
-                    self._forget(held)
+                    unleased.append(number)
                     continue
                 self.guarded += 1
-            ends_ms = now_ms + held.timeout_ms if held.timeout_ms else 0
-            held.context = Context(work, held.tasks, held.place, wire, ends_ms)
-            held.context.is_resumed = held.is_resumed
-            self._begun += 1
-            beginning.append(held)
+            context = Context(work, tasks, place, wire, now_ms + timeout_ms if timeout_ms else 0)
+            context.is_resumed = is_resumed
+            begun[number] = (handler, context)
+            beginning.append((handler, context))
         return beginning, unleased
 
-    def end(self, some: Sequence[HeldTask]) -> list[Ends]:
+    def end(self, some: Sequence[Over]) -> list[Ends]:
         """Forget tasks that threads have ended; return how they ended."""
         alike: dict[tuple[Result, int, str], list[tuple[int, int, int]]] = {}
-        for held in some:
-            self._forget(held)
-            ended, took_ms = held.ended, held.finished_ms - held.started_ms
+        for context, ended, started_ms, finished_ms in some:
+            number, name = context.number, context.handler
+            del self.begun[number]
             how = (ended.result, ended.after_ms, ended.detail)
-            alike.setdefault(how, []).append((held.number, held.started_ms, held.finished_ms))
-            self.guarded -= held.work.guarded
-            name = held.work.handler
-            step = _SLOWNESS_STEP if took_ms > QUICK_MS else -1
+            alike.setdefault(how, []).append((number, started_ms, finished_ms))
+            self.guarded -= context.work.guarded
+            step = _SLOWNESS_STEP if finished_ms - started_ms > QUICK_MS else -1
             slowness = self._slowness.get(name, _SLOWNESS_MAX) + step
-            self._slowness[name] = min(_SLOWNESS_MAX, max(0, slowness))
-        self._begun -= len(some)
+            self._slowness[name] = slowness = min(_SLOWNESS_MAX, max(0, slowness))
+            if slowness <= _SLOWNESS_QUICK:
+                self.quick.add(name)
+            else:
+                self.quick.discard(name)
         return [
             Ends(result, tasks, after_ms, detail)
             for (result, after_ms, detail), tasks in alike.items()
@@ -191,24 +156,16 @@ class Holding:
 
     def drop(self, number: int) -> bool:
         """Forget a task that waits; return whether it did wait."""
-        held = self._held.get(number)
-        if held is None or held.context is not None:
-            return False
-        self._forget(held)
-        return True
+        self._resumed.discard(number)
+        return self._waiting.pop(number, None) is not None
 
     def leave(self) -> list[int]:
         """Forget all tasks that wait, and return their numbers; nothing begins from now on."""
         self.is_leaving = True
-        numbers = [held.number for held in self._waiting if not held.is_over]
-        for number in numbers:
-            self.drop(number)
+        numbers = list(self._waiting)
         self._waiting.clear()
+        self._resumed.clear()
         return numbers
-
-    def _forget(self, held: HeldTask) -> None:
-        held.is_over = True
-        self._held.pop(held.number, None)
 
 
 OUTPUT_WAITING_BYTES_MAX: Final = 1 << 20
@@ -225,7 +182,7 @@ class Messages(NamedTuple):
 
     output: list[tuple[int, bytes]]
     beats: list[int]
-    ends: list[HeldTask]
+    ends: list[Over]
 
 
 class WakeUp:
@@ -258,8 +215,9 @@ class Outgoing:
     def __init__(self, holding: Holding, wake_up: WakeUp) -> None:
         self._holding = holding
         self._wake_up = wake_up
-        self._ends: deque[HeldTask] = deque()
-        self._beats: deque[HeldTask] = deque()
+        self._ends: deque[Over] = deque()
+        self._beats: deque[int] = deque()
+        self._beating: set[int] = set()  # those in `_beats`
         self._writing = threading.Lock()
         self._output: dict[int, bytearray] = {}
         self._dropped: dict[int, int] = {}
@@ -274,10 +232,9 @@ class Outgoing:
 
     def beat(self, number: int) -> None:
         """Queue a heartbeat of a task, unless one is queued."""
-        held = self._holding.get(number)
-        if held is not None and not held.beats:
-            held.beats = True
-            self._beats.append(held)
+        if number in self._holding.begun and number not in self._beating:
+            self._beating.add(number)
+            self._beats.append(number)
             self._wake_up.ring()
 
     def write(self, number: int, text: str) -> None:
@@ -285,7 +242,7 @@ class Outgoing:
         written = text.encode("utf-8", "replace")
         with self._writing:
             # After the end, output of a thread that its handler left behind belongs to no launch.
-            if self._holding.get(number) is None:
+            if number not in self._holding.begun:
                 return
             is_first = not self._output and not self._dropped
             room = OUTPUT_WAITING_BYTES_MAX - self._output_bytes
@@ -297,11 +254,12 @@ class Outgoing:
         if is_first:
             self._wake_up.ring()
 
-    def end(self, held: HeldTask) -> None:
+    def end(self, over: Over) -> None:
         """Queue the end of a task; the caller rings."""
-        if held.ended.trace:
-            self.write(held.number, held.ended.trace)
-        self._ends.append(held)
+        context, ended, _, _ = over
+        if ended.trace:
+            self.write(context.number, ended.trace)
+        self._ends.append(over)
 
     def take(self, now_ms: int) -> Messages:
         """Remove and return the messages to send now: ends at once, others at their time."""
@@ -325,9 +283,8 @@ class Outgoing:
             return []
         self._beats_ms = now_ms + BEATS_EVERY_MS
         some = [self._beats.popleft() for _ in range(len(self._beats))]
-        for held in some:
-            held.beats = False
-        return [held.number for held in some if not held.is_over]
+        self._beating.difference_update(some)
+        return [number for number in some if number in self._holding.begun]
 
     def _take_output(self) -> list[tuple[int, bytes]]:
         with self._writing:
@@ -341,6 +298,6 @@ class Outgoing:
         return [
             (number, bytes(written[at : at + step]))
             for number, written in output.items()
-            if self._holding.get(number) is not None  # its end has not been sent
+            if number in self._holding.begun  # its end has not been sent
             for at in range(0, len(written), step)
         ]

@@ -13,7 +13,7 @@ DESIGN: Final = ROOT / "cron" / "DESIGN.md"
 ROW: Final = re.compile(r"^\| `(\w+)` \| `([\w./]+)` \| .+ \|$", re.M)
 MESSAGE: Final = re.compile(r"^message (\w+) \{(.*?)^\}", re.M | re.S)
 FIELD: Final = re.compile(r"(\w+) = \d+;")
-TYPES_MAX: Final = 16
+TYPES_MAX: Final = 15
 NAMES: Final = (
     {"key"}, {"launch"}, {"scheduled_s"}, {"scheduled"}, {"index", "row"}, {"index", "rows"},
     {"begun_index", "row"}, {"begun_index", "rows"},
