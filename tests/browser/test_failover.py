@@ -13,12 +13,10 @@ from playwright.async_api import Browser, Page, expect
 from cron.access import TOKEN_BYTES, token_digest, token_id, token_text
 from cron.api import table
 from cron.api.access import TokenCreation, TokenRevocation
-from cron.api.client import Client
 from cron.api.jobs import ApplyRequest, SourceFile
-from launcher.tls import files_of, load_credentials
 from tests.browser.rig import MARKS, opened
 from tests.cluster.harness import Cell
-from tests.unit.certs_rig import Certs
+from tests.cluster.secured_cell import Secured
 
 pytestmark = MARKS
 CRONTAB = b"#: name=tick\n@every 1s echo tick\n"
@@ -32,17 +30,7 @@ OLD = re.compile(
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[Cell]:
     """Three replicas with certificates and an executor; nothing is started yet."""
-    certs = Certs(tmp_path / "certs")
-    with Cell(tmp_path / "cell", http=True) as cell:
-        for name, member in cell.members.items():
-            kind = "replica" if name in cell.replicas else "executor"
-            files = files_of(str(certs.issued(kind, name, cell="default")))
-            lines = [f'{one} = "{getattr(files, one)}"' for one in ("ca", "cert", "key")]
-            with member.config.open("a") as config:
-                config.write("\n".join(["", "[tls]", *lines]) + "\n")
-        ours = load_credentials(files_of(str(certs.issued("person", "root", cell="default"))))
-        cell.client.close()
-        cell.client = Client(cell.ports.servers, 20_000, ours)
+    with Secured(tmp_path, "root", http=True).cell as cell:
         yield cell
 
 

@@ -19,7 +19,7 @@ import pytest
 from launcher.tls import files_of
 from tests.cluster.dev_process import DevProcess, first_port
 from tests.cluster.harness import Cell, wait_until
-from tests.unit.certs_rig import Certs
+from tests.cluster.secured_cell import Secured
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -138,20 +138,14 @@ def _not_ready(served: Site, replica: str) -> Said | None:
 def test_over_https_a_follower_tells_the_leader_whose_certificate_it_was_shown(
     tmp_path: Path,
 ) -> None:
-    certs = Certs(tmp_path / "certs")
-    ada = files_of(str(certs.issued("person", "ada", cell="default")))
+    secured = Secured(tmp_path, http=True)
+    ada = files_of(str(secured.person))
     tls = ssl.create_default_context(cafile=ada.ca)
     tls.check_hostname = False
     tls.load_cert_chain(ada.cert, ada.key)
     nobody = ssl.create_default_context(cafile=ada.ca)
     nobody.check_hostname = False
-    with Cell(tmp_path / "cell", http=True) as cell:
-        for name, member in cell.members.items():
-            kind = "replica" if name in cell.replicas else "executor"
-            files = files_of(str(certs.issued(kind, name, cell="default")))
-            lines = [f'{one} = "{getattr(files, one)}"' for one in ("ca", "cert", "key")]
-            with member.config.open("a") as config:
-                config.write("\n".join(["", "[tls]", *lines]) + "\n")
+    with secured.cell as cell:
         cell.start()
         served = Site(cell, tls)
         served.wait_ready(*cell.replicas)

@@ -9,45 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.client import Client
-from launcher.tls import files_of, load_credentials
-from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
-from tests.unit.certs_rig import Certs
+from tests.cluster.harness import wait_until
+from tests.cluster.secured_cell import Secured
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 EVERY_SECOND = "#: name=tick\n@every 1s echo tick\n"
 
 
-def give(cell: Cell, name: str, folder: Path) -> None:
-    """Let a process of the cell use the certificate in a folder."""
-    files = files_of(str(folder))
-    lines = ["", "[tls]", *(f'{one} = "{getattr(files, one)}"' for one in ("ca", "cert", "key"))]
-    with cell.members[name].config.open("a") as config:
-        config.write("\n".join(lines) + "\n")
-
-
-class Secured:
-    """A cell whose processes and client have certificates; `folders` are those of the processes."""
-
-    def __init__(self, folder: Path, replica_extra: str = SHORT_TIMES) -> None:
-        self.certs = Certs(folder / "certs")
-        self.cell = Cell(folder / "cell", executors=2, replica_extra=replica_extra)
-        self.folders: dict[str, Path] = {}
-        for name in self.cell.members:
-            kind = "replica" if name in self.cell.replicas else "executor"
-            self.folders[name] = self.certs.issued(kind, name, cell="default")
-            give(self.cell, name, self.folders[name])
-        self.ada = self.certs.issued("person", "ada", cell="default")
-        ours = load_credentials(files_of(str(self.ada)))
-        self.cell.client.close()
-        self.cell.client = Client(self.cell.ports.servers, 20_000, ours)
-
-
 @pytest.fixture
 def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secured]:
-    one = Secured(tmp_path)
-    monkeypatch.setenv("RAFTCRON_TLS", str(one.ada))
+    one = Secured(tmp_path, executors=2)
+    monkeypatch.setenv("RAFTCRON_TLS", str(one.person))
     with one.cell:
         yield one
 

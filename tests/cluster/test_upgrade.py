@@ -14,7 +14,7 @@ from cron.state.commands import FORMAT
 from tests.cluster.failover import PATIENT
 from tests.cluster.harness import wait_until
 from tests.cluster.previous_release import install_previous
-from tests.cluster.test_tls_cell import Secured
+from tests.cluster.secured_cell import Secured
 from tests.cluster.worker_rig import WITHIN_S, Load, Shop, command_job, handler_job, wait_exit_code
 
 pytestmark = [
@@ -33,8 +33,8 @@ TAKES_S = 0.3
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """A cell of the previous release, with certificates and a worker beside each executor."""
     previous = install_previous(tmp_path)
-    secured = Secured(tmp_path, replica_extra=PATIENT)
-    monkeypatch.setenv("RAFTCRON_TLS", str(secured.ada))
+    secured = Secured(tmp_path, executors=2, replica_extra=PATIENT)
+    monkeypatch.setenv("RAFTCRON_TLS", str(secured.person))
     with secured.cell as cell:
         cell.variables = {name: {"PYTHONPATH": str(previous)} for name in cell.members}
         with Shop(cell, tmp_path) as shop:

@@ -144,6 +144,8 @@
         freshAt = Date.now(); // until now it would have been told of anything new
       }
       shownIndex = shownIndex === null ? null : "";
+      // A replica that is gone is not kept from its work: no rest is due.
+      restUntil = Math.min(restUntil, performance.now() + LEAST_MS);
       if (source.readyState === EventSource.CLOSED) {
         setTimeout(listen, AGAIN_MS); // too many pages are kept up to date
       } else {
