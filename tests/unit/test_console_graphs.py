@@ -134,7 +134,7 @@ def test_no_two_boxes_lie_on_each_other() -> None:
         edges=[GraphEdge(f"t/q:k{n}", "t/q:end") for n in range(60)],
     )
     svg = drawn(many)
-    outline = re.search(r'class="box" width="(\d+)" height="([\d.]+)"', svg)
+    outline = re.search(r'class="graph-box" width="(\d+)" height="([\d.]+)"', svg)
     assert outline is not None
     found = re.findall(r'transform="translate\(([\d.]+) ([\d.]+)\)"', svg)
     places = [tuple(map(float, (*one, *outline.groups()))) for one in found]

@@ -37,9 +37,9 @@ _SQUARE: Final = 11
 _SQUARES_EACH: Final = 17
 _HEAD: Final = 26
 _DEFINED: Final = Markup(
-    '<defs><g id="graph-task"><rect class="box" width="{}" height="{}" rx="4"/>'
-    '<rect class="bar" width="4" height="{}"/></g>'
-    '<rect id="graph-square" class="square" width="{}" height="{}"/></defs>'
+    '<defs><g id="graph-task"><rect class="graph-box" width="{}" height="{}" rx="4"/>'
+    '<rect class="graph-bar" width="4" height="{}"/></g>'
+    '<rect id="graph-square" class="graph-square" width="{}" height="{}"/></defs>'
 ).format(_WIDTH, _HEIGHT, _HEIGHT, _SQUARE - 1, _SQUARE - 1)
 """The outline of a task, and the square of a member: drawn once, and used by each."""
 
@@ -258,8 +258,8 @@ def _box(box: _Box, node: GraphNode, *, is_here: bool) -> Markup:
     outline = Markup('<use href="#graph-task"/>')
     if box.squares:
         outline = Markup(
-            '<rect class="box" width="{}" height="{}" rx="4"/>'
-            '<rect class="bar" width="4" height="{}"/>'
+            '<rect class="graph-box" width="{}" height="{}" rx="4"/>'
+            '<rect class="graph-bar" width="4" height="{}"/>'
         ).format(_WIDTH, f"{box.height:g}", f"{box.height:g}")
     squares = [
         Markup('<use href="#graph-square" class="s-{}" x="{}" y="{}"><title>{}</title></use>')
