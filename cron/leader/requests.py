@@ -23,7 +23,7 @@ from cron.errors import (
 from cron.state import commands as c
 from cron.state.access import CameFrom
 from cron.state.commands import Command
-from cron.state.formats import COMMANDS, least_format
+from cron.state.formats import COMMANDS, needed
 from cron.state.outcome import Result
 from cron.state.revisions import is_kept
 from cron.state.state import State
@@ -107,7 +107,7 @@ class Changes:
                 change.done.set_exception(NotNow(why, hint))
                 continue
             kept = sum(map(is_kept, change.commands)) if change.origin else 0
-            if kept and state.format >= COMMANDS[CameFrom]:
+            if kept and state.format >= COMMANDS[CameFrom].format:
                 change.commands.insert(0, CameFrom(change.origin, kept))
             else:
                 change.origin = ""
@@ -126,13 +126,12 @@ class Changes:
 
 def _too_new(commands: Sequence[Command], format_: int) -> str:
     """Return why a change cannot be made in a cell of a format, "" if it can."""
-    least, command = max(
-        ((least_format(one), one) for one in commands), key=lambda needed: needed[0]
-    )
+    least, what = max(map(needed, commands))
     if least <= format_:
         return ""
-    name = type(command).__struct_config__.tag
-    return f"{name} needs format {least}, and the cell has format {format_}: nothing was changed"
+    return (
+        f"the cell has format {format_}, too old for {what} (format {least}); nothing was changed"
+    )
 
 
 def in_order(commands: Sequence[Command], changes: Sequence[Change]) -> list[Command | Change]:

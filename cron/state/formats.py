@@ -8,57 +8,76 @@ ignore: its State would differ.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from cron.job import Job
 from cron.state import access, alerts, chains, groups, tasks
 from cron.state import commands as c
 
-COMMANDS: Final[dict[type[c.Command], int]] = {
-    c.NoteEnds: 9,
-    tasks.SpillTasks: 9,
-    tasks.LoadTasks: 9,
-    chains.ReleaseTasks: 9,
-    groups.CloseGroups: 9,
-    groups.ForgetGroups: 9,
-    access.GrantRole: 9,
-    access.RevokeRole: 9,
-    access.CreateToken: 9,
-    access.RevokeTokens: 9,
-    access.CameFrom: 9,
-    alerts.ApplyAlerts: 9,
-    alerts.MuteAlerts: 9,
-    alerts.UnmuteAlerts: 9,
-    alerts.TestAlert: 9,
-    alerts.RaiseAlerts: 9,
-    alerts.ResolveAlerts: 9,
-    alerts.SendAlerts: 9,
-    access.RevokeCertificates: 10,
+_FOLLOWING: Final = "after= and after-any="
+_GROUPS: Final = "groups of tasks and tasks that follow others"
+_ON_DISK: Final = "tasks on disk"
+_ROLES: Final = "roles and tokens"
+_ALERTS: Final = "alerts"
+
+
+class Needed(NamedTuple):
+    """The oldest format of State in which a leader may append a command, and what needs it, as
+    people call it; "" where every release knows the command."""
+
+    format: int
+    what: str = ""
+
+
+COMMANDS: Final[dict[type[c.Command], Needed]] = {
+    c.NoteEnds: Needed(9, _FOLLOWING),
+    tasks.SpillTasks: Needed(9, _ON_DISK),
+    tasks.LoadTasks: Needed(9, _ON_DISK),
+    chains.ReleaseTasks: Needed(9, _GROUPS),
+    groups.CloseGroups: Needed(9, _GROUPS),
+    groups.ForgetGroups: Needed(9, _GROUPS),
+    access.GrantRole: Needed(9, _ROLES),
+    access.RevokeRole: Needed(9, _ROLES),
+    access.CreateToken: Needed(9, _ROLES),
+    access.RevokeTokens: Needed(9, _ROLES),
+    access.CameFrom: Needed(9, "origins of changes"),
+    alerts.ApplyAlerts: Needed(9, _ALERTS),
+    alerts.MuteAlerts: Needed(9, _ALERTS),
+    alerts.UnmuteAlerts: Needed(9, _ALERTS),
+    alerts.TestAlert: Needed(9, _ALERTS),
+    alerts.RaiseAlerts: Needed(9, _ALERTS),
+    alerts.ResolveAlerts: Needed(9, _ALERTS),
+    alerts.SendAlerts: Needed(9, _ALERTS),
+    access.RevokeCertificates: Needed(10, "revoked certificates"),
 }
-"""Commands that came after LEAST_FORMAT, with the format that brought them."""
+"""Commands that came after LEAST_FORMAT, with what they need."""
+_EVERYWHERE: Final = Needed(c.LEAST_FORMAT)
 _FIELDS: Final = 9
 """The format that brought the fields of jobs and tasks below. `TaskSpec.is_delay` is as new, but
 only `ResetClock` looks at it: to refuse it would stop ordinary tasks during an upgrade."""
 
 
-def least_format(command: c.Command) -> int:
-    """Return the oldest format of State in which a leader may append a command."""
-    known = COMMANDS.get(type(command), c.LEAST_FORMAT)
-    if isinstance(command, c.PutJobs) and any(map(_is_new_job, command.jobs)):
-        return _FIELDS
-    if isinstance(command, tasks.SubmitTasks) and any(map(_is_new_task, command.tasks)):
-        return _FIELDS
-    return known
+def needed(command: c.Command) -> Needed:
+    """Return what a command needs."""
+    if isinstance(command, c.PutJobs):
+        return next((one for job in command.jobs if (one := _of_job(job))), _EVERYWHERE)
+    if isinstance(command, tasks.SubmitTasks):
+        is_new = any(task.group or task.after or task.after_any for task in command.tasks)
+        return Needed(_FIELDS, _GROUPS) if is_new else _EVERYWHERE
+    return COMMANDS.get(type(command), _EVERYWHERE)
 
 
-def _is_new_job(job: Job) -> bool:
-    return bool(job.after or job.after_any or job.metrics or job.alerts is not None)
-
-
-def _is_new_task(task: tasks.TaskSpec) -> bool:
-    return bool(task.group or task.after or task.after_any)
+def _of_job(job: Job) -> Needed | None:
+    """Return what a job needs because of its options, None if every release knows them."""
+    options = {
+        _FOLLOWING: bool(job.after or job.after_any),
+        "metrics=yes": job.metrics,
+        "alert= and MAILTO": job.alerts is not None,
+    }
+    said = [option for option, is_set in options.items() if is_set]
+    return Needed(_FIELDS, f"{said[0]} of job {job.name}") if said else None
 
 
 def known_in(commands: Iterable[c.Command], format_: int) -> list[c.Command]:
     """Return the commands that a leader may append in a format."""
-    return [command for command in commands if least_format(command) <= format_]
+    return [command for command in commands if needed(command).format <= format_]

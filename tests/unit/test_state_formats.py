@@ -18,7 +18,7 @@ from cron.scheduler.alerts import Observed
 from cron.state import access, alerts, chains, groups, tasking, tasks
 from cron.state import commands as c
 from cron.state.codec import encode_entry
-from cron.state.formats import COMMANDS, known_in, least_format
+from cron.state.formats import COMMANDS, known_in, needed
 from cron.state.known_ends import KnownEnds
 from tests.unit.state_rig import job
 from tests.unit.test_leader_term import Replica, reigning
@@ -70,18 +70,22 @@ def tag_of(command: object) -> str:
 def test_every_command_that_came_later_has_its_format() -> None:
     later = {tag_of(one) for one in get_args(c.Command)} - {*KNOWN_IN_8.split()}
     assert later == {tag_of(one) for one in COMMANDS}
-    assert all(c.LEAST_FORMAT < least <= c.FORMAT for least in COMMANDS.values())
+    assert all(c.LEAST_FORMAT < one.format <= c.FORMAT for one in COMMANDS.values())
+    assert all(one.what for one in COMMANDS.values())
     fields = {"put", "submit-tasks"}
     assert {tag_of(one) for one in NEW} == later | fields, "each has an example here"
 
 
 def test_what_an_older_release_would_ignore_needs_a_later_format_too() -> None:
-    assert {least_format(one) for one in NEW} == {9, 10}
+    assert {needed(one).format for one in NEW} == {9, 10}
     old: list[c.Command] = [
         c.PutJobs("crontab", 0, 0, (job("one"),)),
         tasks.SubmitTasks((TASK,)),
         c.Pause((), "", 0, ""),
     ]
+    words = {tag_of(one): needed(one).what for one in NEW}
+    assert words["apply-alerts"] == "alerts"
+    assert words["put"] == "alert= and MAILTO of job default/two"
     assert known_in([*NEW, *old], OLD) == old
     assert known_in([*NEW, *old], c.FORMAT) == [*NEW, *old]
 
@@ -92,8 +96,8 @@ async def test_a_cell_of_an_older_format_refuses_what_its_replicas_do_not_know(
 ) -> None:
     async with reigning(OLD) as replica:
         replica.leader.changes.older_replicas = lambda: "r2 has an older release"
-        least = least_format(command)
-        said = f"{tag_of(command)} needs format {least}, and the cell has format 8: nothing was"
+        least, what = needed(command)
+        said = f"the cell has format 8, too old for {what} (format {least}); nothing was changed"
         index = replica.state.index
         with pytest.raises(NotNow, match=re.escape(said)) as refused:
             await replica.leader.append(c.Resume((), "anna"), command)
