@@ -1,33 +1,56 @@
 """Ports for servers of tests: free now, and drawn by nobody else while their server is not up.
 
 A port of the range from which the kernel takes those of outgoing connections may be gone before a
-server listens on it, or while a server that is to come back is down. So these are below it, and
-the processes of one run of the tests draw from parts of their own. A process draws no port again
-before it has drawn all others: a port whose server is not up yet looks free.
+server listens on it, or while a server that is to come back is down. So these are below it. Each
+process draws from a part of its own, whatever run of the tests it belongs to: it holds the lock of
+that part until it ends. It draws no port again before it has drawn all others: a port whose server
+is not up yet looks free.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import random
 import socket
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 HOST = "127.0.0.1"
 _FIRST, _COUNT = 10_000, 20_000
+PART: Final = 500
+"""Ports of one part. A cell has ports behind the first one, so the last ones are not drawn."""
+_DRAWN: Final = PART - 100
 _STEP: Final = 97
-"""Further than the last port of a cell is from its first one, and a divisor of no part's size."""
-_STEPS = itertools.count(random.SystemRandom().randrange(_COUNT))
+"""Further than the last port of a cell is from its first one, and no divisor of `_DRAWN`."""
+_STEPS = itertools.count(random.SystemRandom().randrange(_DRAWN))
+
+
+@cache
+def _part(_pid: int) -> int:
+    """The first port of this process's part; of any part if all are taken."""
+    folder = Path(tempfile.gettempdir()) / f"raftcron-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    parts = list(range(_FIRST, _FIRST + _COUNT, PART))
+    random.SystemRandom().shuffle(parts)
+    for part in parts:
+        lock = os.open(folder / str(part), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            continue
+        return part  # the system lets go of the lock when the process ends
+    return parts[0]
 
 
 def draw() -> int:
     """A port of this process's part; it may be in use."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    width = _COUNT // workers
-    return _FIRST + number * width + next(_STEPS) * _STEP % width
+    return _part(os.getpid()) + next(_STEPS) * _STEP % _DRAWN
 
 
 def free_ports(count: int) -> list[int]:
