@@ -31,7 +31,8 @@ class ExecutorView(View, frozen=True, kw_only=True):
     `open` launches were begun there and are not over, `running` is what it last said that it runs.
     `labels` are `name=value`. `silent_ms` is since it was heard. `gets_work`: it is leased, its
     clock is right, and it is not drained. `note` says why not. `incarnation` is of its process,
-    `joined_ms` when the log last let it in.
+    `joined_ms` when the log last let it in. `certificate_ends_ms` is when the certificate of a
+    connected one ends; 0 without one.
     """
 
     id: str
@@ -57,6 +58,7 @@ class ExecutorView(View, frozen=True, kw_only=True):
     note: str = ""
     incarnation: str = ""
     joined_ms: int = 0
+    certificate_ends_ms: int = 0
 
 
 class DuplicateIdView(View, frozen=True, kw_only=True):

@@ -41,7 +41,8 @@ DUPLICATE_ID_MARK: Final = "!"
 _EXECUTOR_KEYS: Final = (
     "id role host address? pid? version? slots open running labels groups cpu_milli? memory_bytes?"
     " silent_ms clock_offset_ms connected_since@connected_since_ms drained_by?"
-    " drained_at@drained_ms gets_work ledger note? incarnation? joined_at@joined_ms refused"
+    " drained_at@drained_ms gets_work ledger note? incarnation? joined_at@joined_ms"
+    " certificate_ends@certificate_ends_ms refused"
 )
 _DUPLICATE_ID_KEYS: Final = "host pid address? held_by? ago_ms times"
 _RUN_KEYS: Final = (
@@ -68,7 +69,7 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
     of = {duplicate_id.executor: duplicate_id for duplicate_id in duplicate_ids}
     return render.Listing(
         lambda view: executor_row(view, of.get(view.id)),
-        "id host? version? role used groups labels cpu memory heard note",
+        "id host? version? role used groups labels cpu memory heard certificate_ends note",
         {
             "id": lambda view: f"{view.id} {DUPLICATE_ID_MARK}" if view.id in of else view.id,
             "role": lambda view: (
@@ -80,9 +81,10 @@ def executors_with(duplicate_ids: list[DuplicateIdView]) -> render.Listing[Execu
             "cpu": lambda view: show_cpu(view.cpu_milli),
             "memory": lambda view: show_about(view.memory_bytes),
             "heard": lambda view: _heard(view) or "-",
+            "certificate_ends": lambda view: show_ms(view.certificate_ends_ms)[:10],
         },
         nothing="no executors",
-        narrow="version host cpu memory heard labels",
+        narrow="certificate_ends version host cpu memory heard labels",
         spill="id",
     )
 
@@ -174,7 +176,8 @@ def _detail_pairs(detail: ExecutorDetail, now_ms: int) -> list[tuple[str, str]]:
     pairs = render.cells_of(
         view,
         "role note host address pid? version labels ledger incarnation"
-        " connected_since@connected_since_ms joined@joined_ms heard clock cpu memory",
+        " connected_since@connected_since_ms joined@joined_ms heard clock cpu memory"
+        " certificate_ends@certificate_ends_ms",
         {
             "role": lambda view: view.role + ("" if view.gets_work else ", gets no work"),
             "labels": lambda view: " ".join(view.labels),

@@ -182,6 +182,7 @@ def _connected(view: ExecutorView, session: Session) -> ExecutorView:
         pid=session.greeting.pid,
         version=session.greeting.version,
         running=session.running,
+        certificate_ends_ms=session.certificate_ends_ms,
         groups=[
             GroupView(group=offer.group, slots=offer.slots, handlers=list(offer.handlers))
             for offer in session.offers

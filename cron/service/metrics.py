@@ -11,7 +11,9 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -256,6 +258,16 @@ class Metrics:
             "How long the leader still waits for a connected executor that stays silent.",
             "executor",
             ((one.executor, pool.lease_ms(one) / 1000) for one in pool.sessions()[:SERIES_MAX]),
+        )
+        certified = [one for one in pool.sessions() if one.certificate_ends_ms]
+        yield _series(
+            "raftcron_executor_certificate_expiry_timestamp_seconds",
+            "When the certificate of a connected executor ends, as Unix time.",
+            "executor",
+            (
+                (one.executor, one.certificate_ends_ms / 1000)
+                for one in nsmallest(SERIES_MAX, certified, key=attrgetter("certificate_ends_ms"))
+            ),
         )
 
     def _queued(self) -> tuple[Counter[str], Counter[str], dict[str, int]]:

@@ -203,9 +203,13 @@ class Connector:
             is_hinted = bool(hint)
             address = hint or leaders[number % len(leaders)]
             number += not is_hinted
-            ours = self._credentials() if self._credentials is not None else None
             leader_stream = self._leader_stream = LeaderStream(
-                self._config, self._executor, self._incarnation, ours, backoff, self._room
+                self._config,
+                self._executor,
+                self._incarnation,
+                self._credentials,
+                backoff,
+                self._room,
             )
             hint, is_refused = "", False
             try:

@@ -30,7 +30,7 @@ from launcher.protocol.limits import PROBLEM_CHARS_MAX, PROTOCOL
 from launcher.protocol.reports import BatchReport, GroupOffer, RowReport
 from launcher.protocol.v1 import pool_pb2, pool_pb2_grpc
 from launcher.protocol.work import Epoch
-from launcher.tls import Credentials
+from launcher.renewal import Current
 
 log = logs.get()
 
@@ -61,7 +61,7 @@ class LeaderStream:
         config: ExecutorConfig,
         executor: ExecutorLoop,
         incarnation: str,
-        credentials: Credentials | None = None,
+        credentials: Current | None = None,
         backoff: Backoff | None = None,
         room: Capacity = UNLIMITED,
     ) -> None:
@@ -72,7 +72,8 @@ class LeaderStream:
         self._config = config
         self._executor = executor
         self._incarnation = incarnation
-        self._credentials = credentials
+        self._current = credentials
+        self._credentials = credentials() if credentials is not None else None
         self._room = room
         self._backoff = backoff or Backoff(config, incarnation)
         self._offers: Sequence[GroupOffer] | None = None
@@ -309,10 +310,16 @@ class LeaderStream:
                     is_full=self._executor.is_full,
                     outputs_waiting=self._executor.uploads.waiting,
                     outputs_problem=self._executor.uploads.problem[:PROBLEM_CHARS_MAX],
+                    certificate_ends_ms=self._certificate_ends_ms(),
                 )
                 self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
             step_s = until_step_s(_ANSWER_LOOK_MS if lease.awaits_answer else _LOOK_MS)
             await asyncio.sleep(min((due_ms - now_ms) / 1000, step_s))
+
+    def _certificate_ends_ms(self) -> int:
+        """Return when the certificate in this executor's files ends, 0 without one. It may be newer
+        than that of the stream, and is what the next stream begins with."""
+        return self._current().not_after_s * 1000 if self._current is not None else 0
 
     async def _leaving(self) -> None:
         raise StreamEnded(await self._left)

@@ -86,7 +86,8 @@ class Session:
     `offset_ms` is the executor's wall clock minus ours, as its last heartbeat showed it; `ahead_ms`
     is the largest of the recent ones, below 0 if its clock is behind. `is_silent`: it left a probe
     unanswered for too long (`Probes`). `is_full`: its journal takes no more rows. `probe_number` is
-    the number of the unanswered probe, 0 for none.
+    the number of the unanswered probe, 0 for none. `certificate_ends_ms` is when the executor's
+    certificate ends; 0 until a heartbeat says it, and without one.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Session:
         self.is_welcome = False
         self.is_silent = False
         self.is_full = False
-        self.outputs_waiting = 0
+        self.outputs_waiting = self.certificate_ends_ms = 0
         self.outputs_problem = ""
         self.may_have_outputs = True
         """Whether outputs may wait for upload there: until a heartbeat reports none of them."""
@@ -180,6 +181,7 @@ class Session:
         self.is_full = beat.is_full
         self.outputs_waiting, self.outputs_problem = beat.outputs_waiting, beat.outputs_problem
         self.may_have_outputs = beat.outputs_waiting > 0
+        self.certificate_ends_ms = beat.certificate_ends_ms
         self.last_number = beat.number
         self.received_mono_ms = now_mono_ms
         self.running = beat.running

@@ -167,6 +167,7 @@ def check_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> None:
         ("running", 0, limits.SLOTS_MAX),
         ("wall_ms", 0, limits.WALL_MS_MAX),
         ("outputs_waiting", 0, limits.OUTPUTS_WAITING_MAX),
+        ("certificate_ends_ms", 0, limits.WALL_MS_MAX),
     ):
         _within("heartbeat.", name, getattr(beat, name), low, high)
     if beat.number <= previous:

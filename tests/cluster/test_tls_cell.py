@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ def test_a_cell_with_certificates_works_and_fails_over(
     cell.wait_connected()
     cell.apply(EVERY_SECOND)
     cell.wait_launches(2, "tick")
+    told = [json.loads(line) for line in cell.cli("executors", "-o", "json").stdout.splitlines()]
+    assert [len(one["certificate_ends"] or "") for one in told] == [24, 24]
     cell.cli("trigger", "tick")
     [manual] = [row for row in cell.history() if "+t" in row.launch]
     assert manual.by == "ada"

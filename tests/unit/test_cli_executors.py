@@ -48,6 +48,7 @@ E1 = ExecutorView(
     ledger="l1",
     incarnation="a1",
     joined_ms=NOON_MS,
+    certificate_ends_ms=NOON_MS,
 )
 AWAY = ExecutorView(id="e2", role="in-doubt", host="h2", slots=4, note="not connected")
 
@@ -71,7 +72,7 @@ async def test_executors_shows_how_full_each_is_and_what_it_serves():
     cells = [cell.strip() for cell in lines[1].split("  ") if cell]
     assert cells == [
         "e1", "h1", "0.2.0", "connected", "3/12", "command 4, web 8: a b c +2", "disk=ssd zone=eu",
-        "2.5", "8G", "1.2s ago",
+        "2.5", "8G", "1.2s ago", "2026-11-20",
     ]  # fmt: skip
     assert lines[2].endswith("not connected")
 
@@ -87,7 +88,8 @@ async def test_executors_for_programs():
         "cpu_milli": 2_500, "memory_bytes": 8 << 30, "silent_ms": 1_200, "clock_offset_ms": -3,
         "connected_since": "2026-11-20T15:00:00.000Z", "drained_by": None, "drained_at": None,
         "gets_work": True, "ledger": "l1", "note": None, "incarnation": "a1",
-        "joined_at": "2026-11-20T15:00:00.000Z", "refused": None,
+        "joined_at": "2026-11-20T15:00:00.000Z",
+        "certificate_ends": "2026-11-20T15:00:00.000Z", "refused": None,
     }  # fmt: skip
     assert (second["silent_ms"], second["version"], second["gets_work"]) == (None, None, False)
 

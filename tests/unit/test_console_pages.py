@@ -322,6 +322,17 @@ async def test_the_page_of_the_cell_tells_when_certificates_end() -> None:
     assert "The certificate of r3 ended 1 d ago." in read.text
     assert "The certificate of r1" not in read.text
     assert "2026-12-30 15:00:00 in 40 d" in read.text
+    of.answers["executors"] = ExecutorsReport(
+        executors=[
+            ExecutorView(id=f"e{days}", certificate_ends_ms=WALL_MS + days * day_ms)
+            for days in (90, 9, 5)
+        ]
+    )
+    _, read = await page_of("/cell", of)
+    first = "The certificate of e5 ends in 5 d. Those of 1 other executors end soon, too."
+    assert first in read.text
+    _, read = await page_of("/executors", of)
+    assert "in 90 d" in read.text
     of.answers["status"] = [StatusRow(kind="replica", id="r1", role="leader")]
     _, read = await page_of("/cell", of)
     assert "Certificates" not in read.text

@@ -181,6 +181,16 @@ async def test_what_waits_is_summed_and_the_first_problem_is_told() -> None:
         assert rig.pool.outputs_waiting() == OutputsWaiting(7, "a", "503")
 
 
+async def test_a_session_knows_when_the_certificate_of_its_executor_ends() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        (session,) = rig.pool.sessions()
+        assert session.certificate_ends_ms == 0
+        for number, ends_ms in enumerate((1_800_000_000_000, 1_900_000_000_000), 1):
+            await executor.beat(number, certificate_ends_ms=ends_ms)
+            await rig.heard(HeartbeatReceived, number)
+            assert session.certificate_ends_ms == ends_ms, "a renewed one is told of"
+
+
 async def test_an_executor_may_have_outputs_to_store_until_a_heartbeat_reports_none() -> None:
     async with rigged() as rig, rig.joined() as executor:
         assert not rig.pool.is_storing("executor-7"), "this cell stores none"

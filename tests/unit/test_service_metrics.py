@@ -160,7 +160,7 @@ async def test_the_leader_tells_what_waits_in_each_pool(measured: Measured) -> N
         Depth("command", 5, "b", 3, 0, now_ms - 9_500, None),
         Depth("mail", 0, "a", 0, 4, 0, None),
     ]
-    measured.sessions = [SimpleNamespace(executor="e1", left_ms=12_500)]
+    measured.sessions = [SimpleNamespace(executor="e1", left_ms=12_500, certificate_ends_ms=9_000)]
     found = await measured.numbers()
     assert found["raftcron_queue_depth{pool=command}"] == 5
     assert found["raftcron_running_launches{pool=command}"] == 1
@@ -169,6 +169,7 @@ async def test_the_leader_tells_what_waits_in_each_pool(measured: Measured) -> N
     assert found["raftcron_queue_depth{pool=mail}"] == 0
     assert found["raftcron_oldest_waiting_seconds{pool=mail}"] == 0
     assert found["raftcron_executor_lease_seconds{executor=e1}"] == 12.5
+    assert found["raftcron_executor_certificate_expiry_timestamp_seconds{executor=e1}"] == 9
     assert found["raftcron_tasks{state=waiting}"] == 0
     assert found["raftcron_is_leader{}"] == 1
     measured.leader.epoch = None
@@ -200,7 +201,8 @@ async def test_names_of_people_make_a_bounded_number_of_series(measured: Measure
         Depth(f"h{number}", 0, "a", number, 0, 1, None) for number in range(2 * SERIES_MAX)
     ]
     measured.sessions = [
-        SimpleNamespace(executor=f"e{number}", left_ms=1) for number in range(2 * SERIES_MAX)
+        SimpleNamespace(executor=f"e{number}", left_ms=1, certificate_ends_ms=number)
+        for number in range(2 * SERIES_MAX)
     ]
     found = list(await measured.numbers())
     for name in (
@@ -208,6 +210,7 @@ async def test_names_of_people_make_a_bounded_number_of_series(measured: Measure
         "running_launches",
         "oldest_waiting_seconds",
         "executor_lease_seconds",
+        "executor_certificate_expiry",
     ):
         assert sum(one.startswith(f"raftcron_{name}") for one in found) == SERIES_MAX
     assert f"raftcron_queue_depth{{pool=h{2 * SERIES_MAX - 1}}}" in found, "the longest queue"
@@ -244,7 +247,7 @@ async def test_the_document_has_every_metric_with_its_help(measured: Measured) -
     measured.account(60)
     measured.run(60)
     families = [*measured.metrics.families(), *measured.metrics.of_disk()]
-    assert len(families) == 26
+    assert len(families) == 27
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}`" in document, name

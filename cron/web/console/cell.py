@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from cron.api import table as t
 from cron.api.access import ChangesQuery
+from cron.api.executors import ExecutorsReport
 from cron.api.members import StatusRequest, StatusRow
 from cron.api.overview import ActivityQuery
+from cron.api.rpc import Request
 from cron.web.console.frame import Page
 from cron.web.console.page_request import Missing, PageRequest
 from cron.web.console.texts import DAY_S, ago
@@ -24,10 +26,12 @@ async def show(asked: PageRequest, _name: str) -> Page:
     status = await asked.maybe(t.STATUS, StatusRequest())
     replicas = [] if isinstance(status, Missing) else _replicas(status.rows)
     activity = await asked.maybe(t.ACTIVITY, ActivityQuery(minutes=1))
+    executors = await asked.maybe(t.EXECUTORS, Request())
+    ending = [] if isinstance(executors, Missing) else _executors_ends(executors, asked.now_ms)
     values: dict[str, Any] = {
         "status": status,
         "replicas": replicas,
-        "notes": [*_notes(replicas), *_ends(replicas, asked.now_ms)],
+        "notes": [*_notes(replicas), *_ends(replicas, asked.now_ms), *ending],
         "certificates": [one for one in replicas if one.certificate_ends_ms],
         "overload": next((one.overload for one in replicas if one.overload), None),
         "terms": [] if isinstance(activity, Missing) else activity.terms[::-1],
@@ -55,6 +59,22 @@ def _ends(replicas: list[StatusRow], now_ms: int) -> list[str]:
         f"{what} {'ended' if ends_ms <= now_ms else 'ends'} {ago(ends_ms, now_ms)}."
         for what, ends_ms in found
     ]
+
+
+def _executors_ends(report: ExecutorsReport, now_ms: int) -> list[str]:
+    """Return how many executors have a certificate that has ended or ends soon, and the first."""
+    until_ms = now_ms + ENDING_DAYS_SHOWN * DAY_S * 1000
+    ends = [
+        (one.certificate_ends_ms, one.id)
+        for one in report.executors
+        if 0 < one.certificate_ends_ms < until_ms
+    ]
+    if not ends:
+        return []
+    ends_ms, first = min(ends)
+    others = f" Those of {len(ends) - 1:,} other executors end soon, too." if len(ends) > 1 else ""
+    verb = "ended" if ends_ms <= now_ms else "ends"
+    return [f"The certificate of {first} {verb} {ago(ends_ms, now_ms)}.{others}"]
 
 
 def _notes(replicas: list[StatusRow]) -> list[str]:

@@ -306,8 +306,9 @@ global___Hello = Hello
 
 @typing.final
 class Offers(google.protobuf.message.Message):
-    """What its workers serve, whole, after the Welcome, and whenever it changes. An executor that never
-    sends it serves no handlers.
+    """What its workers serve, and whether commands may wait there, whole, after the Welcome, and
+    whenever it changes. An executor that never sends it serves no handlers, and takes as many
+    commands as it has slots.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -326,7 +327,9 @@ global___Offers = Offers
 
 @typing.final
 class Offer(google.protobuf.message.Message):
-    """Processes that share their slots. A handler is in one group of an executor at most."""
+    """Processes that share their slots. A handler is in one group of an executor at most. The offer of
+    commands has neither group nor handlers.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -335,7 +338,7 @@ class Offer(google.protobuf.message.Message):
     HANDLERS_FIELD_NUMBER: builtins.int
     group: builtins.str
     slots: builtins.int
-    """launches that they run at once, and those that may wait there"""
+    """launches that run at once, and those that may wait there"""
     @property
     def handlers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -359,6 +362,7 @@ class Heartbeat(google.protobuf.message.Message):
     IS_FULL_FIELD_NUMBER: builtins.int
     OUTPUTS_WAITING_FIELD_NUMBER: builtins.int
     OUTPUTS_PROBLEM_FIELD_NUMBER: builtins.int
+    CERTIFICATE_ENDS_MS_FIELD_NUMBER: builtins.int
     number: builtins.int
     """from 1, echoed by the leader"""
     wall_ms: builtins.int
@@ -369,6 +373,8 @@ class Heartbeat(google.protobuf.message.Message):
     """outputs that are to be stored and are not yet"""
     outputs_problem: builtins.str
     """why the last one could not be stored; "" if it was"""
+    certificate_ends_ms: builtins.int
+    """when its certificate ends, of its files as they are now; or 0"""
     def __init__(
         self,
         *,
@@ -378,8 +384,9 @@ class Heartbeat(google.protobuf.message.Message):
         is_full: builtins.bool = ...,
         outputs_waiting: builtins.int = ...,
         outputs_problem: builtins.str = ...,
+        certificate_ends_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["is_full", b"is_full", "number", b"number", "outputs_problem", b"outputs_problem", "outputs_waiting", b"outputs_waiting", "running", b"running", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_ends_ms", b"certificate_ends_ms", "is_full", b"is_full", "number", b"number", "outputs_problem", b"outputs_problem", "outputs_waiting", b"outputs_waiting", "running", b"running", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Heartbeat = Heartbeat
 
