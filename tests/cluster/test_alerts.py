@@ -54,7 +54,7 @@ class Watched:
         """Start the cell and the mail server, with these alerts and jobs, and the job `one`."""
         self.serve()
         self.cell.start()
-        self.cell.leader()
+        self.cell.leader(within_s=2 * WITHIN_S)
         self.cell.wait_connected()
         self.wait_served()
         if alerts:
@@ -235,7 +235,7 @@ class Mortal:
         wait_until(self.switch(failpoint).exists, WITHIN_S, f"a death at {failpoint}")
         wait_until(lambda: any(map(self.cell.is_down, self.cell.replicas)), WITHIN_S, "a death")
         self.cell.start()
-        self.cell.leader()
+        self.cell.leader(within_s=2 * WITHIN_S)
         self.cell.wait_connected()
 
     def fails_twice(self, point: Point) -> None:
