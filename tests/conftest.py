@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+import socket
+from collections.abc import Generator, Iterator
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -58,6 +60,15 @@ def spread(items: list[pytest.Item]) -> list[pytest.Item]:
             first, passed = len(computing) * passed // places, passed + 1
             found += computing[first : len(computing) * passed // places]
     return found
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """A service manager's socket, which NOTIFY_SOCKET names to a process. It does not block."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.setblocking(False)
+        yield sock
 
 
 @pytest.hookimpl(wrapper=True)

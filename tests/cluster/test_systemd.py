@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,6 @@ from tests.fakes.ports import free_address
 
 pytestmark = [pytest.mark.cluster]
 WAIT_S = 60.0
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "notify"))
-        sock.setblocking(False)
-        yield sock
 
 
 def started(manager: socket.socket, module: str, config: Path, *more: str) -> subprocess.Popen:

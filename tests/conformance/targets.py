@@ -217,18 +217,8 @@ class KubernetesSide:
         return reply.status == 404 or "deletionTimestamp" in reply.body["metadata"]
 
 
-class WebhookSide:
+class WebhookSide(HttpSide):
     """The server of a channel."""
-
-    tells = False
-    deduplicates = False
-
-    def __init__(self, stack: contextlib.ExitStack, servers: Servers) -> None:
-        self._server = stack.enter_context(bad_server())
-        self._server.ways |= {
-            "/good": answer("200 OK", b"done it"), "/refused": answer("403 Forbidden", b"never"),
-            "/busy": answer("503 Busy", b"later"), "/slow": silence(self._server),
-        }  # fmt: skip
 
     def target(self, ending: str = "good") -> Target:
         urls = {one.removeprefix("/"): self._server.url(one) for one in self._server.ways}
@@ -238,16 +228,6 @@ class WebhookSide:
 
     def payload(self, ending: str = "good") -> Any:
         return {"channel": ending, "alert": {"number": 1, "state": "firing"}}
-
-    def finish(self, launch: str) -> None:
-        """A request ends with its answer."""
-
-    def pieces(self, launch: str) -> int:
-        keys = Counter(one.headers["idempotency-key"] for one in self._server.requests)
-        return keys[launch]
-
-    def is_stopped(self, launch: str) -> bool:
-        return True
 
 
 class MailSide:

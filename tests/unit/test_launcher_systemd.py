@@ -5,21 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 
 from launcher.systemd import ALIVE, READY, STOPPING, Systemd
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "notify"))
-        sock.setblocking(False)
-        yield sock
 
 
 def named(manager: socket.socket, **more: str) -> dict[str, str]:
