@@ -13,7 +13,7 @@ import pytest
 
 from cron.api import table
 from launcher.protocol.names import parse_time
-from tests.cluster.failover import CALM, JOBS, Property, Scene, uptime_s
+from tests.cluster.failover import JOBS, PATIENT, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 from tests.fakes.ports import draw
 
@@ -50,7 +50,7 @@ class Clocks:
 @pytest.fixture
 def clocks(make_cell: Callable[..., Cell], tmp_path: Path) -> tuple[Scene, Clocks]:
     """A scene that has begun, with clocks that are right."""
-    cell = make_cell(replica_extra=CALM)
+    cell = make_cell(replica_extra=PATIENT)
     hands = Clocks(cell, tmp_path)
     scene = Scene(cell.start(), tmp_path / "witness", FEW)
     scene.begin()
@@ -172,7 +172,7 @@ def deafen(cell: Cell, name: str) -> None:
 def test_a_leader_an_hour_ahead_that_compares_clocks_with_nobody_cannot_set_the_cells_time(
     make_cell: Callable[..., Cell], tmp_path: Path
 ) -> None:
-    cell = make_cell(replica_extra=CALM)
+    cell = make_cell(replica_extra=PATIENT)
     hands = Clocks(cell, tmp_path)
     deafen(cell, "r1")
     cell.start("r1", "r2", "r3")  # the first id founds a cell, and leads it

@@ -13,7 +13,7 @@ from cron.api import table
 from cron.api.client import Client
 from cron.api.jobs import ApplyRequest, SourceFile
 from cron.errors import OutcomeUnknown, Unavailable
-from tests.cluster.failover import CALM, JOBS, PATIENT, Property, Scene, uptime_s
+from tests.cluster.failover import JOBS, PATIENT, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -30,7 +30,7 @@ FAR = "#: name=far-a\n0 0 1 1 * true\n#: name=far-b\n0 0 1 1 * true\n"
 def test_a_follower_that_dies_is_not_noticed_by_any_launch(
     make_cell: Callable[..., Cell], tmp_path: Path, record_property: Property
 ) -> None:
-    cell = make_cell(replica_extra=CALM)
+    cell = make_cell(replica_extra=PATIENT)
     scene = Scene(cell.start(), tmp_path / "witness")
     leader = scene.begin()
     scene.wait_runs(3)

@@ -11,7 +11,7 @@ import pytest
 from cron.api.launches import ShowRequest
 from cron.api.table import SHOW
 from launcher.protocol.names import parse_launch_name
-from tests.cluster.failover import CALM, FIRST_LAUNCH_S_MAX, JOBS, Kind, Scene, uptime_s
+from tests.cluster.failover import FIRST_LAUNCH_S_MAX, JOBS, PATIENT, Kind, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -41,7 +41,7 @@ class Failover:
 @pytest.fixture
 def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Failover:
     """The story of the launches that a leader had started when it was killed."""
-    cell = make_cell(replica_extra=CALM)
+    cell = make_cell(replica_extra=PATIENT)
     scene = Scene(cell.start(), tmp_path / "witness", STORY_JOBS)
     first = scene.begin()
     old = scene.epoch()

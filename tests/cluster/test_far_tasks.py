@@ -12,7 +12,7 @@ import pytest
 
 from cron.api import table
 from cron.api.tasks import CancelRequest, SubmitRequest, TaskNames, TaskSubmission
-from tests.cluster.failover import CALM
+from tests.cluster.failover import PATIENT
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.test_restore import lose_disks, restore, stored, wait_resolved
 from tests.cluster.test_tasks import states
@@ -52,7 +52,7 @@ def named(number: int) -> list[str]:
 def test_tasks_on_disk_run_once_whoever_is_killed_around_a_spill(
     make_cell: Callable[..., Cell], tmp_path: Path
 ) -> None:
-    extra = f"{CALM}tasks_in_memory = {IN_MEMORY}\n"
+    extra = f"{PATIENT}tasks_in_memory = {IN_MEMORY}\n"
     with Shop(make_cell(replica_extra=extra), tmp_path) as shop:
         cell = shop.cell
         shop.serve()
@@ -118,7 +118,7 @@ def test_tasks_on_disk_are_restored_from_object_storage(
     """All disks are lost: those of the replicas, and what they had run since the snapshot."""
     with s3_server() as server:
         store = f'[object_storage]\nurl = "{server.url(prefix="far")}"\n'
-        extra = f"{CALM}tasks_in_memory = {IN_MEMORY}\n{store}[snapshots]\ninterval_s = 2\n"
+        extra = f"{PATIENT}tasks_in_memory = {IN_MEMORY}\n{store}[snapshots]\ninterval_s = 2\n"
         with Shop(make_cell(replica_extra=extra), tmp_path) as shop:
             cell = shop.cell
             shop.serve()
