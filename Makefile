@@ -24,7 +24,8 @@ export PYTHONTZPATH :=
 # A cell is many short processes: to compile all modules in each of them takes longer than its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help kubernetes setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
+.PHONY: help kubernetes setup setup-tests run test test-style test-cells test-units test-compiled \
+  nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-console bench-flood bench-keeping bench-launches bench-memory bench-overload \
   bench-reconnect bench-scrape bench-tasks bench-web docs lock proto screenshots sizes soak-tasks wheel clean
 
@@ -59,14 +60,26 @@ check: setup-tests ## style, types, layers and the fast tests
 test: setup-tests ## what must pass before a merge: and models, stories, some of the seeds and cells
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@# One process compiles all tests, else each worker of pytest does. The checks that need one core
-	@# run beside it: one process parses the sources once, and a browser mostly waits.
-	@{ $(BIN)/mypy && $(BIN)/pytest -q -m "not nightly" tests/style; } & checks=$$!; \
-	  $(BIN)/pytest -qq --collect-only tests >/dev/null; \
-	  $(BIN)/pytest -q -m "not nightly" tests/browser; sound=$$?; \
-	  wait $$checks && exit $$sound
-	$(BIN)/pytest -q -n 3 -m "not nightly" tests/unit tests/model tests/interaction tests/simulation
-	$(BIN)/pytest -q -n 3 -m "not nightly" --dist loadfile tests/conformance tests/cluster
+	@echo "three runs of tests beside each other, some minutes; each is printed when it is over"
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target test-style test-cells test-units
+
+# Cells and the browser mostly wait for something, and leave the processors to the tests that
+# compute. These have less priority, because a leader that is kept waiting is replaced.
+test-style:
+	@$(BIN)/pytest -q -m "not nightly" tests/style
+
+test-cells: test-compiled
+	@$(BIN)/pytest -q -m "not nightly" tests/browser; sound=$$?; TEST_PORTS=1/2 \
+	  $(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster && \
+	  exit $$sound
+
+test-units: test-compiled
+	@TEST_PORTS=0/2 nice -n 5 $(BIN)/pytest -q -n 3 -m "not nightly" \
+	  tests/unit tests/model tests/interaction tests/simulation
+
+# One process compiles all tests, else each worker of pytest does.
+test-compiled:
+	@$(BIN)/pytest -qq --collect-only tests >/dev/null
 
 nightly: setup-tests ## all other tests; MINIO=PROGRAM adds a real S3 server, SQS=URL one of SQS
 	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 \
