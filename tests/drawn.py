@@ -15,13 +15,13 @@ MODEL_SEEDS: Final = 15
 MODEL_EXAMPLES: Final = 15
 """Of each rule-based model."""
 LAUNCH_SEEDS: Final = 40
-"""Of the launch protocol under faults, with the seeds that are pinned."""
+"""Of the launch protocol under faults; those that are pinned have as long as at night."""
 RESTORE_SEEDS: Final = 1
 """Of each kind of restore; more of them are nightly."""
 TASK_SEEDS: Final = 3
-"""Of tasks under faults; one of their restores, and one mutant."""
+"""Of tasks under faults; one of their restores."""
 FOLLOWED_SEEDS: Final = 2
-"""Of jobs that follow others under faults; one of their mutants."""
+"""Of jobs that follow others under faults."""
 OVERLOAD_SEEDS: Final = 1
 """Of each kind of overload."""
 ENGINE_SEEDS: Final = 12

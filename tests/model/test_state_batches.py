@@ -33,6 +33,8 @@ from tests.unit.state_rig import T0, executors_of
 
 MINUTE = Schedule("* * * * *", "* * * * *")
 ENTRIES = 200
+LOOK_EVERY = 4
+"""After how many entries all that can be seen of both is compared: it takes longer than they do."""
 COMMAND, HANDLER = WorkSpec(("true",)), WorkSpec((), handler="billing.invoice")
 ENDS = [(LaunchState.SUCCEEDED, Reason.NONE, 0)] * 8 + [
     (LaunchState.FAILED, Reason.NONE, 1),
@@ -106,7 +108,8 @@ class World:
         assert moved(first) == moved(second)
         all_detailed(self.detailed.state)
         assert not self.detailed.state.active.usual
-        assert seen(self.state) == seen(self.detailed.state), commands
+        if self.index % LOOK_EVERY == 0:
+            assert seen(self.state) == seen(self.detailed.state), commands
         self.note(first)
 
     def note(self, outcome: Outcome) -> None:

@@ -21,7 +21,6 @@ from cron.state.context import Context
 from cron.state.groups import GroupClose, GroupRecord
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from tests.drawn import nightly_but
 from tests.simulation.loop import Stuck
 from tests.simulation.patching import patched
 from tests.simulation.test_tasks import DEPOSED, simulate_tasks
@@ -150,8 +149,8 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[None]], dict[
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", nightly_but(MUTANTS, lambda name: name == "failure"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", list(MUTANTS))
 def test_a_safeguard_of_chains_that_is_switched_off_is_missed(name: str) -> None:
     mutant, options = MUTANTS[name]
     for seed in range(TRIES):

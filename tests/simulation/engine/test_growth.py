@@ -85,6 +85,7 @@ class Weighed:
         return max(self.late[name] / self.early[name] for name in self.early)
 
 
+@pytest.mark.nightly
 def test_no_replica_grows_with_its_history() -> None:
     run = Weighed()
     assert run.world.verdict.problems == []

@@ -10,7 +10,7 @@ from tests.simulation.engine.profiles import PROFILES
 from tests.simulation.engine.world import FAULTS_S, World
 
 QUIET = msgspec.structs.replace(PROFILES["plain"], gap_s=1e6, faults={"mend": 1})
-SEEDS = range(9)
+SEEDS = range(5)
 DOWN_S = 3.5
 """Longer than any machine of the simulation takes to start by itself."""
 LOOK_S = 0.005
