@@ -1,4 +1,4 @@
-"""The tests with real processes that `make test` runs: about 15, one story each.
+"""The tests with real processes that `make test` runs: one story each.
 
 All others in this folder are nightly. What a story proves by real processes alone is here; orders
 of faults are drawn in the simulation.
@@ -17,9 +17,6 @@ SMOKES: Final[dict[str, str]] = {
     ),
     "a replica is replaced from its peers": (
         "test_replace.py::test_a_dead_replica_is_replaced_under_load_with_two_commands"
-    ),
-    "replicas are restarted one after the other": (
-        "test_engine_restarts.py::test_restarting_each_replica_in_turn_never_stops_the_appends"
     ),
     "an executor is killed": (
         "test_failover_executor.py::"
@@ -41,9 +38,6 @@ SMOKES: Final[dict[str, str]] = {
     ),
     "tasks outlive a leader": (
         "test_tasks.py::test_tasks_run_once_over_the_death_of_a_leader_and_cancelled_ones_never"
-    ),
-    "people hold launches back and let them go": (
-        "test_gates.py::test_a_gate_that_pauses_holds_launches_until_it_is_opened"
     ),
     "calls over HTTP reach the leader, and the next one": (
         "test_http.py::test_any_replica_answers_over_http_and_again_after_the_leaders_death"

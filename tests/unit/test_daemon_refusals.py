@@ -67,6 +67,7 @@ def test_a_replica_whose_port_is_taken_says_so_in_one_line(tmp_path: Path) -> No
     assert json.loads(done.stderr.splitlines()[-1])["replica"] == "r1"
 
 
+@pytest.mark.nightly
 def test_a_replica_whose_http_port_is_taken_says_so_in_one_line(tmp_path: Path) -> None:
     config = write_config(tmp_path, free_address())
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -99,6 +100,7 @@ def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> No
     assert (older / "older.txt").exists(), "a start that is refused removes nothing"
 
 
+@pytest.mark.nightly
 def test_a_folder_of_an_older_format_is_named_and_left_as_it_is(tmp_path: Path) -> None:
     config = free_port_in(write_config(tmp_path, "127.0.0.1:1"))
     index = tmp_path / "d" / "history.sqlite"
@@ -118,6 +120,7 @@ def free_port_in(config: Path) -> Path:
     return config
 
 
+@pytest.mark.nightly
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     config = write_config(tmp_path, "127.0.0.1:1")
     done = run("cron.daemon", config, "--join", "--data", "/proc/nowhere")

@@ -96,6 +96,7 @@ def test_a_second_ctrl_c_does_not_wait_for_who_will_not_end(
     assert all(is_gone(pid) for pid in pids.values())
 
 
+@pytest.mark.nightly
 def test_a_ctrl_c_that_comes_twice_at_once_is_one(start: Callable[..., Dev]) -> None:
     dev = start()
     dev.pids()
@@ -116,6 +117,7 @@ def test_executors_end_before_the_replicas_do(start: Callable[..., Dev], tmp_pat
     assert ended["executor-1"] <= min(ended.values())
 
 
+@pytest.mark.nightly
 def test_dev_ends_when_nobody_reads_what_it_says(start: Callable[..., Dev]) -> None:
     dev = start()
     pids = dev.pids()
@@ -161,6 +163,7 @@ def test_with_no_restart_it_stays_down(start: Callable[..., Dev]) -> None:
     assert dev.log("executor-1").count("up") == 1
 
 
+@pytest.mark.nightly
 def test_an_executor_that_was_told_to_leave_is_not_started_again(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
@@ -204,6 +207,7 @@ def test_a_replica_that_was_replaced_is_never_started_again(
     assert dev.log("r3").count("cannot read my journal") == 1
 
 
+@pytest.mark.nightly
 def test_a_replica_of_a_cell_that_was_restored_elsewhere_is_never_started_again(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
@@ -226,6 +230,7 @@ def test_on_a_port_of_its_own_dev_says_how_to_reach_the_cell(start: Callable[...
     assert dev.end() == 0
 
 
+@pytest.mark.nightly
 def test_a_cell_can_move_to_other_ports_and_keeps_its_files(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:

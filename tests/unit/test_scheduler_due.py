@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from cron.job import Overlap, Schedule
@@ -49,6 +50,7 @@ def test_a_thousand_jobs_of_one_schedule_are_one_group() -> None:
     assert len(due_heap.take(T0 + 120, limit=10_000)) == 1
 
 
+@pytest.mark.nightly
 def test_twenty_thousand_schedules_that_go_at_once_hold_nobody_up() -> None:
     """Each was looked for among all the others: three minutes, in which no lease was renewed."""
     schedules = [Schedule(f"@every {n}s", every_s=n) for n in range(1_000, 21_000)]

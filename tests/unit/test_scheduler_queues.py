@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cron.job import Catchup, Overlap, Retry
 from cron.launch_state import LaunchState
+from cron.scheduler import plan as planning
+from cron.scheduler import queues as queues_module
 from cron.scheduler.places import Capacity, Place
-from cron.scheduler.plan import LOST_MAX, View, plan
-from cron.scheduler.queues import LOADED_AT_ONCE, Queues
+from cron.scheduler.plan import View, plan
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import LiftGates
@@ -208,11 +212,14 @@ def test_deadlines_hold_whatever_was_forgotten_of_others() -> None:
 # ---- a takeover
 
 
-def test_what_waits_is_let_in_by_and_by_without_anybody_waking_the_leader() -> None:
+def test_what_waits_is_let_in_by_and_by_without_anybody_waking_the_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where nothing began there was no entry to wake it: it went on half a second later."""
+    monkeypatch.setattr(queues_module, "LOADED_AT_ONCE", 100)
     rig = Rig(job(schedule=SECONDS, deadline_s=90_000))
     rig.queues.places.drop(1)
-    many = 2 * LOADED_AT_ONCE + 5
+    many = 2 * 100 + 5
     rig.to(many).account(*range(1, many + 1))
     rig.lead()
     rig.queues.places.drop(1)
@@ -224,10 +231,13 @@ def test_what_waits_is_let_in_by_and_by_without_anybody_waking_the_leader() -> N
     assert len(rig.queues.fair) == many
 
 
-def test_what_is_new_of_a_queue_does_not_go_before_what_is_not_let_in_yet() -> None:
+def test_what_is_new_of_a_queue_does_not_go_before_what_is_not_let_in_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """At a takeover the new instant of a job began before those that had waited for hours, since
     these were far behind in what was let in."""
-    now = LOADED_AT_ONCE + 10
+    monkeypatch.setattr(queues_module, "LOADED_AT_ONCE", 100)
+    now = 100 + 10
     many = job("many", schedule=SECONDS, deadline_s=90_000)
     rig = Rig(many, queue(name="line", deadline_s=90_000))
     rig.to(now).account(*range(1, now))
@@ -255,13 +265,16 @@ def test_what_the_plan_without_queues_gives_up_is_right_in_them() -> None:
     assert len(rig.queues.fair.running) == 0
 
 
-def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some() -> None:
+def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two hundred thousand launches on silent executors did not fit into an entry, and the term
     failed. They would now, and `apply` would take seconds for it."""
+    monkeypatch.setattr(planning, "LOST_MAX", 100)
     rig = Rig(job(schedule=SECONDS, deadline_s=90_000))
     rig.rig.join("e2", "l2")
     rig.rig.join("e3", "l3")
-    each = LOST_MAX // 2 + 1
+    each = 100 // 2 + 1
     rig.queues.places.drop(1)
     rig.to(3 * each).account(*range(1, 3 * each + 1))
     keys = list(rig.state.due)
