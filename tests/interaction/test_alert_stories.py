@@ -184,4 +184,5 @@ def test_an_alert_is_told_once_wherever_the_leader_dies(
     for step in range(1, steps + 1):
         for is_late in (False, True):
             play(when, story, {step}, is_late=is_late)
-        play(when, story, {step, step + 1, step + 2}, is_late=step % 2 == 0)
+        if step % 3 == 0:
+            play(when, story, {step, step + 1, step + 2}, is_late=step % 2 == 0)
