@@ -31,6 +31,7 @@ from launcher.protocol.work import Epoch, WorkSpec
 from tests.unit.cgroup_rig import ROOT, FakeCgroups
 from tests.unit.rows_rig import Start, attempt_of, found, orders
 from tests.unit.test_executor_loop import Shop
+from tests.unit.workers_rig import until
 
 LEDGER = "01234567-89ab-cdef-0123-456789abcdef"
 SERVICE = f"{ROOT}/executor.service"
@@ -269,12 +270,25 @@ async def test_a_command_that_cannot_join_its_group_does_not_run_without(
     assert shop.groups() == []
 
 
+def child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 async def test_a_dead_spawner_leaves_no_groups(shop: LimitedShop) -> None:
+    shop.order(names=(B,))
+    await shop.turns_until(lambda: (B, ENDED) in shop.ear.told)
+    reaper = shop.executor_loop._children.pid
+    spawner = child_of(reaper)
+    os.kill(spawner, signal.SIGSTOP)  # so that it does not try to start anything
+    await until(lambda: is_stopped(spawner))
     shop.order(names=(A,))
-    os.kill(shop.executor_loop._children.pid, signal.SIGSTOP)
     await shop.turn()
     assert len(shop.groups()) == 1
-    os.kill(shop.executor_loop._children.pid, signal.SIGKILL)
+    os.kill(reaper, signal.SIGKILL)  # the kernel kills the spawner with it
     await shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told)
     assert shop.groups() == []
     assert shop.executor_loop.running == 0
