@@ -68,13 +68,11 @@ test: setup-tests ## what must pass before a merge: and models, stories, some of
 test-style:
 	@$(BIN)/pytest -q -m "not nightly" tests/style
 
-test-cells: export TEST_PORTS = 1/2
 test-cells: test-compiled
 	@$(BIN)/pytest -q -m "not nightly" tests/browser; sound=$$?; \
 	  $(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster && \
 	  exit $$sound
 
-test-units: export TEST_PORTS = 0/2
 test-units: test-compiled
 	@nice -n 5 $(BIN)/pytest -q -n 3 -m "not nightly" \
 	  tests/unit tests/model tests/interaction tests/simulation
