@@ -260,31 +260,39 @@ class Batch:
     def changes(self) -> list[BatchReport]:
         """Return what became of rows that have begun or are over: `change` makes it known of the
         same batch as it was ordered."""
-        states, codes, details = self.states, self.codes, self.details
+        states, started, codes, details = self.states, self.started, self.codes, self.details
+        count = len(states)
+        if not codes and not details and states.count(states[0]) == count and all(started):
+            return [self._change(states[0] & STATUS, 0, "", range(count))]
         alike: dict[tuple[int, int, str], list[int]] = {}
         for place, state in enumerate(states):
             status = state & STATUS
-            if status != ACCEPTED or self.started[place]:
+            if status != ACCEPTED or started[place]:
                 how = (status, codes[place] if codes else 0, details.get(place, ""))
                 alike.setdefault(how, []).append(place)
         return [self._change(*how, places) for how, places in alike.items()]
 
-    def _change(self, status: int, code: int, detail: str, places: list[int]) -> BatchReport:
+    def _change(self, status: int, code: int, detail: str, places: Sequence[int]) -> BatchReport:
+        is_whole = len(places) == len(self.states)
+
+        def taken(column: Sequence[int]) -> Sequence[int]:
+            return column if is_whole else [column[at] for at in places]
+
         exit_code = code & _EXIT
         change = BatchReport(
             self.index,
             Status(status),
             Reason(code >> _EXIT_BITS),
             -1 if exit_code == _EXIT else exit_code,
-            differences([self.rows[at] for at in places]),
-            list(short([self.started[at] for at in places], 0, is_times=True)),
-            list(short([self.finished[at] for at in places], 0, is_times=True)),
+            differences(taken(self.rows)),
+            list(short(taken(self.started), 0, is_times=True)),
+            list(short(taken(self.finished), 0, is_times=True)),
             detail=detail,
         )
         for name in SPARSE:
             column: array[int] | None = getattr(self, name)
             if column is not None and (status == ACCEPTED or name not in _RUNNING):
-                setattr(change, name, list(short([column[at] for at in places], 0)))
+                setattr(change, name, list(short(taken(column), 0)))
         return change
 
     def row(self, place: int) -> RowReport:
