@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from cron.errors import OutcomeUnknown, Unavailable
-from tests.cluster.failover import CALM
+from tests.cluster.failover import PATIENT
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.test_tls_cell import Secured
 from tests.cluster.worker_rig import WITHIN_S
@@ -46,7 +46,7 @@ class Watched:
             'recipients = ["*@example.com"]\ntls = "none"\n'
         )
         extra = f'targets = "{config}"'
-        self.cell = make_cell(**{"replica_extra": CALM, "executor_extra": extra} | more)
+        self.cell = make_cell(**{"replica_extra": PATIENT, "executor_extra": extra} | more)
         self.code = folder / "code"
         self.code.write_text("3")
 
@@ -320,7 +320,7 @@ def test_a_backup_that_fails_is_told(make_cell: Callable[..., Cell], tmp_path: P
     store = tmp_path / "store"
     store.write_text("a file where a folder belongs")
     storage = f'\n[object_storage]\nurl = "file://{store}"\n'
-    watched = Watched(make_cell, tmp_path, replica_extra=CALM + storage)
+    watched = Watched(make_cell, tmp_path, replica_extra=PATIENT + storage)
     try:
         watched.start(CHANNEL + rule("backup", "backup-failing:1s"))
         [mail] = watched.received(1)
@@ -354,7 +354,7 @@ def test_a_mail_server_that_is_away_slow_or_strict_gets_each_mail_once(watched: 
 def test_tokens_may_mute_and_see_what_is_of_their_tenant_and_change_no_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secured = Secured(tmp_path, CALM)
+    secured = Secured(tmp_path, PATIENT)
     monkeypatch.setenv("RAFTCRON_TLS", str(secured.ada))
     eve = str(secured.certs.issued("person", "eve", cell="default"))
     with secured.cell as cell:
