@@ -603,7 +603,7 @@ class ExecutorLoop:
             hit("after-ledger")
         self.workers.launches.accept(accepted)
         kills = [
-            ["kill", name, reason]
+            ["kill", name, int(reason)]
             for name, reason in written.kills
             if not self.workers.kill(name, Reason(reason))
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import socket
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.clock import boot_ms, wall_ms
-from launcher.executor.commands.children import _PROGRAM, _ROOT
+from launcher.executor.commands.children import _PROGRAM, _ROOT, decode, encode
 from launcher.executor.commands.trees import SPAWNER_MARK
 
 LONG_MS = 600_000
@@ -47,8 +46,7 @@ class Bench:
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
     def send(self, *messages: list[Any]) -> None:
-        body = json.dumps(messages).encode()
-        self.control.sendall(len(body).to_bytes(4, "big") + body)
+        self.control.sendall(encode(list(messages)))
 
     def order(self, name: str, command: str, **fields: Any) -> dict[str, Any]:
         return {
@@ -92,7 +90,7 @@ class Bench:
 
     def _read(self) -> None:
         size = int.from_bytes(self._exactly(4), "big")
-        self.news += json.loads(self._exactly(size))
+        self.news += decode(self._exactly(size))
 
     def _exactly(self, size: int) -> bytes:
         data = b""
