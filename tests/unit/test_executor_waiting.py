@@ -344,3 +344,10 @@ def test_after_a_spawner_that_ran_dry_events_gather_less() -> None:
     for started in range(10):
         before = gap.after(started, 8, 10 * started)
     assert gap.after(9 + 8, 8, 90 + 16) < before // 2
+
+
+def test_the_pace_of_starts_is_forgotten_when_there_is_nothing_to_start() -> None:
+    gap = EventsGap()
+    slow = [gap.after(started, 40, 10 * started) for started in range(10)]
+    gap.after(49, 0, 500)
+    assert gap.after(49, 40, 1_000) == slow[0] < slow[-1]

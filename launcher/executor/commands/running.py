@@ -208,7 +208,7 @@ class SlotPace:
 
 class EventsGap:
     """For how long events of the spawner are left unread after a read: half the time for which it
-    has commands to start, at the pace of its last starts. Pure; times in ms."""
+    has commands to start, at the pace of its last starts since it had none. Pure; times in ms."""
 
     def __init__(self) -> None:
         self._start_ms = START_MS_MIN
@@ -223,6 +223,8 @@ class EventsGap:
             self._start_ms = min(self._start_ms, took_ms / count)
         elif count > 0 and self._unstarted:
             self._start_ms = (self._start_ms + took_ms / count) / 2
+        if not unstarted:
+            self._start_ms = START_MS_MIN  # the next commands may be started faster
         self._start_ms = max(self._start_ms, START_MS_MIN)
         self._started, self._unstarted, self._read_ms = started, unstarted, now_ms
         return int(min(unstarted * self._start_ms / 2, EVENTS_GAP_MS_MAX))
