@@ -330,18 +330,17 @@ def spec_of(asked: api.TaskSubmission, now_ms: int) -> t.TaskSpec:
     """
     queue = f"{asked.tenant}/{asked.queue or asked.handler}"
     payload = b"" if asked.payload is msgspec.UNSET else bytes(asked.payload).strip()
-    labels = tuple(sorted(asked.labels.items()))
     options = t.TaskOptions(
-        handler=asked.handler,
-        priority=asked.priority,
-        tries=asked.tries,
-        backoff_ms=asked.backoff_ms,
-        deadline_s=-(-asked.deadline_ms // 1000),
-        timeout_s=-(-asked.timeout_ms // 1000),
-        collection=asked.collection,
-        on_lost=OnLost[asked.on_lost.upper()] if asked.on_lost else -1,
-        labels=labels,
-        traceparent=asked.traceparent,
+        asked.handler,
+        asked.priority,
+        asked.tries,
+        asked.backoff_ms,
+        -(-asked.deadline_ms // 1000),
+        -(-asked.timeout_ms // 1000),
+        asked.collection,
+        OnLost[asked.on_lost.upper()] if asked.on_lost else -1,
+        tuple(sorted(asked.labels.items())) if asked.labels else (),
+        asked.traceparent,
     )
     # The time as it was said: a delay that is repeated is the same content at a later time.
     at_ms = api.iso_ms(asked.at) if asked.at else asked.at_ms

@@ -74,23 +74,25 @@ def submit(context: Context, command: t.SubmitTasks) -> Result:
 
 def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     """Take a task, or answer why not; nothing has changed then."""
-    state, tasks = context.state, context.state.tasks
+    state = context.state
+    tasks, options, at_ms = state.tasks, spec.options, context.at_ms
     queue = state.queues.get(spec.queue)
-    known = _known(state, queue, spec)
-    if known is not ACCEPTED:
-        return known
-    is_sound, own = _kept(spec.options, spec.options.handler if queue is None else queue.handler)
+    if queue is not None and spec.key in queue.tasks:
+        is_same = queue.tasks[spec.key].digest == spec.digest
+        return Verdict.ALREADY if is_same else Verdict.OTHER_CONTENT
+    if state.spilled.count and state.spilled.find(f"{spec.queue}{TASK_MARK}{spec.key}"):
+        return Verdict.ON_DISK
+    is_sound, own = _kept(options, options.handler if queue is None else queue.handler)
     if not is_sound or not _is_sound(spec):
         return Verdict.BAD_TASK
-    if spec.at_ms > context.at_ms and spec.at_ms > _latest_ms(context):
+    if spec.at_ms > at_ms and spec.at_ms > _latest_ms(context):
         return Verdict.BAD_TIMES
     is_tied = bool(spec.group or spec.after or spec.after_any)
-    refusal = _refusal_of_ties(state, spec) if is_tied else ACCEPTED
-    weight = len(spec.payload) + t.label_bytes(spec.options.labels)
-    is_full = not _has_room(tasks, spec.queue, weight)
-    if refusal is not ACCEPTED:
+    if is_tied and (refusal := _refusal_of_ties(state, spec)) is not ACCEPTED:
         return refusal
-    if is_full or tasks.waiting >= TASKS_WAITING_MAX:
+    weight = len(spec.payload) + t.label_bytes(options.labels)
+    tenant = t.tenant_of(spec.queue) if queue is None else queue.tenant
+    if tasks.waiting >= TASKS_WAITING_MAX or not _has_room(tasks, tenant, weight):
         return Verdict.TOO_MANY
     if queue is None:
         if not spec.options.handler:
@@ -106,14 +108,14 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
         number,
         queue.name,
         spec.key,
-        max(spec.at_ms, context.at_ms),
+        max(spec.at_ms, at_ms),
         spec.payload,
         spec.digest,
         None if own is None else queue.shared(own),
         context.index,
-        context.at_ms,
+        at_ms,
         by,
-        timed_ms=context.at_ms if spec.is_delay else 0,
+        timed_ms=at_ms if spec.is_delay else 0,
     )
     if is_tied:
         _tie(context, task, spec)
@@ -121,16 +123,6 @@ def submit_one(context: Context, spec: t.TaskSpec, by: str) -> Verdict:
     else:
         tasks.add(task, queue, weight)
     context.moved_tasks[number] = None
-    return ACCEPTED
-
-
-def _known(state: State, queue: t.QueueRecord | None, spec: t.TaskSpec) -> Verdict:
-    """Return what is known of a task that is submitted; ACCEPTED for one that is new."""
-    known = queue.tasks.get(spec.key) if queue is not None else None
-    if known is not None:
-        return Verdict.ALREADY if known.digest == spec.digest else Verdict.OTHER_CONTENT
-    if state.spilled.count and state.spilled.find(f"{spec.queue}{TASK_MARK}{spec.key}") is not None:
-        return Verdict.ON_DISK
     return ACCEPTED
 
 
@@ -183,11 +175,11 @@ def _predecessor(state: State, name: str) -> Predecessor:
     return state.groups[name].name
 
 
-def _has_room(tasks: t.TaskTable, queue: str, more: int) -> bool:
-    """Whether the cell, and the tenant of a queue, may have so many more bytes of payloads."""
+def _has_room(tasks: t.TaskTable, tenant: str, more: int) -> bool:
+    """Whether the cell, and a tenant, may have so many more bytes of payloads."""
     if tasks.payload_bytes + more > TASK_PAYLOADS_BYTES_MAX:
         return False
-    return tasks.tenant_bytes.get(t.tenant_of(queue), 0) + more <= TENANT_PAYLOADS_BYTES_MAX
+    return tasks.tenant_bytes.get(tenant, 0) + more <= TENANT_PAYLOADS_BYTES_MAX
 
 
 def _latest_ms(context: Context) -> int:
@@ -300,7 +292,7 @@ def _reschedule(context: Context, task: t.TaskRecord, item: t.RescheduleItem) ->
     if len(payload) > PAYLOAD_BYTES_MAX or not -1 <= item.priority < PRIORITIES:
         return Verdict.BAD_TASK
     tasks, more = context.state.tasks, len(payload) - len(task.payload)
-    if more > 0 and not _has_room(tasks, task.queue, more):
+    if more > 0 and not _has_room(tasks, t.tenant_of(task.queue), more):
         return Verdict.TOO_MANY
     own = task.own
     if item.priority >= 0:
