@@ -540,7 +540,7 @@ class Leader:
 
     async def _pause(self, began_ms: int) -> None:
         """Wait for something to do: a report, a change, the next instant, or housekeeping. A change
-        ends any wait.
+        ends any wait; if several come at one time, they gather first for as long as the turn took.
 
         If reports arrive all the time, every few of them would make an entry. A leader that has
         appended in several turns one after the other lately gathers them longer, if nobody waits
@@ -549,6 +549,9 @@ class Leader:
         began at `began_ms`, counts as rest if it left due jobs to the next one, or had so many rows
         that more of them would cost no less, while launches wait for the slots that come free.
         """
+        if self.changes.taken:
+            rest_ms = min(self._clock.mono_ms() - began_ms, self._settings.turn_ms)
+            await self.changes.gather(rest_ms / 1000)
         if self.changes:
             return
         turn_ms, queues = self._settings.turn_ms, self.indexes.queues

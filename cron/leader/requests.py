@@ -20,6 +20,7 @@ from cron.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from cron.pace import WakeUp
 from cron.state import commands as c
 from cron.state.access import CameFrom
 from cron.state.commands import Command
@@ -61,6 +62,9 @@ class Changes:
 
     def __init__(self) -> None:
         self._waiting: list[Change] = []
+        self.taken = 0  # those of the newest entry
+        self._crowd = 0  # so many are expected for the next one
+        self._crowded = WakeUp()
         self.older_replicas: Callable[[], str] = lambda: ""
         """Says which replicas keep the cell in an older format."""
 
@@ -76,6 +80,21 @@ class Changes:
         if len(self._waiting) >= WAITING_MAX:
             raise LimitExceeded(f"{WAITING_MAX} changes are waiting already", "try again shortly")
         self._waiting.append(change)
+        if len(self._waiting) >= self._crowd:
+            self._crowded.set()
+
+    async def gather(self, seconds: float) -> None:
+        """Wait until as many changes wait as the newest entry had and came meanwhile, at most so
+        long; do not wait for a single caller.
+
+        An entry costs the replicas as much as a hundred tasks. Callers who were just answered often
+        come again at once: without the wait, two of them would take turns, each with entries of its
+        own.
+        """
+        self._crowd = self.taken + len(self._waiting)
+        if self._crowd > 1:
+            self._crowded.clear()
+            await self._crowded.wait(seconds)
 
     def take(self, state: State, now_ms: int) -> list[Change]:
         """Build the waiting changes and return them; a refused change is answered at once.
@@ -114,6 +133,7 @@ class Changes:
             taken.append(change)
             if change.changes_jobs:
                 break
+        self.taken = len(taken)
         return taken
 
     def refuse_all(self, leader: str | None) -> None:

@@ -418,6 +418,32 @@ async def test_a_change_ends_the_rest_of_a_leader_and_shares_the_next_entry() ->
         assert len(set(indexes)) == 1
 
 
+async def test_changes_of_several_callers_who_come_again_share_each_entry() -> None:
+    async with reigning() as one:
+        hour_ms = 3_600_000
+        one.leader._settings = LeaderSettings(turn_ms=hour_ms, housekeeping_ms=hour_ms)
+        await one.put(job())
+        indexes: list[int] = []
+
+        def applied(index: int, outcome: Outcome) -> None:
+            one.clock.ms += hour_ms  # as long as an entry takes, changes may gather
+            indexes.extend(index for one in outcome.commands if isinstance(one, c.Trigger))
+
+        one.applier.subscribe(applied)
+
+        async def caller(name: str, times: int) -> None:
+            for number in range(times):
+                await one.triggered(f"{name}{number}")
+
+        async with asyncio.timeout(WITHIN_S):
+            await caller("alone", 2)  # nobody else is waited for
+            first = asyncio.create_task(caller("a", 5))
+            await asyncio.sleep(0)
+            await asyncio.gather(first, caller("b", 4))
+        assert len(indexes) == 11
+        assert len(set(indexes)) == 2 + 5
+
+
 async def test_a_change_whose_caller_gives_up_before_its_entry_does_not_happen() -> None:
     async with reigning() as one:
         await one.put(job())
