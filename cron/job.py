@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -43,6 +43,22 @@ class OnLost(enum.IntEnum):
     RETRY = 1
 
 
+class Bounds(msgspec.Struct, frozen=True, array_like=True):
+    """Which instants of a schedule count: those from `start_s` to `end_s`, both included, 0 for no
+    bound, in seconds since the epoch; and with a `calendar` those on days that it does not have, or
+    with `is_only` on those that it has.
+
+    `days` are the days of the calendar when the job was last applied, as days since 1970-01-01 of
+    the schedule's zone: the first, and then how many days each is later than the one before.
+    """
+
+    start_s: int = 0
+    end_s: int = 0
+    calendar: str = ""
+    is_only: bool = False
+    days: tuple[int, ...] = ()
+
+
 class Schedule(msgspec.Struct, frozen=True, array_like=True):
     """When a job is due.
 
@@ -50,7 +66,8 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     the same without `?` and without aliases: five plain fields, or "" for `@every`. `zone` is an
     IANA name. `every_s` is the period of `@every` in seconds, else 0; it is anchored to the epoch.
     `placement` is the version of the algorithm that chose the values of `?`, 0 without `?`. The
-    leader that accepted the job chose them once; they are never computed again.
+    leader that accepted the job chose them once; they are never computed again. `bounds` leave
+    instants out.
     """
 
     text: str
@@ -58,11 +75,20 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     zone: str = "UTC"
     every_s: int = 0
     placement: int = 0
+    bounds: Bounds | None = None
+
+    @property
+    def key(self) -> ScheduleKey:
+        """All that its instants depend on."""
+        return self.resolved, self.zone, self.every_s, self.bounds
 
     @property
     def is_placed(self) -> bool:
         """Return whether every `?` has a value."""
         return bool(self.every_s) or bool(self.resolved)
+
+
+ScheduleKey: TypeAlias = tuple[str, str, int, Bounds | None]
 
 
 class Retry(msgspec.Struct, frozen=True, array_like=True):

@@ -222,3 +222,16 @@ ALERTS_OPEN_MAX: Final = 20_000
 """Alerts that fire at one time: 200 bytes each, which every snapshot writes at once."""
 ALERTS_CLOSED_KEPT: Final = 10_000
 """Alerts that are over and remembered; the oldest are forgotten first."""
+
+CALENDARS_MAX: Final = 200
+CALENDAR_DAYS_MAX: Final = 2_000
+"""Each job that uses a calendar has its days: up to 4 KB in State."""
+CALENDAR_NAME_CHARS_MAX: Final = 64
+CALENDAR_RULE: Final = rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{CALENDAR_NAME_CHARS_MAX - 1}}}"
+CALENDAR_HINT: Final = (
+    f"use up to {CALENDAR_NAME_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -"
+)
+CALENDAR_FILE_BYTES_MAX: Final = 1 << 20
+REVISIONS_OF_JOB: Final = 20
+EARLIER_BYTES_MAX: Final = 64 << 20
+"""Earlier revisions of all jobs: about 100,000 jobs of 600 bytes each."""

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from cron import limits
 from cron.api import checks
+from cron.api.access import FieldView
 from cron.api.checks import (
     Collection,
     FullJob,
@@ -82,6 +83,8 @@ class JobView(View, frozen=True, kw_only=True):
     scheduled times, oldest first; none while nothing is due any more, or in a pause without an end.
     `gate` is the closed gate that decides over its launches now. `held` says why the leader cannot
     read the schedule: then nothing is launched, and no instant has a row, until a leader can.
+    Instants before `start_s` and after `end_s` do not count, 0 for no bound, and `calendar` leaves
+    days out, or all others, as its option says.
     """
 
     name: str
@@ -109,6 +112,9 @@ class JobView(View, frozen=True, kw_only=True):
     held: str = ""
     changed_by: str = ""
     changed_ms: int = 0
+    start_s: int = 0
+    end_s: int = 0
+    calendar: str = ""
 
 
 class JobsRequest(Request, frozen=True, kw_only=True):
@@ -247,6 +253,62 @@ class ApplyReport(View, frozen=True, kw_only=True):
     problems: list[Problem] = []
     is_dry_run: bool = False
     applied: bool = False
+
+
+class ExportRequest(Request, frozen=True, kw_only=True):
+    """Which jobs to write as job files: those that fit all that is named, "" names nothing."""
+
+    pattern: Pattern = ""
+    tenant: Tenant = ""
+    source: Annotated[str | None, checks.source] = None
+    within: Within = []
+
+
+class ExportedJob(View, frozen=True, kw_only=True):
+    """A job as a `[[job]]` table of a job file, with the source that it belongs to."""
+
+    job: str
+    source: str
+    text: str
+
+
+class RevisionsQuery(Request, frozen=True, kw_only=True):
+    """Ask for the revisions of a job, and what differs between one of them and what it is now.
+    `revision` 0 is the one before."""
+
+    job: FullJob
+    revision: Annotated[int, bound(0, 1 << 53, "revision")] = 0
+
+
+class RevisionView(View, frozen=True, kw_only=True):
+    """A revision of a job: who applied it and when. One that is not `current` is an earlier one."""
+
+    revision: int
+    schedule: str = ""
+    zone: str = "UTC"
+    command: str = ""
+    by: str = ""
+    at_ms: int = 0
+    current: bool = False
+
+
+class RevisionsReport(View, frozen=True, kw_only=True):
+    """The revisions of a job that are kept, newest first; and the fields in which `revision`
+    differed from what the job is now. What an environment variable was set to does not show."""
+
+    job: str
+    revision: int = 0
+    revisions: list[RevisionView] = []
+    fields: list[FieldView] = []
+
+
+class RollBackRequest(Request, frozen=True, kw_only=True):
+    """Make a job what it was in a revision, which becomes a revision of its own."""
+
+    job: FullJob
+    revision: Annotated[int, bound(1, 1 << 53, "revision")]
+    is_dry_run: bool = False
+    by: Person = ""
 
 
 class PauseRequest(Request, frozen=True, kw_only=True):

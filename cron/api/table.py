@@ -8,6 +8,7 @@ from cron.access import Action
 from cron.api import (
     access,
     alerts,
+    calendars,
     dead,
     executors,
     gates,
@@ -46,6 +47,19 @@ RESUME: Final = unary(
 JOBS: Final = stream("Jobs", jobs.JobsRequest, jobs.JobView, Where.ANY, (Action.READ, reach.listed))
 JOB_PAGE: Final = unary(
     "JobPage", overview.JobPageQuery, overview.JobPage, Where.ANY, (Action.READ, reach.listed)
+)
+EXPORT_JOBS: Final = stream(
+    "ExportJobs", jobs.ExportRequest, jobs.ExportedJob, Where.ANY, (Action.EDIT, reach.listed)
+)
+JOB_REVISIONS: Final = unary(
+    "JobRevisions",
+    jobs.RevisionsQuery,
+    jobs.RevisionsReport,
+    Where.ANY,
+    (Action.READ, reach.job),
+)
+ROLL_BACK: Final = unary(
+    "RollBack", jobs.RollBackRequest, jobs.ApplyReport, Where.CHANGE, (Action.EDIT, reach.job)
 )
 NEXT: Final = unary("Next", jobs.NextRequest, jobs.NextTimes, Where.ANY, (Action.READ, reach.job))
 
@@ -157,6 +171,29 @@ UNMUTE_ALERTS: Final = unary(
     alerts.MutesReport,
     Where.CHANGE,
     (Action.OPERATE, reach.anything),
+)
+
+# Calendars
+CALENDARS: Final = unary(
+    "Calendars",
+    calendars.CalendarsQuery,
+    calendars.CalendarsReport,
+    Where.ANY,
+    (Action.READ, reach.anything),
+)
+APPLY_CALENDAR: Final = unary(
+    "ApplyCalendar",
+    calendars.ApplyCalendarRequest,
+    calendars.ApplyCalendarReport,
+    Where.CHANGE,
+    (Action.EDIT, reach.cell),
+)
+REMOVE_CALENDAR: Final = unary(
+    "RemoveCalendar",
+    calendars.RemoveCalendarRequest,
+    calendars.CalendarView,
+    Where.CHANGE,
+    (Action.EDIT, reach.cell),
 )
 
 # Executors and queues

@@ -7,6 +7,7 @@ on integers; the months from 1970 to YEAR_LAST are tabled once.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from datetime import date
 from functools import lru_cache
 from typing import Final
@@ -58,6 +59,16 @@ def minutes_of_day(hours: int, minutes: int) -> tuple[int, ...]:
     )
 
 
+def _masks_by_month(dates: Iterable[int]) -> dict[int, int]:
+    """Return days since 1970 as days of their months, as bits; months count from 1970-01."""
+    found: dict[int, int] = {}
+    for date_ in dates:
+        if 0 <= date_ < DAYS_END:
+            month = bisect_right(_FIRST, date_) - 1
+            found[month] = found.get(month, 0) | 2 << date_ - _FIRST[month]
+    return found
+
+
 class LocalTimes:
     """The local minutes that five fields match.
 
@@ -65,9 +76,15 @@ class LocalTimes:
     match; otherwise one is enough (crontab(5)).
     """
 
-    __slots__ = ("_and", "_days", "_months", "_patterns", "_specials", "minutes")
+    __slots__ = (
+        "_and", "_days", "_end", "_left_out", "_months", "_only", "_patterns", "_specials",
+        "minutes",
+    )  # fmt: skip
 
-    def __init__(self, fields: tuple[Field, ...]) -> None:
+    def __init__(
+        self, fields: tuple[Field, ...], dates: Iterable[int] = (), *, is_only: bool = False
+    ) -> None:
+        """`dates` are days since 1970 that are left out, or with `is_only` the only ones."""
         minute, hour, day, month, weekday = fields
         self.minutes = minutes_of_day(hour.mask, minute.mask)
         self._days = day.mask
@@ -75,6 +92,10 @@ class LocalTimes:
         self._patterns = _weekday_patterns(weekday.mask)
         self._and = day.has_star or weekday.has_star
         self._specials = (day.specials, weekday.specials)
+        found = _masks_by_month(dates)
+        self._left_out: dict[int, int] = {} if is_only else found
+        self._only = found if is_only else None
+        self._end = max(found, default=-1) + 1 if is_only else _MONTHS
 
     def at_or_after(self, local: int) -> int | None:
         """Return the first match not before `local`, or None to the end of the table."""
@@ -146,6 +167,10 @@ class LocalTimes:
             days |= days_mask(of_month, _LENGTH[month], first)
             weekdays |= days_mask(of_week, _LENGTH[month], first)
         days = days & weekdays if self._and else days | weekdays
+        if self._left_out:
+            days &= ~self._left_out.get(month, 0)
+        elif self._only is not None:
+            days &= self._only.get(month, 0)
         return days & ((2 << _LENGTH[month]) - 2)
 
     def _day_at_or_after(self, day: int) -> int | None:
@@ -157,7 +182,7 @@ class LocalTimes:
         mask = self._month_mask(month) >> skipped << skipped
         while not mask:
             month += 1
-            if month >= _MONTHS:
+            if month >= self._end:
                 return None
             mask = self._month_mask(month)
         return _FIRST[month] + (mask & -mask).bit_length() - 2

@@ -19,6 +19,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from cron.calendar.days import DAY_MIN, DAYS_END, LocalTimes
@@ -26,7 +27,7 @@ from cron.calendar.expression import parse
 from cron.calendar.fields import DAY_OF_WEEK, KINDS, Kind, parse_field, parse_special
 from cron.calendar.zones import Zone, zone
 from cron.errors import ScheduleError, TooManyTimes, invariant
-from cron.job import Schedule
+from cron.job import Bounds, Schedule
 
 LAST_MIN: Final = DAYS_END * DAY_MIN
 """The end of the calendar table, in UTC minutes: there are no instants at or after it."""
@@ -211,13 +212,39 @@ class FieldTicks(Ticks):
         return match if match is not None and match >= gap_from else None
 
 
+class BoundedTicks(Ticks):
+    """The instants of another schedule from `start_s` to `end_s`, both included."""
+
+    __slots__ = ("_end_s", "_start_s", "_ticks", "is_fixed")
+
+    def __init__(self, ticks: Ticks, start_s: int, end_s: int) -> None:
+        self._ticks = ticks
+        self._start_s = start_s
+        self._end_s = end_s
+        self.is_fixed = ticks.is_fixed
+
+    def tick_after(self, after_s: int) -> Tick | None:
+        """Return the first instant strictly later, None if it is after the end."""
+        tick = self._ticks.tick_after(max(after_s, self._start_s - 1))
+        return tick if tick is not None and tick.scheduled_s <= self._end_s else None
+
+    def tick_before(self, before_s: int) -> Tick | None:
+        """Return the last instant strictly earlier, None if it is before the start."""
+        tick = self._ticks.tick_before(min(before_s, self._end_s + 1))
+        return tick if tick is not None and tick.scheduled_s >= self._start_s else None
+
+    def count(self, after_s: int, until_s: int) -> int:
+        """Return how many instants are in (after_s, until_s] and not out of bounds."""
+        return self._ticks.count(max(after_s, self._start_s - 1), min(until_s, self._end_s))
+
+
 def compile(schedule: Schedule) -> Ticks:
     """Return the instants of a placed schedule; the same object for the same schedule.
 
     Raises:
         ScheduleError: a `?` has no value yet, or its text or zone is not valid.
     """
-    return _compile(schedule.resolved, schedule.zone, schedule.every_s)
+    return _compile(schedule.resolved, schedule.zone, schedule.every_s, schedule.bounds)
 
 
 class NoTicks(Ticks):
@@ -261,7 +288,15 @@ def compile_or_none(schedule: Schedule) -> Ticks:
 
 
 @lru_cache(maxsize=65_536)
-def _compile(resolved: str, zone_name: str, every_s: int) -> Ticks:
+def _compile(resolved: str, zone_name: str, every_s: int, bounds: Bounds | None) -> Ticks:
+    ticks = _unbounded(resolved, zone_name, every_s, bounds)
+    if bounds is not None and (bounds.start_s or bounds.end_s):
+        return BoundedTicks(ticks, bounds.start_s, bounds.end_s or LAST_MIN * 60)
+    return ticks
+
+
+def _unbounded(resolved: str, zone_name: str, every_s: int, bounds: Bounds | None) -> Ticks:
+    """Return the instants without regard to start and end."""
     if every_s:
         return EveryTicks(every_s)
     expression = parse(resolved) if resolved else None
@@ -269,9 +304,10 @@ def _compile(resolved: str, zone_name: str, every_s: int) -> Ticks:
         raise ScheduleError(
             "schedule has no place yet for its ?", 0, "place it before asking for times"
         )
-    return FieldTicks(
-        LocalTimes(expression.fields), zone(zone_name), is_fixed=not expression.is_interval
-    )
+    days = accumulate(bounds.days) if bounds is not None else ()
+    is_only = bounds is not None and bool(bounds.calendar) and bounds.is_only
+    times = LocalTimes(expression.fields, days, is_only=is_only)
+    return FieldTicks(times, zone(zone_name), is_fixed=not expression.is_interval)
 
 
 @lru_cache(maxsize=8192)

@@ -71,6 +71,15 @@ class Zone:
         delta = moment.astimezone(self._info).utcoffset() or timedelta()
         return round(delta / timedelta(minutes=1))
 
+    def instant(self, local: int) -> int:
+        """Return the UTC minute at a local minute: the first of two, or the first after a gap."""
+        earlier = local - max(self.offset(local - DAY_MIN), self.offset(local + DAY_MIN))
+        later = local - min(self.offset(local - DAY_MIN), self.offset(local + DAY_MIN))
+        for minute in (earlier, later):
+            if minute + self.offset(minute) == local:
+                return minute
+        return self.segment(later).start
+
     def _find_segments(self, begin: int, end: int) -> list[Segment]:
         start = begin - _LOOK_BACK_MIN
         offset = self.offset(start)

@@ -22,7 +22,7 @@ from cron.errors import CronError, InvalidInput, OutcomeUnknown
 NEVER_GUESSED: Final = frozenset(
     {
         *("restore", "remove", "kill", "dead", "backfill", "trigger"),
-        *("drop", "redrive", "replace", "cancel", "run-now", "revoke"),
+        *("drop", "redrive", "replace", "cancel", "run-now", "revoke", "rollback"),
     }
 )
 """Commands that end, launch or replace something: a slip of the fingers must not lead to them."""
@@ -93,10 +93,13 @@ def load_command(module: str, name: str) -> click.Command:
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "apply": ("cron.cli.crontabs", "Apply crontabs and job files, all or none."),
-    "remove": ("cron.cli.crontabs", "Remove single jobs by name."),
     "lint": ("cron.cli.crontabs", "Check crontabs and job files without a cluster."),
+    "import": (
+        "cron.cli.importing",
+        "Read jobs of dkron, Kubernetes, systemd or cron.",
+    ),
     "next": ("cron.cli.next", "Show when an expression, a file or a job is due next."),
-    "jobs": ("cron.cli.jobs", "List jobs."),
+    "jobs": ("cron.cli.jobs", "List, show, export, compare, roll back and remove jobs."),
     "pause": ("cron.cli.jobs", "Stop launching jobs until they are resumed."),
     "resume": ("cron.cli.jobs", "Launch paused jobs again."),
     "history": ("cron.cli.launches", "List launches, newest first."),
@@ -115,6 +118,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "limit": ("cron.cli.limits", "Limit the launches of tenants and handlers."),
     "gate": ("cron.cli.gates", "Hold back or skip launches until a gate is opened."),
     "alerts": ("cron.cli.alerts", "Tell people when something is wrong: rules, what fires."),
+    "calendar": ("cron.cli.calendars", "Keep days on which jobs do not run, or run alone."),
     "executors": ("cron.cli.executors", "List the executors: slots, labels, handlers."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
     "clock": ("cron.cli.cell", "Set the cell's time back after a wrong clock moved it ahead."),

@@ -1,4 +1,4 @@
-"""apply, remove and lint: files of jobs, and jobs that leave without a file."""
+"""apply and lint: files of jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from cron.api.jobs import (
     ApplyReport,
     ApplyRequest,
     JobChange,
-    RemoveRequest,
     SourceFile,
 )
 from cron.cli import exits, render
@@ -57,7 +56,8 @@ def apply_command(
     Prints the changes, and the next times before and after. `-` is the standard input.
 
     --prune asks for confirmation before it removes more than 10 jobs, or all jobs of a source. If
-    standard input is not a terminal, it needs --yes. `raftcron remove JOB` removes single jobs.
+    standard input is not a terminal, it needs --yes. `raftcron jobs remove JOB` removes single
+    jobs.
     """
     if STDIN in files and source is None:
         raise click.UsageError("the standard input has no name: say --source NAME")
@@ -78,7 +78,7 @@ def apply_command(
     if settings.is_json:
         render.json_lines(change_row(change, report) for change in report.changes)
     else:
-        _show_report(report)
+        show_report(report)
 
 
 def _is_agreed(settings: Settings, client: Client, request: ApplyRequest) -> bool:
@@ -92,7 +92,7 @@ def _is_agreed(settings: Settings, client: Client, request: ApplyRequest) -> boo
     is_all = bool(removed) and len(removed) == len(plan.changes)
     if not is_all and len(removed) <= limits.PRUNE_WITHOUT_YES_MAX:
         return False
-    _show_changes(removed, err=True)
+    show_changes(removed, err=True)
     what = render.number(len(removed), "job")
     if is_all:
         what = "the only job" if len(removed) == 1 else f"all {what}"
@@ -124,11 +124,12 @@ def change_row(change: JobChange, report: ApplyReport) -> render.JsonRow:
     }
 
 
-def _show_report(report: ApplyReport) -> None:
+def show_report(report: ApplyReport) -> None:
+    """Print what an apply changed, or would change."""
     render.line(f"zone {report.zone} unless CRON_TZ says otherwise; source {report.source}")
     actions = [change.action for change in report.changes]
     counts = {action: actions.count(action) for action in _MARKS}
-    _show_changes([change for change in report.changes if change.action != "unchanged"])
+    show_changes([change for change in report.changes if change.action != "unchanged"])
     summary = ", ".join(f"{number} {action}" for action, number in counts.items())
     if report.is_dry_run:
         render.line(f"dry run, nothing changed: {summary}")
@@ -138,7 +139,8 @@ def _show_report(report: ApplyReport) -> None:
         render.line(f"nothing to change: {summary}")
 
 
-def _show_changes(changes: list[JobChange], *, err: bool = False) -> None:
+def show_changes(changes: list[JobChange], *, err: bool = False) -> None:
+    """Print changes of jobs, of very many the first."""
     for change in render.first_of(changes, "change", err=err):
         _show_change(change, err=err)
 
@@ -155,32 +157,6 @@ def _show_change(change: JobChange, *, err: bool) -> None:
         render.line(f"    before: {', '.join(map(show_s, change.next_before_s))}", err=err)
     if change.next_after_s:
         render.line(f"    next:   {', '.join(map(show_s, change.next_after_s))}", err=err)
-
-
-@click.command("remove")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-@asks_cell
-def remove_command(settings: Settings, jobs: tuple[str, ...]) -> None:
-    """Remove single jobs: all that are named, or none if one does not exist.
-
-    Running launches continue, waiting launches are cancelled, and history is kept. The next
-    `apply` of a job's file adds the job again, unless it is removed from the file too.
-    """
-    report = settings.ask(table.REMOVE_JOBS, RemoveRequest(jobs=list(jobs)))
-    if settings.is_json:
-        render.json_lines(
-            {**job_keys(one.job), "action": "removed", "source": one.source, "full_name": one.job}
-            for one in report.jobs
-        )
-        return
-    for source in dict.fromkeys(one.source for one in report.jobs):
-        names = [one.job for one in report.jobs if one.source == source]
-        for name in names:
-            render.line(f"removed {short_job_name(name)}")
-        them = "it" if len(names) == 1 else "them"
-        render.line(
-            f"{source} brings {them} back when it is applied again: take {them} out there, too"
-        )
 
 
 @click.command("lint")

@@ -16,6 +16,7 @@ from cron.api.jobs import (
 )
 from cron.calendar.duration import format_duration
 from cron.cli import render
+from cron.cli.app import WithOthers
 from cron.cli.options import (
     Settings,
     asks_cell,
@@ -41,10 +42,15 @@ _NEEDS_KEYS: Final = (
     " heartbeat_ms? retries backoff_ms backoff_max_ms retry_on=retry_codes fatal_on=fatal_codes"
     " dead parts each? after after_any"
 )
-_CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms"
+_CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms start? end? calendar?"
 
 
-@click.command("jobs")
+_OTHERS: Final = dict.fromkeys(
+    ("show", "export", "remove", "diff", "rollback"), "cron.cli.job_revisions"
+)
+
+
+@click.command("jobs", cls=WithOthers, others=_OTHERS, takes_word=True)
 @click.argument("pattern", default="", callback=not_empty)
 @jobs_option("pattern")
 @filter_options
@@ -55,6 +61,9 @@ _CHANGE_KEYS: Final = "gate changed_by? changed_at@changed_ms"
 @asks_cell
 def jobs_command(settings: Settings, /, is_long: bool, **wanted: Any) -> None:
     """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches.
+
+    Further commands: raftcron jobs show, export, remove, diff and rollback. A job with such a name
+    is listed with --jobs.
 
     HELD shows why a job is not launched: a pause, or the number of a gate.
     """
@@ -135,7 +144,11 @@ def job_row(view: JobView) -> render.JsonRow:
     )
     row |= render.row_of(needs, _NEEDS_KEYS, retries=needs.tries - 1)
     gate = gate_row(view.gate) if view.gate is not None else None
-    return row | render.row_of(view, _CHANGE_KEYS, gate=gate)
+    bounds = {
+        "start": format_s(view.start_s) if view.start_s else None,
+        "end": format_s(view.end_s) if view.end_s else None,
+    }
+    return row | render.row_of(view, _CHANGE_KEYS, gate=gate, **bounds)
 
 
 def _schedule(view: JobView) -> str:
@@ -209,6 +222,9 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
     retried = needs.tries > 1
     return [
         ("schedule", f"{_schedule(view)} {view.zone}"),
+        ("start", show_s(view.start_s) if view.start_s else ""),
+        ("end", show_s(view.end_s) if view.end_s else ""),
+        ("calendar", view.calendar),
         ("next", ", ".join(map(show_s, view.next_s))),
         ("command", view.command),
         ("handler", needs.handler),

@@ -23,7 +23,7 @@ from cron.cli.rows import job_keys
 from cron.cli.times import format_s, local_time, show_ms, show_s
 from cron.cli.values import TIME
 from cron.crontab.jobs import is_default_name
-from cron.errors import InvalidInput, ScheduleError, Unavailable
+from cron.errors import InvalidInput, Problem, ScheduleError, Unavailable
 from cron.job import Schedule
 from launcher.protocol.names import short_job_name
 
@@ -118,6 +118,12 @@ def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) ->
     schedules = place_all([job.schedule for job in reading.jobs], Load())
     for job, schedule in zip(reading.jobs, schedules, strict=True):
         coming = _coming(job.name, schedule, after_s, count)
+        if (bounds := job.schedule.bounds) is not None and bounds.calendar:
+            name = short_job_name(job.name)
+            message = f"{name}: the days of calendar {bounds.calendar} are those of a cell"
+            hint = f"for a job of the cell: raftcron next {name}"
+            noted = Problem(file.name, job.line, 1, message, hint, is_warning=True)
+            render.problem(noted, to_stderr=True)
         yield msgspec.structs.replace(coming, line=job.line, follows=list(job.follows))
 
 

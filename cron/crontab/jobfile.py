@@ -23,11 +23,12 @@ from cron.crontab.jobs import (
     read_schedule,
 )
 from cron.crontab.options import KNOWN, Option, option_text, read_options, unknown_key
-from cron.crontab.payload import dump_payload
+from cron.crontab.payload import dump_payload, read_payload
 from cron.crontab.reading import Problems, Reading, is_readable
 from cron.errors import InvalidInput, ScheduleError
 
-KEYS: Final = ("schedule", "command", "payload", "zone", "stdin", "env", *KNOWN)
+KEYS: Final = ("schedule", "command", "payload", "payload-json", "zone", "stdin", "env", *KNOWN)
+_PAYLOADS: Final = ("payload", "payload-json")
 _OF_COMMANDS: Final = {
     "command": "remove the command, or the handler",
     "stdin": "hand it over in the payload",
@@ -223,7 +224,7 @@ class _JobTable:
         for key, value in self._table.items():
             if key not in KEYS:
                 self.error(key, *unknown_key(key, KEYS))
-            elif key == "payload" or not isinstance(value, str):
+            elif key in _PAYLOADS or not isinstance(value, str):
                 continue  # JSON can hold any text, and has a bound of its own
             elif fault := _fault(value):
                 self.error(key, f"{key} {fault[0]}", fault[1])
@@ -258,19 +259,34 @@ class _JobTable:
     def payload(self) -> bytes | None:
         """Return the payload of a handler, empty for a command; None after reporting an error."""
         if not self.has("handler"):
-            if self.has("payload"):
-                hint = "write the handler's name beside it"
-                self.error("payload", "payload is for handlers", hint)
+            for key in _PAYLOADS:
+                if self.has(key):
+                    hint = "write the handler's name beside it"
+                    self.error(key, f"{key} is for handlers", hint)
             return b""
         for key, hint in _OF_COMMANDS.items():
             if self.has(key):
                 self.error(key, f"{key} is for commands, and this is a handler's job", hint)
+        if self.has("payload-json"):
+            return self._json()
         if not self.has("payload"):
             return b""
         try:
             return dump_payload(self._table["payload"])
         except InvalidInput as error:
             self.error("payload", str(error), error.hint)
+            return None
+
+    def _json(self) -> bytes | None:
+        """Return the payload that is given as JSON, unchanged; None after reporting an error."""
+        key = "payload-json"
+        if self.has("payload"):
+            self.error(key, "payload and payload-json both say the payload", "remove one of them")
+            return None
+        try:
+            return read_payload(self.text(key, "is empty: leave it out for null"))
+        except ScheduleError as error:
+            self.error(key, str(error), error.hint)
             return None
 
     def environment(self) -> Iterator[tuple[str, str]]:

@@ -13,12 +13,13 @@ from cron.alert_rules import JobAlerts
 from cron.calendar.expression import Expression, parse
 from cron.calendar.misread import misread
 from cron.calendar.schedule import check, shortest_period_s
+from cron.crontab.bounds import bounds_error, bounds_of
 from cron.crontab.conflicts import deadline_with_retries_s, retry_of
 from cron.crontab.environment import MAILTO, mail_addresses
 from cron.crontab.options import KNOWN, Policies
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
-from cron.job import Job, OnLost, Schedule
+from cron.job import Bounds, Job, OnLost, Schedule
 from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
 
 _WORD = re.compile(r"[^ \t]+")
@@ -80,6 +81,11 @@ class JobList:
             )
             return
         self._lines[name] = declared.line
+        key, *fault = bounds_error(values, declared.expression, declared.zone)
+        if key:
+            option = declared.policies.given[key]
+            self._problems.error(option.line, option.value_column, *fault)
+            return
         if self._has_room(declared):
             self.jobs.append(_job(name, declared))
 
@@ -184,6 +190,8 @@ def _job(name: str, declared: Declaration) -> Job:
     policies = declared.policies
     fields = policies.fields(Job) | {"name": name, "retry": retry_of(policies)}
     schedule = declared.expression.schedule(declared.zone)
+    if bounds := bounds_of(policies.values, declared.zone):
+        schedule = msgspec.structs.replace(schedule, bounds=bounds)
     alerts = JobAlerts(**policies.fields(JobAlerts), mail_to=_mail_to(declared))
     if alerts.conditions or alerts.mail_to:
         fields["alerts"] = alerts
@@ -255,4 +263,14 @@ def _of_schedule(before: Schedule, after: Schedule) -> list[str]:
         names.append("schedule")
     if before.zone != after.zone:
         names.append("zone")
+    was, now = before.bounds or Bounds(), after.bounds or Bounds()
+    names += [
+        _NAMES[Bounds, field]
+        for field in ("start_s", "end_s")
+        if getattr(was, field) != getattr(now, field)
+    ]
+    if (was.calendar, was.is_only) != (now.calendar, now.is_only):
+        names.append("calendar")
+    elif was.days != now.days:
+        names.append("days of the calendar")
     return names or ["place"]

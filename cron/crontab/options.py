@@ -6,6 +6,7 @@ import difflib
 import enum
 import re
 from collections.abc import Callable, Iterable
+from datetime import date
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,10 +15,11 @@ import msgspec
 from cron import limits
 from cron.alert_rules import Condition, JobAlerts
 from cron.calendar.duration import parse_duration
+from cron.crontab.bounds import parse_calendar, parse_moment
 from cron.crontab.conditions import OF_JOBS, parse_conditions
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
-from cron.job import COMMAND, Catchup, Job, OnLost, Overlap, Retry
+from cron.job import COMMAND, Bounds, Catchup, Job, OnLost, Overlap, Retry
 from cron.where import BadWhere, parse_where
 from launcher.protocol.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
 from launcher.protocol.work import NO_TIMEOUT_MS, WorkSpec
@@ -54,6 +56,7 @@ _NUMBERS: Final = ("priority", "concurrency", "retries", "parts")
 _LISTS: Final = ("retry-on", "fatal-on")
 _JOBS: Final = ("after", "after-any")
 _TEXTS: Final = ("alert", "to")
+_MOMENTS: Final = ("start", "end")
 _CHANNEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
@@ -374,6 +377,9 @@ KNOWN: Final[dict[str, Known]] = {
     "metrics": Known(Job, "metrics", _yes_or_no),
     "alert": Known(JobAlerts, "conditions", _alert),
     "to": Known(JobAlerts, "to", _channels),
+    "start": Known(Bounds, "start_s", parse_moment),
+    "end": Known(Bounds, "end_s", parse_moment),
+    "calendar": Known(Bounds, "calendar", parse_calendar),
 }
 """Every option of a job, by key."""
 
@@ -386,6 +392,8 @@ def option_text(key: str, value: Any) -> str:
     """
     if isinstance(value, str):
         return value
+    if key in _MOMENTS and isinstance(value, date):
+        return value.isoformat()  # of a datetime, too
     if key == "metrics" and isinstance(value, bool):
         return "yes" if value else "no"
     is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -398,15 +406,16 @@ def option_text(key: str, value: Any) -> str:
             return str(value)
         raise InvalidInput("cpu is not a number", "write it like cpu = 0.5")
     if key in _LISTS:
-        codes = [value] if is_whole else value
-        if isinstance(codes, list) and codes and all(type(code) is int for code in codes):
-            return ",".join(map(str, codes))
-        raise InvalidInput(f"{key} is not a list of exit codes", f"write it like {key} = [75, 111]")
+        return _list_text(key, [value] if is_whole else value, int, "a list of exit codes")
     if key in _JOBS:
-        if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
-            return ",".join(value)
-        hint = f'write it like {key} = ["billing/import"]'
-        raise InvalidInput(f"{key} is not a list of jobs", hint)
+        return _list_text(key, value, str, "a list of jobs")
     if key in _TEXTS and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ",".join(value)
     raise InvalidInput(f"{key} is not a text", f'write it in quotes, like {key} = "..."')
+
+
+def _list_text(key: str, value: Any, kind: type, what: str) -> str:
+    if isinstance(value, list) and value and all(type(one) is kind for one in value):
+        return ",".join(map(str, value))
+    sample = "[75, 111]" if kind is int else '["billing/import"]'
+    raise InvalidInput(f"{key} is not {what}", f"write it like {key} = {sample}")

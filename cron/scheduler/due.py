@@ -21,7 +21,7 @@ import msgspec
 
 from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
-from cron.job import Catchup, Job, Overlap
+from cron.job import Catchup, Job, Overlap, ScheduleKey
 from cron.scheduler.backlog import Backlog, IsDue, Line
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.placed import placed_of
@@ -44,14 +44,13 @@ PATIENT_MAX: Final = 20_000
 """Waiting launches of a flow of patient jobs: rows are better for them, because a change of leader
 does not touch rows."""
 
-_ScheduleKey = tuple[str, str, int]
 _GroupKey = tuple[Line, Catchup, Overlap, int, bool]
 
 
 class _Scheduled(msgspec.Struct, eq=False):
     """The jobs with one schedule, in groups."""
 
-    key: _ScheduleKey
+    key: ScheduleKey
     ticks: Ticks
     groups: dict[_GroupKey, _Group] = {}
 
@@ -93,7 +92,7 @@ class DueHeap:
         self.held: dict[int, str] = {}
         self.refused: dict[int, str] = {}
         self.backlog = Backlog()
-        self._schedules: dict[_ScheduleKey, _Scheduled] = {}
+        self._schedules: dict[ScheduleKey, _Scheduled] = {}
         self._of_job: dict[int, _Group] = {}
         self._lines: WeakValueDictionary[FlowKey, Line] = WeakValueDictionary()  # of any job
         self._records = state.by_number
@@ -138,7 +137,7 @@ class DueHeap:
     def _scheduled(self, record: JobRecord, job: Job) -> _Scheduled | None:
         """Return the jobs with the schedule of a job, None if the schedule cannot be read."""
         schedule = job.schedule
-        key = (schedule.resolved, schedule.zone, schedule.every_s)
+        key = schedule.key
         found = self._schedules.get(key)
         if found is None:
             if reason := unreadable(schedule):

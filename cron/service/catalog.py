@@ -54,7 +54,7 @@ from cron.limits import (
 )
 from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Given, account_for, as_lines
-from cron.service import following
+from cron.service import bounds, following
 from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.alerts import SELF
@@ -382,6 +382,13 @@ async def put(replica: Replica, request: ApplyRequest, *, is_own: bool = False) 
     declared, problems = await asyncio.to_thread(read_declared, request, replica.zone)
     if not is_own:
         check_tenant(request, declared)
+    return await put_declared(replica, declared, request, problems)
+
+
+async def put_declared(
+    replica: Replica, declared: list[Declared], request: ApplyRequest, problems: list[Problem]
+) -> ApplyReport:
+    """Put what sources declare, as `put`; `problems` are warnings about it."""
     await asyncio.to_thread(
         check_sources,
         declared,
@@ -390,6 +397,7 @@ async def put(replica: Replica, request: ApplyRequest, *, is_own: bool = False) 
         is_confirmed=request.is_dry_run or request.is_confirmed,
     )
     check_channels(declared, replica.state.alerts.channels)
+    bounds.check_calendars(declared, replica.state)
     if replica.state.followers or any(job.follows for one in declared for job in one.jobs):
         records = list(replica.state.jobs.values())
         declared = await asyncio.to_thread(in_order, declared, records, request)
@@ -427,6 +435,7 @@ async def _put_source(
     done: dict[str, JobChange] = {}  # before others changed the jobs, too
     for _ in range(ATTEMPTS):
         base = state.catalog
+        declared = bounds.with_days(declared, state)
         records = [record for record in state.jobs.values() if record.name not in gone]
         diff = await asyncio.to_thread(
             compare, declared, records, base, prune=request.prune, now_s=now_s
@@ -480,6 +489,30 @@ async def remove(replica: Replica, request: RemoveRequest) -> RemoveReport:
         so_far = f"removed {len(done)}, such as {which}, but not all" if done else ""
         raise _after(so_far, error, "`raftcron jobs` shows what is left") from error
     return RemoveReport(jobs=[done[name] for name in sorted(done)])
+
+
+async def change_jobs(replica: Replica, by: str, changed: Callable[[], Iterable[Job]]) -> list[str]:
+    """Put jobs that are there with other fields than before, those of each source in a change of
+    its own, until `changed` yields none; return their names.
+
+    Raises:
+        RevisionConflict: somebody else changed the jobs again and again meanwhile.
+        OutcomeUnknown: those of some sources were changed, or may be.
+    """
+    state, done, tries = replica.state, list[str](), ATTEMPTS
+    try:
+        while jobs := [*changed()]:
+            source = state.jobs[jobs[0].name].source
+            mine = [job for job in jobs if state.jobs[job.name].source == source]
+            try:
+                await _commit(replica, Diff(source, state.catalog, mine, [], []), by, done)
+            except RevisionConflict:
+                tries -= 1
+                if not tries:
+                    raise
+    except CronError as error:
+        raise _after(f"changed {len(done)} jobs, but not all" if done else "", error) from error
+    return done
 
 
 async def _commit(replica: Replica, diff: Diff, by: str, done: list[str]) -> None:

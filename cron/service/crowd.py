@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from cron.calendar.schedule import compile_or_none
-from cron.job import Schedule
+from cron.job import Schedule, ScheduleKey
 from cron.state.state import JobRecord, State
 
 MINUTES_AHEAD: Final = 60
@@ -48,8 +48,8 @@ def count_due(records: Iterable[JobRecord], from_s: int) -> list[int]:
     """Return how many launches fall due in each of the minutes from `from_s` on, those that a pause
     skips left out. Jobs of one schedule are counted together. An empty list: there are more
     than `SCHEDULES_MAX` schedules."""
-    alike: Counter[tuple[str, str, int, int]] = Counter()
-    schedules: dict[tuple[str, str, int, int], Schedule] = {}
+    alike: Counter[tuple[ScheduleKey, int]] = Counter()
+    schedules: dict[tuple[ScheduleKey, int], Schedule] = {}
     for record in records:
         if record.job is None or record.task:
             continue
@@ -58,7 +58,7 @@ def count_due(records: Iterable[JobRecord], from_s: int) -> list[int]:
             if not record.paused.until_ms:
                 continue
             since_s = -(-record.paused.until_ms // 1000)
-        key = (schedule.resolved, schedule.zone, schedule.every_s, since_s)
+        key = (schedule.key, since_s)
         alike[key] += 1
         schedules[key] = schedule
     if len(alike) > SCHEDULES_MAX:
@@ -66,7 +66,7 @@ def count_due(records: Iterable[JobRecord], from_s: int) -> list[int]:
     counts, until_s = [0] * MINUTES_AHEAD, from_s + MINUTES_AHEAD * _MINUTE_S
     for key, jobs in alike.items():
         ticks = compile_or_none(schedules[key])
-        due_s = ticks.next(key[3] - 1)
+        due_s = ticks.next(key[1] - 1)
         while due_s is not None and due_s < until_s:
             place = (due_s - from_s) // _MINUTE_S
             end_s = from_s + (place + 1) * _MINUTE_S - 1

@@ -23,8 +23,9 @@ from cron.api.jobs import (
 from cron.api.launches import LaunchView
 from cron.calendar.schedule import next_times, unreadable
 from cron.clock import Clock
+from cron.crontab.bounds import calendar_text
 from cron.errors import CronError, LimitExceeded, OutcomeUnknown
-from cron.job import Job
+from cron.job import Bounds, Job
 from cron.pace import in_turns
 from cron.scheduler.gates import Gates
 from cron.scheduler.job_filter import JobFilter, select_jobs
@@ -50,13 +51,16 @@ def of_job(
 ) -> JobView:
     """Return a job as it is shown; `runs`: how many of its launches do."""
     paused = _pause_of(record, now_ms)
+    bounds = job.schedule.bounds or Bounds()
     return JobView.of(
         record,
         job,
         job.schedule,
+        bounds,
         job.work,
         schedule=job.schedule.text,
         next_s=_next_s(record, job, paused, now_ms),
+        calendar=calendar_text(bounds),
         overlap=job.overlap.name.lower(),
         catchup=job.catchup.name.lower(),
         on_lost=job.on_lost.name.lower(),

@@ -10,12 +10,13 @@ import msgspec
 
 from cron.access import DIGEST_CHARS, Role, Token
 from cron.alert_rules import Channel, Rule
+from cron.crontab.bounds import day_text
 from cron.crontab.conditions import condition_text
 from cron.limits import CHANGED_CHARS_MAX, CHANGED_KEPT, NOTE_CHARS_MAX
 from cron.notes import shortened
 from cron.scopes import scope_text
 from cron.state import access as a
-from cron.state import alerts, groups, pool, tasks
+from cron.state import alerts, calendars, groups, pool, tasks
 from cron.state import commands as c
 from cron.state.definitions import definition
 from cron.state.state import State
@@ -183,6 +184,14 @@ def _token_text(token: Token | None) -> str:
     return f"{token.name}: {_grant_text(token.role, token.scope)}"
 
 
+def _calendar_text(state: State, name: str) -> str:
+    calendar = state.calendars.get(name)
+    if calendar is None:
+        return ""
+    last = f", the last on {day_text(sum(calendar.days))}" if calendar.days else ""
+    return f"{len(calendar.days)} days{last}"
+
+
 def _channel_text(channel: Channel | None) -> str:
     return " ".join((channel.kind.label, *channel.to)) if channel is not None else ""
 
@@ -251,6 +260,8 @@ _OBJECTS: Final[dict[type, Callable[[State, Any], Iterator[tuple[str, str]]]]] =
     a.CreateToken: _token,
     a.RevokeTokens: _tokens,
     a.RevokeCertificates: _certificates,
+    calendars.PutCalendar: _named(_calendar_text, lambda put: (put.name,)),
+    calendars.RemoveCalendar: _named(_calendar_text, lambda remove: (remove.name,)),
     alerts.ApplyAlerts: _alert_rules,
     alerts.MuteAlerts: _mutes,
     alerts.UnmuteAlerts: _mutes,

@@ -22,7 +22,7 @@ import msgspec
 
 from cron.job import Job
 from cron.notes import Note
-from cron.state import access, alerts, chains, groups, pool, tasks
+from cron.state import access, alerts, calendars, chains, groups, pool, tasks
 from cron.state.known_ends import KnownEnds
 from cron.state.rows import Part, Row
 from launcher.protocol.columns import differences
@@ -507,6 +507,8 @@ Command: TypeAlias = (
     | alerts.RaiseAlerts
     | alerts.ResolveAlerts
     | alerts.SendAlerts
+    | calendars.PutCalendar
+    | calendars.RemoveCalendar
 )
 
 

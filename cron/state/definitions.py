@@ -9,10 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from cron.alert_rules import JobAlerts
+from cron.crontab.bounds import calendar_text, day_text
 from cron.crontab.conditions import condition_text
-from cron.job import Job, Schedule
+from cron.job import Bounds, Job, Schedule
 from cron.limits import FIELD_CHARS_MAX, FIELDS_CHARS_MAX
 from cron.notes import shortened
+from launcher.protocol.names import format_time
 from launcher.protocol.work import WorkSpec
 
 Field = tuple[str, str, str]
@@ -37,6 +39,8 @@ def _fields(struct: msgspec.Struct) -> Iterator[tuple[str, str]]:
             continue
         if name == "alerts":
             yield from _alerts(value or JobAlerts())
+        elif name == "bounds":
+            yield from _bounds(value or Bounds())
         elif isinstance(value, msgspec.Struct):
             yield from _fields(value)
         elif name == "env":
@@ -52,6 +56,14 @@ def _alerts(alerts: JobAlerts) -> Iterator[tuple[str, str]]:
     yield "alert", ",".join(map(condition_text, alerts.conditions))
     yield "to", ",".join(alerts.to)
     yield "mailto", ",".join(alerts.mail_to)
+
+
+def _bounds(bounds: Bounds) -> Iterator[tuple[str, str]]:
+    yield "start", format_time(bounds.start_s) if bounds.start_s else ""
+    yield "end", format_time(bounds.end_s) if bounds.end_s else ""
+    yield "calendar", calendar_text(bounds)
+    last = f", the last on {day_text(sum(bounds.days))}" if bounds.days else ""
+    yield "days of the calendar", f"{len(bounds.days)}{last}" if bounds.calendar else ""
 
 
 def _text(value: Any) -> str:

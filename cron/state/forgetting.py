@@ -12,6 +12,7 @@ from collections.abc import Container
 from itertools import pairwise
 
 from cron.limits import SPANS_KEPT
+from cron.state import earlier
 from cron.state.commands import Forget
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
@@ -63,6 +64,7 @@ def _is_over(context: Context, record: JobRecord, lost: Container[int]) -> bool:
 
 def _drop(state: State, record: JobRecord) -> None:
     state.touch(record)
+    earlier.drop(state, record)
     del state.by_number[record.number]
     del state.jobs[record.name]
     state.doubtful.pop(record.number, None)

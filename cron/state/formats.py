@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from cron.job import Job
-from cron.state import access, alerts, chains, groups, tasks
+from cron.state import access, alerts, calendars, chains, groups, tasks
 from cron.state import commands as c
 
 _FOLLOWING: Final = "after= and after-any="
@@ -19,6 +19,7 @@ _GROUPS: Final = "groups of tasks and tasks that follow others"
 _ON_DISK: Final = "tasks on disk"
 _ROLES: Final = "roles and tokens"
 _ALERTS: Final = "alerts"
+_CALENDARS: Final = "calendars"
 
 
 class Needed(NamedTuple):
@@ -49,18 +50,27 @@ COMMANDS: Final[dict[type[c.Command], Needed]] = {
     alerts.ResolveAlerts: Needed(9, _ALERTS),
     alerts.SendAlerts: Needed(9, _ALERTS),
     access.RevokeCertificates: Needed(10, "revoked certificates"),
+    calendars.PutCalendar: Needed(10, _CALENDARS),
+    calendars.RemoveCalendar: Needed(10, _CALENDARS),
 }
 """Commands that came after LEAST_FORMAT, with what they need."""
 _EVERYWHERE: Final = Needed(c.LEAST_FORMAT)
+_BOUNDS: Final = 10
+"""The format that brought start, end and calendars of jobs, and days such as `L` in schedules: an
+older leader would not know when the job is due."""
 _FIELDS: Final = 9
 """The format that brought the fields of jobs and tasks below. `TaskSpec.is_delay` is as new, but
 only `ResetClock` looks at it: to refuse it would stop ordinary tasks during an upgrade."""
 
 
+_SPECIAL: Final = frozenset("LW#")
+
+
 def needed(command: c.Command) -> Needed:
     """Return what a command needs."""
     if isinstance(command, c.PutJobs):
-        return next((one for job in command.jobs if (one := _of_job(job))), _EVERYWHERE)
+        found = (one for job in command.jobs if (one := _of_job(job)))
+        return max(found, key=lambda one: one.format, default=_EVERYWHERE)
     if isinstance(command, tasks.SubmitTasks):
         is_new = any(task.group or task.after or task.after_any for task in command.tasks)
         return Needed(_FIELDS, _GROUPS) if is_new else _EVERYWHERE
@@ -69,6 +79,10 @@ def needed(command: c.Command) -> Needed:
 
 def _of_job(job: Job) -> Needed | None:
     """Return what a job needs because of its options, None if every release knows them."""
+    if job.schedule.bounds is not None:
+        return Needed(_BOUNDS, f"start=, end= or calendar= of job {job.name}")
+    if not _SPECIAL.isdisjoint(job.schedule.resolved):
+        return Needed(_BOUNDS, f"the schedule {job.schedule.text} of job {job.name}")
     options = {
         _FOLLOWING: bool(job.after or job.after_any),
         "metrics=yes": job.metrics,

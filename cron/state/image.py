@@ -21,6 +21,7 @@ import msgspec
 
 from cron.errors import InvariantViolated, TooNew, TooOld
 from cron.launch_state import ACTIVE, LaunchState
+from cron.state import earlier
 from cron.state.batches import COLUMNS
 from cron.state.chains import Hold, work_bytes
 from cron.state.columns import Deltas
@@ -197,6 +198,7 @@ def _decode(parts: Iterator[bytes]) -> State:
     _check_numbers("task", list(state.tasks_by_number), head.tasks, state.task_numbers)
     _derive(state)
     _derive_tasks(state)
+    earlier.load(state)
     return state
 
 

@@ -10,7 +10,7 @@ from cron.job import Job
 from cron.launch_state import LaunchState
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN, NOTE_CHARS_MAX
 from cron.state import commands as c
-from cron.state import followed, forgetting
+from cron.state import earlier, followed, forgetting
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
@@ -121,6 +121,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
         _note_change(context, record, command)
         return
     state.touch(record)
+    earlier.keep(state, record)
     _close_span(record, command.effective_s)
     before = record.job
     if before is None or before.schedule.zone != job.schedule.zone:
@@ -145,6 +146,7 @@ def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
     """Delete a job; its horizon and past stay, and what has begun goes on. The leader cancels its
     due launches by later entries, a portion in each."""
     context.state.touch(record)
+    earlier.keep(context.state, record)
     _close_span(record, command.effective_s)
     if _waits(record):
         record.removed_by = command.by

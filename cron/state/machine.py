@@ -20,6 +20,8 @@ from cron.state import (
     alerting,
     alerts,
     begins,
+    calendaring,
+    calendars,
     chains,
     clock,
     ends,
@@ -247,4 +249,6 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     alerts.RaiseAlerts: alerting.raise_alerts,
     alerts.ResolveAlerts: alerting.resolve_alerts,
     alerts.SendAlerts: alerting.send_alerts,
+    calendars.PutCalendar: calendaring.put_calendar,
+    calendars.RemoveCalendar: calendaring.remove_calendar,
 }

@@ -63,6 +63,8 @@ class Verdict(enum.IntEnum):
     UNKNOWN_CHANNEL = 43  # no channel of alerts has that name
     BAD_ALERTS = 44  # a name, pattern or number of alerts is out of range
     CHANNEL_IN_USE = 45  # jobs tell a channel that would go
+    UNKNOWN_CALENDAR = 46
+    CALENDAR_IN_USE = 47  # jobs use it
 
     @property
     def label(self) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from cron.limits import CHANGED_KEPT, CHANGES_MERGED_MS, NOTE_CHARS_MAX, REVISIONS_KEPT
 from cron.scopes import scope_text
 from cron.state import access as a
-from cron.state import alerts, groups, pool, tasks
+from cron.state import alerts, calendars, groups, pool, tasks
 from cron.state import commands as c
 from cron.state.changed import NOTHING, Look, keys_of, looks
 from cron.state.context import Context
@@ -153,6 +153,8 @@ _SUBJECTS: Final[dict[type, str]] = {
     a.GrantRole: "subject",
     a.RevokeRole: "subject",
     a.CreateToken: "name",
+    calendars.PutCalendar: "name",
+    calendars.RemoveCalendar: "name",
     alerts.MuteAlerts: "pattern",
     alerts.TestAlert: "channel",
 }
@@ -178,6 +180,8 @@ _SINGLE: Final = (
     alerts.ApplyAlerts,
     alerts.MuteAlerts,
     alerts.TestAlert,
+    calendars.PutCalendar,
+    calendars.RemoveCalendar,
 )
 """Commands about one thing, whose result has no items."""
 
@@ -209,4 +213,6 @@ KEPT: Final = (
     alerts.MuteAlerts,
     alerts.UnmuteAlerts,
     alerts.TestAlert,
+    calendars.PutCalendar,
+    calendars.RemoveCalendar,
 )

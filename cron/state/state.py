@@ -24,6 +24,7 @@ from cron.scopes import Scope
 from cron.state.alerts import AlertState, Marks
 from cron.state.archive import History
 from cron.state.batches import COLUMNS, Batch
+from cron.state.calendars import Calendar
 from cron.state.chains import HoldTable
 from cron.state.commands import LEAST_FORMAT, Instants, Key
 from cron.state.groups import GroupTable
@@ -66,6 +67,18 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     overlap: Overlap = Overlap.ALLOW
 
 
+class Earlier(msgspec.Struct, frozen=True, array_like=True):
+    """What a job was in a revision, who applied that and when. The set of jobs had revision `until`
+    when another one followed. `size` is that of the job in bytes."""
+
+    revision: int
+    at_ms: int
+    by: str
+    job: Job
+    until: int
+    size: int
+
+
 class JobRecord(msgspec.Struct, array_like=True):
     """A job, its past and its bookkeeping. When the job is deleted it stays while anything of the
     job is open, dead or lost, and while history has rows of its time (rule R2).
@@ -103,6 +116,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     task: int = 0  # the number of the task whose job it is
     ends: KnownEnds | None = None  # of its launches, while other jobs follow it
     marks: Marks | None = None  # how its newest launches ended, while rules of alerts need it
+    earlier: list[Earlier] = []  # what it was before its newest changes, oldest first
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -265,6 +279,7 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
     queues_revision: int = 0  # counts the changes of declared queues
     access: AccessRules = msgspec.field(default_factory=AccessRules)
     alerts: AlertState = msgspec.field(default_factory=AlertState)
+    calendars: dict[str, Calendar] = {}
 
     def __post_init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
@@ -294,6 +309,11 @@ class State(msgspec.Struct, array_like=True, dict=True, eq=False):
         self.spilled = SpilledTasks(self.history.spilled)
         # Jobs of tasks of which nothing may be open, dead or lost; the next entry looks at them.
         self.over_jobs: dict[int, None] = {}
+        # Of earlier revisions of jobs: their bytes, and a heap of (until, number of the job) with
+        # all of them and some that are gone.
+        self.earlier_bytes = 0
+        self.earlier_order: list[tuple[int, int]] = []
+        self.earlier_peak = 0  # how many they were when the heap was made
         self.lost_tasks: dict[int, int] = {}  # by job of a task: lost attempts that are remembered
         # By the name of a job that others follow: their numbers. And which may be followed no more.
         self.followers: dict[str, dict[int, None]] = {}

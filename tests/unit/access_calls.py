@@ -23,6 +23,7 @@ from cron.api.alerts import (
     TestAlertRequest,
     UnmuteRequest,
 )
+from cron.api.calendars import ApplyCalendarRequest, CalendarsQuery, RemoveCalendarRequest
 from cron.api.dead import DeadChange, DeadQuery
 from cron.api.executors import DrainRequest, ExecutorQuery
 from cron.api.gates import GateOpening, GateRequest
@@ -30,11 +31,14 @@ from cron.api.graphs import GraphQuery
 from cron.api.groups import CancelGroupRequest, CloseGroupRequest, GroupListQuery, GroupQuery
 from cron.api.jobs import (
     ApplyRequest,
+    ExportRequest,
     JobsRequest,
     NextRequest,
     PauseRequest,
     RemoveRequest,
     ResumeRequest,
+    RevisionsQuery,
+    RollBackRequest,
     SourceFile,
 )
 from cron.api.launches import (
@@ -89,6 +93,9 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "Resume": (ResumeRequest(pattern="billing/m*"), "operator editor admin", "tenant"),
     "Jobs": (JobsRequest(), READERS, "list"),
     "JobPage": (JobPageQuery(), READERS, "list"),
+    "ExportJobs": (ExportRequest(), "editor admin", "list"),
+    "JobRevisions": (RevisionsQuery(job=JOB), READERS, "tenant"),
+    "RollBack": (RollBackRequest(job=JOB, revision=1), "editor admin", "tenant"),
     "Next": (NextRequest(job=JOB, count=1), READERS, "tenant"),
     "Trigger": (TriggerRequest(job=JOB, request_id="1"), "operator editor admin", "tenant"),
     "Kill": (KillRequest(launch=LAUNCH), "operator editor admin", "tenant"),
@@ -115,6 +122,11 @@ CALLS: dict[str, tuple[Request, str, str]] = {
     "TestAlert": (TestAlertRequest(channel="ops"), "operator editor admin", "cell"),
     "MuteAlerts": (MuteRequest(pattern="billing/*", until_ms=1), "operator editor admin", "tenant"),
     "UnmuteAlerts": (UnmuteRequest(numbers=[1]), "operator editor admin", "list"),
+    "Calendars": (CalendarsQuery(), READERS, "list"),
+    "ApplyCalendar": (
+        ApplyCalendarRequest(calendar="hol", file="f", content=b""), "editor admin", "cell"
+    ),
+    "RemoveCalendar": (RemoveCalendarRequest(calendar="hol"), "editor admin", "cell"),
     "Executors": (Request(), READERS, "cell"),
     "Executor": (ExecutorQuery(executor="e1"), READERS, "cell"),
     "Drain": (DrainRequest(executor="e1"), "admin", "cell"),

@@ -11,7 +11,7 @@ import structlog
 from click.testing import Result
 
 from cron.cli import crontabs, options
-from cron.service import catalog
+from cron.service import catalog, job_revisions
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 from tests.unit.test_leader_term import Replica, reigning
 
@@ -56,6 +56,9 @@ async def led() -> AsyncIterator[Cell]:
         backend = FakeBackend(
             put_jobs=lambda request: catalog.put(replica.served, request),
             remove_jobs=lambda request: catalog.remove(replica.served, request),
+            job_revisions=lambda request: job_revisions.revisions(replica.served, request),
+            roll_back=lambda request: job_revisions.roll_back(replica.served, request),
+            export_jobs=lambda request: job_revisions.export(replica.served, request),
         )
         async with serving(backend) as server:
             yield Cell(replica, server)
@@ -128,7 +131,7 @@ async def test_remove_takes_single_jobs_of_several_sources_and_names_what_brings
     async with cell() as one:
         await one.declare("a", "b")
         await one.declare("c", "d", source="other")
-        result = await one.cli("remove", "a", "default/c")
+        result = await one.cli("jobs", "remove", "a", "default/c", "--yes")
         assert result.exit_code == 0, result.stderr
         lines = result.stdout.splitlines()
         after = "brings it back when it is applied again: take it out there, too"
@@ -144,16 +147,61 @@ async def test_remove_takes_single_jobs_of_several_sources_and_names_what_brings
 async def test_remove_of_a_job_that_is_not_there_removes_none():
     async with cell() as one:
         await one.declare("a")
-        result = await one.cli("remove", "a", "nosuch")
+        result = await one.cli("jobs", "remove", "a", "nosuch", "--yes")
         assert result.exit_code == 3
         assert "job nosuch does not exist; nothing was removed" in result.stderr
         assert one.jobs == {"a"}
 
 
+async def test_remove_shows_its_plan_and_needs_a_yes():
+    async with cell() as one:
+        await one.declare("a", "b")
+        result = await one.cli("jobs", "remove", "a")
+        assert result.exit_code == 2
+        assert "- a: " in result.stderr
+        assert "1 job would be removed; nothing was changed" in result.stderr
+        assert one.jobs == {"a", "b"}
+
+
+async def test_a_job_is_compared_rolled_back_exported_and_shown(tmp_path):
+    async with cell() as one:
+        for minute in (1, 2):
+            text = f"#: name=a\n{minute} 0 * * * true\n#: name=x/b\n@daily b\n".encode()
+            await one.cli("apply", "-", "--source", "tab", stdin=text)
+        result = await one.cli("jobs", "diff", "a")
+        assert "- schedule: 1 0 * * *\n+ schedule: 2 0 * * *\n" in result.stdout
+        rows = [
+            json.loads(line)
+            for line in (await one.cli("jobs", "diff", "a", "-o", "json")).stdout.splitlines()
+        ]
+        assert {"1 0 * * *"} == {row["before"] for row in rows if row["field"] == "schedule"}
+        revision = str(rows[0]["revision"])
+        assert (await one.cli("jobs", "rollback", "a", revision)).exit_code == 2
+        result = await one.cli("jobs", "rollback", "a", revision, "--dry-run")
+        assert "dry run, nothing changed: 0 added, 1 changed" in result.stdout
+        result = await one.cli("jobs", "rollback", "a", revision, "--yes")
+        assert result.exit_code == 0, result.stderr
+        assert "tab changes it again when it is applied" in result.stdout
+        result = await one.cli("jobs", "rollback", "a", "99", "--yes")
+        assert result.exit_code == 3
+        result = await one.cli("jobs", "export", "--tenant", "x")
+        assert result.stdout == (
+            "# raftcron apply --source 'tab' THIS-FILE\n\n"
+            '[[job]]\nname = "x/b"\nschedule = "@daily"\nzone = "UTC"\ncommand = "b"\n'
+        )
+        folder = tmp_path / "new"
+        result = await one.cli("jobs", "export", "--dir", str(folder))
+        assert result.stdout == f"{folder}/tab.toml: 2 jobs of source tab\n"
+        assert (folder / "tab.toml").stat().st_mode & 0o777 == 0o600
+        result = await one.cli("apply", str(folder / "tab.toml"), "--source", "tab", "--prune")
+        assert "2 unchanged" in result.stdout
+        assert (await one.cli("jobs", "export", "--source", "none")).exit_code == 3
+
+
 async def test_remove_as_json_names_the_source():
     async with cell() as one:
         await one.declare("a")
-        result = await one.cli("remove", "a", "-o", "json")
+        result = await one.cli("jobs", "remove", "a", "-o", "json", "--yes")
         assert [json.loads(line) for line in result.stdout.splitlines()] == [
             {
                 "job": "a",
@@ -172,7 +220,16 @@ HARMFUL = ["restor", "restroe", "resotre", "remvoe", "kll", "daed", "backfil", "
 async def test_no_misspelt_command_leads_to_one_that_does_harm(said):
     result = await run_cli(*said.split())
     assert result.exit_code == 2
-    for harmful in ("restore", "remove", "kill", "backfill", "trigger", "drop", "redrive"):
+    for harmful in (
+        "restore",
+        "remove",
+        "rollback",
+        "kill",
+        "backfill",
+        "trigger",
+        "drop",
+        "redrive",
+    ):
         assert f" {harmful}?" not in result.stderr
         assert f"'{harmful}'" not in result.stderr
 

@@ -14,8 +14,9 @@ from cron import origin
 from cron.access import Role
 from cron.alert_rules import AlertKind, Condition, JobAlerts, Rule
 from cron.errors import NotNow
+from cron.job import Bounds, Schedule
 from cron.scheduler.alerts import Observed
-from cron.state import access, alerts, chains, groups, tasking, tasks
+from cron.state import access, alerts, calendars, chains, groups, tasking, tasks
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.formats import COMMANDS, known_in, needed
@@ -60,6 +61,10 @@ NEW: Final[list[c.Command]] = [
     alerts.ResolveAlerts(()),
     alerts.SendAlerts(()),
     access.RevokeCertificates(()),
+    calendars.PutCalendar("hol", (20_000,)),
+    calendars.RemoveCalendar("hol"),
+    c.PutJobs("crontab", 0, 0, (job("two", schedule=Schedule("0 0 L * *", "0 0 L * *")),)),
+    c.PutJobs("crontab", 0, 0, (job("two", schedule=Schedule("@daily", bounds=Bounds(1))),)),
 ]
 
 
@@ -85,7 +90,7 @@ def test_what_an_older_release_would_ignore_needs_a_later_format_too() -> None:
     ]
     words = {tag_of(one): needed(one).what for one in NEW}
     assert words["apply-alerts"] == "alerts"
-    assert words["put"] == "alert= and MAILTO of job default/two"
+    assert words["put"] == "start=, end= or calendar= of job default/two"
     assert known_in([*NEW, *old], OLD) == old
     assert known_in([*NEW, *old], c.FORMAT) == [*NEW, *old]
 

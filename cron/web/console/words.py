@@ -32,6 +32,7 @@ _DID: Final = {
     "redrive": "launched again", "drop-dead": "forgot", "drain": "drained",
     "cancel-tasks": "cancelled", "reschedule-tasks": "rescheduled", "run-tasks": "ran now",
     "put-queues": "applied queue", "close-groups": "closed group",
+    "put-calendar": "changed calendar", "remove-calendar": "removed calendar",
     "apply-alerts": "applied", "mute-alerts": "muted alerts of", "unmute-alerts": "ended",
     "test-alert": "tested channel",
     "grant-role": "granted a role to", "revoke-role": "revoked a role of",

@@ -1,0 +1,219 @@
+"""import: jobs of other schedulers as a job file, with what could not be carried over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from cron.api import table
+from cron.api.jobs import ApplyRequest, SourceFile
+from cron.cli import render
+from cron.cli.app import Group
+from cron.cli.crontabs import read_source, show_report
+from cron.cli.options import Settings, asks_cell, cell_options, together
+from cron.errors import InvalidInput, LimitExceeded, Unavailable
+from cron.limits import CRONTAB_BYTES_MAX
+
+_HOST_TABS: Final = ("/etc/crontab", "/etc/cron.d", "/var/spool/cron/crontabs")
+_UNITS: Final = (".timer", ".service")
+_TIMEOUT_S: Final = 30
+_URLS: Final = ("http://", "https://")
+
+apply_options = together(
+    click.option("--apply", "is_applied", is_flag=True, help="Apply the jobs at once."),
+    click.option("--source", metavar="NAME", help="Source that the jobs belong to then."),
+)
+
+
+class _Left(msgspec.Struct):
+    """One thing that was not carried over, for people and programs."""
+
+    job: str
+    what: str
+    is_whole: bool
+
+
+@click.group("import", cls=Group)
+@cell_options
+def import_command() -> None:
+    """Print the jobs of another scheduler as a job file, or apply them with --apply.
+
+    What could not be carried over is printed on standard error, for each job. Read it, and stop the
+    other scheduler, before you apply the jobs: otherwise both run them.
+    """
+
+
+@import_command.command("dkron")
+@click.argument("what", metavar="URL|FILE")
+@apply_options
+@asks_cell
+def dkron_command(settings: Settings, what: str, *, is_applied: bool, source: str | None) -> None:
+    """Read jobs of dkron: of a server such as http://localhost:8080, or its /v1/jobs in a file."""
+    from cron.crontab.import_dkron import import_dkron
+
+    content = _fetched(what) if what.startswith(_URLS) else read_source(what).content
+    _show(settings, import_dkron(content), source or "dkron", is_applied=is_applied)
+
+
+@import_command.command("kubernetes")
+@click.argument("file")
+@apply_options
+@asks_cell
+def kubernetes_command(
+    settings: Settings, file: str, *, is_applied: bool, source: str | None
+) -> None:
+    """Read the CronJobs of a FILE in JSON: `kubectl get cronjobs -A -o json >FILE`.
+
+    YAML is read where PyYAML is installed.
+    """
+    from cron.crontab.import_kubernetes import import_kubernetes
+
+    documents = _documents(read_source(file))
+    _show(settings, import_kubernetes(documents), source or "kubernetes", is_applied=is_applied)
+
+
+@import_command.command("systemd")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@apply_options
+@asks_cell
+def systemd_command(
+    settings: Settings, folder: str, *, is_applied: bool, source: str | None
+) -> None:
+    """Read the timers of a FOLDER such as /etc/systemd/system, with their services."""
+    from cron.crontab.import_systemd import import_systemd
+
+    files = {path.name: _text(path) for path in sorted(Path(folder).iterdir())
+             if path.suffix in _UNITS and path.is_file()}  # fmt: skip
+    _show(settings, import_systemd(files), source or "systemd", is_applied=is_applied)
+
+
+@import_command.command("crontab")
+@click.argument("file", required=False)
+@click.option("--host", is_flag=True, help="Read all crontabs of this machine.")
+@click.option("--system", is_flag=True, help="The FILE has a user column, like /etc/crontab.")
+@apply_options
+@asks_cell
+def crontab_command(
+    settings: Settings,
+    file: str | None,
+    *,
+    host: bool,
+    system: bool,
+    is_applied: bool,
+    source: str | None,
+) -> None:
+    """Read a crontab FILE, or with --host all crontabs of this machine.
+
+    These are /etc/crontab, /etc/cron.d and those of users, which root alone can read. What is no
+    job here, such as @reboot, is left out.
+    """
+    from cron.crontab.import_crontab import import_crontabs
+
+    if host == (file is not None):
+        raise click.UsageError("name a FILE, or say --host")
+    if file is not None:
+        one = read_source(file)
+        tabs = [(one.name, one.content, "" if system else None)]
+    else:
+        tabs = list(_host_tabs())
+        if not tabs:
+            raise InvalidInput("this machine has no crontab that can be read", "ask as root")
+    _show(settings, import_crontabs(tabs), source or "crontab", is_applied=is_applied)
+
+
+def _host_tabs() -> Iterator[tuple[str, bytes, str | None]]:
+    """Yield name, content and user of each crontab; the user is "" where a column has it."""
+    for place in _HOST_TABS:
+        path = Path(place)
+        try:
+            is_folder = path.is_dir()
+            paths = sorted(path.iterdir()) if is_folder else [path]
+        except OSError as error:
+            render.line(f"note: {place}: {(error.strerror or 'error').lower()}", err=True)
+            continue
+        for one in paths:
+            # cron reads no file whose name has a dot: those are left over from packages.
+            if one.is_file() and (one.suffix == "" or not is_folder) and "." not in one.name:
+                content = read_source(str(one)).content
+                yield str(one), content, one.name if "spool" in place else ""
+
+
+def _fetched(url: str) -> bytes:
+    """Return the answer of a dkron server.
+
+    Raises:
+        Unavailable: there is none. LimitExceeded: it is too large.
+    """
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    address = url if url.rstrip("/").endswith("/v1/jobs") else f"{url.rstrip('/')}/v1/jobs"
+    try:
+        with urlopen(address, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http or https
+            content: bytes = answer.read(CRONTAB_BYTES_MAX + 1)
+    except (URLError, OSError, ValueError) as error:
+        raise Unavailable(
+            f"{address} does not answer: {error}", "save its answer in a file"
+        ) from error
+    if len(content) > CRONTAB_BYTES_MAX:
+        raise LimitExceeded(f"{address} answers more than {CRONTAB_BYTES_MAX} bytes")
+    return content
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise InvalidInput(f"{path}: {(error.strerror or 'error').lower()}") from error
+
+
+def _documents(file: SourceFile) -> list[Any]:
+    """Return the documents of a file in JSON or YAML.
+
+    Raises:
+        InvalidInput: it is neither, or YAML cannot be read here.
+    """
+    import json
+
+    text = file.content.decode("utf-8", "replace")
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return [json.loads(text)]
+        except ValueError as error:
+            raise InvalidInput(f"{file.name} is not JSON: {error}") from error
+    hint = f"kubectl create --dry-run=client -o json -f {file.name}"
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InvalidInput(f"{file.name} is YAML, and PyYAML is not installed", hint) from error
+    try:
+        return list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InvalidInput(f"{file.name} is not YAML: {error}", hint) from error
+
+
+def _show(settings: Settings, imported: Any, source: str, *, is_applied: bool) -> None:
+    """Print the jobs and what is not in them, or apply the jobs."""
+    left = [_Left(one.job, one.what, one.is_whole) for one in imported.left]
+    if settings.is_json and not is_applied:
+        render.json_lines({"job": one["name"], "options": one} for one in imported.tables)
+        render.json_lines(
+            {"left": one.what, "of": one.job, "is_left_out": one.is_whole} for one in left
+        )
+        return
+    for one in left:
+        mark = "left out: " if one.is_whole else "not carried over: "
+        render.line(f"{one.job}: {mark}{one.what}", err=True)
+    count = sum(one.is_whole for one in left)
+    summary = f"{render.number(len(imported.tables), 'job')}, {count} left out"
+    render.line(summary, err=True)
+    if not is_applied:
+        render.lines(imported.text)
+    elif imported.tables:
+        file = SourceFile(f"{source}.toml", imported.text.encode())
+        report = settings.ask(table.PUT_JOBS, ApplyRequest(files=[file], source=source))
+        show_report(report)

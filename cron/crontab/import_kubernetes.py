@@ -1,0 +1,122 @@
+"""CronJobs of Kubernetes (batch/v1), as documents that are parsed already."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from cron.crontab.imported import Imported, plain_name
+from cron.errors import InvalidInput
+
+_QUANTITY: Final = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_UNITS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
+_ZONED: Final = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
+_RETRIES: Final = 6
+"""The default of `backoffLimit`."""
+
+
+def import_kubernetes(documents: Iterable[Any]) -> Imported:
+    """Return the CronJobs among documents, or in lists.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    imported, count = Imported(), 0
+    for one in _cron_jobs(documents):
+        count += 1
+        metadata = one.get("metadata") or {}
+        tenant = plain_name(metadata.get("namespace") or "default")
+        name = f"{tenant}/{plain_name(str(metadata.get('name', '')))}"
+        try:
+            _import(name, one.get("spec") or {}, imported)
+        except (AttributeError, TypeError, KeyError, ValueError) as error:
+            imported.leave_out(name, f"it is not of the form of a CronJob: {error!r}"[:200])
+    if not count:
+        hint = "name a file with kind: CronJob, or save `kubectl get cronjobs -A -o json`"
+        raise InvalidInput("there is no CronJob", hint)
+    return imported
+
+
+def _cron_jobs(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for one in documents:
+        if isinstance(one, dict) and one.get("kind") == "CronJob":
+            yield one
+        elif isinstance(one, dict) and isinstance(one.get("items"), list):
+            yield from _cron_jobs(one["items"])
+
+
+def _import(name: str, spec: dict[str, Any], imported: Imported) -> None:
+    job = spec["jobTemplate"].get("spec") or {}
+    pod = job["template"].get("spec") or {}
+    container, *others = pod["containers"]
+    command = [*container.get("command", []), *container.get("args", [])]
+    if not container.get("command"):
+        imported.leave_out(name, f"its command is that of the image {container.get('image')}")
+        return
+    zoned = _ZONED.fullmatch(spec["schedule"])
+    resources = (container.get("resources") or {}).get("limits") or {}
+    retries = job.get("backoffLimit", _RETRIES)
+    deadline_s, timeout_s = spec.get("startingDeadlineSeconds"), job.get("activeDeadlineSeconds")
+    overlap = spec.get("concurrencyPolicy", "Allow").lower()
+    table = {
+        "name": name,
+        "schedule": zoned[2] if zoned else spec["schedule"],
+        "zone": spec.get("timeZone") or (zoned[1] if zoned else None),
+        "command": _command(command),
+        "env": _environment(name, container, imported) or None,
+        "cwd": container.get("workingDir"),
+        "timeout": f"{timeout_s}s" if timeout_s else None,
+        "deadline": f"{deadline_s}s" if deadline_s else None,
+        "overlap": overlap if overlap != "allow" else None,
+        "retries": retries or None,
+        "backoff-max": "6m" if retries else None,
+        "cpu": _cpu(str(resources["cpu"])) if "cpu" in resources else None,
+        "memory": _memory(str(resources["memory"])) if "memory" in resources else None,
+    }
+    imported.note(name, f"image {container.get('image')}: the command runs on an executor's host")
+    if spec.get("suspend"):
+        imported.note(name, f"it is suspended: raftcron pause {name}")
+    if others:
+        imported.note(name, f"{len(others)} more containers")
+    for key in ("initContainers", "volumes", "nodeSelector", "tolerations", "serviceAccountName"):
+        if pod.get(key):
+            imported.note(name, key)
+    for key in ("completions", "parallelism"):
+        if job.get(key, 1) != 1:
+            imported.note(name, f"{key} {job[key]}: see parts")
+    imported.add(name, table)
+
+
+def _command(words: list[str]) -> str:
+    """Return a command line; of `/bin/sh -c TEXT` the text, which runs in a shell anyway."""
+    if len(words) == 3 and words[0] in ("/bin/sh", "sh") and words[1] == "-c":
+        return str(words[2])
+    return shlex.join(map(str, words))
+
+
+def _environment(name: str, container: dict[str, Any], imported: Imported) -> dict[str, str]:
+    found = {}
+    for one in container.get("env") or []:
+        if "value" in one:
+            found[str(one["name"])] = str(one["value"])
+        else:
+            imported.note(name, f"variable {one['name']}, whose value is elsewhere in Kubernetes")
+    if container.get("envFrom"):
+        imported.note(name, "envFrom: variables of a ConfigMap or Secret")
+    return found
+
+
+def _cpu(text: str) -> str:
+    milli = int(text[:-1]) if text.endswith("m") else round(float(text) * 1000)
+    return f"{milli // 1000}.{milli % 1000:03}"
+
+
+def _memory(text: str) -> str:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"memory {text}")
+    size = int(match[1]) << _UNITS.get(match[2], 0)
+    size *= {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}.get(match[2], 1)
+    return f"{max(1024, -(-size // 1024))}K"

@@ -1,0 +1,229 @@
+"""Start, end and calendars of schedules, against a filter of the instants without them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cron.calendar.expression import parse
+from cron.calendar.schedule import compile
+from cron.crontab.bounds import day_text
+from cron.crontab.calendar_file import read_days
+from cron.crontab.jobfile import read_jobs_toml
+from cron.crontab.reader import read_crontab
+from cron.errors import CrontabError
+from cron.job import Bounds, Schedule
+from cron.limits import CALENDAR_DAYS_MAX
+from launcher.protocol.columns import differences
+from launcher.protocol.names import format_time, parse_time
+
+BEGIN_S = parse_time("2027-03-20T00:00:00Z")
+DAY_S = 86_400
+DAYS = st.integers(0, 40)
+
+
+def bounded(text, zone, **fields):
+    return msgspec.structs.replace(parse(text).schedule(zone), bounds=Bounds(**fields))
+
+
+@given(
+    st.sampled_from(["*/30 * * * *", "30 2 * * *", "0 */5 * * 1-5", "15 0,23 L * *", "@every 5h"]),
+    st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"]),
+    st.none() | st.tuples(DAYS, st.integers(0, DAY_S)),
+    st.none() | st.tuples(DAYS, st.integers(0, DAY_S)),
+    st.none() | st.tuples(st.sets(DAYS, max_size=20), st.booleans()),
+    st.integers(-DAY_S, 40 * DAY_S),
+)
+def test_bounds_leave_out_what_a_filter_leaves_out(text, zone, start, end, calendar, at_s):
+    plain = parse(text).schedule(zone)
+    start_s = BEGIN_S + start[0] * DAY_S + start[1] if start else 0
+    end_s = BEGIN_S + end[0] * DAY_S + end[1] if end else 0
+    first = BEGIN_S // DAY_S
+    days = sorted(first + day for day in calendar[0]) if calendar else []
+    is_only = bool(calendar) and calendar[1]
+    if plain.every_s:
+        days, is_only, calendar = [], False, None
+    name = "hol" if calendar else ""
+    bounds = Bounds(start_s, end_s, name, is_only, tuple(differences(days)))
+    ticks = compile(msgspec.structs.replace(plain, bounds=bounds))
+    until_s = BEGIN_S + 45 * DAY_S
+
+    def fits(tick):
+        is_in = (tick.local_min // 1440 in days) == is_only if calendar else True
+        return is_in and start_s <= tick.scheduled_s and (not end_s or tick.scheduled_s <= end_s)
+
+    every = compile(plain).between(BEGIN_S - 2 * DAY_S, until_s, limit=10_000)
+    wanted = [tick for tick in every if fits(tick)]
+    found = ticks.between(BEGIN_S - 2 * DAY_S, until_s, limit=10_000)
+    if calendar and ticks.is_fixed:
+        # A gap joins several local minutes: the last of those that count is said, not of all.
+        assert [one.scheduled_s for one in found] == [one.scheduled_s for one in wanted]
+    else:
+        assert found == wanted
+    assert ticks.count(BEGIN_S - 2 * DAY_S, until_s) == len(wanted)
+    assert ticks.newest(BEGIN_S - 2 * DAY_S, until_s, 10_000) == found
+    now_s = BEGIN_S + at_s
+    later = ticks.tick_after(now_s)
+    if later is not None and later.scheduled_s <= until_s:
+        assert later == next(one for one in found if one.scheduled_s > now_s)
+    assert ticks.is_fixed == compile(plain).is_fixed
+
+
+def test_only_days_that_are_over_are_never():
+    ticks = compile(bounded("0 0 * * *", "UTC", calendar="a", is_only=True, days=(20_000,)))
+    assert ticks.next(20_000 * DAY_S) is None
+    assert ticks.previous(30_000 * DAY_S) == 20_000 * DAY_S
+    none = compile(bounded("0 0 * * *", "UTC", calendar="a", is_only=True))
+    assert none.next(0) is None
+    assert none.previous(30_000 * DAY_S) is None
+    assert none.count(0, 30_000 * DAY_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "end", "start_at", "end_at"),
+    [
+        ("UTC", "2027-01-01", "2027-01-31", "2027-01-01T00:00:00Z", "2027-01-31T23:59:59Z"),
+        ("Europe/Berlin", "2027-01-01", "2027-07-31", "2026-12-31T23:00:00Z",
+         "2027-07-31T21:59:59Z"),
+        ("Europe/Berlin", "2027-01-01T06:00", "2027-01-01T07:30Z", "2027-01-01T05:00:00Z",
+         "2027-01-01T07:30:00Z"),
+        # A time that a clock change skips is the first after it, one that is repeated the first.
+        ("Europe/Berlin", "2027-03-28T02:30", "2027-10-31T02:30", "2027-03-28T01:00:00Z",
+         "2027-10-31T00:30:00Z"),
+        ("UTC", "'2027-01-01 06:00:10+02:00'", "2027-01-02", "2027-01-01T04:00:10Z",
+         "2027-01-02T23:59:59Z"),
+    ],
+)  # fmt: skip
+def test_times_are_of_the_zone_of_the_job(zone, start, end, start_at, end_at):
+    text = f"CRON_TZ={zone}\n#: start={start} end={end}\n0 * * * * x\n"
+    (job,) = read_crontab(text.encode(), file="f").jobs
+    bounds = job.schedule.bounds
+    assert (format_time(bounds.start_s), format_time(bounds.end_s)) == (start_at, end_at)
+
+
+def test_a_job_file_may_have_dates_of_toml():
+    text = b"""
+[[job]]
+schedule = "0 9 * * *"
+command = "x"
+zone = "Europe/Berlin"
+start = 2027-01-01
+end = 2027-01-31T12:00:00
+calendar = "de:only"
+"""
+    reading = read_jobs_toml(text, file="f")
+    assert reading.problems == []
+    (job,) = reading.jobs
+    assert job.schedule.bounds == Bounds(
+        parse_time("2026-12-31T23:00:00Z"), parse_time("2027-01-31T11:00:00Z"), "de", True
+    )
+
+
+# ---- files of calendars
+
+
+def days_of(text, until_year=2030):
+    found = read_days(text.encode(), file="f", until_year=until_year)
+    return [day_text(day) for day in found]
+
+
+def event(*lines):
+    return "\r\n".join(["BEGIN:VCALENDAR", "BEGIN:VEVENT", *lines, "END:VEVENT", "END:VCALENDAR"])
+
+
+def test_a_file_of_dates_is_read_in_order_and_once():
+    text = "\ufeff# holidays\n2027-12-26\n2027-12-25 Christmas\n\n2027-12-25, again\n"
+    assert days_of(text) == ["2027-12-25", "2027-12-26"]
+    assert days_of("") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        (event("DTSTART;VALUE=DATE:20271225", "SUMMARY:a"), ["2027-12-25"]),
+        (
+            event("DTSTART;VALUE=DATE:20271224", "DTEND;VALUE=DATE:20271227"),
+            ["2027-12-24", "2027-12-25", "2027-12-26"],
+        ),
+        (event("DTSTART:20271225", "DURATION:P2D"), ["2027-12-25", "2027-12-26"]),
+        (event("DTSTART;TZID=Europe/Berlin:20271225T220000", "DTEND:20271226T010000Z"),
+         ["2027-12-25", "2027-12-26"]),
+        (event("DTSTART:20271225T220000", "DTEND:20271226T000000"), ["2027-12-25"]),
+        (event("DTSTART:20271225", "STATUS:CANCELLED"), []),
+        (event("DTSTART:20280229", "RRULE:FREQ=YEARLY;UNTIL=20320301"), ["2028-02-29"]),
+        (
+            event("DTSTART:20271225", "RRULE:FREQ=YEARLY", "EXDATE;VALUE=DATE:20281225"),
+            ["2027-12-25", "2029-12-25", "2030-12-25"],
+        ),
+        (
+            event("DTSTART:20271225", "RRULE:FREQ=YEARLY;COUNT=2", "RDATE:20271231"),
+            ["2027-12-25", "2027-12-31", "2028-12-25"],
+        ),
+        # A line that goes on, an alarm with a time of its own, and what has no colon.
+        (
+            event("DTSTART;VALUE=DA", " TE:20271225", "BEGIN:VALARM", "DTSTART:x", "END:VALARM",
+                  "odd"),
+            ["2027-12-25"],
+        ),
+    ],
+)  # fmt: skip
+def test_whole_days_of_icalendar_are_read(text, days):
+    assert days_of(text) == days
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("2027-12-25\n25.12.2027\n", 2, "'25.12.2027' is not a date", "2026-12-25 on each line"),
+        ("2027-02-29\n", 1, "'2027-02-29' is not a date", "2026-12-25"),
+        ("1969-12-31\n", 1, "is not a date", "2026-12-25"),
+        ("2199-01-01\n", 1, "is not a date", "2026-12-25"),
+        ("\n" + event("SUMMARY:a"), 3, "event 'a' has ''", "DTSTART;VALUE=DATE:20261225"),
+        (event("DTSTART:20271340"), 2, "'20271340', which is not a date", "DTSTART"),
+        (event("DTSTART:20271225", "RRULE:FREQ=MONTHLY"), 2, "a rule that is not followed", "YEAR"),
+        (event("DTSTART:20271225", "RRULE:FREQ=YEARLY;BYDAY=1MO"), 2, "not followed", "an event"),
+        (event("DTSTART:20271225", "RRULE:FREQ=YEARLY;COUNT=x"), 2, "not followed", "an event"),
+        (event("DTSTART:20271225", "DURATION:PT1H"), 2, "DURATION that is not", "DTEND"),
+        (event("DTSTART:20271225", "DTEND:20371225"), 2, "more than 2000 days", "shorter"),
+        ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:20271225", 2, "does not end", "END:VEVENT"),
+    ],
+)
+def test_a_calendar_that_does_not_parse_is_refused_with_its_place(text, line, message, hint):
+    with pytest.raises(CrontabError) as caught:
+        days_of(text)
+    (problem,) = caught.value.problems
+    assert problem.line == line
+    assert message in problem.message
+    assert hint in problem.hint
+
+
+def test_a_calendar_is_bounded_and_is_text():
+    many = "\n".join(day_text(day) for day in range(CALENDAR_DAYS_MAX + 1))
+    with pytest.raises(CrontabError, match="2001 days, at most 2000"):
+        days_of(many)
+    with pytest.raises(CrontabError, match="more than 1048576 bytes"):
+        days_of("#" * (1 << 20) + "#")
+    with pytest.raises(CrontabError, match="not UTF-8"):
+        read_days(b"2027-12-25\n\xff", file="f", until_year=2030)
+
+
+@given(st.text(max_size=80) | st.lists(
+    st.sampled_from(["BEGIN:VCALENDAR", "BEGIN:VEVENT", "END:VEVENT", "DTSTART:20271225",
+                     "DTEND:20271226", "RRULE:FREQ=YEARLY", "EXDATE:1", " x", "BEGIN:", "END:a"])
+).map("\n".join))  # fmt: skip
+def test_any_text_is_days_or_an_error(text):
+    found = []
+    with suppress(CrontabError):
+        found = days_of(text)
+    assert all(day.startswith(("19", "20", "21")) for day in found)
+
+
+def test_schedules_without_bounds_are_encoded_as_before():
+    coded = msgspec.msgpack.encode(Schedule("@daily", "0 0 * * *"))
+    assert msgspec.msgpack.decode(coded, type=Schedule) == Schedule("@daily", "0 0 * * *")
+    older = msgspec.msgpack.encode(["@daily", "0 0 * * *", "UTC", 0, 0])
+    assert msgspec.msgpack.decode(older, type=Schedule).bounds is None

@@ -1,0 +1,327 @@
+"""Jobs of dkron, Kubernetes, systemd and cron: what is carried over, and what is said of the rest.
+
+The examples have the forms of those in dkron's guide ("Getting started", 4.x), in Kubernetes'
+documents (application/job/cronjob.yaml) and in systemd's own units (systemd-tmpfiles-clean.timer)
+and manual (systemd.time(7)); they are written anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from cron.crontab.import_crontab import import_crontabs
+from cron.crontab.import_dkron import import_dkron
+from cron.crontab.import_kubernetes import import_kubernetes
+from cron.crontab.import_systemd import import_systemd
+from cron.crontab.imported import Imported
+from cron.crontab.jobfile import read_jobs_toml
+from cron.errors import InvalidInput
+from tests.unit.api_rig import FakeBackend
+from tests.unit.test_cli_tasks import asked, cli
+
+GUIDE = {
+    "name": "job1", "schedule": "@every 10s", "timezone": "Europe/Berlin",
+    "owner": "Platform Team", "owner_email": "platform@example.com", "disabled": False,
+    "tags": {"server": "true:1"}, "metadata": {"user": "12345"}, "concurrency": "allow",
+    "executor": "shell", "executor_config": {"command": "date"},
+}  # fmt: skip
+HELLO = {
+    "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "hello"},
+    "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": {"spec": {
+        "containers": [{"name": "hello", "image": "busybox:1.28",
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": ["/bin/sh", "-c", "date; echo Hello from the cluster"]}],
+        "restartPolicy": "OnFailure"}}}}},
+}  # fmt: skip
+
+
+def said(imported: Imported) -> str:
+    return "\n".join(f"{one.job}: {one.what}" for one in imported.left)
+
+
+def dkron(**fields: object) -> Imported:
+    return import_dkron(json.dumps({**GUIDE, **fields}).encode())
+
+
+def check_file(imported: Imported) -> None:
+    reading = read_jobs_toml(imported.text.encode(), file="f")
+    assert reading.errors == []
+    assert len(reading.jobs) == len(imported.tables)
+
+
+# ---- dkron
+
+
+def test_the_job_of_dkrons_guide() -> None:
+    imported = dkron()
+    assert imported.tables == [
+        {"name": "job1", "schedule": "@every 10s", "zone": "Europe/Berlin", "command": "date"}
+    ]
+    assert 'job1: metadata {"user": "12345"}' in said(imported)
+    assert "mail to platform@example.com" in said(imported)
+    check_file(imported)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "here"),
+    [
+        ("0 */15 * * * *", "*/15 * * * *"), ("0 0 9 ? * MON-FRI", "0 9 * * MON-FRI"),
+        ("*/10 * * * * *", "@every 10s"), ("* * * * * *", "@every 1s"), ("@daily", "@daily"),
+        ("0 ~ 3 * * *", "? 3 * * *"), ("30 0 1 * * *", "0 1 * * *"), ("@minutely", "* * * * *"),
+    ],
+)  # fmt: skip
+def test_a_schedule_with_seconds_becomes_one_of_five_fields(schedule: str, here: str) -> None:
+    imported = dkron(schedule=schedule)
+    assert [one["schedule"] for one in imported.tables] == [here]
+    assert ("second 30: it is due at the whole minute" in said(imported)) == (here == "0 1 * * *")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"schedule": "@at 2027-01-01T00:00:00Z"}, "submit a task for that time"),
+        ({"schedule": "@manually"}, "it can be triggered"),
+        ({"schedule": "*/10 5 * * * *"}, "start at whole minutes"),
+        ({"schedule": "0 61 * * * *"}, "minute 61 is not in 0-59"),
+        ({"disabled": True}, "it is disabled"),
+        ({"executor": "http"}, "its executor is http: serve it as a handler"),
+        ({"executor_config": {}}, "command"),
+    ],
+)
+def test_a_job_of_dkron_that_has_no_equivalent_is_left_out(
+    fields: dict[str, object], why: str
+) -> None:
+    imported = dkron(**fields)
+    assert imported.tables == []
+    assert why in said(imported)
+
+
+def test_options_of_dkron_and_a_child_of_another_job() -> None:
+    parent = {**GUIDE, "name": "nightly", "schedule": "0 0 2 * * *", "tags": {"role": "web:2"}}
+    child = {
+        "name": "report of it", "parent_job": "nightly", "executor": "shell", "retries": 3,
+        "concurrency": "forbid", "next": "2027-01-01T00:00:00Z",
+        "executor_config": {"command": "r", "env": "A=1,B=x", "cwd": "/srv", "timeout": "5m",
+                            "allowed_exitcodes": "0,1"},
+    }  # fmt: skip
+    imported = import_dkron(json.dumps([parent, child]).encode())
+    assert imported.tables[0]["where"] == "role=web"
+    assert imported.tables[0]["parts"] == 2
+    assert imported.tables[1] == {
+        "name": "report-of-it", "schedule": "0 2 * * *", "zone": "Europe/Berlin", "command": "r",
+        "env": {"A": "1", "B": "x"}, "cwd": "/srv", "timeout": "5m", "retries": 3,
+        "overlap": "forbid", "after": ["nightly"],
+    }  # fmt: skip
+    assert "report of it: allowed_exitcodes, which has no equivalent" in said(imported)
+    assert "dkron runs it on every node" in said(imported)
+    check_file(imported)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"{}", b'{"name": 1}', b'"x"'])
+def test_what_is_no_answer_of_dkron_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"dkron|JSON"):
+        import_dkron(content)
+
+
+# ---- Kubernetes
+
+
+def test_the_example_of_kubernetes() -> None:
+    imported = import_kubernetes([HELLO])
+    assert imported.tables == [
+        {"name": "default/hello", "schedule": "* * * * *", "retries": 6, "backoff-max": "6m",
+         "command": "date; echo Hello from the cluster"}
+    ]  # fmt: skip
+    assert "image busybox:1.28: the command runs on an executor's host" in said(imported)
+    check_file(imported)
+
+
+def test_options_of_a_cron_job() -> None:
+    spec = {
+        "schedule": "30 2 * * *", "timeZone": "Europe/Berlin", "concurrencyPolicy": "Forbid",
+        "startingDeadlineSeconds": 300, "suspend": True,
+        "jobTemplate": {"spec": {"backoffLimit": 0, "activeDeadlineSeconds": 90, "parallelism": 3,
+            "template": {"spec": {"volumes": [{}], "containers": [{
+                "image": "i", "command": ["backup"], "args": ["--to", "a b"], "workingDir": "/w",
+                "env": [{"name": "A", "value": "1"}, {"name": "S", "valueFrom": {}}],
+                "resources": {"limits": {"cpu": "250m", "memory": "64Mi"}}}, {}]}}}},
+    }  # fmt: skip
+    one = {"kind": "CronJob", "metadata": {"name": "b", "namespace": "shop"}, "spec": spec}
+    imported = import_kubernetes([{"kind": "List", "items": [one]}, {"kind": "Service"}])
+    assert imported.tables == [
+        {"name": "shop/b", "schedule": "30 2 * * *", "zone": "Europe/Berlin",
+         "command": "backup --to 'a b'", "env": {"A": "1"}, "cwd": "/w", "timeout": "90s",
+         "deadline": "300s", "overlap": "forbid", "cpu": "0.250", "memory": "65536K"}
+    ]  # fmt: skip
+    for what in ("variable S", "suspended", "1 more containers", "volumes", "parallelism 3"):
+        assert what in said(imported)
+    check_file(imported)
+
+
+def test_a_cron_job_without_a_command_or_form_is_left_out() -> None:
+    bare = json.loads(json.dumps(HELLO))
+    del bare["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    imported = import_kubernetes([bare, {"kind": "CronJob", "spec": {"schedule": "* * * * *"}}])
+    assert imported.tables == []
+    assert "its command is that of the image busybox" in said(imported)
+    assert "not of the form of a CronJob" in said(imported)
+    with pytest.raises(InvalidInput, match="there is no CronJob"):
+        import_kubernetes([{"kind": "Pod"}, None, 3])
+
+
+# ---- systemd
+
+SERVICE = """
+[Unit]
+Description=x
+[Service]
+Type=oneshot
+ExecStart=-/usr/bin/clean \\
+   --all
+ExecStart=/bin/true
+User=www
+Environment=A=1 "B=x y"
+WorkingDirectory=/srv
+RuntimeMaxSec=1h 30min
+ProtectSystem=strict
+"""
+
+
+def systemd(timer: str, service: str = "[Service]\nExecStart=/bin/true\n") -> Imported:
+    return import_systemd({"a.timer": f"[Timer]\n{timer}\n", "a.service": service})
+
+
+def test_a_timer_like_that_of_systemd_tmpfiles() -> None:
+    imported = systemd("OnBootSec=15min\nOnUnitActiveSec=1d", SERVICE)
+    assert imported.tables == [
+        {"name": "a", "schedule": "@every 1d",
+         "command": "{ /usr/bin/clean     --all || true; } && /bin/true",
+         "env": {"A": "1", "B": "x y"}, "user": "www", "cwd": "/srv", "timeout": "5400s",
+         "catchup": "none", "overlap": "forbid"}
+    ]  # fmt: skip
+    for what in ("OnBootSec=15min", "counts from 1970 here", "of its service: ProtectSystem"):
+        assert what in said(imported)
+    check_file(imported)
+
+
+@pytest.mark.parametrize(
+    ("text", "schedule", "zone"),
+    [
+        # The examples of systemd.time(7), as far as they repeat.
+        ("hourly", "@hourly", None),
+        ("weekly", "0 0 * * 1", None),
+        ("Mon..Fri 10:00", "0 10 * * Mon-Fri", None),
+        ("Sat,Thu,Mon..Wed,Sat..Sun", "0 0 * * Sat,Thu,Mon-Wed,Sat-Sun", None),
+        ("*-*-* 06:39:00", "39 6 * * *", None),
+        ("*-*-* 4:00:00", "0 4 * * *", None),
+        ("*-*-01 03:00:00 Europe/Berlin", "0 3 1 * *", "Europe/Berlin"),
+        ("*:0/15", "*/15 * * * *", None),
+        ("*-1/3-1 00:00", "0 0 1 1/3 *", None),
+        ("*-02~01", "0 0 L 2 *", None),
+        ("*-*~03 12:00", "0 12 L-2 * *", None),
+        ("Fri *-*-8..14 18:30", "30 18 * * Fri#2", None),
+        ("*-*-* 00/6:00:00", "0 */6 * * *", None),
+    ],
+)
+def test_on_calendar_becomes_five_fields(text: str, schedule: str, zone: str | None) -> None:
+    imported = systemd(f"OnCalendar={text}\nPersistent=true")
+    found = [(one["schedule"], one.get("zone")) for one in imported.tables]
+    assert found == [(schedule, zone)], said(imported)
+    assert "catchup" not in imported.tables[0]
+    check_file(imported)
+
+
+@pytest.mark.parametrize(
+    ("timer", "why"),
+    [
+        ("OnCalendar=2003-03-05 05:40", "it names a year"),
+        ("OnCalendar=*:*:0/10", "start at whole minutes"),
+        ("OnCalendar=Mon *-*-01 00:00", "the day has to be both"),
+        ("OnCalendar=*-*~1..7", "more than one"),
+        ("OnCalendar=???", "not understood"),
+        ("OnCalendar=*-*-* 25:00", "hour 25 is not in 0-23"),
+        ("OnUnitActiveSec=2 fortnights", "not understood"),
+        ("OnBootSec=5min", "neither OnCalendar nor OnUnitActiveSec"),
+        ("OnCalendar=daily\nUnit=b.service", "its unit b.service is not in the folder"),
+    ],
+)
+def test_a_timer_that_has_no_equivalent_is_left_out(timer: str, why: str) -> None:
+    imported = systemd(timer)
+    assert imported.tables == []
+    assert why in said(imported)
+
+
+def test_several_calendars_and_specifiers() -> None:
+    imported = systemd("OnCalendar=daily\nOnCalendar=hourly\nRandomizedDelaySec=1h")
+    assert [one["name"] for one in imported.tables] == ["a", "a-2"]
+    assert "RandomizedDelaySec=1h: write ? for the minute" in said(imported)
+    assert systemd("OnCalendar=daily", "[Service]\nExecStart=/bin/x %i\n").tables == []
+    assert systemd("OnCalendar=\nOnCalendar=daily\nOnCalendar=").tables == []
+    with pytest.raises(InvalidInput, match=r"there is no \.timer"):
+        import_systemd({"a.service": ""})
+
+
+# ---- crontabs, and the command
+
+
+def test_crontabs_of_a_machine() -> None:
+    imported = import_crontabs(
+        [
+            ("/etc/crontab", b"A=1\n17 * * * * root cd / && run-parts /etc/cron.hourly\n", ""),
+            ("/var/spool/cron/crontabs/ada", b"@reboot x\n0 9 * * 1 date +\\%F\n61 * * * * y\n",
+             "ada"),
+        ]
+    )  # fmt: skip
+    assert [(one["user"], one["command"]) for one in imported.tables] == [
+        ("root", "cd / && run-parts /etc/cron.hourly"), ("ada", "date +%F"),
+    ]  # fmt: skip
+    assert "crontabs/ada line 1: @reboot has no instant" in said(imported)
+    assert "crontabs/ada line 3: minute 61 is not in 0-59" in said(imported)
+    check_file(imported)
+
+
+async def run(*arguments: str) -> Result:
+    return await cli(FakeBackend(), "import", *arguments)
+
+
+async def test_the_command_prints_a_job_file_and_what_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([GUIDE, {**GUIDE, "name": "off", "disabled": True}]))
+    result = await run("dkron", str(file))
+    assert result.exit_code == 0
+    assert [job.name for job in read_jobs_toml(result.stdout.encode(), file="f").jobs] == [
+        "default/job1"
+    ]
+    assert "off: left out: it is disabled" in result.stderr
+    assert result.stderr.splitlines()[-1] == "1 job, 1 left out"
+    result = await run("dkron", str(file), "-o", "json")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert rows[0]["job"] == "job1"
+    assert rows[-1] == {"left": "it is disabled", "of": "off", "is_left_out": True}
+    file.write_text(json.dumps(HELLO))
+    assert 'name = "default/hello"' in (await run("kubernetes", str(file))).stdout
+    (tmp_path / "a.timer").write_text("[Timer]\nOnCalendar=daily\n")
+    (tmp_path / "a.service").write_text("[Service]\nExecStart=/bin/true\n")
+    assert 'command = "/bin/true"' in (await run("systemd", str(tmp_path))).stdout
+    file.write_text("0 1 * * * x\n")
+    assert 'command = "x"' in (await run("crontab", str(file))).stdout
+    assert (await run("crontab")).exit_code == 2
+    assert (await run("dkron", str(tmp_path / "no"))).exit_code == 2
+    assert (await run("dkron", "http://127.0.0.1:1")).exit_code == 5
+
+
+async def test_jobs_are_applied_at_once_if_asked(tmp_path: Path) -> None:
+    from cron.api.jobs import ApplyReport
+
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps(GUIDE))
+    backend = FakeBackend(put_jobs=ApplyReport(source="dkron", applied=True))
+    result = await cli(backend, "import", "dkron", str(file), "--apply")
+    assert result.exit_code == 0, result.stderr
+    request = asked(backend, "put_jobs")
+    assert request.source == "dkron"
+    assert b'name = "job1"' in request.files[0].content
