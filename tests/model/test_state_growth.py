@@ -19,7 +19,7 @@ from cron.launch_state import LaunchState
 from cron.scheduler.forgetting import LOOK_MS, ROUND_MS, Forgetting
 from cron.service.proofs import audited_job
 from cron.state import commands as c
-from cron.state import launches, revisions
+from cron.state import earlier, launches, revisions
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -159,6 +159,7 @@ def test_a_build_number_in_the_environment_of_a_job_leaves_the_image_as_large_as
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(revisions, "REVISIONS_KEPT", 5)
+    monkeypatch.setattr(earlier, "REVISIONS_OF_JOB", 5)
     rig = StateRig()
     made = job()
     sizes = []

@@ -159,6 +159,7 @@ class World:
             "gets_work": True,
             "silent_ms": 0,
             "outputs_waiting": 0,
+            "certificate_ends_ms": 0,
             "offers": (GroupOffer("web", 8, ("mail.send", "mail.fetch")),),
         }
         self.seated.append(SimpleNamespace(**usual | fields))

@@ -23,6 +23,7 @@ from cron.launch_state import LaunchState
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.archive import SegmentRecord
+from cron.state.calendars import PutCalendar
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
@@ -86,6 +87,7 @@ def rich() -> StateRig:
     rig.append(SpillTasks((4,)))
     rig.append(ReadyTasks((1,)))
     rig.append(PutQueues("queues.toml", 0, (QueueSpec("default/other", "h"),)))
+    rig.append(PutCalendar("holidays", (20_000,)))
     rig.append(c.SnapshotAt())
     key = next(iter(rig.state.history.segments))
     rig.append(c.BackedUp("memory://test", (key,), 1, 1, 5, 7, claim="first life"))

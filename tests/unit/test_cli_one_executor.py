@@ -80,6 +80,7 @@ async def test_one_executor_is_shown_line_by_line_with_what_runs_there() -> None
         "joined": "2026-11-20 15:00:00 UTC",
         "heard": "1.2s ago",
         "clock": "3ms behind the leader's",
+        "certificate ends": "2026-11-20 15:00:00 UTC",
         "cpu": "2.5",
         "memory": "8G",
         "commands": "1 of 4 slots",

@@ -29,7 +29,7 @@ UNTOUCHED = {
     "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
     "limits", "gates", "gate_numbers", "dead", "budgets", "access",
     "task_numbers", "tasks", "tasks_by_number", "queues", "queues_revision", "groups", "holds",
-    "alerts",
+    "alerts", "calendars",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {
@@ -45,6 +45,9 @@ NOT_KEPT = {
     "unfollowed",
     "_follows",
     "measured",
+    "earlier_bytes",
+    "earlier_order",
+    "earlier_peak",
 }
 HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken", "spills", "spilled"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
