@@ -152,3 +152,37 @@ def test_roles_and_tokens_hold_on_every_leader_and_after_a_restart(
     changes = cell.cli("changes", "--by", "ci").stdout
     assert "token rc1_" in changes
     assert "ops/tick" in changes
+
+
+@pytest.mark.nightly
+def test_a_revoked_certificate_keeps_its_owner_out_until_it_has_another_one(
+    secured: Secured,
+) -> None:
+    cell = secured.cell.start()
+    cell.wait_connected()
+    cell.apply(EVERY_SECOND)
+    leader = cell.leader()
+    replica = next(name for name in cell.replicas if name != leader)
+    eve = str(secured.certs.issued("person", "eve", cell="default"))
+    cell.cli("jobs", "--tls", eve)
+    cell.cli("certs", "revoke", eve, str(secured.folders["executor-1"]))
+    cell.cli("certs", "revoke", str(secured.folders[replica]), "--yes")
+    assert "of person eve was revoked" in cell.cli("jobs", "--tls", eve, expect=7).stderr
+
+    def connected() -> set[str]:
+        return {row.id for row in cell.status() if row.role == "connected"}
+
+    wait_until(lambda: connected() == {"executor-2"}, what="the end of the executor's stream")
+    refused = f"of {replica} was revoked"
+    wait_until(lambda: refused in cell.log(leader), what="the end of the replica's connections")
+    known = len(cell.history("tick"))
+    cell.wait_launches(known + 2, "tick")
+    for kind, name in (("executor", "executor-1"), ("replica", replica)):
+        new = secured.certs.issued(kind, name, cell="default")
+        for file in ("key.pem", "cert.pem"):
+            (new / file).rename(secured.folders[name] / file)
+    cell.wait_connected()
+    wait_until(
+        lambda: len({row.applied for row in cell.status() if row.kind == "replica"}) == 1,
+        what="all replicas at one position",
+    )
