@@ -20,6 +20,7 @@ from cron import limits
 from cron.access import GRANTS_EACH_MAX
 from cron.api.rpc import Fields, Request
 from cron.errors import InvalidInput, LimitExceeded, UnknownJob
+from cron.job import COMMAND
 from cron.launch_state import LaunchState
 from launcher.address import split_address
 from launcher.protocol.names import (
@@ -157,6 +158,14 @@ def bound(low: int, high: int, what: str) -> Callable[[int], int]:
     return partial(between, low=low, high=high, what=what)
 
 
+def handler(text: str) -> str:
+    """Return the name of a handler."""
+    if text == COMMAND:
+        hint = "give the handler another name; a job of a crontab runs commands"
+        raise InvalidInput(f"handler {text!r} is what the pool of commands is called", hint)
+    return _handler(text)
+
+
 def second(what: str) -> Callable[[int], int]:
     """Return the check of seconds since the epoch, between the years 1970 and 9999."""
     return partial(_instant, what=what, unit="s", most=SCHEDULED_S_MAX)
@@ -252,7 +261,8 @@ LimitedTenant = Annotated[
 ]
 """As Tenant, or `*`, which stands for each tenant by itself."""
 Pool = Annotated[str, matching(_WORD, "pool {} is not a plain word", _WORD_HINT)]
-Handler = Annotated[str, matching(_WORD, "handler {} is not a plain word", _WORD_HINT)]
+_handler: Final = matching(_WORD, "handler {} is not a plain word", _WORD_HINT)
+Handler = Annotated[str, handler]
 Collection = Annotated[str, matching(_WORD, "collection {} is not a plain word", _WORD_HINT)]
 Priority = Annotated[int, priority]
 ReplicaId = Annotated[

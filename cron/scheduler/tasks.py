@@ -4,6 +4,9 @@ Theory of operation. Tasks that wait for their time are numbers in arrays, one a
 that has any. When its second has come, a task moves to a heap by milliseconds, and once it is due,
 to the line of its queue, by priority, then time. A task costs the same whatever waits beside it.
 
+A task whose handler is called `command`, which is the work pool of commands, can run nowhere: it is
+cancelled once it is due. Older releases took such tasks.
+
 A task that is due gets its launch only if that will soon have a slot: of each work pool as many are
 ready and have not begun as the pool has slots, and some more, so that slots never wait for the next
 launch. The others stay slim records of State. Lines of one pool take turns. A few tasks of each
@@ -28,6 +31,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from cron.job import COMMAND
 from cron.launch_state import LaunchState
 from cron.scheduler.far_tasks import USUAL, FarTasks, SpillSettings
 from cron.state import tasks as t
@@ -53,6 +57,10 @@ STALE_MAX: Final = 100_000
 """Entries that are not true any more, beside as many as there are tasks that wait."""
 FOLLOWED_MS: Final = 3_600_000
 """So much later the index looks again at a task that is not forgotten because others follow it."""
+STRAYS_MAX: Final = 1_000
+"""Tasks that one entry cancels because their handler cannot be one."""
+NO_HANDLER_BY: Final = f"the cell, which has no handler {COMMAND}"
+"""Who cancels these, as history says it."""
 OLDEST_AMONG: Final = 10_000
 """Tasks of a line among which the oldest is sought: about 2 ms."""
 _MINUTE_MS: Final = 60_000
@@ -60,7 +68,7 @@ _NUMBER_BITS: Final = 40
 _TIME_BITS: Final = 48
 _TIME_MASK: Final = (1 << _TIME_BITS) - 1
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
-TaskCommand: TypeAlias = t.ReadyTasks | t.ForgetTasks
+TaskCommand: TypeAlias = t.ReadyTasks | t.ForgetTasks | t.CancelTasks
 
 
 class _Line(msgspec.Struct, eq=False):
@@ -96,6 +104,8 @@ class TaskIndex:
         self._by_deadline: list[int] = []  # a heap of these
         self._timed = 0  # entries in these
         self._expired: deque[int] = deque()
+        self._strays: deque[int] = deque()  # those whose handler cannot be one
+        self._cancelled: set[int] = set()  # the strays that this term has cancelled
         self._over: dict[int, array[int]] = {}  # by the minute in which they may be forgotten
         self._by_minute: list[int] = []  # a heap of these
         self._noted = 0  # entries in these
@@ -138,9 +148,18 @@ class TaskIndex:
             if not self._state.holds.holds_back(number):  # else its release puts it
                 self._wait(task)
         elif task.job:
+            if handler_of(task, self._state.queues[task.queue]) == COMMAND:
+                self._stray(number)
             self._look_at_job(task.job)
         else:
             self._remember(task)
+
+    def _stray(self, number: int) -> None:
+        """Have a task cancelled whose handler cannot be one, once in this term: a launch that has
+        begun ends only when its executor answers."""
+        if number not in self._cancelled:
+            self._cancelled.add(number)
+            self._strays.append(number)
 
     def _look_at_job(self, number: int) -> None:
         """Count the job of a task if its launch is due and never began, and do not otherwise."""
@@ -181,6 +200,9 @@ class TaskIndex:
     def _line_up(self, task: t.TaskRecord) -> None:
         queue = self._state.queues[task.queue]
         key = (task.queue, handler_of(task, queue))
+        if key[1] == COMMAND:
+            self._stray(task.number)
+            return
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line(*key)
@@ -220,8 +242,9 @@ class TaskIndex:
     # ---- what the plan does
 
     def plan(self, now_ms: int, slots: Callable[[str], int], most: int) -> list[TaskCommand]:
-        """Return the commands by which tasks become ready, `most` at most, and are forgotten.
-        `slots`: how many launches of a work pool may run at once, full slots included."""
+        """Return the commands by which tasks become ready, `most` at most, are forgotten, and
+        are cancelled because no handler can have that name. `slots`: how many launches of a work
+        pool may run at once, full slots included."""
         self._now_ms = max(self._now_ms, now_ms)
         if self._now_ms // 1000 >= self.far.look_s:
             self._approaching.extend(self.far.approach(self._now_ms // 1000))
@@ -235,7 +258,15 @@ class TaskIndex:
             commands.append(t.ReadyTasks(tuple(ready)))
         if forget:
             commands.append(t.ForgetTasks(forget))
+        if strays := tuple(self._stray_names()):
+            commands.append(t.CancelTasks(strays, NO_HANDLER_BY))
         return commands
+
+    def _stray_names(self) -> Iterator[str]:
+        for _ in range(min(len(self._strays), STRAYS_MAX)):
+            task = self._state.tasks_by_number.get(self._strays.popleft())
+            if task is not None:
+                yield task.name
 
     def _prune(self) -> None:
         """Let go of deadlines of tasks that wait no more, and of tasks that are forgotten, once
@@ -387,6 +418,8 @@ class TaskIndex:
     def next_ms(self) -> int | None:
         """Return when there may be work that no entry brings about; None for never, 0 for now."""
         if self._is_loading or self._opening or self._approaching or self._is_more:
+            return 0
+        if self._strays:
             return 0
         times_ms = [self._soon[0][0]] if self._soon else []
         times_ms += [self._by_second[0] * 1000] if self._by_second else []

@@ -18,7 +18,7 @@ from cron.calendar.duration import parse_duration
 from cron.crontab.jobfile import find_excess
 from cron.crontab.options import BACKOFF_S_MAX, PRIORITY_MAX, RETRIES_MAX
 from cron.errors import CrontabError, InvalidInput, LimitExceeded, Problem
-from cron.job import OnLost
+from cron.job import COMMAND, OnLost
 from cron.limits import (
     DEADLINE_S_MAX,
     QUEUES_MAX,
@@ -48,6 +48,13 @@ def _word(key: str, value: Any) -> str:
     if "/" in text:
         raise InvalidInput(f"{key} {text[:80]!r} is not a plain word", "leave the tenant out")
     return text
+
+
+def _handler(key: str, value: Any) -> str:
+    if value == COMMAND:
+        hint = "name a function that a worker serves; a job of a crontab runs commands"
+        raise InvalidInput(f"handler {COMMAND!r} is what the pool of commands is called", hint)
+    return _word(key, value)
 
 
 def _number(low: int, high: int) -> Callable[[str, Any], int]:
@@ -89,7 +96,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str, Any], Any]]]] = {
 }
 """The defaults of a queue's tasks: each key with its field of TaskOptions."""
 _QUEUE: Final[Mapping[str, tuple[str, Callable[[str, Any], Any]]]] = {
-    "handler": ("handler", _word),
+    "handler": ("handler", _handler),
     "waiting": ("waiting_max", _number(1, TASKS_WAITING_MAX + TASKS_SPILLED_MAX)),
     "rate": ("rate_per_s", _number(1, RATE_MAX)),
     "burst": ("burst", _number(1, RATE_MAX)),

@@ -30,7 +30,7 @@ from cron.errors import (
     UnknownPredecessor,
     UnknownQueue,
 )
-from cron.job import OnLost
+from cron.job import COMMAND, OnLost
 from cron.service import spilled
 from cron.service.replica import Replica
 from cron.service.task_views import state_of
@@ -278,6 +278,9 @@ def admit(replica: Replica, state: State, item: Handed, now_ms: int) -> None:
         hint = "name a handler, or declare the queue with `raftcron queue apply`"
         text = f"queue {short_job_name(item.spec.queue)} does not exist"
         item.refuse(UnknownQueue(text, hint))
+    elif handler == COMMAND:  # of a queue that an older release took
+        text = f"queue {short_job_name(item.spec.queue)} has handler {COMMAND!r}, which cannot be"
+        item.refuse(UnknownHandler(text, "declare the queue anew, with a handler of a worker"))
     elif not _is_expected(replica, queue, handler):
         if replica.intake.is_settling(state.executors):
             text = f"executors have not come to the new leader yet; handler {handler} is not known"

@@ -155,6 +155,7 @@ def test_a_payload_that_is_not_json_is_refused(payload: bytes) -> None:
         ({"key": ""}, "key '' is not a plain word"),
         ({"key": "a b"}, "key 'a b' is not a plain word"),
         ({"handler": "nu pay"}, "handler 'nu pay' is not a plain word"),
+        ({"handler": "command"}, "handler 'command' is what the pool of commands is called"),
         ({"tenant": "a/b"}, "tenant"),
         ({"priority": 10}, "priority 10"),
         ({"tries": -1}, "tries -1 is below 1"),

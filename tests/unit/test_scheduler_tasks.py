@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from cron.launch_state import LaunchState
 from cron.scheduler import tasks as scheduler
-from cron.scheduler.tasks import LINE_RESERVE, RESERVE, TaskIndex
+from cron.scheduler.tasks import LINE_RESERVE, RESERVE, TaskCommand, TaskIndex
 from cron.state import commands as c
 from cron.state import tasking
 from cron.state import tasks as t
@@ -42,7 +43,7 @@ class IndexRig(TasksRig):
         if len(self.state.tasks) < 100:
             super().check()
 
-    def planned(self, most: int = 10_000) -> list[t.ReadyTasks | t.ForgetTasks]:
+    def planned(self, most: int = 10_000) -> list[TaskCommand]:
         assert self.index is not None
         return self.index.plan(self.at_ms, lambda pool: self.slots.get(pool, 0), most)
 
@@ -90,6 +91,37 @@ def test_a_task_for_now_is_ready_at_once_and_once(rig: IndexRig) -> None:
     rig.submit(task("a"))
     assert rig.turn() == [name("a")]
     assert rig.turn() == []
+
+
+def test_a_task_that_names_the_pool_of_commands_is_cancelled_once_it_is_due(rig: IndexRig) -> None:
+    """A release before took it, and its launch went round until its deadline."""
+    rig.slots["command"] = 4
+    rig.put_queues(t.QueueSpec("default/old", "command", waits_for_handler=True))
+    rig.submit(
+        task("own", options=handled("command")),
+        task("queues", 1_000, queue="default/old", options=t.TaskOptions()),
+        task("fine"),
+    )
+    assert rig.turn() == [name("fine")]
+    own = rig.task("own")
+    assert (own.state, own.reason) == (LaunchState.CANCELLED, Reason.CANCELLED)
+    assert rig.state.tasks[name("queues", "default/old")].is_waiting
+    assert rig.at(1_000).turn() == []
+    assert rig.state.tasks[name("queues", "default/old")].is_over
+    assert rig.next_ms() is None
+
+
+def test_a_launch_that_names_the_pool_of_commands_is_cancelled_by_the_next_leader(
+    rig: IndexRig,
+) -> None:
+    rig.submit(task("due", options=handled("command")), task("run", options=handled("command")))
+    rig.ready("due")
+    rig.begun("run")
+    rig.take_over()
+    assert rig.turn() == []
+    assert rig.task("due").state is LaunchState.CANCELLED
+    assert not rig.task("run").is_over, "its executor has to answer first"
+    assert rig.planned() == [], "and is asked once"
 
 
 def test_what_was_changed_is_ready_as_it_is_now(rig: IndexRig) -> None:

@@ -96,6 +96,7 @@ def queue(**said: str) -> str:
         (f"{queue()}\n{queue()}", "queue mail is declared twice"),
         (queue(name="'a:b'"), "'a:b' is not a job name"),
         (queue(handler="'a/b'"), "handler 'a/b' is not a plain word"),
+        (queue(handler="'command'"), "handler 'command' is what the pool of commands is called"),
         (queue(colour="'red'"), "key 'colour' is not known"),
         (queue(waiting="0"), "waiting 0 is not in 1 to 11,000,000"),
         (queue(waiting="true"), "waiting is not a whole number"),

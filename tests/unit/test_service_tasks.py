@@ -52,6 +52,17 @@ def full(key: str) -> str:
 # ---- submit
 
 
+async def test_a_queue_of_an_older_release_whose_handler_cannot_be_one_takes_nothing(
+    world: TasksWorld,
+) -> None:
+    world.rig.put_queues(t.QueueSpec("default/old", "command", waits_for_handler=True))
+    refused = await world.submit_one(handler="", queue="old")
+    assert refused.error is not None
+    assert refused.error.code == "unknown_handler"
+    assert "queue old has handler 'command'" in refused.error.message
+    assert (await world.submit_one(queue="old")).is_new, "which names a handler of its own"
+
+
 async def test_a_task_is_answered_once_it_is_committed(world: TasksWorld) -> None:
     now_ms = world.rig.at_ms
     one = await world.submit_one(delay_ms=1_500, payload=msgspec.Raw(b'{"to": "anna"}'))
