@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -12,8 +13,9 @@ from typing import Final
 
 import pytest
 
-PREVIOUS: Final = "a8027c65d27439db922f80d04f7d7507ba32bb34"
-"""The last commit of the log's format 1."""
+PREVIOUS: Final = "a31463569f6b0d88ff57b385c47605fb5106511f"
+"""The last commit of the release before this one, whose log has format 9: it has tasks, groups,
+roles, tokens and alerts. Releases before it are of log formats that this one refuses."""
 _PARTS: Final = ("cron", "consensus", "launcher", "snapshots", "pyproject.toml", "README.md")
 
 
@@ -35,3 +37,18 @@ def install_previous(folder: Path) -> Path:
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(target)
     return target
+
+
+def format_of(installed: Path) -> int:
+    """Return the format of the log of an installed release."""
+    asks = "import cron.state.commands as c; print(c.FORMAT, c.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", asks],
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    number, file = done.stdout.split(maxsplit=1)
+    assert file.startswith(str(installed)), f"{file.strip()} is not of {installed}"
+    return int(number)

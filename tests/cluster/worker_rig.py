@@ -305,11 +305,12 @@ class Shop:
         )
         return self.history()
 
-    def wrong(self) -> list[str]:
-        """Return what witness, ledger, audit and the kernel's locks have against each other."""
+    def wrong(self, **expected: Any) -> list[str]:
+        """Return what witness, ledger, audit and the kernel's locks have against each other; see
+        `witness.judge`."""
         clashes = self.folder / "clashes"
         said = clashes.read_text().splitlines() if clashes.exists() else []
-        found = self.ask(lambda: self.cell.judge(self.file))
+        found = self.ask(lambda: self.cell.judge(self.file, **expected))
         return [*found, *(f"{who} began while another attempt was alive" for who in said)]
 
 
