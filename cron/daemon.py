@@ -81,7 +81,7 @@ from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
-from launcher.private import private_files
+from launcher.private import make_private, private_files
 from launcher.renewal import Current, LiveCredentials
 
 if TYPE_CHECKING:
@@ -573,11 +573,12 @@ def _load(options: argparse.Namespace) -> ReplicaConfig:
 
 
 def _make_folder(config: ReplicaConfig, start: Start) -> None:
-    """Create the data directory.
+    """Create the data directory; if other users may enter it, take that from them.
 
     A start that is refused changes nothing, so that a restore into this directory is possible.
 
     Raises:
+        BadConfig: other users may enter it, and only its owner can change that.
         ConfigError: it cannot be created, or an older release wrote it.
         NoData: it has no log, and neither --bootstrap nor --join was given.
     """
@@ -587,6 +588,9 @@ def _make_folder(config: ReplicaConfig, start: Start) -> None:
         if start == "resume" and not has_log(data):
             raise NoData(str(data / "raft"))
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in filter(Path.exists, (data, data / "raft")):
+            if was := make_private(folder):
+                _log.warning("files.tightened", path=str(folder), mode_before=was)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"{config.data}: {reason}", "give --data another folder") from error

@@ -40,7 +40,7 @@ from launcher.executor.parent import adopt_orphans, die_with_parent
 from launcher.executor.resources import capacity
 from launcher.executor.target_process import TargetProcess
 from launcher.identity import EXECUTOR, Identity
-from launcher.private import private_files
+from launcher.private import make_private, private_files
 from launcher.renewal import Current, LiveCredentials
 
 log = logs.get()
@@ -54,6 +54,9 @@ DRAIN_EXTRA_S: Final = 1.5
 """After the grace, to record the ends. The grace and both waits are below 8 s together."""
 CLOSE_WAIT_S: Final = 1.0
 DAY_S: Final = 86_400
+OUTPUTS: Final = "output"
+GROUP_ENTERS: Final = 0o010
+"""What members of `workers_group` may do with the directory: reach the socket in it."""
 WARNED_DAYS: Final = 30
 """How long before the end of its certificate an executor warns."""
 
@@ -121,6 +124,7 @@ async def run(config: ExecutorConfig) -> int:
     credentials = _credentials(config)
     directory = Path(config.data)
     lock(directory)
+    _tighten(directory, has_group=bool(config.workers_group))
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         in_thread = functools.partial(loop.run_in_executor, thread)
         ledger = await in_thread(Ledger, directory / FILE, config.id)
@@ -129,7 +133,7 @@ async def run(config: ExecutorConfig) -> int:
             groups = await _cleared(thread, ledger, stop, config.cgroup)
             if groups is None:
                 return 0
-            outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
+            outputs = Outputs(directory / OUTPUTS, config.outputs_kept, config.outputs_bytes_max)
             executor = ExecutorLoop(config, ledger, outputs, groups)
             try:
                 return await _work(config, executor, credentials, thread, stop, supervisor)
@@ -223,6 +227,19 @@ async def _cleared(
             log.info("limits.opened", limits=groups.description)
             return groups
     return None
+
+
+def _tighten(directory: Path, *, has_group: bool) -> None:
+    """Take from other users what they may do with the directory, the journal and outputs in it. A
+    group of workers may still enter the directory.
+
+    Raises:
+        BadConfig: another user owns what others may use.
+    """
+    kept = {directory: GROUP_ENTERS if has_group else 0}
+    for path in (directory, *directory.glob(f"{FILE}*"), *directory.glob(OUTPUTS)):
+        if was := make_private(path, kept.get(path, 0)):
+            log.warning("files.tightened", path=str(path), mode_before=was)
 
 
 def lock(directory: Path) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,12 @@ def write_config(folder: Path, client: str) -> Path:
     config = folder / "r1.toml"
     config.write_text("\n".join([*lines, "[peers]", own, *peers]))
     return config
+
+
+def address_of(server: socket.socket) -> str:
+    """The address that this socket listens at."""
+    host, port = server.getsockname()
+    return f"{host}:{port}"
 
 
 def refusal(done: subprocess.CompletedProcess[str]) -> tuple[str, str]:
@@ -161,3 +168,47 @@ def test_a_second_executor_on_the_same_data_exits_with_four(tmp_path: Path) -> N
     assert "in use by the executor with process id" in error
     assert hint.startswith("stop that one")
     assert json.loads(done.stderr.splitlines()[-1])["executor"] == "e1"
+
+
+@pytest.mark.parametrize("module", ["cron.daemon", "launcher.executor"])
+def test_a_directory_that_others_may_enter_is_closed_before_anything_is_written(
+    tmp_path: Path, module: str
+) -> None:
+    data = tmp_path / "d"
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # a replica goes no further than that
+        if module == "cron.daemon":
+            config, journal = write_config(tmp_path, address_of(taken)), data / "raft"
+            journal.mkdir(parents=True)
+            (journal / "lock").touch()
+        else:
+            config, journal = tmp_path / "e1.toml", data / "journal"
+            config.write_text('id = "e1"\ndata = "d"\nleaders = ["127.0.0.1:1"]\n')
+            data.mkdir()
+            journal.write_bytes(b"of no executor")
+        for path in (data, journal):
+            path.chmod(0o755)
+        done = run(module, config, *(["--bootstrap"] if module == "cron.daemon" else []))
+    assert done.returncode != 0
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (data, journal)] == [0, 0]
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    told = [(one["path"], one["mode_before"]) for one in lines if one["event"] == "files.tightened"]
+    assert told == [(str(data), "0755"), (str(journal), "0755")]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a folder to another user")
+@pytest.mark.parametrize("module", ["cron.daemon", "launcher.executor"])
+def test_a_directory_of_another_user_that_others_may_enter_is_refused(
+    tmp_path: Path, module: str
+) -> None:
+    config = write_config(tmp_path, "127.0.0.1:1")
+    if module != "cron.daemon":
+        config.write_text('id = "e1"\ndata = "d"\nleaders = ["127.0.0.1:1"]\n')
+    data = tmp_path / "d"
+    data.mkdir()
+    data.chmod(0o755)
+    os.chown(data, 12_345, -1)
+    done = run(module, config, *(["--bootstrap"] if module == "cron.daemon" else []))
+    assert done.returncode == 2
+    error, hint = refusal(done)
+    assert error.startswith(f"{data}: other users may use it (mode 0755)")
+    assert hint == f"chmod 700 {data}"
