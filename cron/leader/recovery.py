@@ -35,6 +35,8 @@ from launcher.protocol.work import Epoch
 
 AHEAD_S_MAX: Final = 3_600
 """How far ahead of this leader's clock the one before may have been, and still be believed."""
+_NOBODY: Final = ("", "")
+"""The executor and ledger of a part that no executor remembered."""
 _RAN: Final = (Status.ACCEPTED, Status.ENDED, Status.INTERRUPTED)
 
 Memories = Mapping[int, Mapping[str, RowReport]]
@@ -126,7 +128,7 @@ def _gather_one(
         return
     key = (record.number, launch.scheduled_s, launch.trigger)
     due = state.due.get(key)
-    if key in state.active:
+    if key in state.active or _is_of_others(state, key, item):
         return
     if due is not None:
         is_wanted = item.attempt > due.attempt
@@ -137,6 +139,16 @@ def _gather_one(
     if is_wanted:
         item = msgspec.structs.replace(item, local_min=_local_min(record, launch.scheduled_s))
         into.by_job.setdefault(record.number, []).append(item)
+
+
+def _is_of_others(state: State, key: c.Key, item: Row) -> bool:
+    """Return whether State holds an attempt as lost, and all its parts as begun on other executors
+    than the one that remembers it as `item`. No executor reports what others ran (rule R9)."""
+    lost = state.lost.get((key, item.attempt))
+    if lost is None:
+        return False
+    owners = {(executor, ledger) for _, executor, ledger, _ in lost.places()}
+    return owners.isdisjoint(((item.executor, item.ledger), _NOBODY))
 
 
 def _is_new(state: State, recalled: RowReport) -> bool:
@@ -367,6 +379,8 @@ def amend_items(state: State, number: int, memory: Mapping[str, RowReport]) -> l
             if key is not None and state.row(key) is not None:
                 continue  # it is open again, or still, and has reports of its own
             item = _remembered(state.executors[number], recalled)
+            if key is not None and _is_of_others(state, key, item):
+                continue
             if key is None:
                 gathered.strangers.setdefault(launch.job, []).append(item)
             else:

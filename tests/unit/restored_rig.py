@@ -59,12 +59,13 @@ class RestoredRig(StateRig):
         trigger: int = 0,
         begun: int | None = None,
         exit_code: int = 0,
+        part: int = 1,
     ) -> None:
         """Let an executor remember an attempt of the instant `second` after T0."""
         launch = LaunchName(f"default/{name}", T0 + second, trigger)
         at_ms = (T0 + second) * 1000
         index = self.snapshot_index + 10 if begun is None else begun
-        name = AttemptName(launch, attempt)
+        name = AttemptName(launch, attempt, part)
         fact = RowReport(
             index,
             len(self.memories[executor]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cron.launch_state import LaunchState
-from cron.leader.recovery import recover_items
+from cron.leader.recovery import amend_items, recover_items
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.storage.new_generation import NewGeneration, begin_generation
@@ -77,3 +77,45 @@ def test_a_life_that_has_resolved_is_known_up_to_its_end() -> None:
     assert rig.state.restored.strangers == ()
     rig.resolve()
     assert len(rig.rows) == rows + 1, "the instant since"
+
+
+def lost_on_e1(rig: RestoredRig) -> RestoredRig:
+    """A launch that was lost on e1 before the snapshot: a late report of e1 may amend it."""
+    rig.to(60).account(60)
+    rig.begin(60)
+    rig.launched(60)
+    rig.lost(60)
+    return rig
+
+
+def test_an_executor_that_comes_late_amends_no_launch_that_another_lost() -> None:
+    # Rule R9: an executor reports what it ran itself, also by what its journal remembers.
+    rig = lost_on_e1(RestoredRig()).restore(120)
+    rig.resolve()
+    rows = len(rig.rows)
+    rig.remember(60, executor=2)
+    assert amend_items(rig.state, 2, rig.memories[2]) == []
+    assert ((1, T0 + 60, 0), 1) in rig.state.lost, "e1 can still tell what became of it"
+    assert len(rig.rows) == rows
+    rig.remember(60, executor=1)
+    items = amend_items(rig.state, 1, rig.memories[1])
+    assert rig.items(c.Recover(tuple(items), (1,))) == [Verdict.AMENDED]
+    assert rig.rows[-1].executor == "e1"
+
+
+def test_an_executor_that_answers_in_time_ends_no_launch_that_another_lost() -> None:
+    rig = lost_on_e1(RestoredRig()).restore(120)
+    rig.remember(60, executor=2)
+    rows = len(rig.rows)
+    rig.resolve()
+    assert [row.executor for row in rig.rows[rows:]] == [""], "only the instant since"
+    assert ((1, T0 + 60, 0), 1) in rig.state.lost
+
+
+def test_a_part_that_nobody_remembered_is_amended_by_whoever_ran_it() -> None:
+    rig = RestoredRig(job(parts=2)).restore(120)
+    rig.remember(60, executor=1)
+    rig.resolve()
+    rig.remember(60, executor=2, part=2)
+    items = amend_items(rig.state, 2, rig.memories[2])
+    assert [one.parts[0].number for item in items for one in item.ran] == [2]
