@@ -11,13 +11,13 @@ BASE ?= a8027c6
 PAIRS ?= 5
 MINIO ?= $(shell command -v minio)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Neither is quiet: a person sees which packages it gets, and which one takes long.
 # uv installs packages several times as fast as pip does. It reads no settings of pip, so it is told
 # the index. Where uv cannot be had or cannot reach the index, pip installs.
 INDEX := $(PIP) config list | sed -n "s/.*\.index-url='\(.*\)'/\1/p" | tail -n 1
-UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(INDEX))}" $(BIN)/uv --quiet
-install = $(UV) pip install --python $(BIN)/python --compile-bytecode $(1) || \
-  $(PIP) install --quiet $(1)
-LOCK := $(UV) pip compile --universal --python-version 3.11 \
+UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(INDEX))}" $(BIN)/uv
+install = $(UV) pip install --python $(BIN)/python --compile-bytecode $(1) || $(PIP) install $(1)
+LOCK := $(UV) --quiet pip compile --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url
 SHELL := bash
 export PYTHONTZPATH :=
@@ -37,7 +37,8 @@ setup: $(VENV)/.ready ## make .venv with the command raftcron in it
 $(VENV)/.ready: requirements-uv.lock requirements.lock pyproject.toml
 	@echo "setting up $(VENV), a quarter of a minute or so, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@-$(PIP) install --quiet --require-hashes -r requirements-uv.lock
+	@-$(PIP) install --require-hashes -r requirements-uv.lock
+	@echo "installing what raftcron needs; each package is named"
 	@$(call install,--require-hashes -r requirements.lock)
 	@$(call install,--no-deps --no-build-isolation -e .)
 	@touch $@

@@ -98,3 +98,15 @@ def test_make_says_that_it_sets_up_before_it_does() -> None:
     assert "setting up .venv" in first
     assert "once" in first
     assert not any("requirements-dev" in line for line in rest)
+
+
+def test_what_make_installs_is_named_while_it_does() -> None:
+    planned = subprocess.run(
+        ["make", "--always-make", "--dry-run", "--no-print-directory", "setup", "setup-tests"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    lines = planned.replace("\\\n", " ").splitlines()
+    installing = [line for line in lines if " install " in line]
+    assert len(installing) == 4, "uv, what raftcron needs, raftcron, what the tests need"
+    for line in installing:
+        assert not {"-q", "-qq", "--quiet", "--no-progress", ">/dev/null"} & {*line.split()}, line
