@@ -312,19 +312,26 @@ class RollBackRequest(Request, frozen=True, kw_only=True):
 
 
 class PauseRequest(Request, frozen=True, kw_only=True):
-    """Pause the jobs that `pattern` matches; `until_ms` 0 is until somebody resumes them."""
+    """Pause the jobs that `pattern` matches; `until_ms` 0 is until somebody resumes them.
+
+    With `is_portion` only some thousand are, in the order of their names, from those after `after`.
+    """
 
     pattern: NamedPattern
     reason: Note = ""
     until_ms: Annotated[int, instant("until")] = 0
     by: Person = ""
+    after: Pattern = ""
+    is_portion: bool = False
 
 
 class ResumeRequest(Request, frozen=True, kw_only=True):
-    """Resume the jobs that `pattern` matches."""
+    """Resume the jobs that `pattern` matches, `after` and `is_portion` as of a pause."""
 
     pattern: NamedPattern
     by: Person = ""
+    after: Pattern = ""
+    is_portion: bool = False
 
 
 class PauseView(View, frozen=True, kw_only=True):
@@ -339,9 +346,11 @@ class PauseView(View, frozen=True, kw_only=True):
 class PauseReport(View, frozen=True, kw_only=True):
     """The jobs that a pause or resume changed, and those that were so already.
 
-    `pauses` are those of `unchanged` that were paused already.
+    `pauses` are those of `unchanged` that were paused already. Of a portion, `left` is how many
+    jobs come after it.
     """
 
     changed: list[str] = []
     unchanged: list[str] = []
     pauses: list[PauseView] = []
+    left: int = 0

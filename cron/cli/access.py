@@ -29,6 +29,7 @@ from cron.cli.options import (
     Settings,
     asks_cell,
     cell_options,
+    first_option,
     jobs_option,
     limit_option,
     not_empty,
@@ -44,7 +45,7 @@ from launcher.protocol.names import short_job_name
 
 scope_options = together(
     word_option("--tenant", metavar="T", help="Only jobs and queues of this tenant."),
-    word_option("--jobs", metavar="PATTERN", help="Only jobs and queues that match."),
+    word_option("--job", "jobs", metavar="PATTERN", help="Only jobs and queues that match."),
 )
 _ROLE: Final = click.Choice(ROLES)
 _NAME: Final = click.argument("name", callback=not_empty)
@@ -110,6 +111,7 @@ def revoke_command(settings: Settings, /, **said: str) -> None:
 
 
 @role_command.command("list")
+@first_option
 @stale_option
 @asks_cell
 def list_command(settings: Settings) -> None:
@@ -119,7 +121,7 @@ def list_command(settings: Settings) -> None:
 
 def _check_scope(said: dict[str, Any]) -> None:
     if said["tenant"] and said["jobs"]:
-        raise click.UsageError("--tenant and --jobs: a role has one scope")
+        raise click.UsageError("--tenant and --job: a role has one scope")
 
 
 # ---- tokens
@@ -172,6 +174,7 @@ def create_command(settings: Settings, /, **said: Any) -> None:
 
 
 @token_command.command("list")
+@first_option
 @stale_option
 @asks_cell
 def list_tokens_command(settings: Settings) -> None:

@@ -26,6 +26,7 @@ from cron.cli.options import (
     Settings,
     asks_cell,
     cell_options,
+    first_option,
     limit_option,
     not_empty,
     stale_option,
@@ -147,6 +148,7 @@ def _change_line(change: AlertChange, *, is_plan: bool) -> str:
 @click.option("--rules", "shows", flag_value="rules", help="List the rules.")
 @click.option("--channels", "shows", flag_value="channels", help="List the channels.")
 @click.option("--mutes", "shows", flag_value="mutes", help="List the mutes.")
+@first_option
 @stale_option
 @asks_cell
 def list_command(settings: Settings, shows: str | None) -> None:

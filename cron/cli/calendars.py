@@ -17,7 +17,14 @@ from cron.api.calendars import (
 from cron.cli import render
 from cron.cli.app import Group
 from cron.cli.crontabs import read_source
-from cron.cli.options import Settings, asks_cell, cell_options, not_empty, stale_option
+from cron.cli.options import (
+    Settings,
+    asks_cell,
+    cell_options,
+    first_option,
+    not_empty,
+    stale_option,
+)
 from launcher.protocol.names import short_job_name
 
 _SHOWN: Final = 20
@@ -79,6 +86,7 @@ def _show_report(report: ApplyCalendarReport) -> None:
 
 
 @calendar_command.command("list")
+@first_option
 @stale_option
 @asks_cell
 def list_command(settings: Settings) -> None:

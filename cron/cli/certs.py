@@ -10,7 +10,14 @@ import click
 from cron.access import DIGEST_CHARS
 from cron.cli import render
 from cron.cli.app import Group
-from cron.cli.options import Settings, asks_cell, output_option, pass_settings, stale_option
+from cron.cli.options import (
+    Settings,
+    asks_cell,
+    first_option,
+    output_option,
+    pass_settings,
+    stale_option,
+)
 from cron.cli.times import show_utc
 from cron.errors import InvalidInput
 from launcher.identity import EXECUTOR, KINDS, PERSON, REPLICA
@@ -127,6 +134,7 @@ def revoke_command(settings: Settings, places: tuple[Path, ...], yes: bool) -> N
 
 
 @certs_command.command("revoked")
+@first_option
 @stale_option
 @asks_cell
 def revoked_command(settings: Settings) -> None:

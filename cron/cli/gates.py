@@ -15,6 +15,7 @@ from cron.cli.options import (
     asks_cell,
     cell_options,
     filter_options,
+    first_option,
     priority_option,
     stale_option,
     until_options,
@@ -102,6 +103,7 @@ def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
 
 
 @gate_command.command("list")
+@first_option
 @stale_option
 @asks_cell
 def list_command(settings: Settings) -> None:

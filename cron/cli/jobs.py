@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 
 from cron.api import table
 from cron.api.jobs import (
@@ -12,8 +13,10 @@ from cron.api.jobs import (
     JobView,
     PauseReport,
     PauseRequest,
+    PauseView,
     ResumeRequest,
 )
+from cron.api.rpc import Rpc
 from cron.calendar.duration import format_duration
 from cron.cli import render
 from cron.cli.app import WithOthers
@@ -21,6 +24,7 @@ from cron.cli.options import (
     Settings,
     asks_cell,
     filter_options,
+    first_option,
     jobs_option,
     not_empty,
     stale_option,
@@ -29,8 +33,11 @@ from cron.cli.options import (
 from cron.cli.rows import gate_row, job_keys, launch_row
 from cron.cli.times import format_s, show_ms, show_s, show_utc
 from cron.cli.values import show_cpu, show_size
+from cron.errors import CronError, OutcomeUnknown
 from launcher.protocol.names import short_job_name
 from launcher.protocol.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
+
+P = TypeVar("P", PauseRequest, ResumeRequest)
 
 _JOB_KEYS: Final = (
     "job tenant schedule resolved? zone next overlap catchup on_lost deadline_s timeout_ms paused"
@@ -54,6 +61,7 @@ _OTHERS: Final = dict.fromkeys(
 @click.argument("pattern", default="", callback=not_empty)
 @jobs_option("pattern")
 @filter_options
+@first_option
 @click.option(
     "-l", "--long", "is_long", is_flag=True, help="Show all fields of each job, one per line."
 )
@@ -63,13 +71,13 @@ def jobs_command(settings: Settings, /, is_long: bool, **wanted: Any) -> None:
     """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches.
 
     Further commands: raftcron jobs show, export, remove, diff and rollback. A job with such a name
-    is listed with --jobs.
+    is listed with --job.
 
     HELD shows why a job is not launched: a pause, or the number of a gate.
     """
     views = settings.ask(table.JOBS, JobsRequest(**wanted))
     if is_long and views and not settings.is_json:
-        for view in views:
+        for view in settings.first(views):
             render.pairs(short_job_name(view.name), job_pairs(view))
     else:
         settings.show(JOBS, views)
@@ -84,7 +92,7 @@ def jobs_command(settings: Settings, /, is_long: bool, **wanted: Any) -> None:
 def pause_command(settings: Settings, pattern: str, reason: str, until_ms: int) -> None:
     """Pause the jobs that PATTERN matches; instants that fall due meanwhile are skipped."""
     request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms)
-    report = settings.ask(table.PAUSE, request)
+    report = _in_portions(settings, table.PAUSE, request, "paused")
     _show(settings, report, "paused", _until(until_ms), "was paused already")
 
 
@@ -94,8 +102,40 @@ def pause_command(settings: Settings, pattern: str, reason: str, until_ms: int) 
 @asks_cell
 def resume_command(settings: Settings, pattern: str) -> None:
     """Resume the jobs that PATTERN matches."""
-    report = settings.ask(table.RESUME, ResumeRequest(pattern=pattern))
+    report = _in_portions(settings, table.RESUME, ResumeRequest(pattern=pattern), "resumed")
     _show(settings, report, "resumed", "", "was not paused")
+
+
+def _in_portions(
+    settings: Settings, rpc: Rpc[P, PauseReport], request: P, action: str
+) -> PauseReport:
+    """Return the report about all jobs of a request; of many, say on stderr after each portion how
+    far it is.
+
+    Raises:
+        OutcomeUnknown: it is done for some jobs. Any error of a call: it is done for none.
+    """
+    changed: list[str] = []
+    unchanged: list[str] = []
+    pauses: list[PauseView] = []
+    with settings.client() as client:
+        while True:
+            after = max([*changed[-1:], *unchanged[-1:]], default="")
+            try:
+                asked = msgspec.structs.replace(request, after=after, is_portion=True)
+                report = client.ask(rpc, asked)
+            except CronError as error:
+                if not after:
+                    raise
+                text = f"{action} {len(changed) + len(unchanged):,} jobs, and then: {error}"
+                raise OutcomeUnknown(text, "repeat it: what is done stays as it is") from error
+            changed += report.changed
+            unchanged += report.unchanged
+            pauses += report.pauses
+            if not report.left or not (report.changed or report.unchanged):
+                return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
+            count = len(changed) + len(unchanged)
+            settings.show_progress(f"{action} {count:,} of {count + report.left:,} jobs")
 
 
 def _show(

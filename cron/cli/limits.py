@@ -16,6 +16,7 @@ from cron.cli.options import (
     Settings,
     asks_cell,
     cell_options,
+    first_option,
     pool_option,
     priority_option,
     stale_option,
@@ -158,6 +159,7 @@ def _show(settings: Settings, view: LimitView, what: str) -> None:
 
 
 @limit_command.command("list")
+@first_option
 @stale_option
 @asks_cell
 def list_command(settings: Settings) -> None:

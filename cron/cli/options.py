@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 import msgspec
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from cron.cli.render import JsonRow, Listing
 
 
+ROWS_MAX: Final = 1_000_000
+
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -43,6 +45,7 @@ class Settings:
         self.timeout_ms: int | None = None
         self.output = "table"
         self.is_stale = False
+        self.rows_max: int | None = None
         self._reported: str | None = None
         self.clock = SystemClock()
 
@@ -79,7 +82,13 @@ class Settings:
 
     def show(self, listing: Listing[V], views: list[V]) -> None:
         """Print views as `listing` shows them: one object a line, or a table."""
-        listing.show(views, is_json=self.is_json)
+        listing.show(self.first(views), is_json=self.is_json)
+
+    def first(self, views: list[V]) -> list[V]:
+        """Return the views that --limit lets a list print; stderr says how many are left."""
+        shown = views[: self.rows_max]
+        self.show_left(len(views) - len(shown), "a higher --limit")
+        return shown
 
     def show_row(self, row: JsonRow, *lines: str) -> None:
         """Print one object for programs, or lines for people."""
@@ -93,6 +102,11 @@ class Settings:
         """Print on stderr, for people, what may be a mistake in what was done as they asked."""
         for text in [] if self.is_json else texts:
             render.line(f"note: {text}", err=True)
+
+    def show_progress(self, text: str) -> None:
+        """Say on stderr, to people, how far a long change is."""
+        if not self.is_json:
+            render.line(f"raftcron: {text}", err=True)
 
     def show_left(self, left: int, way: str) -> None:
         """Say on stderr how many rows were not shown, and the way to see them."""
@@ -245,6 +259,16 @@ def limit_option(most: int, default: int, name: str = "limit") -> Callable[[F], 
         show_default=True,
         help="Print at most N rows.",
     )
+
+
+first_option = _kept(
+    "-n",
+    "--limit",
+    "rows_max",
+    type=count(1, ROWS_MAX),
+    help="Print at most N rows (default all).",
+)
+"""Adds -n/--limit to a list that is never long, which is printed whole unless a person says so."""
 
 
 def jobs_option(argument: str, *, is_needed: bool = False) -> Callable[[F], F]:

@@ -21,7 +21,7 @@ from cron.api.snapshots import (
 )
 from cron.cli import exits, render
 from cron.cli.app import Group
-from cron.cli.options import Settings, asks_cell, cell_options, together
+from cron.cli.options import Settings, asks_cell, cell_options, first_option, together
 from cron.cli.stores import store_errors
 from cron.cli.times import show_length, show_ms
 from cron.cli.values import LENGTH
@@ -154,6 +154,7 @@ def key_command(file: Path) -> None:
 
 @snapshot_command.command("list")
 @store_options
+@first_option
 @asks_cell
 def list_command(settings: Settings, url: str | None, cell: str) -> None:
     """List snapshots, newest first: on the leader's disk and in object storage."""

@@ -10,7 +10,7 @@ import click
 from cron.api import table
 from cron.api.task_queues import PutQueuesRequest, QueueChange, TaskQueuesQuery, TaskQueueView
 from cron.cli import render
-from cron.cli.options import Settings, asks_cell, not_empty, stale_option, word_option
+from cron.cli.options import Settings, asks_cell, first_option, not_empty, stale_option, word_option
 from cron.cli.times import show_length
 from cron.cli.values import read_text
 from launcher.protocol.names import short_job_name
@@ -89,6 +89,7 @@ def _change_line(change: QueueChange, *, is_plan: bool) -> str:
 
 
 @click.command("list")
+@first_option
 @word_option("--tenant", metavar="T", help="Only this tenant.")
 @stale_option
 @asks_cell

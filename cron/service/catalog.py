@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
+import structlog
 
 from cron.access import names_within
 from cron.alert_rules import Channel, ChannelKind
@@ -63,6 +64,8 @@ from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
 from launcher.protocol.names import format_time, short_job_name
 from launcher.protocol.status import Reason
+
+_log = structlog.get_logger()
 
 ATTEMPTS = 5
 REMOVED_AT_ONCE = 1_000
@@ -532,6 +535,8 @@ async def _commit(replica: Replica, diff: Diff, by: str, done: list[str]) -> Non
         diff = msgspec.structs.replace(diff, removed=portion)
         await _commit_whole(replica, diff, portion, by)
         done += portion
+        count = first + len(portion)
+        _log.info("jobs.removed", source=diff.source, jobs=count, left=len(later) - count)
         diff = msgspec.structs.replace(diff, base=diff.base + 1)
 
 

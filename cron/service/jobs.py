@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
+import structlog
 
 from cron.api.checks import is_wild, no_such_job, unknown_job
 from cron.api.jobs import (
@@ -35,6 +37,8 @@ from cron.service.replica import Replica
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, Paused
+
+_log = structlog.get_logger()
 
 LAST_SHOWN_MAX = 2_000
 """Lists of jobs up to this long show each job's newest launch; it costs a query each."""
@@ -106,9 +110,9 @@ async def pause(replica: Replica, request: PauseRequest) -> PauseReport:
     Raises:
         UnknownJob: the pattern matches none. OutcomeUnknown: some of them were paused.
     """
-    names = await _matching(replica, request.pattern)
+    names, left = await _matching(replica, request)
     command = c.Pause((), request.reason, request.until_ms, request.by)
-    return await _change(replica, names, command)
+    return await _change(replica, names, command, left)
 
 
 async def resume(replica: Replica, request: ResumeRequest) -> PauseReport:
@@ -117,25 +121,34 @@ async def resume(replica: Replica, request: ResumeRequest) -> PauseReport:
     Raises:
         UnknownJob: the pattern matches none. OutcomeUnknown: some of them were resumed.
     """
-    names = await _matching(replica, request.pattern)
+    names, left = await _matching(replica, request)
     now_ms = replica.clock.wall_ms()
     going = {name for name in names if _pause_of(replica.state.jobs.get(name), now_ms) is None}
-    report = await _change(replica, names, c.Resume((), request.by))
+    report = await _change(replica, names, c.Resume((), request.by), left)
     # A pause whose time is over is removed with the others, but nothing goes on by that.
     changed = [name for name in report.changed if name not in going]
     unchanged = sorted({*report.unchanged, *report.changed} - {*changed})
-    return PauseReport(changed=changed, unchanged=unchanged)
+    return PauseReport(changed=changed, unchanged=unchanged, left=left)
 
 
-async def _matching(replica: Replica, pattern: str) -> list[str]:
+async def _matching(
+    replica: Replica, request: PauseRequest | ResumeRequest
+) -> tuple[list[str], int]:
+    """Return the jobs that a request is about, and how many come after this portion of them."""
     records = list(replica.state.jobs.values())
-    names = await asyncio.to_thread(select_jobs, records, JobFilter(pattern), is_live=True)
-    if not names:
-        raise no_such_job(pattern)
-    return names
+    wanted = JobFilter(request.pattern)
+    names = await asyncio.to_thread(select_jobs, records, wanted, is_live=True)
+    if not names and not request.after:
+        raise no_such_job(request.pattern)
+    names = names[bisect_right(names, request.after) :]
+    portion = names[:PAUSED_AT_ONCE] if request.is_portion else names
+    return portion, len(names) - len(portion)
 
 
-async def _change(replica: Replica, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
+async def _change(
+    replica: Replica, names: list[str], command: c.Pause | c.Resume, left: int
+) -> PauseReport:
+    """Append `command` for the jobs, a portion in an entry; `left` more are asked for later."""
     changed: list[str] = []
     unchanged: list[str] = []
     for first in range(0, len(names), PAUSED_AT_ONCE):
@@ -152,13 +165,18 @@ async def _change(replica: Replica, names: list[str], command: c.Pause | c.Resum
             ) from error
         for name, verdict in zip(portion, results[0].items, strict=True):
             (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
+        if len(portion) < len(names) + left:
+            what = "jobs.paused" if isinstance(command, c.Pause) else "jobs.resumed"
+            _log.info(
+                what, jobs=first + len(portion), left=len(names) - first - len(portion) + left
+            )
     now_ms = replica.clock.wall_ms()
     pauses = [
         PauseView.of(paused, job=name)
         for name in unchanged
         if (paused := _pause_of(replica.state.jobs.get(name), now_ms)) is not None
     ]
-    return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
+    return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses, left=left)
 
 
 async def next_times_of(replica: Replica, request: NextRequest) -> NextTimes:

@@ -78,14 +78,14 @@ async def test_roles_are_granted_and_listed() -> None:
     assert refused.exit_code == exits.CONFLICT
     assert "hint: `raftcron role grant" in refused.stderr
     assert rows(await cli(world, "role grant ada admin"))[0]["tenant"] is None
-    (row,) = rows(await cli(world, "role grant bob operator --jobs billing/m*"))
+    (row,) = rows(await cli(world, "role grant bob operator --job billing/m*"))
     assert (row["name"], row["role"], row["jobs"]) == ("bob", "operator", "billing/m*")
     said = await cli(world, "role list", is_json=False)
     assert [line.split()[:3] for line in said.stdout.splitlines()][1:] == [
         ["ada", "admin", "the"],
         ["bob", "operator", "jobs"],
     ]
-    gone = await cli(world, "role revoke bob operator --jobs billing/m*", is_json=False)
+    gone = await cli(world, "role revoke bob operator --job billing/m*", is_json=False)
     assert gone.stdout == "bob is no operator any more in jobs billing/m*\n"
     assert (await cli(world, "role revoke bob operator")).exit_code == exits.NOT_FOUND
 
@@ -94,7 +94,7 @@ async def test_roles_are_granted_and_listed() -> None:
     "line",
     [
         "role grant ada root",
-        "role grant ada viewer --tenant a --jobs b/*",
+        "role grant ada viewer --tenant a --job b/*",
         "token create ci",
         "token create ci --role viewer --days 0",
         "token revoke",

@@ -307,7 +307,9 @@ async def test_pause_says_which_jobs_and_until_when():
         "acme/b was paused already",
     ]
     until_ms = 221_845_392_000_000
-    asked = PauseRequest(pattern="*/*", reason="migration", until_ms=until_ms, by="ada")
+    asked = PauseRequest(
+        pattern="*/*", reason="migration", until_ms=until_ms, by="ada", is_portion=True
+    )
     assert backend.calls == [("pause", (asked,))]
 
 
@@ -344,4 +346,4 @@ async def test_resume_as_json_tells_what_changed():
         {"job": "a", "tenant": "default", "action": "resumed", "changed": True},
         {"job": "b", "tenant": "acme", "action": "resumed", "changed": False},
     ]
-    assert backend.calls == [("resume", (asks("resume", "*/*", "ada"),))]
+    assert backend.calls == [("resume", (asks("resume", "*/*", "ada", "", True),))]

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
+import click
 import pytest
 from click.testing import Result
 
 from cron import limits
-from cron.api.gates import GateView
+from cron.api.gates import GatesReport, GateView
 from cron.api.jobs import JobView, PauseReport, PauseView
 from cron.api.launches import HistoryQuery, OutputView, WhyReport, WhyRequest
 from cron.api.members import StatusRow
 from cron.cli import render
+from cron.cli.app import WithOthers, load_command
+from cron.main import cli as cli_tree
 from launcher.protocol.names import format_time
 from tests.unit.api_rig import NOON_S, FakeBackend, asks, launch, run_cli, serving
+
+Command: TypeAlias = tuple[str, click.Command]
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 SHORT = "backup@2026-11-20T15:00:00Z"
@@ -242,17 +248,83 @@ async def test_every_list_takes_a_collection(command, method, field):
     assert getattr(query, field) == "nightly"
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["history -n 3", "next backup -n 3", "dead list -n 3", "queue -n 3", "executors e1 -n 3"],
-)
-async def test_every_list_takes_n_and_limit(command):
-    help_text = (await run_cli(*command.split(" -n")[0].split(), "--help")).stdout
-    assert "-n, --limit" in help_text
+# ---- one form of options in the whole tree of commands
 
 
-@pytest.mark.parametrize("command", ["gate close", "dead list"])
-async def test_a_filter_by_jobs_is_called_job_everywhere(command):
-    help_text = (await run_cli(*command.split(), "--help")).stdout
-    assert "--job PATTERN" in help_text
-    assert "--jobs" not in help_text
+def commands(group: click.Command, path: str = "raftcron") -> Iterator[Command]:
+    """Yield every command below a group with its path."""
+    found = dict[str, click.Command | None]()
+    if isinstance(group, WithOthers):
+        found |= {name: load_command(module, name) for name, module in group.others.items()}
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        found |= {name: group.get_command(context, name) for name in group.list_commands(context)}
+    for name, command in found.items():
+        assert command is not None
+        yield f"{path} {name}", command
+        yield from commands(command, f"{path} {name}")
+
+
+TREE = dict(commands(cli_tree))
+LISTS = [
+    path
+    for path in TREE
+    if path.endswith((" list", " revoked", " jobs", " history", " changes", " executors", " next"))
+]
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Every form of every option, such as -n and --limit."""
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    return {form for one in options for form in (*one.opts, *one.secondary_opts)} | {"--help"}
+
+
+def test_no_option_is_called_jobs() -> None:
+    assert [path for path, command in TREE.items() if "--jobs" in options_of(command)] == []
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_every_list_takes_n_and_limit(path: str) -> None:
+    assert {"-n", "--limit"} <= options_of(TREE[path])
+
+
+def test_lists_of_all_kinds_are_among_them() -> None:
+    kinds = "gate limit role token queue calendar snapshot alerts task group dead"
+    assert {f"raftcron {one} list" for one in kinds.split()} <= {*LISTS}
+    assert len(LISTS) >= 18
+
+
+def texts_of(command: click.Command) -> str:
+    """All that --help says of a command but the names of its options."""
+    helps = [one.help or "" for one in command.params if isinstance(one, click.Option)]
+    return "\n".join([command.help or "", command.epilog or "", *helps])
+
+
+def test_every_option_that_a_help_text_names_exists() -> None:
+    """It is one of the command itself, of its subcommands, or of a command that the text names."""
+    unknown = dict[str, set[str]]()
+    for path, command in TREE.items():
+        text = texts_of(command)
+        words = set(re.findall(r"[a-z][a-z-]*", text))
+        known = options_of(command).union(
+            *(
+                options_of(TREE[other])
+                for other in TREE
+                if other.split()[-1] in words or other.startswith(f"{path} ")
+            )
+        )
+        unknown[path] = {*re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)} - known
+    assert {path: names for path, names in unknown.items() if names} == {}
+
+
+async def test_a_list_that_was_cut_says_how_many_rows_are_left() -> None:
+    views = [GateView(number=number, action="pause", tenant="a") for number in (1, 2, 3)]
+    backend = FakeBackend(gates=GatesReport(gates=views), jobs=[HELD, HELD])
+    result = await cli(backend, "gate", "list", "-n", "2")
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["GATE", "1", "2"]
+    assert result.stderr == "raftcron: 1 more; choose a higher --limit\n"
+    whole = await cli(backend, "gate", "list")
+    assert (len(whole.stdout.splitlines()), whole.stderr) == (4, "")
+    for form in (["-o", "json"], ["-l"]):
+        cut = await cli(backend, "jobs", "--limit", "1", *form)
+        assert "1 more" in cut.stderr

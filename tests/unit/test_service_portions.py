@@ -9,14 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from cron.api.jobs import ApplyRequest, PauseRequest, SourceFile
-from cron.errors import OutcomeUnknown, RevisionConflict
+from cron.api.jobs import ApplyRequest, PauseReport, PauseRequest, SourceFile
+from cron.api.table import PAUSE, RESUME
+from cron.errors import LimitExceeded, OutcomeUnknown, RevisionConflict
 from cron.service import catalog
 from cron.service import jobs as pauses
 from cron.service.catalog import split_jobs
 from cron.state import commands as c
 from tests.fakes import memory_log as memory
+from tests.unit.api_rig import FakeBackend, run_cli, serving
 from tests.unit.state_rig import job
 from tests.unit.test_leader_term import Replica, reigning
 from tests.unit.test_service_pauses import service
@@ -117,6 +120,60 @@ async def test_a_pause_that_fails_half_way_says_how_far_it_came(
         assert paused(replica) == 4
         report = await asked.pause(PauseRequest(pattern="*/*", by="anna"))
         assert report.changed == ["default/e"]
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+async def test_a_long_change_says_after_each_portion_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    async with reigning() as replica:
+        monkeypatch.setattr(pauses, "PAUSED_AT_ONCE", 2)
+        await declare(replica, list("abcde"))
+        asked = service(replica)
+        if command == "resume":
+            await asked.pause(PauseRequest(pattern="*/*", by="anna"))
+
+        rpc = PAUSE if command == "pause" else RESUME
+        backend = FakeBackend(**{command: lambda one: asked.service.answer(rpc, one)})
+        with capture_logs():  # else they stand on the stdout of the command
+            async with serving(backend) as server:
+                done = await run_cli(command, "*/*", server=server)
+                programs = await run_cli(command, "*/*", "-o", "json", server=server)
+    assert done.stderr == f"raftcron: {command}d 2 of 5 jobs\nraftcron: {command}d 4 of 5 jobs\n"
+    assert done.stdout.splitlines() == [f"{name} {command}d" for name in "abcde"]
+    assert [request.after for _, (request,) in backend.calls][:3] == ["", "default/b", "default/d"]
+    assert (programs.stderr, len(programs.stdout.splitlines())) == ("", 5)
+
+
+async def test_a_change_that_fails_after_a_portion_says_how_far_it_came() -> None:
+    def one_portion(request: PauseRequest) -> PauseReport:
+        if request.after:
+            raise LimitExceeded("no more")
+        return PauseReport(changed=["default/a", "default/b"], left=3)
+
+    async with serving(FakeBackend(pause=one_portion)) as server:
+        failed = await run_cli("pause", "*/*", server=server)
+    assert failed.exit_code == 6
+    assert "paused 2 jobs, and then: no more" in failed.stderr
+    assert "what is done stays as it is" in failed.stderr
+
+
+async def test_portions_of_a_pause_and_of_a_prune_are_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reigning() as replica:
+        monkeypatch.setattr(pauses, "PAUSED_AT_ONCE", 2)
+        monkeypatch.setattr(catalog, "REMOVED_AT_ONCE", 2)
+        await declare(replica, list("abcde"))
+        with capture_logs() as lines:
+            await service(replica).pause(PauseRequest(pattern="*/*", by="anna"))
+            await apply(replica, "#: name=new\n0 5 * * * true\n")
+    told = [(line["event"], line["jobs"], line["left"]) for line in lines if "left" in line]
+    assert told == [
+        (event, jobs, left)
+        for event in ("jobs.paused", "jobs.removed")
+        for jobs, left in ((2, 3), (4, 1), (5, 0))
+    ]
 
 
 async def test_each_portion_of_a_prune_costs_by_its_own_size(
